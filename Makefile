@@ -1,0 +1,42 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: run test check lock clean help
+
+run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
+	$(BIN)/evolve run
+
+test: $(VENV)/dev  ## set up, then pass the tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/dev  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run: $(VENV)/bin/python requirements.lock pyproject.toml
+	$(PIP) install --require-hashes -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/dev: $(VENV)/run requirements-dev.lock
+	$(PIP) install --require-hashes -r requirements-dev.lock
+	touch $@
+
+lock:  ## write the lock files anew from pyproject.toml
+	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip -q install uv
+	printf 'setuptools>=77\n' | $(VENV)-lock/bin/$(COMPILE) pyproject.toml - -o requirements.lock
+	$(VENV)-lock/bin/$(COMPILE) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	rm -rf $(VENV)-lock
+
+clean:  ## remove what make made
+	rm -rf $(VENV) $(VENV)-lock build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'

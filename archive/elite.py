@@ -1,0 +1,52 @@
+"""An elite: a candidate that was fitted and scored, as numbers and text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Elite:
+    """A scored candidate. `id` is its proposal number (seeds: their position, negative), errors are in percent.
+
+    worst3, joint, e2e, ttft, itl: see evaluator.score.Score. rows: (experiment, e2e, ttft, itl) signed errors.
+    operator: what proposed it; parents: ids of the elites it was made from.
+    """
+
+    id: int
+    key: str
+    text: str
+    operations: int
+    constants: int
+    features: int
+    worst3: float
+    joint: float
+    e2e: float
+    ttft: float
+    itl: float
+    rows: tuple[tuple[str, float | None, float | None, float | None], ...]
+    operator: str
+    parents: tuple[int, ...]
+
+    @property
+    def complexity(self) -> int:
+        return self.operations + self.constants
+
+    @property
+    def worst_e2e(self) -> float:
+        """The largest absolute E2E error of any experiment, percent."""
+        return max((abs(row[1]) for row in self.rows if row[1] is not None), default=float("nan"))
+
+    @property
+    def objectives(self) -> tuple[float, float, float]:
+        """(worst3, joint, complexity), all to be minimised."""
+        return (self.worst3, self.joint, float(self.complexity))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Elite:
+        rows = tuple((r[0], r[1], r[2], r[3]) for r in raw["rows"])
+        return cls(**{**raw, "rows": rows, "parents": tuple(raw["parents"])})

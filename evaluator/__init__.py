@@ -1,0 +1,1 @@
+"""How good a program is: what was measured, how a program is fitted to it, and the errors that remain."""

@@ -1,0 +1,115 @@
+"""Reading experiments files, and the data the project ships: runs, model and GPU tables, published errors."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simulator.errors import InputError
+from simulator.experiment import Experiment
+from simulator.experiment_file import BEGIN, experiments_from_mapping
+
+BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
+SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedError:
+    """A published absolute error in percent of one system on one experiment; `metric` is e2e, ttft or itl.
+
+    ITL errors of these systems were taken against the harness's ITL, which is half the true one.
+    """
+
+    system: str
+    experiment: str
+    metric: str
+    abs_error_pct: float
+    source: str
+
+
+def load_experiments(path: Path) -> list[Experiment]:
+    """The experiments of a YAML file. Raises InputError for anything wrong with the file or in it."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise InputError(f"{path}: cannot be read ({why}): name a YAML file of experiments") from None
+    return experiments_from_mapping(parse_yaml(data, str(path)), str(path), model_table(), hardware_table())
+
+
+def parse_yaml(data: bytes, file: str) -> object:
+    """YAML text as plain values. Raises InputError, with a line number where one is known."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{file}: line {line}: not UTF-8 text: save the file as UTF-8") from None
+    if not text.strip():
+        raise InputError(f"{file}: is empty: {BEGIN}")
+    try:
+        return yaml.load(text, SAFE_LOADER)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}: " if mark else ""
+        problem = error.problem or "unreadable"
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1 if isinstance(error.position, int) else 1
+        place, problem = f"line {line}: ", "a character that text may not hold (is it a binary file?)"
+    except (ValueError, RecursionError) as error:
+        place, problem = "", str(error)
+    raise InputError(" ".join(f"{file}: {place}not valid YAML, {problem}: correct the syntax".split()))
+
+
+def bundled_experiments() -> list[Experiment]:
+    """The runs the project trains on: both shipped files, in order."""
+    return [e for name in BUNDLED for e in _bundled(name)]
+
+
+@cache
+def _bundled(name: str) -> tuple[Experiment, ...]:
+    return tuple(experiments_from_mapping(_shipped(name), name, model_table(), hardware_table()))
+
+
+@cache
+def model_table() -> dict[str, Mapping[str, Any]]:
+    """Entries of configs/models.yaml under their Hugging Face id and every alias."""
+    return _by_name(_shipped("models.yaml")["models"], "id")
+
+
+@cache
+def hardware_table() -> dict[str, Mapping[str, Any]]:
+    """Entries of configs/hardware.yaml under their name and every alias."""
+    return _by_name(_shipped("hardware.yaml")["hardware"], "name")
+
+
+def data_hash(experiments: Sequence[Experiment]) -> str:
+    """16 hex digits that change with any figure, setting or fact of the experiments, not with their order."""
+    values = sorted((asdict(e) for e in experiments), key=lambda e: str(e["id"]))
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def published_errors() -> list[PublishedError]:
+    """What earlier models were published to reach, one row per system, experiment and metric."""
+    text = resources.files("configs").joinpath("published_errors.csv").read_text("utf-8")
+    return [
+        PublishedError(r["system"], r["experiment"], r["metric"], float(r["abs_error_pct"]), r["source"])
+        for r in csv.DictReader(text.splitlines())
+    ]
+
+
+def _shipped(name: str) -> Any:
+    return parse_yaml(resources.files("configs").joinpath(name).read_bytes(), f"configs/{name}")
+
+
+def _by_name(entries: Sequence[Mapping[str, Any]], key: str) -> dict[str, Mapping[str, Any]]:
+    return {name: entry for entry in entries for name in (entry[key], *entry["aliases"])}

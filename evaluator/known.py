@@ -1,0 +1,98 @@
+"""Known answers: what simple or published models reach on the same experiments, by the same fit and the same replay.
+
+Shown beside ours in every table of errors. naive mean: one step time for everything; blackbox: the host's linear
+form, with one set of constants for all, per model or per experiment; roofline: the datasheet alone, nothing fitted;
+overhead floor: the larger of a floor and the memory time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from evaluator.experiments import published_errors
+from evaluator.fit import fit, fit_set
+from evaluator.score import SCORE_SEEDS, Errors, errors, predictions, score_set
+from simulator.experiment import Experiment
+from simulator.language.complete import complete
+from simulator.language.ir import Program
+from simulator.language.parse import parse
+
+_BLACKBOX = """
+def step_time(b, s, *, b0: us = 8000.0, b1: us/token = 10.0, b2: us/request = 30.0):
+    return b0 + b1 * b.prefill_tokens + b2 * b.decode_reqs
+"""
+_ROOFLINE = """
+def step_time(b, s):
+    return max(b.total_flops / s.flops_per_us, b.total_bytes / s.bytes_per_us)
+
+def queueing_time(r, s):
+    return 0
+
+def output_token_time(s):
+    return 0
+
+def completion_time(s):
+    return 0
+"""
+_FLOOR = """
+def step_time(b, s, *, floor: us = 4000.0, compute: one[0, 100] = 1.0):
+    return max(floor, compute * (b.weight_read_us + b.kv_read_us))
+"""
+_NAIVE = "def step_time(b, s, *, mean: us = 10000.0): return mean"
+
+# name -> (program, constants are shared by all the experiments with one value of this; None: nothing is fitted)
+_ANSWERS = {
+    "naive mean": (_NAIVE, "all"),
+    "blackbox": (_BLACKBOX, "all"),
+    "blackbox per model": (_BLACKBOX, "model"),
+    "blackbox per experiment": (_BLACKBOX, "id"),
+    "roofline": (_ROOFLINE, None),
+    "overhead floor": (_FLOOR, "all"),
+}
+NAMES = tuple(_ANSWERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One fit of a known answer, and the experiments that it then predicts."""
+
+    name: str
+    fitted: tuple[Experiment, ...]
+    predicted: tuple[Experiment, ...]
+
+
+def tasks(fitted: Sequence[Experiment], everything: Sequence[Experiment]) -> list[Task]:
+    """All the work of the known answers, in pieces that may run in any order."""
+    out = []
+    for name, (_, scope) in _ANSWERS.items():
+        if scope is None or scope == "all":
+            out.append(Task(name, tuple(fitted), tuple(everything)))
+            continue
+        ordered = sorted(fitted, key=lambda e: str(getattr(e, scope)))
+        for value, group in groupby(ordered, key=lambda e: str(getattr(e, scope))):
+            same = tuple(e for e in everything if getattr(e, scope) == value)
+            out.append(Task(name, tuple(group), same))
+    return out
+
+
+def solve(task: Task, seeds: Sequence[int] = SCORE_SEEDS) -> list[Errors]:
+    """The errors of one task; step times out of range are clamped, as the host would."""
+    text, scope = _ANSWERS[task.name]
+    program: Program = complete(parse(text, task.name))
+    if scope is not None:
+        program = fit(program, fit_set(task.fitted), allow_hostile=True).program
+    known = {e.id: e for e in task.predicted}
+    return [errors(p, known[p.experiment]) for p in predictions(program, score_set(task.predicted, seeds))]
+
+
+def published() -> dict[str, list[Errors]]:
+    """The published absolute errors by system. Their ITL was taken against the halved ITL of the harness."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for row in published_errors():
+        found.setdefault(row.system, {}).setdefault(row.experiment, {})[row.metric] = row.abs_error_pct
+    return {
+        system: [Errors(name, m.get("e2e"), m.get("ttft"), m.get("itl")) for name, m in experiments.items()]
+        for system, experiments in found.items()
+    }

@@ -1,0 +1,89 @@
+"""Statistics of a replay in the terms in which runs are measured: per run and per load stage, in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simulator.experiment import Observation, Observed, Statistic
+from simulator.replay import Replay
+
+LATENCIES = ("e2e_ms", "ttft_ms", "itl_ms")
+PARTS = ("queueing", "waiting", "prefill_steps", "decode_steps", "per_token", "completion")
+
+
+def statistic(values_us: np.ndarray) -> Statistic:
+    """Mean and percentiles (linear interpolation) of per-request microseconds, in ms; all None when empty."""
+    if not len(values_us):
+        return Statistic()
+    p50, p90, p99 = np.percentile(values_us, (50, 90, 99))
+    return Statistic(*(float(x) / 1e3 for x in (values_us.mean(), p50, p90, p99)))
+
+
+def observe(replay: Replay, chosen: np.ndarray) -> Observation:
+    """What a load generator would report for the requests of the mask `chosen`."""
+    mask = chosen & replay.served
+    return Observation(
+        e2e_ms=statistic(replay.e2e_us[mask]),
+        ttft_ms=statistic(replay.ttft_us[mask]),
+        itl_ms=statistic(replay.itl_us[mask & (replay.requests.output_len > 1)]),
+        completed=int(mask.sum()),
+        failed=int(chosen.sum() - mask.sum()),
+    )
+
+
+def observe_all(replay: Replay) -> Observed:
+    """The run's summary and its load stages."""
+    stage = replay.requests.stage
+    stages = tuple(observe(replay, stage == i) for i in range(int(stage.max(initial=-1)) + 1))
+    return Observed(observe(replay, np.full(len(stage), True)), stages)
+
+
+def stage_means(replay: Replay, stages: int) -> np.ndarray:
+    """float64[stages, 3]: mean E2E, TTFT, ITL in ms of each load stage; NaN for a stage without requests."""
+    stage = replay.requests.stage[replay.served]
+    counts = np.bincount(stage, minlength=stages)
+    columns = (replay.e2e_us, replay.ttft_us, replay.itl_us)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sums = [np.bincount(stage, weights=c[replay.served], minlength=stages) for c in columns]
+        return np.stack(sums, axis=1) / counts[:, None] / 1e3
+
+
+def components_ms(replay: Replay) -> dict[str, float]:
+    """Mean E2E of a request split into PARTS, in ms; the parts add up to the mean E2E."""
+    n = max(int(replay.served.sum()), 1)
+    tokens = replay.requests.output_len[replay.served].sum()
+    totals = (
+        replay.queueing_us.sum(),
+        replay.waiting_us.sum(),
+        replay.prefill_us.sum(),
+        replay.decode_us.sum(),
+        replay.token_us * tokens,
+        replay.completion_us * replay.served.sum(),
+    )
+    return {part: float(total) / n / 1e3 for part, total in zip(PARTS, totals, strict=True)}
+
+
+def average(observations: Sequence[Observation]) -> Observation:
+    """Each statistic averaged over arrival seeds; None where any seed has none."""
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [v for v in values if v is not None]
+        return sum(known) / len(known) if len(known) == len(values) else None
+
+    def merge(name: str) -> Statistic:
+        parts = [getattr(o, name) for o in observations]
+        return Statistic(*(mean([getattr(p, q) for p in parts]) for q in ("mean", "p50", "p90", "p99")))
+
+    counts = [mean([getattr(o, name) for o in observations]) for name in ("completed", "failed")]
+    completed, failed = (None if c is None else round(c) for c in counts)
+    e2e, ttft, itl = (merge(name) for name in LATENCIES)
+    return Observation(e2e, ttft, itl, completed=completed, failed=failed)
+
+
+def error_pct(predicted: float | None, observed: float | None) -> float | None:
+    """Signed relative error in percent, (predicted - observed)/observed; None where either is missing."""
+    if predicted is None or not observed:
+        return None
+    return 100.0 * (predicted - observed) / observed

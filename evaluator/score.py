@@ -1,0 +1,111 @@
+"""How good a program is: errors per experiment, and the objectives made from them (contracts: errors in percent)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from evaluator.metrics import LATENCIES, average, components_ms, error_pct, observe_all
+from simulator.bind import bind
+from simulator.experiment import Experiment, Observed
+from simulator.language.ir import Program
+from simulator.language.opcodes import assemble
+from simulator.replay import replay_bound
+from simulator.workload import Requests, requests
+
+SCORE_SEEDS = (1, 2, 3)  # arrival seeds of reported figures; never those of a fit
+
+
+@dataclass(frozen=True)
+class ScoreSet:
+    """Experiments with the requests of every arrival seed that a statistic is averaged over."""
+
+    experiments: tuple[Experiment, ...]
+    requests: tuple[tuple[Requests, ...], ...]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a program predicts for one experiment, averaged over arrival seeds; components in ms."""
+
+    experiment: str
+    predicted: Observed
+    components: dict[str, float]
+    clamped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Signed errors of an experiment's mean E2E, TTFT and ITL in percent; None where not observed."""
+
+    experiment: str
+    e2e: float | None
+    ttft: float | None
+    itl: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Mean absolute errors over experiments in percent; joint = their mean (over
+    the latencies that were measured); worst3 = mean of the three largest E2E."""
+
+    rows: tuple[Errors, ...]
+    e2e: float
+    ttft: float
+    itl: float
+    joint: float
+    worst3: float
+
+
+def score_set(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SEEDS) -> ScoreSet:
+    return ScoreSet(tuple(experiments), tuple(tuple(requests(e, s) for s in seeds) for e in experiments))
+
+
+def predictions(program: Program, data: ScoreSet, *, stop_when_hostile: bool = False) -> list[Prediction]:
+    """Replay every experiment under every seed. Raises HostileStep if `stop_when_hostile`."""
+    code, out = assemble(program), []
+    for e, loads in zip(data.experiments, data.requests, strict=True):
+        bound = bind(code, program.theta, e.facts)
+        replays = [replay_bound(e, load, bound, program=program, stop_when_hostile=stop_when_hostile) for load in loads]
+        seen = [observe_all(r) for r in replays]
+        summaries = [o.summary for o in seen if o.summary is not None]
+        stages = tuple(average([o.stages[i] for o in seen]) for i in range(len(e.workload.stages)))
+        parts = [components_ms(r) for r in replays]
+        components = {name: sum(p[name] for p in parts) / len(parts) for name in parts[0]}
+        out.append(Prediction(e.id, Observed(average(summaries), stages), components, sum(r.clamped for r in replays)))
+    return out
+
+
+def errors(prediction: Prediction, experiment: Experiment) -> Errors:
+    """The signed errors of the run's means; None where nothing was observed."""
+    summary = experiment.observed.summary if experiment.observed else None
+    if summary is None or prediction.predicted.summary is None:
+        return Errors(experiment.id, None, None, None)
+    predicted = prediction.predicted.summary
+    return Errors(
+        experiment.id, *(error_pct(getattr(predicted, name).mean, getattr(summary, name).mean) for name in LATENCIES)
+    )
+
+
+def _mean_abs(values: Sequence[float | None]) -> float:
+    known = [abs(v) for v in values if v is not None]
+    return sum(known) / len(known) if known else float("nan")
+
+
+def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None) -> Score:
+    """The objectives of these experiments; `weights` multiplies an experiment's E2E error in worst3."""
+    e2e, ttft, itl = (_mean_abs([getattr(r, name) for r in rows]) for name in ("e2e", "ttft", "itl"))
+    weights = weights or {}
+    largest = sorted((abs(r.e2e) * weights.get(r.experiment, 1.0) for r in rows if r.e2e is not None), reverse=True)[:3]
+    worst3 = sum(largest) / len(largest) if largest else float("nan")
+    measured = [x for x in (e2e, ttft, itl) if x == x]
+    joint = sum(measured) / len(measured) if measured else float("nan")
+    return Score(tuple(rows), e2e, ttft, itl, joint, worst3)
+
+
+def score(program: Program, data: ScoreSet, moe_weight: float = 1.0) -> Score:
+    """The program's score on `data`. Raises HostileStep for a step time outside [1, 10^10] us."""
+    rows = [
+        errors(p, e) for p, e in zip(predictions(program, data, stop_when_hostile=True), data.experiments, strict=True)
+    ]
+    return summarise(rows, {e.id: moe_weight for e in data.experiments if e.facts["is_moe"]})

@@ -1,0 +1,86 @@
+"""`evolve fit`: the same form with constants from other experiments, and what that changed."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from evaluator.experiments import data_hash
+from evaluator.fit import fit, fit_set
+from evaluator.score import SCORE_SEEDS, errors, predictions, score_set
+from evolve import __version__
+from evolve.programs import Source
+from evolve.records import record
+from simulator.errors import InputError
+from simulator.experiment import Experiment
+from simulator.language.ir import Program
+from simulator.language.key import key
+from simulator.language.unparse import unparse
+from simulator.replay import HostileStep
+
+
+def usable(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Those that can be fitted: clean, with observed stage means. Raises InputError if there is none."""
+    found = [
+        e for e in experiments
+        if e.quality == "clean" and e.observed is not None
+        and (e.observed.stages or (e.observed.summary and len(e.workload.stages) == 1))
+    ]  # fmt: skip
+    if not found:
+        raise InputError("nothing to fit: no experiment is clean and has `observed` stages: add measurements")
+    return found
+
+
+def calibrate(source: Source, experiments: Sequence[Experiment], out: Path | None) -> dict[str, Any]:
+    """Fit the program's constants on `experiments`; write it to `out` (and its record beside) if given.
+
+    Raises InputError when nothing can be fitted, when no constants make the program usable, or `out` cannot be
+    written.
+    """
+    fitted = usable(experiments)
+    program = source.complete
+    try:
+        result = fit(program, fit_set(fitted)).program
+    except HostileStep as e:
+        raise InputError(f"{source.name}: cannot be fitted on these experiments ({e}): change the program") from None
+    data = score_set(fitted)
+
+    def rows(p: Program) -> list[Any]:
+        return [errors(made, e) for made, e in zip(predictions(p, data), fitted, strict=True)]
+
+    before, after = rows(program), rows(result)
+    constants = [
+        {"method": f.name, "name": c.name, "before": old, "after": c.value}
+        for f, olds in zip(result.functions, _values(program), strict=True)
+        for c, old in zip(f.constants, olds, strict=True)
+    ]
+    text, form = unparse(result), key(result)
+    if out is not None:
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        kept = record(form, fitted, after, today, fitted_from=source.name)
+        try:
+            out.write_text(text)
+            out.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n")
+        except OSError as e:
+            raise InputError(f"{out}: cannot be written ({e.strerror}): choose another --out") from None
+    return {
+        "engine": __version__,
+        "data": data_hash(fitted),
+        "seeds": list(SCORE_SEEDS),
+        "program": text,
+        "key": form,
+        "fitted": [e.id for e in fitted],
+        "left_out": [e.id for e in experiments if e.id not in {f.id for f in fitted}],
+        "constants": constants,
+        "before": [asdict(r) for r in before],
+        "after": [asdict(r) for r in after],
+        "out": str(out) if out else None,
+    }
+
+
+def _values(program: Program) -> list[list[float]]:
+    return [[c.value for c in f.constants] for f in program.functions]

@@ -1,0 +1,80 @@
+"""Which experiments a configuration fits and which it only predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from evaluator.experiments import BUNDLED, load_experiments, model_table
+from evolve.config import DataSettings
+from simulator.errors import InputError
+from simulator.experiment import Experiment
+
+
+def experiments_of(files: Sequence[str]) -> list[Experiment]:
+    """The experiments of bundled files (by name) and of the user's (by path), each id once."""
+    out: dict[str, Experiment] = {}
+    for name in files:
+        found = bundled_file(name) if name in BUNDLED and not Path(name).exists() else load_experiments(Path(name))
+        for e in found:
+            if e.id in out:
+                raise InputError(f"{name}: experiment {e.id!r} stands in another file too: rename one")
+            out[e.id] = e
+    return list(out.values())
+
+
+def bundled_file(name: str) -> list[Experiment]:
+    from evaluator.experiments import _bundled
+
+    return list(_bundled(name))
+
+
+def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
+    """(fitted, predicted only). Fitted: clean runs of `files` with observations that the filters let through.
+
+    Raises InputError when a filter names nothing, or when nothing is left to fit.
+    """
+    offered = experiments_of(data.files)
+    ids = {e.id for e in offered}
+    further = [e for e in experiments_of(data.predict_files) if e.id not in ids]
+    wanted = {_model(name, offered) for name in data.models}
+    for name in data.workloads:
+        if name not in {e.workload.name for e in offered}:
+            raise InputError(
+                f"--workloads {name}: no such workload: there are {_list(e.workload.name for e in offered)}"
+            )
+    for name in data.exclude:
+        if name not in ids:
+            raise InputError(f"--exclude {name}: no such experiment: there are {_list(ids)}")
+    fitted = [
+        e for e in offered
+        if e.quality == "clean" and e.observed is not None and e.id not in data.exclude
+        and (not wanted or e.model in wanted) and (not data.workloads or e.workload.name in data.workloads)
+    ]  # fmt: skip
+    if not fitted:
+        raise InputError("nothing to fit: no clean experiment with observations is left: loosen the filters")
+    for e in fitted:
+        assert e.observed is not None
+        if not e.observed.stages and len(e.workload.stages) > 1:
+            raise InputError(f"experiment {e.id!r}: observed.stages is missing: a run of several stages needs one each")
+    kept = {e.id for e in fitted}
+    return fitted, [e for e in (*offered, *further) if e.id not in kept]
+
+
+def _model(name: str, offered: Sequence[Experiment]) -> str:
+    entry = model_table().get(name)
+    model = str(entry["id"]) if entry else name
+    if model not in {e.model for e in offered}:
+        raise InputError(
+            f"--models {name}: no such model among the experiments: there are {_list(e.model for e in offered)}"
+        )
+    return model
+
+
+def _list(names: object) -> str:
+    return ", ".join(sorted(set(names)))  # type: ignore[call-overload]
+
+
+def parse_list(text: str | None) -> tuple[str, ...]:
+    """`a,b` -> (a, b)."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())

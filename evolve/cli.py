@@ -1,0 +1,417 @@
+"""The command line: what each command takes, and one place where errors become a line and an exit status.
+
+Exit status: 0 done; 1 failed, or a gate said no; 2 anything the user supplied was wrong; 130 interrupted.
+Everything heavy is imported inside the commands, so that `evolve --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from evolve import __version__
+
+# One BLAS thread: sums in one order, whatever the machine. Set before numpy is imported.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(args: list[str]) -> int:
+    """Run one command line and return its exit status; errors are one line on stderr."""
+    from simulator.errors import InputError
+
+    try:
+        return int(cli.main(args, prog_name="evolve", standalone_mode=False) or 0)
+    except click.exceptions.Exit as e:
+        return e.exit_code
+    except click.UsageError as e:
+        command = e.ctx.command_path if e.ctx else "evolve"
+        return _fail(f"{e.format_message().rstrip('.')}: see `{command} --help`", 2)
+    except click.ClickException as e:
+        return _fail(e.format_message(), 2)
+    except InputError as e:
+        return _fail(str(e), 2)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _fail(message: str, status: int) -> int:
+    print("evolve: " + " ".join(message.split()), file=sys.stderr)
+    return status
+
+
+@click.group(context_settings=CONTEXT, epilog="Start with: evolve run --budget 800")
+@click.version_option(__version__, prog_name="evolve")
+def cli() -> None:
+    """Evolve latency models of LLM serving from measurements, and take the winner home as Go.
+
+    A search proposes small programs (step time, queueing delay), fits their constants, scores each by replaying
+    real serving runs, and keeps a Pareto archive. PROGRAM is a file, RUN:ID, or a shipped name such as `champion`.
+    """
+
+
+def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--max-operations, --max-conditionals, --max-constants."""
+    for name in ("constants", "conditionals", "operations"):
+        most = {"operations": 40, "conditionals": 4, "constants": 16}[name]
+        text = f"Most {name} a program may have [default: {most}, or the configuration's]."
+        command = click.option(f"--max-{name}", type=click.IntRange(min=0), help=text)(command)
+    return command
+
+
+def _caps(operations: int | None, conditionals: int | None, constants: int | None) -> Any:
+    from dataclasses import replace
+
+    from simulator.language.measure import Caps
+
+    given = {"operations": operations, "conditionals": conditionals, "constants": constants}
+    return replace(Caps(), **{k: v for k, v in given.items() if v is not None})
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What `run` and `pilot` share."""
+    seed = "Seed of the search: same seed, same archive."
+    workers = "Processes [default: all cores]; changes nothing but speed."
+    experiments = "Fit these experiments instead of the bundled ones (repeatable)."
+    config = "Bundled configuration (see `evolve list`) or a YAML file."
+    options = [
+        click.option("--config", "config_name", default="default", show_default=True, metavar="NAME|FILE", help=config),
+        click.option("--budget", type=click.IntRange(min=1), help="Distinct candidates to fit."),
+        click.option("--seed", type=click.IntRange(min=0), help=seed),
+        click.option("--workers", type=click.IntRange(min=1), help=workers),
+        click.option("--out", type=click.Path(path_type=Path), help="Run folder to create [default: runs/NNNN]."),
+        click.option("--experiments", multiple=True, metavar="FILE", help=experiments),
+        click.option("--workloads", metavar="A,B", help="Fit only these workloads."),
+        click.option("--exclude", metavar="ID,ID", help="Do not fit these experiments."),
+        click.option("--evolve", "methods", type=click.Choice(["step", "queueing", "both"]), help="What may change."),
+        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
+        click.option("--quiet", is_flag=True, help="No progress line."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return caps_options(command)
+
+
+@cli.command()
+@click.option("--models", metavar="A,B", help="Fit only these models (Hugging Face id or alias).")
+@run_options
+def run(models: str | None, **options: Any) -> int:
+    """Search for latency models and report the best.
+
+    \b
+    evolve run --budget 800                      the bundled measurements
+    evolve run --config smoke                    half a minute
+    evolve run --models llama-2-7b,llama-2-70b   two of the models
+    evolve run --experiments mine.yaml --out runs/mine
+    """
+    return _search(_config(options, models), options)
+
+
+@cli.command()
+@click.option("--model", required=True, help="Hugging Face id or alias, e.g. llama-2-7b.")
+@run_options
+def pilot(model: str, **options: Any) -> int:
+    """A short run on a single model: is it worth a full one?
+
+    \b
+    evolve pilot --model llama-2-7b
+    evolve pilot --model mixtral-8x7b --budget 300
+    """
+    options["budget"] = options["budget"] or 200
+    return _search(_config(options, model), options, pilot=True)
+
+
+def _config(options: dict[str, Any], models: str | None) -> Any:
+    """The configuration with what the command line overrides."""
+    from dataclasses import replace
+
+    from evolve.choose import parse_list
+    from evolve.config import load_config
+
+    config = load_config(options["config_name"])
+    data = config.data
+    if options["experiments"]:
+        from evaluator.experiments import BUNDLED
+
+        files = tuple(f if f in BUNDLED else str(Path(f).resolve()) for f in options["experiments"])
+        data = replace(data, files=files, predict_files=())
+    for name, text in (("models", models), ("workloads", options["workloads"]), ("exclude", options["exclude"])):
+        if text:
+            data = replace(data, **{name: parse_list(text)})
+    caps = {
+        n: options[f"max_{n}"] for n in ("operations", "conditionals", "constants") if options[f"max_{n}"] is not None
+    }
+    search = replace(config.search, evolve=options["methods"]) if options["methods"] else config.search
+    top = {name: options[name] for name in ("budget", "seed") if options[name] is not None}
+    return replace(config, data=data, caps=replace(config.caps, **caps), search=search, **top)
+
+
+def _search(config: Any, options: dict[str, Any], pilot: bool = False) -> int:
+    from evolve.session import start
+
+    run = start(config, options["out"])
+    return _work(run, options["workers"], options["as_json"], options["quiet"], pilot)
+
+
+def _work(run: Any, workers: int | None, as_json: bool, quiet: bool, pilot: bool = False) -> int:
+    from evolve.report import print_pilot, print_run
+    from evolve.session import available_cores, work
+
+    try:
+        report = work(run, workers or available_cores(), quiet)
+    except KeyboardInterrupt:
+        return _fail(f"interrupted; nothing is lost: `evolve resume {run.path}` goes on", 130)
+    if as_json:
+        _print_json(report)
+    else:
+        print_run(report)
+        if pilot:
+            print_pilot(report)
+    return 0 if report["champion"] else 1
+
+
+@cli.command()
+@click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--workers", type=click.IntRange(min=1), help="Processes [default: all cores].")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress line.")
+def resume(run_path: Path, workers: int | None, as_json: bool, quiet: bool) -> int:
+    """Go on with a run that was interrupted or killed, exactly as if it had not been.
+
+    \b
+    evolve resume runs/0001
+    """
+    from evolve.run_folder import open_run
+
+    return _work(open_run(run_path), workers, as_json, quiet)
+
+
+@cli.command()
+@click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--grid", is_flag=True, help="The MAP-Elites grid: best joint error by operations and features.")
+@click.option("--pareto", is_flag=True, help="The Pareto front (the default).")
+@click.option("--json", "as_json", is_flag=True, help="Everything as JSON.")
+def archive(run_path: Path, grid: bool, pareto: bool, as_json: bool) -> int:
+    """Show what a run kept, rebuilt from its journal.
+
+    \b
+    evolve archive runs/0001
+    evolve archive runs/0001 --grid
+    evolve archive runs/0001 --json > archive.json
+    """
+    from evolve.run_folder import open_run
+    from evolve.views import archive_json, print_archive
+
+    found = open_run(run_path)
+    if as_json:
+        _print_json(archive_json(found))
+    else:
+        print_archive(found, grid, pareto or not grid)
+    return 0
+
+
+@cli.command()
+@click.argument("program")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def show(program: str, as_json: bool) -> int:
+    """Show a program: text, counts, constants with bounds, and what it reached where it was fitted.
+
+    \b
+    evolve show champion
+    evolve show runs/0001:137
+    evolve show my_model.py --json
+    """
+    from evolve.programs import load
+    from evolve.views import print_show, show_json
+
+    source = load(program)
+    if as_json:
+        _print_json(show_json(source))
+    else:
+        print_show(source)
+    return 0
+
+
+@cli.command()
+@click.argument("program", required=False)
+@click.option("--fields", is_flag=True, help="List the fields that a program may read, with units and meanings.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@caps_options
+def check(program: str | None, fields: bool, as_json: bool, max_operations: int | None,
+          max_conditionals: int | None, max_constants: int | None) -> int:  # fmt: skip
+    """Check that a text is a program of the language, within the caps.
+
+    \b
+    evolve check my_model.py
+    evolve check --fields
+    """
+    from evolve.programs import load
+    from evolve.views import print_check, print_fields, show_json
+    from simulator.errors import InputError
+
+    if fields:
+        print_fields(as_json)
+        return 0
+    if program is None:
+        raise InputError("check needs a PROGRAM: give a file, RUN:ID or a seed's name, or --fields")
+    source = load(program, _caps(max_operations, max_conditionals, max_constants))
+    if as_json:
+        _print_json(show_json(source))
+    else:
+        print_check(source)
+    return 0
+
+
+@cli.command()
+@click.argument("program", default="champion")
+@click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those the project ships].")
+@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, its record beside it.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@caps_options
+def fit(program: str, experiments: str | None, ids: str | None, out: Path | None, as_json: bool,
+        max_operations: int | None, max_conditionals: int | None, max_constants: int | None) -> int:  # fmt: skip
+    """Calibrate a program's constants on experiments: the same form, your measurements.
+
+    \b
+    evolve fit champion --experiments mine.yaml --out mine.py
+    evolve fit my_model.py
+    """
+    from evolve.calibrate import calibrate
+    from evolve.programs import load
+    from evolve.views import print_fit
+
+    source = load(program, _caps(max_operations, max_conditionals, max_constants))
+    result = calibrate(source, _experiments(experiments, ids), out)
+    if as_json:
+        _print_json(result)
+    else:
+        print_fit(result)
+    return 0
+
+
+@cli.command()
+@click.argument("program", default="champion")
+@click.option("--experiments", metavar="FILE", help="What to predict [default: the runs the project ships].")
+@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@click.option(
+    "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
+)
+@click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
+@caps_options
+def predict(program: str, experiments: str | None, ids: str | None, seeds: int, as_json: bool,
+            max_operations: int | None, max_conditionals: int | None, max_constants: int | None) -> int:  # fmt: skip
+    """Predict TTFT, ITL and E2E of experiments, beside what was observed if anything was.
+
+    \b
+    evolve predict champion --experiments plan.yaml
+    evolve predict runs/0001:137 --experiments plan.yaml --json
+    """
+    from evolve.predict import predict as make
+    from evolve.programs import load
+    from evolve.views import print_prediction
+
+    source = load(program, _caps(max_operations, max_conditionals, max_constants))
+    result = make(source, _experiments(experiments, ids), range(1, seeds + 1))
+    if as_json:
+        _print_json(result)
+    else:
+        print_prediction(result)
+    return 0
+
+
+def _experiments(file: str | None, ids: str | None) -> list[Any]:
+    from evaluator.experiments import BUNDLED
+    from evolve.choose import experiments_of, parse_list
+    from simulator.errors import InputError
+
+    found = experiments_of([file] if file else BUNDLED)
+    wanted = parse_list(ids)
+    for name in wanted:
+        if name not in {e.id for e in found}:
+            raise InputError(f"--id {name}: no such experiment: there are {', '.join(e.id for e in found)}")
+    return [e for e in found if not wanted or e.id in wanted]
+
+
+@cli.command()
+@click.argument("program", default="champion")
+@click.option("--target", type=click.Choice(["blis-4", "blis-5"]), default="blis-4", show_default=True,
+              help="blis-4: the host's main branch. blis-5: the frozen five-method interface.")  # fmt: skip
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder for the Go file and what goes with it."
+)
+@click.option(
+    "--experiments", metavar="FILE", help="Take the deployment to bake in from here [default: the shipped runs]."
+)
+@click.option("--id", "experiment", metavar="ID", help="The experiment whose deployment is baked in.")
+@click.option("--model", help="Bake in this model (with --hardware and --tp) instead of an experiment's deployment.")
+@click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
+@click.option("--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Tensor parallelism.")
+@click.option(
+    "--check", "verify", is_flag=True, help="Build and test it with the Go toolchain; exit status 1 if that fails."
+)
+@caps_options
+def emit(program: str, target: str, out: Path, experiments: str | None, experiment: str | None, model: str | None,
+         hardware: str | None, tp: int, verify: bool, max_operations: int | None, max_conditionals: int | None,
+         max_constants: int | None) -> int:  # fmt: skip
+    """Write a program as Go that runs unchanged in the host simulator.
+
+    \b
+    evolve emit champion --target blis-4 --out go/ --id llama-2-7b-tp1-general
+    evolve emit runs/0001:137 --target blis-5 --out go/ --check
+    evolve emit champion --out go/ --model llama-3.1-70b --hardware H100-SXM-80GB --tp 4
+    """
+    from evolve.going import emit_to, of_experiment, of_names
+    from evolve.programs import load
+    from simulator.errors import InputError
+
+    source = load(program, _caps(max_operations, max_conditionals, max_constants))
+    if experiments and not experiment:
+        raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
+    if experiment and model:
+        raise InputError("--id and --model exclude each other: name one deployment")
+    if bool(model) != bool(hardware):
+        raise InputError("--model and --hardware go together: give both")
+    deployment = None
+    if experiment:
+        deployment = of_experiment(_experiments(experiments, experiment)[0])
+    elif model and hardware:
+        deployment = of_names(model, hardware, tp)
+    return emit_to(source, target, out, deployment, verify)
+
+
+@cli.command("list")
+@click.option(
+    "--runs", "folder", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs lie."
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def list_(folder: Path, as_json: bool) -> int:
+    """List runs, shipped programs, configurations, models and GPUs."""
+    from evolve.views import inventory, print_inventory
+
+    if as_json:
+        _print_json(inventory(folder))
+    else:
+        print_inventory(inventory(folder))
+    return 0
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    print(json.dumps(value, indent=1, allow_nan=False))

@@ -1,0 +1,187 @@
+"""Settings of a run: frozen dataclasses that mirror the YAML of configs/; an unknown key is an error."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import InputError, nearest
+from simulator.language.measure import Caps
+
+SELECTIONS = ("nsga2", "lexicographic")
+FIELD_SETS = ("all", "paper18", "components")
+METHODS = ("step", "queueing", "both")
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    """Which experiments are fitted. `files`: bundled names or paths of experiments files. Empty lists: no limit."""
+
+    files: tuple[str, ...] = ("experiments_h100.yaml",)
+    predict_files: tuple[str, ...] = ("experiments_h100_further.yaml",)
+    models: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """The loop. `batch` proposals a generation; `tournament` elites compete to be a parent.
+
+    Stops at the budget, after `generations`, or when the best joint error improved by less than `patience_gain`
+    (relative) in `patience` generations. `selection`: nsga2 ranks on (worst3, joint, complexity), lexicographic
+    compares worst3, then ITL error (the error per step), then complexity.
+    """
+
+    batch: int = 8
+    tournament: int = 3
+    generations: int = 100_000
+    patience: int = 200
+    patience_gain: float = 0.005
+    selection: str = "nsga2"
+    evolve: str = "both"
+    fields: str = "all"
+    operation_bins: int = 10
+    feature_bins: int = 5
+    operators: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSettings:
+    """Scores: `seeds` arrival seeds a statistic is averaged over while searching (reports use 3), `moe_weight` the
+    weight of MoE experiments in worst3, `within` and `worst_pct` the champion's rule (see archive.champion)."""
+
+    seeds: int = 1
+    moe_weight: float = 1.0
+    within: float = 0.05
+    worst_pct: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A resolved configuration. `budget`: distinct candidates that reach fitting, seeds included."""
+
+    name: str = "default"
+    budget: int = 600
+    seed: int = 0
+    data: DataSettings = field(default_factory=DataSettings)
+    caps: Caps = field(default_factory=Caps)
+    search: SearchSettings = field(default_factory=SearchSettings)
+    score: ScoreSettings = field(default_factory=ScoreSettings)
+
+
+def load_config(name: str) -> Config:
+    """A configuration by bundled name (`default`, `smoke`, ...) or path. Raises InputError naming file and key."""
+    from evaluator.experiments import parse_yaml
+
+    bundled = resources.files("configs").joinpath(f"{name}.yaml")
+    path = Path(name)
+    if "/" not in name and not name.endswith((".yaml", ".yml")) and bundled.is_file():
+        return config_from(parse_yaml(bundled.read_bytes(), f"configs/{name}.yaml"), f"configs/{name}.yaml")
+    if name.startswith("configs/") and not path.exists() and resources.files("configs").joinpath(path.name).is_file():
+        return load_config(path.stem)
+    try:
+        raw = path.read_bytes()
+    except OSError as e:
+        known = ", ".join(bundled_configs())
+        raise InputError(f"{name}: cannot be read ({e.strerror}): name a file, or one of {known}") from None
+    return config_from(parse_yaml(raw, name), name)
+
+
+def bundled_configs() -> list[str]:
+    """Names of the configurations that the project ships."""
+    files = (f.name for f in resources.files("configs").iterdir() if f.name.endswith(".yaml"))
+    data = ("experiments_", "models.", "hardware.")
+    return sorted(f.removesuffix(".yaml") for f in files if not f.startswith(data))
+
+
+def config_from(raw: object, where: str) -> Config:
+    """A Config from YAML values. Raises InputError for an unknown key, a wrong type or a value out of range."""
+    config: Config = _build(Config, raw, where, "")
+    choices = (
+        ("search.selection", config.search.selection, SELECTIONS),
+        ("search.fields", config.search.fields, FIELD_SETS),
+        ("search.evolve", config.search.evolve, METHODS),
+    )
+    for key, value, allowed in choices:
+        if value not in allowed:
+            raise InputError(f"{where}: {key} must be one of {', '.join(allowed)}, got {value!r}: choose one")
+    positive = {
+        "budget": config.budget, "search.batch": config.search.batch, "search.tournament": config.search.tournament,
+        "search.generations": config.search.generations, "search.patience": config.search.patience,
+        "search.operation_bins": config.search.operation_bins, "search.feature_bins": config.search.feature_bins,
+        "score.seeds": config.score.seeds, "caps.operations": config.caps.operations,
+        "caps.constants": config.caps.constants, "score.moe_weight": config.score.moe_weight,
+        "score.worst_pct": config.score.worst_pct,
+    }  # fmt: skip
+    for key, number in positive.items():
+        if not number > 0:
+            raise InputError(f"{where}: {key} must be > 0, got {number}: give a positive number")
+    from evolve.operators import OPERATORS
+
+    for name, weight in config.search.operators.items():
+        if name not in OPERATORS:
+            raise InputError(f"{where}: search.operators has no {name!r}: the operators are {', '.join(OPERATORS)}")
+        if not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
+            raise InputError(f"{where}: search.operators.{name} must be a weight >= 0, got {weight!r}")
+    if config.search.operators and not any(config.search.operators.values()):
+        raise InputError(f"{where}: search.operators are all 0: give at least one a weight")
+    return config
+
+
+def _build(kind: type, raw: object, where: str, prefix: str) -> Any:
+    if not isinstance(raw, dict):
+        raise InputError(
+            f"{where}: {prefix.rstrip('.') or 'the file'} must be a mapping of settings, got {type(raw).__name__}"
+        )
+    known = {f.name: f for f in fields(kind)}
+    default = kind()
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key not in known:
+            raise InputError(f"{where}: unknown key {prefix}{key}: {nearest(str(key), list(known)) or 'remove it'}")
+        current = getattr(default, key)
+        if dataclasses.is_dataclass(current):
+            values[key] = _build(type(current), value, where, f"{prefix}{key}.")
+        else:
+            values[key] = _value(current, value, where, f"{prefix}{key}")
+    return kind(**values)
+
+
+def _value(default: Any, value: object, where: str, key: str) -> Any:
+    match default:
+        case tuple():
+            if isinstance(value, list) and all(isinstance(v, str) for v in value):
+                return tuple(value)
+            wanted = "a list of names"
+        case dict():
+            if isinstance(value, dict):
+                return value
+            wanted = "a mapping"
+        case str():
+            if isinstance(value, str):
+                return value
+            wanted = "text"
+        case int():
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+            wanted = "a whole number"
+        case _:
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
+                return float(value)
+            wanted = "a number"
+    raise InputError(f"{where}: {key} must be {wanted}, got {value!r}: correct the value")
+
+
+def to_mapping(config: Config) -> dict[str, Any]:
+    """The configuration as plain YAML values; `config_from` reads it back."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: plain(v) for k, v in value.items()}
+        return list(value) if isinstance(value, tuple) else value
+
+    return plain(dataclasses.asdict(config))  # type: ignore[no-any-return]

@@ -1,0 +1,61 @@
+"""Where candidates are assessed: this process, or worker processes that prepare the data once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from typing import Any
+
+from evaluator import known
+from evaluator.assess import Data, Rejected, Scored, assess, prepare
+from evaluator.score import Errors
+from simulator.experiment import Experiment
+from simulator.language.parse import parse
+
+_data: Data | None = None
+
+
+def _begin(experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: float) -> None:
+    global _data
+    _data = prepare(experiments, seeds, moe_weight)
+
+
+def _begin_worker(experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: float) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's business
+    _begin(experiments, seeds, moe_weight)
+
+
+def assess_text(text: str) -> Scored | Rejected:
+    """`assess` on the data that this process prepared; the text has been admitted before."""
+    assert _data is not None
+    return assess(parse(text), _data)
+
+
+def solve_known(task: known.Task) -> list[Errors]:
+    return known.solve(task)
+
+
+class _Here(Executor):
+    """Runs a task when it is submitted, in this process."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as e:
+            future.set_exception(e)
+        return future
+
+
+def executor(workers: int, experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: float) -> Executor:
+    """An executor for `assess_text` and `solve_known`; what it computes does not depend on `workers`."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    if workers == 1:
+        _begin(experiments, seeds, moe_weight)
+        return _Here()
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, context, _begin_worker, (tuple(experiments), tuple(seeds), moe_weight))

@@ -1,0 +1,104 @@
+"""PROGRAM arguments: a file of program text, `RUN:ID`, or the name of a seed; `champion` is the shipped one."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from evolve.run_folder import open_run
+from simulator.errors import InputError, nearest
+from simulator.language.complete import complete
+from simulator.language.ir import Program
+from simulator.language.measure import Caps, enforce
+from simulator.language.parse import MAX_BYTES, parse
+
+CHAMPION = "champion"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A program and where it is from. `record`: what it was fitted on, if known (see `evolve.records`)."""
+
+    name: str
+    text: str
+    program: Program
+    record: dict[str, Any] | None = None
+
+    @property
+    def complete(self) -> Program:
+        """With every timed method written out."""
+        return complete(self.program)
+
+
+def seed_names() -> list[str]:
+    """Names of the shipped programs, the champion among them."""
+    files = resources.files("seeds").iterdir()
+    return sorted(f.name.removesuffix(".py") for f in files if f.name.endswith(".py") and f.name != "__init__.py")
+
+
+def seed_texts() -> list[tuple[str, str]]:
+    """(name, text) of the programs that a search starts from: all the shipped ones but the champion."""
+    return [(name, _shipped(f"{name}.py") or "") for name in seed_names() if name != CHAMPION]
+
+
+def _shipped(name: str) -> str | None:
+    file = resources.files("seeds").joinpath(name)
+    return file.read_text("utf-8") if file.is_file() else None
+
+
+def load(spec: str, caps: Caps | None = None) -> Source:
+    """The program that `spec` names, held to `caps` if it is a user's file.
+
+    Raises InputError, one line, for anything that is not a program.
+    """
+    run, colon, number = spec.rpartition(":")
+    if colon and re.fullmatch(r"\d+", number) and (Path(run) / "run.json").exists():
+        return _from_run(Path(run), int(number))
+    text = _shipped(f"{spec}.py") if re.fullmatch(r"\w+", spec) and spec != "__init__" else None
+    if text is not None:
+        record = _shipped(f"{spec}.json")
+        return Source(spec, text, parse(text, f"{spec}.py"), json.loads(record) if record else None)
+    path = Path(spec)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as e:
+        hint = nearest(spec, seed_names())
+        raise InputError(
+            f"{spec}: cannot be read ({e.strerror}): give a file, RUN:ID or a seed's name ({hint})"
+        ) from None
+    program = parse(raw, spec)
+    if caps is not None:
+        enforce(program, caps, f"{spec}:1")
+    beside = path.with_suffix(".json")
+    record = beside.read_text() if path.suffix == ".py" and beside.is_file() else None
+    return Source(spec, raw.decode(), program, _record(record, beside))
+
+
+def _record(text: str | None, path: Path) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise InputError(f"{path}: is not JSON: mend or remove the record beside the program") from None
+    return value if isinstance(value, dict) and "fitted" in value else None
+
+
+def _from_run(path: Path, number: int) -> Source:
+    from evolve.records import record_of
+
+    run = open_run(path)
+    for entry in run.entries():
+        if entry["id"] == number:
+            if entry["verdict"] != "scored":
+                raise InputError(
+                    f"{path}:{number}: was rejected at {entry['stage']} ({entry['why']}): choose another id"
+                )
+            text = entry["elite"]["text"]
+            return Source(f"{path}:{number}", text, parse(text, f"{path}:{number}"), record_of(run, entry["elite"]))
+    raise InputError(f"{path}:{number}: no such proposal: `evolve archive {path}` lists the ids")

@@ -1,0 +1,57 @@
+"""The progress line: candidates done, per second, accepted, best error, time left. To stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from evolve.loop import State
+
+EVERY_S = 10.0  # between lines where stderr is not a terminal
+
+
+class Progress:
+    """One line that is rewritten in a terminal, and a line now and then elsewhere."""
+
+    def __init__(self, budget: int, resumed: int, quiet: bool) -> None:
+        self.budget, self.resumed, self.quiet = budget, resumed, quiet
+        self.terminal = sys.stderr.isatty()
+        self.begun: float | None = None
+        self.first = 0
+        self.shown = time.monotonic() - EVERY_S + 1.0
+        self.last = ""
+
+    def update(self, state: State) -> None:
+        if self.quiet or state.proposals < self.resumed:
+            return
+        now = time.monotonic()
+        if self.begun is None:
+            self.begun, self.first = now, state.fitted
+            return
+        if now - self.shown < (0.2 if self.terminal else EVERY_S):
+            return
+        self.shown = now
+        done = state.fitted - self.first
+        rate = done / max(now - self.begun, 1e-9)
+        left = (self.budget - state.fitted) / rate if rate > 0 else 0.0
+        best = min((e.joint for e in state.archive.grid.cells.values()), default=float("nan"))
+        self._show(
+            f"{state.fitted}/{self.budget} candidates, {rate:.1f}/s, {len(state.archive.members())} accepted, "
+            f"best joint error {best:.2f} %, {left:.0f} s left"
+        )
+
+    def stage(self, name: str) -> None:
+        if not self.quiet:
+            self._show(f"{name} ...")
+
+    def _show(self, text: str) -> None:
+        if self.terminal:
+            print("\r" + text.ljust(len(self.last)), end="", file=sys.stderr, flush=True)
+            self.last = text
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self.terminal and self.last:
+            print(file=sys.stderr, flush=True)
+            self.last = ""

@@ -1,0 +1,106 @@
+"""Records: what a program was fitted on and what it reached there, kept beside its text as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evaluator.experiments import data_hash
+from evaluator.score import Errors, Prediction
+from evolve import __version__
+from evolve.run_folder import Run
+from simulator.experiment import Experiment
+
+
+def ranges(experiments: Sequence[Experiment]) -> dict[str, Any]:
+    """Between what the experiments lie: vocabulary, tp, GPUs, and requests in flight (rate x mean E2E)."""
+    flight = [
+        stage.rate * observed.e2e_ms.mean / 1e3
+        for e in experiments
+        if e.observed
+        for stage, observed in zip(e.workload.stages, e.observed.stages, strict=False)
+        if observed.e2e_ms.mean is not None
+    ]
+    return {
+        "vocab": [min(e.facts["vocab"] for e in experiments), max(e.facts["vocab"] for e in experiments)],
+        "tp": sorted({e.engine.tensor_parallel for e in experiments}),
+        "hardware": sorted({e.hardware for e in experiments}),
+        "requests_in_flight": [min(flight), max(flight)] if flight else None,
+    }
+
+
+def record(key: str, fitted: Sequence[Experiment], rows: Sequence[Errors], date: str, **more: Any) -> dict[str, Any]:
+    """The record of a program fitted on `fitted`, with its signed errors in percent there."""
+    return {
+        "engine": __version__,
+        "data": data_hash(fitted),
+        "key": key,
+        "date": date,
+        "fitted": [e.id for e in fitted],
+        "ranges": ranges(fitted),
+        "errors_pct": {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in rows},
+        **more,
+    }
+
+
+def record_of(run: Run, elite: dict[str, Any]) -> dict[str, Any]:
+    """The record of an elite of a run."""
+    rows = [Errors(*row) for row in elite["rows"]]
+    return {
+        "engine": run.about["engine"],
+        "data": run.about["data"],
+        "key": elite["key"],
+        "date": run.about["started"],
+        "fitted": run.about["fitted"],
+        "ranges": run.about["ranges"],
+        "errors_pct": {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in rows},
+        "run": str(run.path),
+        "id": elite["id"],
+    }
+
+
+def _blocks_needed(experiment: Experiment, prediction: Prediction) -> float:
+    """KV blocks for the prompts that stay cached and the answers of the busiest stage's running requests."""
+    w, engine = experiment.workload, experiment.engine
+    prompt = w.prompt_len_mean or w.system_prompt_len + w.question_len
+    flights = [
+        stage.rate * (seen.e2e_ms.mean or 0.0) / 1e3
+        for stage, seen in zip(w.stages, prediction.predicted.stages, strict=True)
+    ]
+    running = min(max(flights), engine.max_num_seqs)
+    shared = w.groups * w.prompts_per_group if engine.prefix_caching else 0
+    prompts = shared * prompt if shared else running * prompt
+    return (prompts + running * w.output_len) / engine.block_size
+
+
+def warnings(known: dict[str, Any] | None, experiment: Experiment, prediction: Prediction) -> list[str]:
+    """What about this prediction lies outside what the program was fitted on."""
+    out = list(experiment.notes)
+    if prediction.clamped:
+        out.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
+    failed = prediction.predicted.summary.failed if prediction.predicted.summary else 0
+    if failed:
+        out.append(f"{failed} requests are longer than max_model_len and were refused")
+    blocks = _blocks_needed(experiment, prediction)
+    if blocks > experiment.facts["kv_blocks"]:
+        out.append(f"needs about {blocks:.0f} KV blocks, the engine has {experiment.facts['kv_blocks']:.0f}: "
+                   "eviction is not replayed")  # fmt: skip
+    if experiment.quality != "clean":
+        out.append(f"quality is {experiment.quality}")
+    if known is None:
+        return [*out, "no record of what this program was fitted on"]
+    limits = known["ranges"]
+    low, high = limits["vocab"]
+    if not low <= experiment.facts["vocab"] <= high:
+        out.append(f"vocabulary {experiment.facts['vocab']:.0f} outside the fitted {low:.0f} to {high:.0f}")
+    if experiment.engine.tensor_parallel not in limits["tp"]:
+        out.append(f"tp {experiment.engine.tensor_parallel} not among the fitted {limits['tp']}")
+    if experiment.hardware not in limits["hardware"]:
+        out.append(f"GPU {experiment.hardware} not among the fitted {', '.join(limits['hardware'])}")
+    if limits["requests_in_flight"]:
+        most = limits["requests_in_flight"][1]
+        for i, (stage, seen) in enumerate(zip(experiment.workload.stages, prediction.predicted.stages, strict=True)):
+            flight = stage.rate * (seen.e2e_ms.mean or 0.0) / 1e3
+            if flight > 1.05 * most:
+                out.append(f"stage {i}: {flight:.0f} requests in flight, at most {most:.0f} in the fitted runs")
+    return out

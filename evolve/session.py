@@ -1,0 +1,154 @@
+"""One run from start to report: data, workers, loop, champion, known answers."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from archive.archive import champion
+from archive.journal import Journal
+from evaluator import known
+from evaluator.experiments import data_hash
+from evaluator.score import Errors
+from evolve import __version__, run_folder
+from evolve.choose import chosen
+from evolve.config import Config
+from evolve.loop import State, evolve
+from evolve.pool import executor, solve_known
+from evolve.programs import seed_texts
+from evolve.progress import Progress
+from evolve.records import ranges
+from evolve.run_folder import Run
+from evolve.vocabulary import vocabulary
+from simulator.experiment import Experiment
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def start(config: Config, out: Path | None) -> Run:
+    """A new run folder for this configuration; nothing is computed yet."""
+    fitted, _ = chosen(config.data)
+    about = {
+        "engine": __version__,
+        "data": data_hash(fitted),
+        "fitted": [e.id for e in fitted],
+        "ranges": ranges(fitted),
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    return run_folder.create(out or run_folder.next_path(), config, about)
+
+
+def work(run: Run, workers: int, quiet: bool = False) -> dict[str, Any]:
+    """Search from wherever the journal stands to the end of the budget, then report (report.json).
+
+    Ctrl-C leaves the journal whole: `evolve resume` goes on from it.
+    """
+    config = run.config
+    fitted, others = chosen(config.data)
+    run_folder.check_same(run, fitted)
+    handle = run_folder.lock(run)
+    past = run.entries()
+    seeds = range(1, config.score.seeds + 1)
+    progress = Progress(config.budget, len(past), quiet)
+    pool = executor(workers, fitted, seeds, config.score.moe_weight)
+    journal = Journal(run.journal)
+    try:
+        words = vocabulary(fitted, config.search.fields)
+        state = evolve(config, seed_texts(), words, past, journal, pool, progress.update)
+        progress.stage("known answers")
+        answers = _known_answers(run, fitted, [*fitted, *others], pool)
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    finally:
+        progress.close()
+        journal.close()
+    pool.shutdown()
+    run_folder.write_programs(run, state.archive.members())
+    report = _report(run, state, fitted, others, answers)
+    run_folder.write_json(run.path / "report.json", report)
+    handle.close()
+    return report
+
+
+def _known_answers(
+    run: Run, fitted: Sequence[Experiment], everything: Sequence[Experiment], pool: Any
+) -> dict[str, list[Errors]]:
+    """Known answers, kept in the run's folder, since they depend on the data only."""
+    path = run.path / "known.json"
+    identity = [data_hash(fitted), data_hash(everything)]
+    if path.exists():
+        stored = json.loads(path.read_text())
+        if stored["data"] == identity:
+            return {name: [Errors(*row) for row in rows] for name, rows in stored["answers"].items()}
+    work = known.tasks(fitted, everything)
+    futures = [pool.submit(solve_known, task) for task in work]
+    answers: dict[str, list[Errors]] = {name: [] for name in known.NAMES}
+    for task, future in zip(work, futures, strict=True):
+        answers[task.name] += future.result()
+    rows = {name: [(r.experiment, r.e2e, r.ttft, r.itl) for r in found] for name, found in answers.items()}
+    run_folder.write_json(path, {"data": identity, "answers": rows})
+    return answers
+
+
+def _report(
+    run: Run,
+    state: State,
+    fitted: Sequence[Experiment],
+    others: Sequence[Experiment],
+    answers: dict[str, list[Errors]],
+) -> dict[str, Any]:
+    """Everything the printed report shows, as plain values."""
+    from evaluator.score import SCORE_SEEDS, errors, predictions, score_set, summarise
+    from simulator.language.parse import parse
+
+    archive, rule = state.archive, run.config.score
+    best = champion(archive.by_id.values(), rule.within, rule.worst_pct)
+    report: dict[str, Any] = {
+        "engine": __version__,
+        "data": run.about["data"],
+        "run": str(run.path),
+        "seed": run.config.seed,
+        "report_seeds": list(SCORE_SEEDS),
+        "fitted": [e.id for e in fitted],
+        "candidates": state.fitted,
+        "proposals": state.proposals,
+        "accepted": len(archive.members()),
+        "champion": None,
+    }
+    if best is None:
+        return report
+    everything = [*fitted, *others]
+    rows = [errors(p, e) for p, e in zip(predictions(parse(best.text), score_set(everything)), everything, strict=True)]
+    seeds = [e for e in archive.by_id.values() if e.operator.startswith("seed:")]
+    first = min(seeds, key=lambda e: e.joint, default=None)
+    return report | {
+        "champion": best.to_json(),
+        "errors": [asdict(r) for r in rows],
+        "fitted_mean": _means(summarise(rows[: len(fitted)])),
+        "predicted_mean": _means(summarise(rows[len(fitted) :])),
+        "best_seed": first.to_json() if first else None,
+        "front": [e.to_json() for e in sorted(archive.front, key=lambda e: e.complexity)],
+        "known": {name: [asdict(r) for r in found] for name, found in answers.items()},
+        "published": {name: [asdict(r) for r in found] for name, found in known.published().items()},
+        "quality": {e.id: e.quality for e in everything},
+        "observed_ms": {e.id: _observed(e) for e in everything},
+    }
+
+
+def _observed(e: Experiment) -> list[float | None]:
+    s = e.observed.summary if e.observed else None
+    return [s.e2e_ms.mean, s.ttft_ms.mean, s.itl_ms.mean] if s else [None] * 3
+
+
+def _means(score: Any) -> dict[str, float | None]:
+    values = {"e2e": score.e2e, "ttft": score.ttft, "itl": score.itl, "worst3": score.worst3}
+    return {name: value if value == value else None for name, value in values.items()}

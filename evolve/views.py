@@ -1,0 +1,220 @@
+"""What the smaller commands print: archives, programs, fields, fits, predictions, and the inventory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from evolve.report import console, front_table, mean_cells, number, passes
+
+
+def archive_json(run: Any) -> dict[str, Any]:
+    """The archive of a run as plain values; depends on its seed, data and settings only."""
+    found = run.archive()
+    return {
+        "engine": run.about["engine"],
+        "data": run.about["data"],
+        "seed": run.config.seed,
+        "front": [e.to_json() for e in sorted(found.front, key=lambda e: (e.complexity, e.id))],
+        "grid": [{"cell": list(cell), **e.to_json()} for cell, e in sorted(found.grid.cells.items())],
+    }
+
+
+def print_archive(run: Any, grid: bool, pareto: bool) -> None:
+    out, found = console(), run.archive()
+    if pareto:
+        front = [e.to_json() for e in sorted(found.front, key=lambda e: (e.complexity, e.id))]
+        out.print(front_table(front, f"Pareto front of {run.path}: worst three E2E, joint error, complexity"))
+    if grid:
+        cap, bins = found.grid.operation_cap, found.grid.operation_bins
+        table = Table(
+            title=f"Best joint error in percent (id) by operations and features, {run.path}", title_justify="left"
+        )
+        table.add_column("features")
+        for i in range(bins):
+            table.add_column(f"{i * cap // bins + 1}-{(i + 1) * cap // bins} op", justify="right")
+        for row in range(found.grid.feature_bins):
+            last = row == found.grid.feature_bins - 1
+            cells = [found.grid.cells.get((column, row)) for column in range(bins)]
+            label = f"{2 * row + 1}+" if last else f"{2 * row + 1}-{2 * row + 2}"
+            table.add_row(label, *(f"{e.joint:.2f} ({e.id})" if e else "." for e in cells))
+        out.print(table)
+
+
+def show_json(source: Any) -> dict[str, Any]:
+    """A program as plain values: text, counts, constants with their bounds, record."""
+    from simulator.language import measure
+    from simulator.language.bounds import bounds
+    from simulator.language.key import key
+    from simulator.language.units import spell
+    from simulator.language.unparse import unparse
+
+    program = source.program
+    limits = iter(bounds(program))
+    constants = []
+    for f in program.functions:
+        for c in f.constants:
+            low, high = next(limits)
+            unit = spell(c.unit) if c.unit is not None else None
+            constants.append({"method": f.name, "name": c.name, "value": c.value, "unit": unit, "low": low,
+                              "high": None if high == float("inf") else high})  # fmt: skip
+    return {
+        "name": source.name,
+        "program": unparse(program),
+        "key": key(source.complete),
+        "methods": [f.name for f in program.functions],
+        "operations": measure.operations(program),
+        "conditionals": measure.conditionals(program),
+        "complexity": measure.complexity(program),
+        "features": list(measure.features(program)),
+        "constants": constants,
+        "record": source.record,
+    }
+
+
+def print_check(source: Any) -> None:
+    facts = show_json(source)
+    counts = [f"{facts[name]} {name}" for name in ("operations", "conditionals")]
+    counts += [f"{len(facts[name])} {name}" for name in ("constants", "features")]
+    console().print(f"{source.name}: ok: {', '.join(counts)}, key {facts['key']}")
+
+
+def print_show(source: Any) -> None:
+    out, facts = console(), show_json(source)
+    out.print(facts["program"], markup=False)
+    print_check(source)
+    out.print("features: " + ", ".join(facts["features"]))
+    table = Table(title="Constants", title_justify="left")
+    for name in ("method", "name", "value", "unit", "bounds"):
+        table.add_column(name, justify="right" if name == "value" else "left")
+    for c in facts["constants"]:
+        high = "inf" if c["high"] is None else f"{c['high']:g}"
+        at = " (at the bound)" if c["value"] in (c["low"], c["high"]) else ""
+        table.add_row(c["method"], c["name"], f"{c['value']:g}", c["unit"] or "any", f"{c['low']:g} to {high}{at}")
+    out.print(table)
+    record = source.record
+    if record is None:
+        out.print("No record of what it was fitted on.")
+        return
+    when = f"{record['date']}, engine {record['engine']}, data {record['data']}"
+    table = Table(title=f"Fitted on ({when}): errors in percent", title_justify="left")
+    for name in ("experiment", "E2E", "TTFT", "ITL"):
+        table.add_column(name, justify="left" if name == "experiment" else "right")
+    for name, row in record["errors_pct"].items():
+        table.add_row(name, *(number(row[x]) for x in ("e2e", "ttft", "itl")))
+    out.print(table)
+
+
+def print_fields(as_json: bool) -> None:
+    """Every field a program may read."""
+    import json
+
+    from simulator.schema import FIELDS
+
+    if as_json:
+        rows = [
+            {"field": f"{f.scope}.{f.name}", "unit": f.unit, "meaning": f.meaning, "formula": f.formula}
+            for f in FIELDS.values()
+        ]
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table(title="Fields: b the batch, s the deployment, r the request", title_justify="left")
+    for name in ("field", "unit", "meaning", "formula"):
+        table.add_column(name)
+    for f in FIELDS.values():
+        table.add_row(f"{f.scope}.{f.name}", f.unit, f.meaning, f.formula or "")
+    console().print(table)
+
+
+def print_fit(result: dict[str, Any]) -> None:
+    out = console()
+    out.print(result["program"], markup=False)
+    table = Table(title="Constants", title_justify="left")
+    for name in ("method", "name", "before", "after"):
+        table.add_column(name, justify="right" if name in ("before", "after") else "left")
+    for c in result["constants"]:
+        table.add_row(c["method"], c["name"], f"{c['before']:g}", f"{c['after']:g}")
+    out.print(table)
+    table = Table(
+        title="Errors of the means in percent, before -> after (fitted on these experiments)", title_justify="left"
+    )
+    for name in ("experiment", "E2E", "TTFT", "ITL"):
+        table.add_column(name, justify="left" if name == "experiment" else "right")
+    for old, new in zip(result["before"], result["after"], strict=True):
+        table.add_row(new["experiment"], *(f"{number(old[x])} -> {number(new[x])}" for x in ("e2e", "ttft", "itl")))
+    table.add_section()
+    pairs = zip(mean_cells(result["before"])[:3], mean_cells(result["after"])[:3], strict=True)
+    table.add_row("mean absolute", *(f"{a} -> {b}" for a, b in pairs), style="bold")
+    out.print(table)
+    if result["left_out"]:
+        out.print("Left out (not clean, or without observed stages): " + ", ".join(result["left_out"]))
+    if result["out"]:
+        out.print(f"Written: {result['out']} and its record beside it.")
+
+
+def print_prediction(result: dict[str, Any]) -> None:
+    out = console()
+    table = Table(title=f"Predictions of {result['key']} in ms, mean over arrival seeds {result['seeds']}; "
+                  "error in percent where observed", title_justify="left")  # fmt: skip
+    table.add_column("experiment", no_wrap=True)
+    for name in ("E2E mean", "p90", "p99", "error", "TTFT mean", "p90", "p99", "error", "ITL mean", "error"):
+        table.add_column(name, justify="right")
+    table.add_column("limits", no_wrap=True)
+    for e in result["experiments"]:
+        made, wrong = e["predicted"], e["error_pct"]
+        cells, row = [], {}
+        for name, quantities in (("e2e", ("mean", "p90", "p99")), ("ttft", ("mean", "p90", "p99")), ("itl", ("mean",))):
+            cells += [number(made[f"{name}_ms"][q], 1 if name != "itl" else 2, signed=False) for q in quantities]
+            row[name] = wrong[f"{name}_ms"]["mean"] if wrong else None
+            cells.append(number(row[name]))
+        table.add_row(e["id"], *cells, passes(row))
+    out.print(table)
+    total = result["mean_abs_error_pct"]
+    if any(v is not None for v in total.values()):
+        out.print(
+            "Mean absolute error: " + ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in total.items())
+        )
+    for e in result["experiments"]:
+        for warning in e["warnings"]:
+            out.print(f"{e['id']}: {warning}", style="dim", markup=False)
+
+
+def inventory(folder: Any) -> dict[str, Any]:
+    """Runs below `folder`, shipped programs and configurations, known models and GPUs."""
+    import json
+
+    from evaluator.experiments import hardware_table, model_table
+    from evolve.config import bundled_configs
+    from evolve.programs import seed_names
+
+    runs = []
+    for path in sorted(p.parent for p in folder.glob("*/run.json")):
+        report = path / "report.json"
+        best = json.loads(report.read_text())["champion"] if report.exists() else None
+        runs.append({"run": str(path), "done": report.exists(), "joint": best["joint"] if best else None,
+                     "champion": best["id"] if best else None})  # fmt: skip
+    models = {str(e["id"]): list(e["aliases"]) for e in model_table().values()}
+    hardware = {str(e["name"]): list(e["aliases"]) for e in hardware_table().values()}
+    return {
+        "runs": runs,
+        "programs": seed_names(),
+        "configs": bundled_configs(),
+        "models": models,
+        "hardware": hardware,
+    }
+
+
+def print_inventory(found: dict[str, Any]) -> None:
+    out = console()
+    out.print("[bold]Runs[/bold]" + ("" if found["runs"] else ": none yet; `evolve run` makes one"))
+    for run in found["runs"]:
+        state = f"champion {run['champion']}, joint error {run['joint']:.2f} %" if run["joint"] is not None else (
+            "no candidate scored" if run["done"] else f"unfinished: evolve resume {run['run']}")  # fmt: skip
+        out.print(f"  {run['run']}: {state}")
+    out.print("[bold]Programs[/bold]: " + ", ".join(found["programs"]))
+    out.print("[bold]Configurations[/bold]: " + ", ".join(found["configs"]))
+    for title in ("models", "hardware"):
+        out.print(f"[bold]{title.capitalize()}[/bold]")
+        for name, aliases in found[title].items():
+            out.print(f"  {name}" + (f" ({', '.join(aliases)})" if aliases else ""))

@@ -1,0 +1,111 @@
+"""What offline proposals build terms from: the allowed fields, how large they typically are, and physical bases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evolve.terms import US, product, unit_of
+from simulator.experiment import Experiment
+from simulator.fields import Active, BatchFields
+from simulator.language import units
+from simulator.language.evaluate import value
+from simulator.language.ir import Constant, Expr, Field
+from simulator.schema import FIELDS, PAPER18
+
+# Deployment fields that scale a cost: launches a layer, steps of a reduction, rows of a vocabulary, ...
+_SCALES = (
+    "layers", "moe_layers", "dense_layers", "tp_log2", "hidden", "heads", "kv_heads_per_gpu", "vocab", "is_moe",
+    "is_fp8", "sampling_sort", "repetition_penalty", "active_experts", "tp",
+)  # fmt: skip
+# Products of deployment fields that one layer, one rank or one sampled row costs.
+_PAIRS = (("layers", "tp_log2"), ("layers", "is_moe"), ("vocab", "sampling_sort"), ("vocab", "repetition_penalty"),
+          ("layers", "hidden"), ("experts", "layers"))  # fmt: skip
+# What normalises a quantity to a pure number, by unit.
+_NORMS = {"request": ("s", "max_num_seqs"), "token": ("s", "max_num_batched_tokens"), "us": ("s", "weights_us")}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Fields by method; `typical` is each field's size on a typical batch, for start values."""
+
+    step: tuple[Field, ...]
+    queueing: tuple[Field, ...]
+    scales: tuple[tuple[Field, ...], ...]
+    typical: dict[tuple[str, str], float]
+
+    def fields(self, method: str) -> tuple[Field, ...]:
+        return self.step if method == "step_time" else self.queueing
+
+    def size(self, node: Expr, constants: dict[str, float]) -> float:
+        """The value of an expression on the typical batch."""
+        return value(node, constants, self.typical)
+
+    def alike(self, field: Field, method: str) -> list[Field]:
+        """Other fields of the same unit and object."""
+        unit = FIELDS[field.scope, field.name].unit
+        return [f for f in self.fields(method)
+                if f != field and f.scope == field.scope and FIELDS[f.scope, f.name].unit == unit]  # fmt: skip
+
+    def norm(self, field: Field) -> Field | None:
+        """The field that divides this one to a pure number, if there is one and it is another field."""
+        scope_name = _NORMS.get(FIELDS[field.scope, field.name].unit)
+        norm = Field(*scope_name) if scope_name else None
+        return norm if norm is not None and norm != field and norm in self.step else None
+
+    def basis(self, method: str, rng: np.random.Generator) -> list[Expr]:
+        """Factors of a new term: nothing (a constant), a field, a scale, or a field times a scale."""
+        fields = [f for f in self.fields(method) if method == "queueing_time" or f.scope == "b"]
+        timed = [f for f in fields if FIELDS[f.scope, f.name].unit == "us"]
+        kind = rng.random()
+        scale = self.scales[rng.integers(len(self.scales))] if self.scales else ()
+        field = (timed if timed and rng.random() < 0.5 else fields)[:]
+        chosen = field[rng.integers(len(field))] if field else None
+        if chosen is None or (kind < 0.3 and scale):
+            return list(scale)
+        if kind < 0.7 or not scale:
+            return [chosen]
+        return [*scale, chosen]
+
+
+def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
+    """The words for these experiments; `allowed` is a field set of the configuration (all, paper18, components)."""
+    names = field_set(allowed)
+    everything = [Field(scope, name) for scope, name in FIELDS if names is None or f"{scope}.{name}" in names]
+    facts = [dict(e.facts) for e in experiments]
+    mean = {name: float(np.mean([f[name] for f in facts])) for name in facts[0]}
+    context = float(np.mean([e.workload.system_prompt_len + e.workload.question_len + e.workload.output_len / 2
+                             for e in experiments]))  # fmt: skip
+    batch = [Active(512, max(int(context), 513) + i, 1) for i in range(48)] + [Active(600, 592, 8)]
+    typical = dict(BatchFields(batch, {**mean, "reference_step_us": 1e4}))
+    typical["r", "input_len"] = context
+    present = {name for name, size in mean.items() if size}
+    step = tuple(f for f in everything if f.scope == "b" or (f.scope == "s" and f.name != "reference_step_us"))
+    queueing = tuple(
+        Field(s, n) for s, n in FIELDS
+        if s == "r" or (s == "s" and (FIELDS[s, n].unit in ("us",) or n in _SCALES) and n not in ("heads", "vocab"))
+    )  # fmt: skip
+    scales = tuple((Field("s", n),) for n in _SCALES if Field("s", n) in step and n in present) + tuple(
+        (Field("s", a), Field("s", b)) for a, b in _PAIRS
+        if Field("s", a) in step and Field("s", b) in step and {a, b} <= present
+    )  # fmt: skip
+    return Vocabulary(step, queueing, scales, typical)
+
+
+def field_set(name: str) -> frozenset[str] | None:
+    """The fields step_time may read under a field set: None for all of them."""
+    if name == "paper18":
+        return PAPER18
+    if name == "components":
+        return frozenset(f"{s}.{n}" for (s, n), f in FIELDS.items() if f.unit == "us" and s in "bs")
+    return None
+
+
+def coefficient_unit(basis: Sequence[Expr], constants: Mapping[str, Constant]) -> units.Unit | None:
+    """The unit that makes `coefficient * basis` microseconds; None where a wildcard leaves it open."""
+    if not basis:
+        return US
+    unit = unit_of(product(basis), constants)
+    return None if unit is None else units.over(US, unit)

@@ -1,0 +1,166 @@
+"""A model's architecture, read from config.json terms as the engine's loaders read them.
+
+Keys are those of Hugging Face config.json files; a `text_config` (and DBRX's `attn_config`, `ffn_config`)
+overrides the top level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.errors import Section, shown
+
+KEYS = {
+    "layers": ("num_hidden_layers", "n_layers"),
+    "hidden": ("hidden_size", "d_model"),
+    "heads": ("num_attention_heads", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "kv_n_heads", "multi_query_group_num"),
+    "head_dim": ("head_dim",),
+    "ffn": ("intermediate_size", "ffn_hidden_size"),
+    "moe_ffn": ("moe_intermediate_size",),
+    "vocab": ("vocab_size",),
+    "experts": ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"),
+    "active": ("num_experts_per_tok", "moe_top_k"),
+    "longest": ("max_position_embeddings", "max_seq_len"),
+}
+"""Where each quantity is looked for, in order: Llama and Mixtral, Qwen-MoE, DeepSeek, DBRX and relatives."""
+
+REMEDY = "copy the key from the model's config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What a model's config.json says, as loaded by the engine; FFN widths are of one expert or dense layer.
+
+    `mla_width` is the number of cached scalars per token and layer of multi-head latent attention, else 0;
+    `longest` the most tokens of prompt and answer together, 0 if not said.
+    """
+
+    layers: int
+    moe_layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    moe_ffn: int
+    shared_ffn: int
+    vocab: int
+    experts: int
+    active: int
+    mla_width: int
+    longest: int
+    tied: bool
+    weight_bits: int
+    is_fp8: bool
+    kv_bytes: int
+
+
+def architecture(config: Mapping[str, Any], where: str) -> Architecture:
+    """Reads config.json terms. Raises InputError naming a missing, malformed or inconsistent key."""
+    flat: dict[str, Any] = dict(config)
+    for part in ("attn_config", "ffn_config", "text_config"):
+        if isinstance(config.get(part), Mapping):
+            flat |= config[part]
+    c = Section(where, "model_config", flat)
+
+    layers, hidden, heads, vocab = (_first(c, name) for name in ("layers", "hidden", "heads", "vocab"))
+    experts = _first(c, "experts", 0)
+    moe = experts >= 2
+    moe_layers = sum(_is_moe_layer(c, i) for i in range(layers)) if moe else 0
+    llama4 = moe and (c.has("interleave_moe_layer_step") or str(flat.get("model_type")).startswith("llama4"))
+    ffn = _first(c, "ffn", 0) if moe else _first(c, "ffn")
+    moe_ffn = _first(c, "moe_ffn", ffn) if moe else 0
+    if moe and not moe_ffn:
+        raise c.error("moe_intermediate_size", "is missing", REMEDY)
+    if llama4:
+        shared = moe_ffn
+    elif c.has("shared_expert_intermediate_size"):
+        shared = _whole(c, "shared_expert_intermediate_size", 0)
+    else:
+        shared = _whole(c, "n_shared_experts", 0) * moe_ffn
+    head_dim = _first(c, "head_dim", hidden // heads)
+    if not head_dim:
+        raise c.error("num_attention_heads", f"must be <= hidden_size, got {heads}", REMEDY)
+    latent = _whole(c, "kv_lora_rank", 0)
+    bits, is_fp8 = _weights(c)
+    return Architecture(
+        layers=layers,
+        moe_layers=moe_layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_first(c, "kv_heads", heads),
+        head_dim=head_dim,
+        ffn=_whole(c, "intermediate_size_mlp", ffn) if llama4 else ffn,
+        moe_ffn=moe_ffn,
+        shared_ffn=shared if moe else 0,
+        vocab=vocab,
+        experts=experts if moe else 0,
+        active=_first(c, "active") if moe else 0,
+        mla_width=latent + _whole(c, "qk_rope_head_dim", 0) if latent else 0,
+        longest=_first(c, "longest", 0),
+        tied=c.flag("tie_word_embeddings", False),
+        weight_bits=bits,
+        is_fp8=is_fp8,
+        kv_bytes=4 if _dtype(c) == "float32" else 2,
+    )
+
+
+def _first(c: Section, name: str, default: int | None = None) -> int:
+    """The quantity under the first of its keys that is there; without a default it is required."""
+    key = next((key for key in KEYS[name] if c.has(key)), KEYS[name][0])
+    if default is not None and not c.has(key):
+        return default
+    return c.whole(key, REMEDY, least=0 if name == "experts" else 1)
+
+
+def _whole(c: Section, key: str, default: int) -> int:
+    return c.whole(key, REMEDY) if c.has(key) else default
+
+
+def _is_moe_layer(c: Section, i: int) -> bool:
+    """Whether layer i of a mixture model has routed experts, by the rules of vLLM's loaders."""
+    if c.has("first_k_dense_replace"):  # DeepSeek, GLM
+        return i >= _whole(c, "first_k_dense_replace", 0) and i % max(_whole(c, "moe_layer_freq", 1), 1) == 0
+    if c.has("interleave_moe_layer_step"):  # Llama-4
+        step = _whole(c, "interleave_moe_layer_step", 1)
+        return step > 0 and (i + 1) % step == 0
+    sparse = max(_whole(c, "decoder_sparse_step", 1), 1)  # Qwen
+    dense = c.raw.get("mlp_only_layers") or []
+    if not isinstance(dense, list):
+        raise c.error("mlp_only_layers", f"must be a list, got {shown(dense)}", REMEDY)
+    return (i + 1) % sparse == 0 and i not in dense
+
+
+def _dtype(c: Section) -> str:
+    return str(c.raw.get("torch_dtype") or c.raw.get("dtype") or "bfloat16").removeprefix("torch.")
+
+
+def _weights(c: Section) -> tuple[int, bool]:
+    """Bits per layer weight, and whether they are fp8: from quantization facts, else the name, else dtype."""
+    found: Any = c.raw.get("quantization_config") or c.raw.get("quantization")
+    details = found if isinstance(found, Mapping) else {}
+    weights = _group_weights(details)
+    named = f"{details.get('quant_method')} {details.get('quant_algo')}" if details else found
+    words = str(named or c.raw.get("_name_or_path")).lower()
+    bits = weights.get("num_bits") or details.get("bits")
+    if "fp8" in words or (bits == 8 and weights.get("type") == "float"):
+        return 8, True
+    if bits in (2, 3, 4, 8):
+        return int(bits), False
+    if any(mark in words for mark in ("w4a16", "awq", "gptq", "int4", "fp4")):
+        return 4, False
+    if found:
+        key = "quantization_config" if details else "quantization"
+        raise c.error(key, f"is not understood, got {shown(found)}", "write quantization: fp8 or w4a16")
+    return (32 if _dtype(c) == "float32" else 16), False
+
+
+def _group_weights(quantization: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `weights` entry of the first group of a compressed-tensors configuration."""
+    groups = quantization.get("config_groups")
+    group: Any = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    return weights if isinstance(weights, Mapping) else {}

@@ -1,0 +1,83 @@
+"""A program's opcodes on one deployment: the value vector that the compiled clock computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.jit import njit
+from simulator.language.opcodes import Code
+from simulator.vm import run, to_ticks
+
+REFERENCE_DECODES = 24  # the reference batch of s.reference_step_us: 24 decodes with PI = 0
+DECODE_REQS = 1  # position of decode_reqs in schema.RAW
+RAW_FIELDS = 10  # len(schema.RAW), a compile-time constant of the kernels
+
+
+@njit
+def settle(rows, static, step, raw, request, out_step, theta, v):  # type: ignore[no-untyped-def]
+    """Put constants in, run the static rows, and find reference_step_us. Changes `v` in place."""
+    v[: theta.size] = theta
+    run(rows, 0, static, v)
+    v[raw : raw + RAW_FIELDS] = 0.0
+    v[raw + DECODE_REQS] = REFERENCE_DECODES
+    run(rows, static, step, v)
+    v[request + 1] = v[out_step]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Opcodes with their value vector settled for one deployment and one set of constants."""
+
+    code: Code
+    values: np.ndarray
+
+    def step_us(self, raw: np.ndarray) -> float:
+        """The step time in microseconds, before truncation, for raw batch fields in the order of schema.RAW."""
+        v = self.values.copy()
+        v[self.code.raw : self.code.raw + RAW_FIELDS] = raw
+        run(self.code.rows, self.code.static, self.code.step, v)
+        return float(v[self.code.results[0]])
+
+    def queueing_us(self, input_len: int) -> float:
+        """The queueing time in microseconds, before truncation; 0 where the program has none."""
+        if self.code.results[1] < 0:
+            return 0.0
+        v = self.values.copy()
+        v[self.code.request] = input_len
+        run(self.code.rows, self.code.step, len(self.code.rows), v)
+        return float(v[self.code.results[1]])
+
+    def output_token_us(self) -> float:
+        return self._static(2)
+
+    def completion_us(self) -> float:
+        return self._static(3)
+
+    def _static(self, result: int) -> float:
+        slot = self.code.results[result]
+        return float(self.values[slot]) if slot >= 0 else 0.0
+
+
+def base_values(code: Code, facts: Mapping[str, float]) -> np.ndarray:
+    """float64[slots] with the deployment's fields and the literals in place, constants still 0."""
+    v = np.zeros(code.slots)
+    for slot, name in code.statics:
+        v[slot] = facts[name]
+    for slot, value in code.literals:
+        v[slot] = value
+    return v
+
+
+def bind(code: Code, theta: tuple[float, ...], facts: Mapping[str, float]) -> Bound:
+    """`code` with constants `theta` on the deployment `facts` (the s. fields but reference_step_us)."""
+    v = base_values(code, facts)
+    settle(code.rows, code.static, code.step, code.raw, code.request, code.results[0], np.array(theta, dtype=float), v)
+    return Bound(code, v)
+
+
+def ticks(x: float) -> int:
+    """An overhead in microseconds as the clock counts it: truncated, within [0, 10^10]."""
+    return int(to_ticks(x, 0))

@@ -1,0 +1,128 @@
+"""What the user supplied was wrong: one exception, and the checked reading of a mapping that raises it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LARGEST_WHOLE = 2**53  # every whole number up to here is exact in float64
+LARGEST_NUMBER = 1e300  # beyond it is a slip, or an integer that float64 cannot hold
+
+
+class InputError(ValueError):
+    """Anything the user supplied was wrong; the message is one line: file, place, remedy. Exit status 2."""
+
+
+def shown(value: object) -> str:
+    """A value as an error message shows it: YAML's words for null and booleans, at most 60 characters."""
+    words = {None: "null", True: "true", False: "false"}
+    text = words[value] if value is None or isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def nearest(name: object, known: Sequence[str]) -> str:
+    """`did you mean 'x'?` for the known name closest to a mistyped one, else all of them."""
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"known are {', '.join(sorted(known))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A mapping read from a file, with the place where it stands, so that every complaint can name it.
+
+    `where` names file and experiment, `path` is the dotted key of this mapping ("" at the top). Ask `has`
+    first where a key may be left out; null then means the same as leaving it out.
+    """
+
+    where: str
+    path: str
+    raw: Mapping[Any, Any]
+
+    def at(self, key: object) -> str:
+        """The full dotted name of one of this section's keys."""
+        return f"{self.path}.{key}" if self.path else str(key)
+
+    def error(self, key: object, problem: str, remedy: str) -> InputError:
+        """The complaint about one key, ready to be raised; line breaks are folded, it is always one line."""
+        return InputError(" ".join(f"{self.where}: {self.at(key)} {problem}: {remedy}".split()))
+
+    def only(self, known: Sequence[str], free: Sequence[str] = ()) -> None:
+        """Raises InputError at the first key that is neither known nor begins with a `free` prefix."""
+        for key in self.raw:
+            if key not in known and not (isinstance(key, str) and key.startswith(tuple(free))):
+                raise self.error(key, "is not a known key", nearest(key, known))
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there with a value other than null."""
+        return self.raw.get(key) is not None
+
+    def required(self, key: str, remedy: str) -> Any:
+        """The raw value of a key that must be there."""
+        if key not in self.raw:
+            raise self.error(key, "is missing", remedy)
+        return self.raw[key]
+
+    def text(self, key: str, remedy: str = "give it as text, in quotes if it looks like a number") -> str:
+        """A required string that is not blank."""
+        value = self.required(key, remedy)
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(key, f"must be text, got {shown(value)}", remedy)
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """true or false."""
+        value = self.raw.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, f"must be true or false, got {shown(value)}", "write true or false without quotes")
+        return value
+
+    def number(
+        self,
+        key: str,
+        remedy: str,
+        *,
+        above: float = -math.inf,
+        least: float = -math.inf,
+        most: float = math.inf,
+    ) -> float:
+        """A required finite number (not a boolean, not text), > `above`, >= `least` and <= `most`."""
+        value = self.required(key, remedy)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(key, f"must be a number, got {shown(value)}", remedy)
+        if not abs(value) <= LARGEST_NUMBER:
+            raise self.error(key, f"must be finite, got {shown(value)}", remedy)
+        if not value > above:
+            raise self.error(key, f"must be > {above:g}, got {shown(value)}", remedy)
+        if not value >= least:
+            raise self.error(key, f"must be >= {least:g}, got {shown(value)}", remedy)
+        if not value <= most:
+            raise self.error(key, f"must be <= {most:g}, got {shown(value)}", remedy)
+        return float(value)
+
+    def whole(self, key: str, remedy: str, *, least: int = 0) -> int:
+        """A required whole number of at least `least`."""
+        value = self.required(key, remedy)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.error(key, f"must be a whole number, got {shown(value)}", remedy)
+        if not least <= value <= LARGEST_WHOLE:
+            bound = f">= {least}" if value < least else f"<= {LARGEST_WHOLE}"
+            raise self.error(key, f"must be {bound}, got {shown(value)}", remedy)
+        return value
+
+    def section(self, key: str, remedy: str) -> Section:
+        """A required mapping below this one."""
+        value = self.required(key, remedy)
+        if not isinstance(value, Mapping):
+            raise self.error(key, f"must be a mapping, got {shown(value)}", remedy)
+        return Section(self.where, self.at(key), value)
+
+    def sections(self, key: str, remedy: str) -> tuple[Section, ...]:
+        """A required, non-empty list of mappings; each is named key[i]."""
+        value = self.required(key, remedy)
+        if not isinstance(value, list) or not value:
+            raise self.error(key, f"must be a non-empty list, got {shown(value)}", remedy)
+        named = {f"{key}[{i}]": item for i, item in enumerate(value)}
+        return tuple(Section(self.where, self.path, named).section(name, remedy) for name in named)

@@ -1,0 +1,256 @@
+"""Experiments as files: the mapping a YAML parser returns, checked key by key, becomes `Experiment` values.
+
+Every InputError is one line naming file, experiment, key and remedy. Keys that begin with `source`,
+`published`, `reported`, `harness` or `x_`, and `completed` and `failed`, are free everywhere. `x_note` (text
+or a list of it) is carried into the experiment's notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from simulator.deployment import deployment_facts
+from simulator.errors import InputError, Section, nearest, shown
+from simulator.experiment import (
+    ARRIVALS,
+    Engine,
+    Experiment,
+    Observation,
+    Observed,
+    Stage,
+    Statistic,
+    Workload,
+)
+from simulator.hardware import gpu_of
+
+FREE = ("source", "published", "reported", "harness", "x_")
+TOP = ("version", "experiments")
+EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
+ENGINE = tuple(f.name for f in fields(Engine))
+FLAGS = ("chunked_prefill", "prefix_caching", "kv_cpu_offload")
+OPTIONAL = ("max_model_len", "total_kv_blocks", "version")
+SHARED_PREFIX = ("groups", "prompts_per_group", "system_prompt_len", "question_len")
+WORKLOAD = (
+    *("name", "stages", "arrival", "shared_prefix", "prompt_len", "prompt_len_mean"),
+    *("output_len", "ignore_eos", "timeout_s"),
+)
+PERCENTILES = ("mean", "p50", "p90", "p99")
+OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean")
+
+MOST_REQUESTS = 2e7
+
+BEGIN = "begin with `version: 1` and `experiments:`"
+
+Table = Mapping[str, Mapping[str, Any]]
+"""Entries of configs/models.yaml or configs/hardware.yaml, under their id or name and under every alias."""
+
+
+def experiments_from_mapping(raw: object, file: str, models: Table, hardware: Table) -> list[Experiment]:
+    """All experiments of one file; `file` is its name as messages show it. Ids must be unique."""
+    if not isinstance(raw, Mapping):
+        raise InputError(f"{file}: must be a mapping, got {shown(raw)}: {BEGIN}")
+    top = Section(file, "", raw)
+    _only(top, TOP)
+    if top.required("version", "write version: 1") != 1 or isinstance(raw["version"], bool):
+        raise top.error("version", f"must be 1, got {shown(raw['version'])}", "write version: 1")
+    found: list[Experiment] = []
+    seen: set[str] = set()
+    for i, entry in enumerate(top.sections("experiments", "list at least one experiment, each a mapping")):
+        ident = entry.raw.get("id")
+        named = isinstance(ident, str) and bool(ident.strip())
+        where = f"{file}: experiment {ident!r}" if named else f"{file}: experiments[{i}]"
+        experiment = experiment_from_mapping(entry.raw, where, models, hardware)
+        if experiment.id in seen:
+            raise InputError(f"{where}: id is used twice: give every experiment an id of its own")
+        seen.add(experiment.id)
+        found.append(experiment)
+    return found
+
+
+def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, hardware: Table) -> Experiment:
+    """One experiment. `where` begins every message: file and experiment, as in `my.yaml: experiment 'x'`."""
+    top = Section(where, "", raw)
+    _only(top, EXPERIMENT)
+    ident = top.text("id")
+    model, config = _model(top, models)
+    gpu_name, gpu = _hardware(top, hardware)
+    engine = _engine(top)
+    workload = _workload(top)
+    return Experiment(
+        id=ident,
+        model=model,
+        hardware=gpu_name,
+        engine=engine,
+        workload=workload,
+        observed=_observed(top, len(workload.stages)) if top.has("observed") else None,
+        quality=top.text("quality") if "quality" in raw else "clean",
+        facts=deployment_facts(config, gpu, engine, where),
+        notes=(*_notes(engine, workload, "generation_config" in config), *_free_notes(top)),
+    )
+
+
+def _only(section: Section, known: tuple[str, ...]) -> None:
+    section.only((*known, "completed", "failed"), FREE)
+
+
+def _model(top: Section, models: Table) -> tuple[str, dict[str, Any]]:
+    """The canonical id and the config.json terms, with generation_config and `_name_or_path` among them."""
+    name = top.text("model", "give a Hugging Face id or an alias of the model table")
+    entry = models.get(name)
+    ident = str(entry["id"]) if entry else name
+    if top.has("model_config"):
+        config = dict(top.section("model_config", "give the terms of the model's config.json").raw)
+        if entry:
+            config.setdefault("generation_config", entry["generation_config"])
+    elif entry:
+        config = {**entry["config"], "generation_config": entry["generation_config"]}
+    else:
+        hint = f"{nearest(name, tuple(models))} or give model_config in config.json terms"
+        raise top.error("model", f"{name!r} is not in the model table", hint)
+    config["_name_or_path"] = config.get("_name_or_path") or ident
+    return ident, config
+
+
+def _hardware(top: Section, hardware: Table) -> tuple[str, Mapping[str, Any]]:
+    """The canonical GPU name and its figures; for the forms of a mapping see simulator.hardware."""
+    remedy = "name a GPU of configs/hardware.yaml or give a mapping with the same keys"
+    given = top.required("hardware", remedy)
+    if isinstance(given, Mapping):
+        gpu = gpu_of(top.section("hardware", remedy), FREE)
+        return str(gpu["name"]), gpu
+    name = top.text("hardware", remedy)
+    if name not in hardware:
+        hint = f"{nearest(name, tuple(hardware))} or give a mapping with the keys of configs/hardware.yaml"
+        raise top.error("hardware", f"{name!r} is not in the hardware table", hint)
+    return str(hardware[name]["name"]), hardware[name]
+
+
+def _engine(top: Section) -> Engine:
+    if not top.has("engine"):
+        return Engine()
+    e = top.section("engine", "give a mapping of engine settings")
+    _only(e, ENGINE)
+    given: dict[str, Any] = {}
+    for key in ENGINE:
+        if key not in e.raw or (key in OPTIONAL and not e.has(key)):
+            continue
+        if key in FLAGS:
+            given[key] = e.flag(key, False)
+        elif key in ("name", "version"):
+            given[key] = e.text(key)
+        elif key == "gpu_memory_utilization":
+            given[key] = e.number(key, "give a fraction of the GPU's memory, as 0.9", above=0, most=1)
+        else:
+            least = 0 if key == "long_prefill_token_threshold" else 1
+            given[key] = e.whole(key, "give a whole number", least=least)
+    return Engine(**given)
+
+
+def _workload(top: Section) -> Workload:
+    w = top.section("workload", "describe the load: name, stages, prompts, output_len")
+    _only(w, WORKLOAD)
+    name = w.text("name")
+    stages = tuple(_stage(s) for s in w.sections("stages", "give at least one {rate, duration_s}"))
+    offered = sum(stage.rate * stage.duration_s for stage in stages)
+    if offered > MOST_REQUESTS:
+        problem = f"offer {offered:.3g} requests, at most {MOST_REQUESTS:.0e} are replayed"
+        raise w.error("stages", problem, "shorten the stages")
+    arrival = w.text("arrival") if "arrival" in w.raw else "poisson"
+    if arrival not in ARRIVALS:
+        raise w.error("arrival", f"{arrival!r} is not known", nearest(arrival, ARRIVALS))
+    if w.has("shared_prefix") == w.has("prompt_len"):
+        problem = "and prompt_len exclude each other" if w.has("shared_prefix") else "is missing"
+        raise w.error("shared_prefix", problem, "give either shared_prefix or prompt_len")
+    if w.has("shared_prefix"):
+        p = w.section("shared_prefix", "give groups, prompts_per_group, system_prompt_len, question_len")
+        _only(p, SHARED_PREFIX)
+        groups = p.whole("groups", "give the number of shared prefixes", least=1)
+        per_group = p.whole("prompts_per_group", "give the number of prompts per shared prefix", least=1)
+        system = p.whole("system_prompt_len", "give the shared tokens of a prompt")
+        question = p.whole("question_len", "give the tokens of a prompt that are its own", least=1)
+    else:
+        groups = per_group = system = 0
+        question = w.whole("prompt_len", "give the prompt's length in tokens", least=1)
+    mean = w.number("prompt_len_mean", "give tokens", least=1) if w.has("prompt_len_mean") else None
+    timeout = w.number("timeout_s", "give seconds, or null for none", above=0) if w.has("timeout_s") else None
+    return Workload(
+        name=name,
+        stages=stages,
+        arrival=arrival,
+        groups=groups,
+        prompts_per_group=per_group,
+        system_prompt_len=system,
+        question_len=question,
+        prompt_len_mean=mean,
+        output_len=w.whole("output_len", "give the tokens every request generates", least=1),
+        ignore_eos=w.flag("ignore_eos", True),
+        timeout_s=timeout,
+    )
+
+
+def _stage(s: Section) -> Stage:
+    _only(s, ("rate", "duration_s"))
+    rate = s.number("rate", "give the offered load in requests/s", above=0)
+    stage = Stage(rate, s.number("duration_s", "give the stage's length in seconds", above=0))
+    if round(stage.rate * stage.duration_s) < 1:
+        raise s.error(
+            "duration_s", f"of {stage.duration_s:g} s at {rate:g} requests/s offers no request", "lengthen it"
+        )
+    return stage
+
+
+def _observed(top: Section, stages: int) -> Observed:
+    o = top.section("observed", "give summary and stages, or leave it out")
+    _only(o, ("summary", "stages"))
+    summary = _observation(o.section("summary", "give the run's figures")) if o.has("summary") else None
+    if not o.has("stages"):
+        return Observed(summary, ())
+    entries = o.sections("stages", "give the figures of every stage, or leave it out")
+    found = tuple(_observation(entry) for entry in entries)
+    if len(found) != stages:
+        problem = f"must be as many as workload.stages ({stages}), got {len(found)}"
+        raise o.error("stages", problem, "give one entry per stage of the workload")
+    return Observed(summary, found)
+
+
+def _observation(o: Section) -> Observation:
+    _only(o, OBSERVATION)
+    itl = o.number("itl_mean_ms", "give milliseconds", least=0) if o.has("itl_mean_ms") else None
+    completed = o.whole("completed", "give a number of requests") if o.has("completed") else None
+    failed = o.whole("failed", "give a number of requests") if o.has("failed") else None
+    e2e, ttft = _statistic(o, "e2e_ms"), _statistic(o, "ttft_ms")
+    return Observation(e2e, ttft, Statistic(mean=itl), completed, failed)
+
+
+def _statistic(o: Section, key: str) -> Statistic:
+    if not o.has(key):
+        return Statistic()
+    s = o.section(key, "give mean, p50, p90, p99 in milliseconds")
+    _only(s, PERCENTILES)
+    return Statistic(*(s.number(p, "give milliseconds", least=0) if s.has(p) else None for p in PERCENTILES))
+
+
+def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[str, ...]:
+    """What the replay assumes or leaves out for this experiment."""
+    notes = []
+    if not sampling_known:
+        notes.append("generation_config is unknown: taken as without top_p, top_k and repetition penalty")
+    if workload.groups and workload.prompt_len_mean is None:
+        notes.append("prompt length taken as system_prompt_len + question_len")
+    if workload.timeout_s is not None:
+        notes.append("timeout_s is not replayed: nobody gives up")
+    if not engine.chunked_prefill:
+        notes.append("chunked_prefill: false is not replayed")
+    if not workload.ignore_eos:
+        notes.append("ignore_eos: false is not replayed: every request generates output_len tokens")
+    return tuple(notes)
+
+
+def _free_notes(top: Section) -> tuple[str, ...]:
+    given = top.raw.get("x_note", [])
+    notes = given if isinstance(given, list) else [given]
+    if not all(isinstance(note, str) for note in notes):
+        raise top.error("x_note", f"must be text or a list of texts, got {shown(given)}", "write it as text")
+    return tuple(" ".join(note.split()) for note in notes)

@@ -1,0 +1,68 @@
+"""Batch fields by brute force over the requests of a step: what every faster way must reproduce exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simulator import vm
+from simulator.language.evaluate import value
+from simulator.language.opcodes import formula
+from simulator.schema import FIELDS, RAW, SPECIAL
+
+
+@dataclass(slots=True)
+class Active:
+    """A request in a step: input length I, progress before the step PI, new tokens NN > 0 (tokens)."""
+
+    input_len: int
+    progress: int
+    new: int
+
+
+def raw_fields(batch: Sequence[Active]) -> dict[str, float]:
+    """The raw batch fields (schema.RAW) as sums over the requests."""
+    prefill = [r for r in batch if r.progress < r.input_len]
+    decode = [r for r in batch if r.progress >= r.input_len]
+    n, s1 = len(batch), sum(r.progress for r in batch)
+    s2 = sum(r.progress * r.progress for r in batch)
+    values: dict[str, float] = {
+        "prefill_reqs": len(prefill),
+        "decode_reqs": len(decode),
+        "prefill_tokens": sum(r.new for r in prefill),
+        "max_prefill_chunk": max((r.new for r in prefill), default=0),
+        "prefill_pairs": sum(r.new * r.progress + r.new * (r.new + 1) // 2 for r in prefill),
+        "kv_sum": s1,
+        "kv_max": max((r.progress for r in batch), default=0),
+        "kv_var": float(n * s2 - s1 * s1) / float(n * n) if n else 0.0,
+        "kv_decode_sum": sum(r.progress for r in decode),
+        "kv_decode_max": max((r.progress for r in decode), default=0),
+    }
+    return {name: float(values[name]) for name in RAW}
+
+
+class BatchFields(Mapping[tuple[str, str], float]):
+    """Every field of a step by name, derived ones from their formulas, computed when they are read."""
+
+    def __init__(self, batch: Sequence[Active], facts: Mapping[str, float]) -> None:
+        self.raw = raw_fields(batch)
+        self.facts = facts
+
+    def __getitem__(self, field: tuple[str, str]) -> float:
+        scope, name = field
+        if scope == "s":
+            return self.facts[name]
+        if name in self.raw:
+            return self.raw[name]
+        if name in SPECIAL:
+            if name == "graph_batch":
+                return float(vm.graph_batch(self.raw["prefill_reqs"], self.raw["decode_reqs"]))
+            experts = self.facts["active_experts"], self.facts["experts"]
+            return float(vm.experts_fraction(*experts, self["b", "tokens"]))
+        return value(formula(name), {}, self)
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return (field for field in FIELDS if field[0] in "bs")
+
+    def __len__(self) -> int:
+        return sum(field[0] in "bs" for field in FIELDS)

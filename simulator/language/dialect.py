@@ -1,0 +1,94 @@
+"""The original proposal's spelling: `def predict_step_time(b)`, `b['prefill_tokens']`, `CONSTANTS = {...}`.
+
+Read into the same representation; `b[...]` names a batch or a deployment field, `r[...]` a request's.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+
+from simulator.errors import shown
+from simulator.language.ir import CALLS, METHODS, Const, Constant, Expr, Function, Program
+from simulator.schema import FIELDS
+
+_HEADS = {f"predict_{name}": name for name in METHODS}
+
+
+def is_dialect(tree: ast.Module) -> bool:
+    return any(isinstance(n, ast.FunctionDef) and n.name in _HEADS for n in tree.body)
+
+
+def translate(tree: ast.Module, where: str) -> Program:
+    """The program that a module in the dialect spells; raises ProgramError like `parse`."""
+    from simulator.language.parse import ProgramError, Scope, _docstring, _kind, block, names
+
+    doc, statements = _docstring(tree.body)
+    values: dict[str, Constant] = {}
+    functions: dict[str, Function] = {}
+    spent: set[str] = set()
+    for node in statements:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="CONSTANTS")], value=ast.Dict() as table) if not functions:
+                _read_constants(table, values, Scope((), {}, where))
+            case ast.FunctionDef(name=head) if head in _HEADS and _one_object(node):
+                method = _HEADS[head]
+                scope = Scope(METHODS[method], dict(values), where, dialect=True, taken=names(node))
+                if method in functions:
+                    raise scope.fail(node, f"{head} is defined twice: keep one")
+                own_doc, rest = _docstring(node.body)
+                body, result = block(rest, scope, node)
+                for unused in sorted(scope.locals - scope.used):
+                    raise scope.fail(node, f"{head}: {unused!r} is never used: remove it")
+                constants = tuple(c for c in scope.constants.values() if c.name in scope.used)
+                spent |= scope.used
+                functions[method] = Function(method, constants, body, result, own_doc)
+            case _:
+                kind = "this function's head" if isinstance(node, ast.FunctionDef) else _kind(node)
+                remedy = "use CONSTANTS = {...} and def predict_step_time(b)"
+                raise ProgramError(f"{where}:{node.lineno}: {kind} is not part of the language: {remedy}")
+    if "step_time" not in functions:
+        raise ProgramError(f"{where}:1: no predict_step_time: define `def predict_step_time(b): return ...`")
+    for name in sorted(values.keys() - spent):
+        raise ProgramError(f"{where}:1: constant {name!r} is never used: remove it")
+    return Program(tuple(functions[m] for m in METHODS if m in functions), doc)
+
+
+def _one_object(node: ast.FunctionDef) -> bool:
+    """Whether the head is `def predict_...(b)`, with whichever object the method sees, and nothing else."""
+    args = node.args
+    more = (args.posonlyargs, args.kwonlyargs, args.vararg, args.kwarg, args.defaults, node.decorator_list)
+    return not any(more) and [a.arg for a in args.args] in [[name] for name in METHODS[_HEADS[node.name]]]
+
+
+def _read_constants(table: ast.Dict, values: dict[str, Constant], scope) -> None:  # type: ignore[no-untyped-def]
+    """Adds the entries of `CONSTANTS = {...}`, whose names must be able to stand in our own spelling."""
+    from simulator.language.parse import NAME, _number
+
+    for key, number in zip(table.keys, table.values, strict=True):
+        name = key.value if isinstance(key, ast.Constant) else None
+        if not isinstance(name, str) or not NAME.fullmatch(name) or keyword.iskeyword(name):
+            raise scope.fail(number, "a name in CONSTANTS is not a plain quoted identifier: rename it")
+        if name in values or name in CALLS or name in ("b", "r", "s", "CONSTANTS"):
+            raise scope.fail(number, f"the name {name!r} is taken: rename the constant")
+        values[name] = Constant(name, _number(number, scope))
+
+
+def subscript(node: ast.Subscript, scope) -> Expr:  # type: ignore[no-untyped-def]
+    """`CONSTANTS['x']`, `b['field']`, `r['input_len']`."""
+    from simulator.language.parse import NAME, read_field
+
+    match node:
+        case ast.Subscript(value=ast.Name(id="CONSTANTS"), slice=ast.Constant(value=str(name))):
+            if name not in scope.constants:
+                raise scope.fail(node, f"CONSTANTS has no {shown(name)}: add it with a start value")
+            scope.used.add(name)
+            return Const(name)
+        case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(name))) if (
+            owner in scope.objects and NAME.fullmatch(name)
+        ):
+            static = owner == "b" and ("b", name) not in FIELDS and ("s", name) in FIELDS
+            return read_field(node, "s" if static else owner, name, scope)
+        case _:
+            remedy = "use b['field'], r['input_len'] or CONSTANTS['name']"
+            raise scope.fail(node, f"a subscript of something else: {remedy}")

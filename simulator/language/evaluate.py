@@ -1,0 +1,87 @@
+"""The plain interpreter of the IR: slow, obvious, and the yardstick for the opcodes and the Go."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+
+from simulator.language import guarded
+from simulator.language.ir import (
+    Call,
+    Choose,
+    Compare,
+    Const,
+    Expr,
+    Field,
+    Function,
+    Guard,
+    Local,
+    Neg,
+    Number,
+    Op,
+)
+
+Fields = Mapping[tuple[str, str], float]  # ("b", "tokens") -> value
+
+_OPS: dict[str, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": guarded.div,
+}
+_CALLS: dict[str, Callable[..., float]] = {
+    "max": guarded.maximum,
+    "min": guarded.minimum,
+    "sqrt": guarded.sqrt,
+    "log": guarded.log,
+    "log1p": guarded.log1p,
+    "exp": guarded.exp,
+    "pow": guarded.power,
+}
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+def evaluate(function: Function, fields: Fields) -> float:
+    """The function's value, float64, for these fields; raises KeyError for a field that is not given."""
+    names = {c.name: c.value for c in function.constants}
+    for statement in function.body:
+        if isinstance(statement, Guard):
+            if holds(statement.condition, names, fields):
+                return value(statement.value, names, fields)
+        else:
+            names[statement.name] = value(statement.value, names, fields)
+    return value(function.result, names, fields)
+
+
+def holds(condition: Compare, names: Mapping[str, float], fields: Fields) -> bool:
+    return _COMPARE[condition.op](value(condition.left, names, fields), value(condition.right, names, fields))
+
+
+def value(node: Expr, names: Mapping[str, float], fields: Fields) -> float:
+    match node:
+        case Number(number):
+            return number
+        case Const(name) | Local(name):
+            return names[name]
+        case Field(scope, name):
+            return fields[scope, name]
+        case Neg(inner):
+            return -value(inner, names, fields)
+        case Op(op, left, right):
+            return _OPS[op](value(left, names, fields), value(right, names, fields))
+        case Call(name, args):
+            result = value(args[0], names, fields)
+            if len(args) == 1:
+                return _CALLS[name](result)
+            for arg in args[1:]:
+                result = _CALLS[name](result, value(arg, names, fields))
+            return result
+        case Choose(condition, then, other):
+            return value(then if holds(condition, names, fields) else other, names, fields)

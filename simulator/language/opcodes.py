@@ -1,0 +1,211 @@
+"""Program -> opcodes: one flat table of three-address rows that the compiled clock runs as data.
+
+The value vector holds the constants, then the raw batch fields, then input_len and the reference step, then
+deployment fields, literals and temporaries as they come. Rows that depend on constants and deployment only
+come first and run once per deployment; then the rows of step_time that change with the batch; then those of
+queueing_time. Equal sub-expressions share a slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from simulator.language.ir import (
+    Call,
+    Choose,
+    Compare,
+    Const,
+    Expr,
+    Field,
+    Function,
+    Guard,
+    Let,
+    Local,
+    Neg,
+    Number,
+    Op,
+    Program,
+)
+from simulator.schema import FIELDS, RAW, SPECIAL
+
+OPS = (
+    "+", "-", "*", "/", "neg", "max", "min", "sqrt", "log", "log1p", "exp", "pow",
+    "<", "<=", ">", ">=", "==", "!=", "select", "experts_fraction", "graph_batch",
+)  # fmt: skip
+_CODE = {name: i for i, name in enumerate(OPS)}
+
+STATIC, STEP, REQUEST = 0, 1, 2  # when a row runs: once per deployment, once a step, once a prompt length
+
+# names of the methods that the search knows, in the order of `Code.results`
+RESULTS = ("step_time", "queueing_time", "output_token_time", "completion_time")
+
+
+@dataclass(frozen=True)
+class Code:
+    """A program's opcodes.
+
+    rows: int32[n, 5] = (operation, destination, a, b, c); rows[:static] run once per deployment,
+    rows[static:step] once a step, rows[step:] once a prompt length. slots: length of the value vector.
+    statics: names of the s. fields at their slots; literals: (slot, value); raw, request: first slots of the
+    raw batch fields and of (input_len, reference_step_us); results: slots of RESULTS (-1 where a method is
+    missing). uses: which raw fields any row reads.
+    """
+
+    rows: np.ndarray
+    static: int
+    step: int
+    slots: int
+    constants: int
+    statics: tuple[tuple[int, str], ...]
+    literals: tuple[tuple[int, float], ...]
+    raw: int
+    request: int
+    results: tuple[int, ...]
+    uses: frozenset[str]
+
+
+class _Assembler:
+    """Collects rows; a slot is named by its operation and operands, so that equal ones coincide."""
+
+    def __init__(self, constants: int) -> None:
+        self.constants = constants
+        self.when: dict[int, int] = {}  # slot -> STATIC | STEP | REQUEST
+        self.known: dict[tuple[object, ...], int] = {}
+        self.rows: list[tuple[int, int, int, int, int]] = []
+        self.statics: list[tuple[int, str]] = []
+        self.literals: list[tuple[int, float]] = []
+        self.inputs: dict[tuple[str, str], int] = {}
+        self.next = constants
+        for i in range(constants):
+            self.when[i] = STATIC
+        if not constants:  # unused operands point at slot 0, which must never depend on the batch
+            self.fresh(STATIC)
+
+    def fresh(self, when: int) -> int:
+        self.when[self.next] = when
+        self.next += 1
+        return self.next - 1
+
+    def literal(self, value: float) -> int:
+        if ("literal", value) not in self.known:
+            self.known["literal", value] = slot = self.fresh(STATIC)
+            self.literals.append((slot, value))
+        return self.known["literal", value]
+
+    def input(self, scope: str, name: str) -> int:
+        """The slot of a deployment, raw batch or request field."""
+        if (scope, name) not in self.inputs:
+            if scope == "s" and name != "reference_step_us":
+                slot = self.fresh(STATIC)
+                self.statics.append((slot, name))
+            else:
+                slot = self.fresh(STEP if scope == "b" else REQUEST)
+            self.inputs[scope, name] = slot
+        return self.inputs[scope, name]
+
+    def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
+        identity = (op, a, b, c)
+        if identity not in self.known:
+            when = max(self.when[slot] for slot in (a, b, c))
+            if op == "graph_batch":
+                when = STEP
+            slot = self.known[identity] = self.fresh(when)
+            self.rows.append((_CODE[op], slot, a, b, c))
+        return self.known[identity]
+
+
+def assemble(program: Program) -> Code:
+    """The opcodes of the four methods that are timed (scheduling and preemption change nothing measured)."""
+    out = _Assembler(len(program.theta))
+    raw = [out.input("b", name) for name in RAW]
+    request = [out.input("r", "input_len"), out.input("s", "reference_step_us")]
+    results, first = dict.fromkeys(RESULTS, -1), 0
+    for function in program.functions:
+        if function.name in results:
+            results[function.name] = _function(function, first, out)
+        first += len(function.constants)
+    ordered = sorted(out.rows, key=lambda row: out.when[row[1]])  # stable: operands stay before their use
+    counts = [sum(out.when[row[1]] <= when for row in ordered) for when in (STATIC, STEP)]
+    read = {slot for row in ordered for slot in row[2:]} | set(results.values())
+    return Code(
+        rows=np.array(ordered, dtype=np.int32).reshape(-1, 5),
+        static=counts[0],
+        step=counts[1],
+        slots=out.next,
+        constants=out.constants,
+        statics=tuple(out.statics),
+        literals=tuple(out.literals),
+        raw=raw[0],
+        request=request[0],
+        results=tuple(results.values()),
+        uses=frozenset(name for name, slot in zip(RAW, raw, strict=True) if slot in read),
+    )
+
+
+@cache
+def formula(name: str) -> Expr:
+    """The expression of a derived batch field, over other fields."""
+    import ast
+
+    from simulator.language.parse import Scope, expression
+
+    text = FIELDS["b", name].formula
+    assert text is not None, name
+    return expression(ast.parse(text, mode="eval").body, Scope(("b", "s"), {}, f"schema field b.{name}"))
+
+
+def _function(function: Function, first: int, out: _Assembler) -> int:
+    names = {c.name: first + i for i, c in enumerate(function.constants)}
+    guards: list[tuple[int, int]] = []
+    for statement in function.body:
+        match statement:
+            case Let(name, value):
+                names[name] = _lower(value, names, out)
+            case Guard(condition, value):
+                guards.append((_compare(condition, names, out), _lower(value, names, out)))
+    result = _lower(function.result, names, out)
+    for test, early in reversed(guards):
+        result = out.emit("select", test, early, result)
+    return result
+
+
+def _compare(node: Compare, names: dict[str, int], out: _Assembler) -> int:
+    return out.emit(node.op, _lower(node.left, names, out), _lower(node.right, names, out))
+
+
+def _lower(node: Expr, names: dict[str, int], out: _Assembler) -> int:
+    match node:
+        case Number(value):
+            return out.literal(value)
+        case Const(name) | Local(name):
+            return names[name]
+        case Field("b", name) if name in SPECIAL:
+            return _special(name, out)
+        case Field("b", name) if name not in RAW:
+            return _lower(formula(name), {}, out)
+        case Field(scope, name):
+            return out.input(scope, name)
+        case Neg(value):
+            return out.emit("neg", _lower(value, names, out))
+        case Op(op, left, right):
+            return out.emit(op, _lower(left, names, out), _lower(right, names, out))
+        case Call(name, args):
+            slot = _lower(args[0], names, out)
+            if len(args) == 1:
+                return out.emit(name, slot)
+            for arg in args[1:]:
+                slot = out.emit(name, slot, _lower(arg, names, out))
+            return slot
+        case Choose(condition, then, other):
+            test = _compare(condition, names, out)
+            return out.emit("select", test, _lower(then, names, out), _lower(other, names, out))
+
+
+def _special(name: str, out: _Assembler) -> int:
+    if name == "graph_batch":
+        return out.emit(name, out.input("b", "prefill_reqs"), out.input("b", "decode_reqs"))
+    tokens = _lower(formula("tokens"), {}, out)
+    return out.emit(name, out.input("s", "active_experts"), out.input("s", "experts"), tokens)

@@ -1,0 +1,166 @@
+"""The alphabet, written once: every field that a program may read. A field that is not here does not exist.
+
+`b` is the batch, exactly what the host's StepTime sees: for each request handed to it I = input length,
+PI = progress before the step, NN > 0 new tokens; prefill while PI < I, else decode with NN = 1. `s` is the
+deployment (model + hardware + engine, per rank where a rank holds a share), `r` the request. Batch fields are
+either *raw* (int64 sums over requests, kept up to date by the clock) or have a *formula* over other fields in
+the candidate language itself, evaluated in float64 in the written order. An empty set gives 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """One field. `learned_from` names the trace attribute that shows it in a real server, if any."""
+
+    scope: str
+    name: str
+    unit: str
+    meaning: str
+    formula: str | None = None
+    learned_from: str = ""
+    go: str = ""
+
+
+# The clock's own sums, in the order of their slots. `kv_var` is a float64 made from two integers:
+# (n*S2 - S1*S1)/(n*n).
+RAW = (
+    "prefill_reqs", "decode_reqs", "prefill_tokens", "max_prefill_chunk", "prefill_pairs",
+    "kv_sum", "kv_max", "kv_var", "kv_decode_sum", "kv_decode_max",
+)  # fmt: skip
+
+# Formulas that need integer arithmetic of their own have an operation of their own in every back end.
+SPECIAL = ("experts_fraction", "graph_batch")
+
+GRAPH_LIMIT = 512  # requests; the largest decode batch for which the engine captures a CUDA graph
+
+
+def _go(name: str) -> str:
+    """The Go spelling of a field: `kv_read_us` -> `KvReadUs`."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _b(name: str, unit: str, meaning: str, formula: str | None = None, learned_from: str = "") -> FieldSpec:
+    return FieldSpec("b", name, unit, meaning, formula, learned_from, "b." + _go(name))
+
+
+def _s(name: str, unit: str, meaning: str) -> FieldSpec:
+    return FieldSpec("s", name, unit, meaning, None, "", "d." + _go(name))
+
+
+_PAIRS = "b.prefill_pairs + (b.kv_decode_sum + b.decode_reqs)"
+
+_BATCH = (
+    _b("prefill_reqs", "request", "requests still in their prompt", None, "batch.num_prefill_reqs"),
+    _b("decode_reqs", "request", "requests past their prompt", None, "batch.num_decode_reqs"),
+    _b("batch_size", "request", "requests in the step", "b.prefill_reqs + b.decode_reqs"),
+    _b("decode_tokens", "request", "decode_reqs under its original name", "b.decode_reqs",
+       "batch.decode_tokens"),
+    _b("prefill_tokens", "token", "new prompt tokens", None, "batch.prefill_tokens"),
+    _b("tokens", "token", "all new tokens", "b.prefill_tokens + b.decode_reqs", "batch.scheduled_tokens"),
+    _b("max_prefill_chunk", "token", "largest prompt chunk"),
+    _b("prefill_pairs", "token**2", "token pairs attended in prefill: sum NN*PI + NN*(NN+1)/2"),
+    _b("kv_sum", "token", "sum of PI over the batch", None, "request.num_computed_tokens"),
+    _b("kv_mean", "token", "mean PI over the batch", "b.kv_sum / b.batch_size"),
+    _b("kv_max", "token", "largest PI in the batch"),
+    _b("kv_var", "token**2", "population variance of PI over the batch"),
+    _b("kv_decode_sum", "token", "sum of PI over decodes"),
+    _b("kv_decode_mean", "token", "mean PI over decodes", "b.kv_decode_sum / b.decode_reqs"),
+    _b("kv_decode_max", "token", "largest PI over decodes"),
+    _b("experts_fraction", "one", "expected share of distinct experts that the step's tokens touch: "
+       "1 - (1 - active_experts/experts)**tokens; 0 for dense models"),
+    _b("graph_batch", "request", "decode batch padded to the engine's captured CUDA graph sizes "
+       "(1, 2, 4, multiples of 8 to 512); the true size above, or with prefill present"),
+    _b("weight_read_us", "us", "weights read once, routed experts by the share touched, over bandwidth",
+       "s.shared_weights_us + b.expert_read_us"),
+    _b("expert_read_us", "us", "weights of the experts touched over bandwidth",
+       "s.experts_us * b.experts_fraction"),
+    _b("kv_read_us", "us", "KV cache of the whole batch over bandwidth", "s.kv_us_per_token * b.kv_sum"),
+    _b("decode_kv_read_us", "us", "KV cache of the decodes over bandwidth",
+       "s.kv_us_per_token * b.kv_decode_sum"),
+    _b("kv_write_us", "us", "KV entries of the new tokens over bandwidth", "s.kv_us_per_token * b.tokens"),
+    _b("prefill_gemm_us", "us", "matrix products of prefill over peak",
+       "s.gemm_us_per_token * b.prefill_tokens"),
+    _b("decode_gemm_us", "us", "matrix products of decode over peak", "s.gemm_us_per_token * b.decode_reqs"),
+    _b("prefill_attention_us", "us", "attention of prefill over peak",
+       "s.attention_us_per_pair * b.prefill_pairs"),
+    _b("decode_attention_us", "us", "attention of decode over peak",
+       "s.attention_us_per_pair * (b.kv_decode_sum + b.decode_reqs)"),
+    _b("logits_us", "us", "output projection and float32 logits", "s.logits_us_per_row * b.batch_size"),
+    _b("allreduce_us", "us", "two ring all-reduces a layer over the link",
+       "s.allreduce_us_per_token * b.tokens"),
+    _b("attention_flops", "flop", "attention, this rank",
+       f"s.attention_us_per_pair * s.flops_per_us * ({_PAIRS})"),
+    _b("total_flops", "flop", "matrix products, attention and output projection, this rank",
+       "s.gemm_us_per_token * s.flops_per_us * b.tokens + b.attention_flops"
+       " + 2 * s.hidden * s.vocab / s.tp * b.batch_size"),
+    _b("total_bytes", "byte", "weights, KV read and written, logits, this rank",
+       "(b.weight_read_us + b.kv_read_us + b.kv_write_us) * s.bytes_per_us"
+       " + (2 + 2) * 2 * s.vocab * b.batch_size"),
+)  # fmt: skip
+
+_STATIC = (
+    _s("layers", "one", "transformer layers"),
+    _s("dense_layers", "one", "layers with a dense feed-forward block"),
+    _s("moe_layers", "one", "layers with routed experts"),
+    _s("hidden", "one", "model width"),
+    _s("heads", "one", "attention heads"),
+    _s("kv_heads", "one", "key/value heads"),
+    _s("kv_heads_per_gpu", "one", "key/value heads a rank holds"),
+    _s("head_dim", "one", "width of a head"),
+    _s("ffn", "one", "width of the dense feed-forward block"),
+    _s("moe_ffn", "one", "width of one expert"),
+    _s("vocab", "one", "vocabulary size"),
+    _s("experts", "one", "routed experts a layer"),
+    _s("active_experts", "one", "routed experts a token uses"),
+    _s("tp", "one", "tensor parallelism"),
+    _s("tp_log2", "one", "log2(tp)"),
+    _s("is_moe", "one", "1 with routed experts"),
+    _s("is_fp8", "one", "1 with FP8 weights"),
+    _s("sampling_sort", "one", "1 if the model's generation_config sets top_p < 1 or top_k > 0: "
+       "the engine then sorts batch x vocabulary"),
+    _s("repetition_penalty", "one", "1 if the model's generation_config sets a repetition penalty"),
+    _s("kv_blocks", "one", "KV cache capacity in blocks"),
+    _s("kv_cpu_offload", "one", "1 with KV offload to CPU memory"),
+    _s("reference_step_us", "us", "this program's own step_time on 24 decodes with PI = 0; "
+       "queueing_time only"),
+    _s("model_params_b", "one", "parameters of the whole model, billions"),
+    _s("active_params_b", "one", "parameters that a token uses, billions"),
+    _s("max_num_seqs", "request", "request limit of a batch"),
+    _s("max_num_batched_tokens", "token", "token budget of a step"),
+    _s("max_model_len", "token", "longest sequence"),
+    _s("block_size", "token", "tokens in a KV block"),
+    _s("flops_per_us", "flop/us", "dense peak for the weights' type, per GPU"),
+    _s("bytes_per_us", "byte/us", "memory bandwidth, per GPU"),
+    _s("link_bytes_per_us", "byte/us", "interconnect bandwidth per direction, per GPU"),
+    _s("kv_bytes_per_token", "byte/token", "KV cache of one token, this rank"),
+    _s("shared_weights_us", "us", "weights that every step reads, over bandwidth"),
+    _s("experts_us", "us", "all routed experts' weights over bandwidth"),
+    _s("weights_us", "us", "shared_weights_us + experts_us"),
+    _s("kv_us_per_token", "us/token", "kv_bytes_per_token over bandwidth"),
+    _s("gemm_us_per_token", "us/token", "2 x active parameters (without output projection) over peak"),
+    _s("attention_us_per_pair", "us/token**2", "attention of one token pair over peak"),
+    _s("logits_us_per_row", "us/request", "output projection over peak, float32 logits over bandwidth"),
+    _s("allreduce_us_per_token", "us/token", "two ring all-reduces a layer over the link; 0 at tp 1"),
+)  # fmt: skip
+
+_REQUEST = (FieldSpec("r", "input_len", "token", "prompt length", None, "prefill.total_tokens", "inputLen"),)
+
+FIELDS: dict[tuple[str, str], FieldSpec] = {(f.scope, f.name): f for f in (*_BATCH, *_STATIC, *_REQUEST)}
+
+# `_us` fields that are bytes or FLOPs over a datasheet peak: nothing beats the datasheet, so their factor is
+# at least 1.
+PHYSICAL = frozenset(
+    f.name for f in _BATCH if f.unit == "us" and f.name != "allreduce_us"
+) | {"shared_weights_us", "experts_us", "weights_us", "kv_us_per_token", "gemm_us_per_token",
+     "attention_us_per_pair", "logits_us_per_row"}  # fmt: skip
+
+# The 18 names of the original proposal (configs/paper18.yaml).
+PAPER18 = frozenset((
+    "b.prefill_tokens", "b.decode_tokens", "b.prefill_reqs", "b.decode_reqs", "b.batch_size", "b.kv_mean",
+    "b.kv_max", "b.kv_sum", "b.kv_var", "b.kv_decode_mean", "b.kv_decode_max", "b.total_flops",
+    "b.total_bytes", "b.attention_flops", "s.model_params_b", "s.active_params_b", "s.tp", "s.is_moe",
+))  # fmt: skip

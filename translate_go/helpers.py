@@ -1,0 +1,98 @@
+"""The guarded functions in Go, each written into the file only when the program calls it.
+
+They mirror simulator/language/guarded.py and simulator/vm.py, NaN included: Go's builtin max and min hand NaN on.
+"""
+
+HELPERS = {
+    "safeDiv": """\
+// safeDiv is x/y, and 0 where y is 0.
+func safeDiv(x, y float64) float64 {
+	if y == 0 {
+		return 0
+	}
+	return x / y
+}
+""",
+    "safeSqrt": """\
+// safeSqrt is the square root, that of 0 for a negative x.
+func safeSqrt(x float64) float64 {
+	return math.Sqrt(max(x, 0))
+}
+""",
+    "safeLog": """\
+// safeLog is the natural logarithm, that of 1e-12 for x <= 0.
+func safeLog(x float64) float64 {
+	if x <= 0 {
+		x = 1e-12
+	}
+	return math.Log(x)
+}
+""",
+    "safeLog1p": """\
+// safeLog1p is log(1 + x), that of x = 0 for a negative x.
+func safeLog1p(x float64) float64 {
+	return math.Log1p(max(x, 0))
+}
+""",
+    "safeExp": """\
+// safeExp is e^x with x clipped to 50.
+func safeExp(x float64) float64 {
+	return math.Exp(min(x, 50))
+}
+""",
+    "safePow": """\
+// safePow is max(x, 0)^c with c clipped to [-4, 4].
+func safePow(x, c float64) float64 {
+	return math.Pow(max(x, 0), max(-4, min(4, c)))
+}
+""",
+    "expertsTouched": """\
+// expertsTouched is the expected share of distinct experts that the tokens of a step are routed to,
+// 1 - (1 - active/experts)^tokens with the power by repeated squaring; 0 for a dense model or no tokens.
+func expertsTouched(active, experts, tokens float64) float64 {
+	if experts <= 0 || tokens <= 0 {
+		return 0
+	}
+	base, missed := 1-active/experts, 1.0
+	for n := int64(tokens); n > 0; n >>= 1 {
+		if n&1 == 1 {
+			missed = float64(missed * base)
+		}
+		base = float64(base * base)
+	}
+	return 1 - missed
+}
+""",
+    "capturedBatch": """\
+// capturedBatch is the decode batch rounded up to a captured CUDA graph size (1, 2, 4, multiples of 8 to 512);
+// the true batch size above 512 or with prefill present.
+func capturedBatch(prefillReqs, decodeReqs float64) float64 {
+	switch {
+	case prefillReqs > 0 || decodeReqs > 512:
+		return prefillReqs + decodeReqs
+	case decodeReqs <= 2:
+		return decodeReqs
+	case decodeReqs <= 4:
+		return 4
+	}
+	return 8 * math.Ceil(decodeReqs/8)
+}
+""",
+}
+
+TICKS = """\
+// maxTicks is the longest time handed to the clock, 10^10 microseconds.
+const maxTicks = 10_000_000_000
+
+// toTicks is a time as the simulator's clock counts it: truncated to microseconds and clamped to
+// [low, maxTicks]; NaN becomes maxTicks.
+func toTicks(us float64, low int64) int64 {
+	if !(us < maxTicks) {
+		return maxTicks
+	}
+	if !(us > float64(low)) {
+		return low
+	}
+	return int64(us)
+}
+"""

@@ -1,0 +1,209 @@
+"""IR -> Go statements: lets become `:=`, guards stay early returns, conditionals become small if/else blocks.
+
+The order of evaluation is the IR's, and no product may be fused with a following sum: Go may do that on some
+machines unless the product is converted, hence `float64(x * y)` around every product that is not merely a factor.
+(A quotient by a power of two may still be fused: it is exact, so nothing is lost.)
+Numbers are folded beforehand, because Go computes constant expressions exactly, where the IR rounds every step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from simulator.language.evaluate import value
+from simulator.language.ir import (
+    Call,
+    Choose,
+    Compare,
+    Const,
+    Expr,
+    Field,
+    Function,
+    Guard,
+    Let,
+    Local,
+    Neg,
+    Node,
+    Number,
+    Op,
+    walk,
+)
+from translate_go.deployment import least
+from translate_go.goexpr import Atom, Binary, CallOf, GoExpr, Minus, show, statement
+from translate_go.spelling import Names, literal
+
+_HELPER = {"sqrt": "safeSqrt", "log": "safeLog", "log1p": "safeLog1p", "exp": "safeExp", "pow": "safePow"}
+
+
+def rounded(expr: GoExpr) -> GoExpr:
+    """The expression, converted if it is a product, so that no sum can swallow its rounding."""
+    if isinstance(expr, Binary) and expr.op == "*":
+        return CallOf("float64", (expr,))
+    return expr
+
+
+class Lowering:
+    """One Go function under construction: its identifiers, its lines, and the helpers that it calls."""
+
+    def __init__(self, names: Names, field: Callable[[Field], GoExpr], helpers: set[str]) -> None:
+        self.names = names
+        self.field = field
+        self.helpers = helpers
+        self.constants: dict[str, float] = {}
+        self.fixed: set[str] = set()  # lets made of constants only
+        self.spelled: dict[str, GoExpr] = {}
+        self.lines: list[str] = []
+        self.indent = "\t"
+
+    def add(self, prefix: str, expr: GoExpr) -> None:
+        self.lines += statement(prefix, expr, self.indent)
+
+    def body(self, function: Function) -> None:
+        """All statements of a function; its constants must be spelled before."""
+        for part in function.body:
+            match part:
+                case Let(name, node):
+                    self.let(name, node)
+                case Guard(condition, node):
+                    self.guard(condition, node)
+        self.result(function.result)
+
+    def let(self, name: str, node: Expr) -> None:
+        if self.is_fixed(node):
+            self.fixed.add(name)
+        if isinstance(node, Choose):
+            self.spelled[name] = self.choose(node, name)
+            return
+        expr = rounded(self.number(node) or self.lower(node))
+        self.spelled[name] = self.assign(name, expr)
+
+    def assign(self, wish: str, expr: GoExpr) -> GoExpr:
+        variable = self.names.fresh(wish)
+        self.add(f"{variable} := ", expr)
+        return Atom(variable)
+
+    def guard(self, condition: Compare, node: Expr) -> None:
+        self.block(condition, partial(self.result, node))
+
+    def block(self, condition: Compare, fill: Callable[[], None]) -> None:
+        """`if condition { ... }` around what `fill` writes."""
+        self.lines.append(f"{self.indent}if {show(self.condition(condition))} {{")
+        outer = self.indent
+        self.indent += "\t"
+        fill()
+        self.indent = outer
+        self.lines.append(f"{self.indent}}}")
+
+    def result(self, node: Expr) -> None:
+        """`return node`, a conditional as early returns."""
+        while isinstance(node, Choose):
+            self.guard(node.condition, node.then)
+            node = node.other
+        self.add("return ", rounded(self.lower(node)))
+
+    def choose(self, node: Choose, wish: str = "choice") -> GoExpr:
+        """A variable that holds the conditional's value: the default first, then what overrides it, last to first."""
+        cases: list[Choose] = []
+        rest: Expr = node
+        while isinstance(rest, Choose):
+            cases.append(rest)
+            rest = rest.other
+        variable = self.assign(wish, rounded(self.number(rest) or self.lower(rest)))
+        for case in reversed(cases):
+            self.block(case.condition, partial(self.override, variable, case.then))
+        return variable
+
+    def override(self, variable: GoExpr, node: Expr) -> None:
+        self.add(f"{show(variable)} = ", rounded(self.lower(node)))
+
+    def condition(self, node: Compare) -> GoExpr:
+        return Binary(node.op, self.lower(node.left), self.lower(node.right))
+
+    def number(self, node: Expr) -> GoExpr | None:
+        """A bare number whose type Go is to infer."""
+        folded = self.folded(node)
+        return None if folded is None else literal(folded, alone=True)
+
+    def folded(self, node: Expr) -> float | None:
+        """The value of an expression of numbers only, or of constants if Go could not compute it."""
+        inside = list(walk(node))
+        if any(isinstance(n, (Field, Local)) for n in inside):
+            return None
+        result = value(node, self.constants, {})
+        if any(isinstance(n, Const) for n in inside) and all(map(math.isfinite, _steps(inside, self.constants))):
+            return None
+        return result
+
+    def lower(self, node: Expr) -> GoExpr:
+        """The Go expression; conditionals inside it are written before it."""
+        folded = self.folded(node)
+        if folded is not None:
+            return literal(folded)
+        match node:
+            case Const(name) | Local(name):
+                return self.spelled[name]
+            case Field():
+                return self.field(node)
+            case Neg(inner):
+                return Minus(rounded(self.lower(inner)))
+            case Op("/", left, right):
+                return self.quotient(left, right)
+            case Op("*", left, right):
+                return Binary("*", self.factor(left, right), self.factor(right, left))
+            case Op(op, left, right):
+                return Binary(op, rounded(self.lower(left)), rounded(self.lower(right)))
+            case Call("max" | "min" as name, args):  # the builtins pass NaN on as the IR does
+                return CallOf(name, tuple(rounded(self.lower(a)) for a in args))
+            case Call(name, args):
+                return self.helper(_HELPER[name], *(rounded(self.lower(a)) for a in args))
+            case Choose():
+                return self.choose(node)
+        raise AssertionError(node)
+
+    def factor(self, node: Expr, other: Expr) -> GoExpr:
+        """A factor. Go computes x * 2 and x / 0.5 as x + x, so beside a fixed number a product counts as a term."""
+        expr = self.lower(node)
+        return rounded(expr) if self.is_fixed(other) else expr
+
+    def is_fixed(self, node: Expr) -> bool:
+        """Whether the compiler may know the value."""
+        return not any(isinstance(n, Field) or (isinstance(n, Local) and n.name not in self.fixed) for n in walk(node))
+
+    def quotient(self, left: Expr, right: Expr) -> GoExpr:
+        """A guarded division, or a plain one where the divisor cannot be 0."""
+        above, below = self.factor(left, right), self.lower(right)
+        folded = value(right, self.constants, {}) if isinstance(right, (Const, Number)) else 0.0
+        checked = isinstance(right, Field) and right.scope == "s" and right.name != "reference_step_us"
+        if folded != 0.0 or (checked and isinstance(right, Field) and least(right.name) > 0.0):
+            return Binary("/", above, below)
+        return self.helper("safeDiv", rounded(above), rounded(below))
+
+    def helper(self, name: str, *args: GoExpr) -> GoExpr:
+        self.helpers.add(name)
+        return CallOf(name, args)
+
+
+def _steps(inside: list[Node], constants: Mapping[str, float]) -> list[float]:
+    """The values of all sub-expressions."""
+    return [value(n, constants, {}) for n in inside if not isinstance(n, Compare)]
+
+
+def without_dead_lets(function: Function) -> Function:
+    """The function without the lets that nothing depends on: Go does not compile a variable that is never used."""
+    needed = _locals(function.result)
+    body: list[Let | Guard] = []
+    for part in reversed(function.body):
+        if isinstance(part, Guard):
+            needed |= _locals(part.condition)
+        elif part.name not in needed:
+            continue
+        needed |= _locals(part.value)
+        body.insert(0, part)
+    return replace(function, body=tuple(body))
+
+
+def _locals(node: Node) -> set[str]:
+    return {n.name for n in walk(node) if isinstance(n, Local)}

@@ -1,0 +1,105 @@
+"""A small Go program that reads batches and prints what emitted models make of them, for comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from translate_go.stub import MODULE
+from translate_go.vectors import Batch
+
+_EXPOSE = """\
+package latency
+
+import (
+	"math"
+
+	"{module}/sim"
+)
+
+// Bits are those of the step time before truncation, 0 and -0 alike, every NaN alike.
+func (m *Evolved) Bits(batch []*sim.Request) uint64 {{
+	us := m.stepMicros({argument})
+	if us != us {{
+		return math.Float64bits(math.Float64frombits(0x7ff8000000000000))
+	}}
+	return math.Float64bits(us + 0)
+}}
+"""
+
+_MAIN = """\
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+
+{imports}
+	"{module}/sim"
+)
+
+type model interface {{
+	sim.LatencyModel
+	Bits(batch []*sim.Request) uint64
+}}
+
+func fill[T any](prompt *[]T, n int) {{
+	*prompt = make([]T, n)
+}}
+
+func main() {{
+	in := bufio.NewReader(os.Stdin)
+	out := bufio.NewWriter(os.Stdout)
+	defer out.Flush()
+	models := []model{{{models}}}
+	var batches, prompts, rows int
+	fmt.Fscan(in, &batches, &prompts)
+	for ; batches > 0; batches-- {{
+		var batch []*sim.Request
+		for fmt.Fscan(in, &rows); rows > 0; rows-- {{
+			var count, prompt int
+			req := &sim.Request{{}}
+			fmt.Fscan(in, &count, &prompt, &req.ProgressIndex, &req.NumNewTokens)
+			fill(&req.InputTokens, prompt)
+			for ; count > 0; count-- {{
+				batch = append(batch, req)
+			}}
+		}}
+		for _, m := range models {{
+			fmt.Fprint(out, m.StepTime(batch), " ", m.Bits(batch), " ")
+		}}
+		fmt.Fprintln(out)
+	}}
+	for ; prompts > 0; prompts-- {{
+		var n int
+		fmt.Fscan(in, &n)
+		req := &sim.Request{{}}
+		fill(&req.InputTokens, n)
+		for _, m := range models {{
+			fmt.Fprint(out, m.QueueingTime(req), " 0 ")
+		}}
+		fmt.Fprintln(out)
+	}}
+}}
+"""
+
+
+def probe_files(sources: Mapping[str, str]) -> dict[str, str]:
+    """Each evolved.go in a folder of its own, with a window on the time before truncation, and the main program."""
+    files = {}
+    for name, source in sources.items():
+        argument = "sumBatch(batch)" if "func sumBatch(" in source else ""
+        files[f"{name}/evolved.go"] = source
+        files[f"{name}/bits.go"] = _EXPOSE.format(module=MODULE, argument=argument)
+    imports = "\n".join(f'\t{name} "{MODULE}/sim/latency/{name}"' for name in sources)
+    models = ", ".join(f"{name}.NewEvolvedForProbe()" for name in sources)
+    files["cmd/main.go"] = _MAIN.format(imports=imports, module=MODULE, models=models)
+    return files
+
+
+def probe_input(batches: list[Batch], prompts: Iterable[int]) -> str:
+    """What the main program reads: counts, then each batch as its number of rows and the rows, then prompts."""
+    lengths = list(prompts)
+    lines = [f"{len(batches)} {len(lengths)}"]
+    lines += [" ".join(map(str, [len(batch), *(x for row in batch for x in row)])) for batch in batches]
+    return "\n".join([*lines, *map(str, lengths)]) + "\n"

@@ -1,0 +1,99 @@
+"""Batches to record and compare, and what the plain interpreter says about them.
+
+A batch is a tuple of rows (count, input_len, progress, new): `count` equal requests with a prompt of `input_len`
+tokens, `progress` tokens done before the step and `new` tokens granted; new = 0 is a fully cached admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+from simulator.bind import REFERENCE_DECODES
+from simulator.fields import Active, BatchFields
+from simulator.language.evaluate import evaluate
+from simulator.language.ir import Call, Program, nodes
+from simulator.vm import to_ticks
+
+Row = tuple[int, int, int, int]
+Batch = tuple[Row, ...]
+
+PROMPTS = (0, 1, 100, 1024, 4097, 131072)  # tokens, for queueing_time
+
+EDGES: tuple[Batch, ...] = (
+    (),
+    ((1, 100, 0, 0),),  # fully cached: in no field
+    ((1, 1, 0, 1),),
+    ((1, 100, 0, 100),),
+    ((1, 5000, 2048, 2048),),
+    ((1, 5000, 4999, 1),),  # one prompt token left: still prefill
+    ((1, 100, 100, 1),),
+    ((1, 131072, 140000, 1),),
+    *(((n, 64, 96, 1),) for n in (2, 3, 4, 5, 8, 9, 16, 17, 128, 511, 512, 513, 700)),
+    ((REFERENCE_DECODES, 0, 0, 1),),
+    ((7, 500, 900, 1), (1, 600, 0, 600)),
+    ((3, 500, 0, 0), (5, 500, 510, 1)),
+    ((2, 20, 20, 1), (2, 4000, 4100, 1), (1, 9000, 2048, 2032), (1, 16, 0, 16)),
+)
+
+
+def random_batch(rng: Random) -> Batch:
+    """A seeded batch of up to ten kinds of requests, prompts up to 20,000 tokens."""
+    rows: list[Row] = []
+    for _ in range(rng.randrange(11)):
+        prompt = round(20_000 ** rng.random())
+        kind = rng.random()
+        if kind < 0.05:
+            rows.append((1, prompt, 0, 0))
+        elif kind < 0.35:
+            progress = 0 if rng.random() < 0.5 else rng.randrange(prompt)
+            rows.append((1, prompt, progress, rng.randint(1, min(prompt - progress, 8192))))
+        else:
+            count = 1 if rng.random() < 0.5 else rng.randint(1, 40)
+            rows.append((count, prompt, prompt + rng.randrange(3000), 1))
+    return tuple(rows)
+
+
+def batches(n: int, seed: int) -> list[Batch]:
+    """The edge cases and seeded random ones, `n` in all."""
+    rng = Random(seed)
+    return [*EDGES[:n], *(random_batch(rng) for _ in range(n - len(EDGES)))]
+
+
+def batch_fields(batch: Batch, facts: Mapping[str, float]) -> BatchFields:
+    """What step_time sees of the batch; a request without new tokens is not in it."""
+    rows = (Active(prompt, progress, new) for n, prompt, progress, new in batch if new > 0 for _ in range(n))
+    return BatchFields(list(rows), facts)
+
+
+def step_us(program: Program, fields: BatchFields) -> float:
+    """The step time by the plain interpreter, before truncation."""
+    function = program.function("step_time")
+    assert function is not None
+    return evaluate(function, fields)
+
+
+def overhead_us(program: Program, name: str, facts: Mapping[str, float], input_len: int = 0) -> float:
+    """Any other method by the plain interpreter, before truncation; 0 for one that the program lacks."""
+    function = program.function(name)
+    if function is None:
+        return 0.0
+    fields = {("s", fact): value for fact, value in facts.items()} | {("r", "input_len"): float(input_len)}
+    reference = batch_fields(((REFERENCE_DECODES, 0, 0, 1),), facts)
+    fields["s", "reference_step_us"] = step_us(program, reference)
+    return evaluate(function, fields)
+
+
+def step_ticks(program: Program, batch: Batch, facts: Mapping[str, float]) -> int:
+    return int(to_ticks(step_us(program, batch_fields(batch, facts)), 1))
+
+
+def overhead_ticks(program: Program, name: str, facts: Mapping[str, float], input_len: int = 0) -> int:
+    return int(to_ticks(overhead_us(program, name, facts, input_len), 0))
+
+
+def tolerance(program: Program) -> int:
+    """Microseconds by which two maths libraries may differ: 0 without exp, log, log1p and pow, else 1."""
+    transcendental = ("exp", "log", "log1p", "pow")
+    calls = (n.name for f in program.functions for n in nodes(f) if isinstance(n, Call))
+    return int(any(name in transcendental for name in calls))
