@@ -10,7 +10,7 @@ from typing import Any
 class Elite:
     """A scored candidate. `id` is its proposal number (seeds: their position, negative), errors are in percent.
 
-    worst3, joint, e2e, ttft, itl: see evaluator.score.Score. rows: (experiment, e2e, ttft, itl) signed errors.
+    worst3, joint, e2e, ttft, itl: see evaluator.score.Score; None where never observed. rows: (experiment, e2e, ttft, itl) signed errors.
     operator: what proposed it; parents: ids of the elites it was made from.
     """
 
@@ -22,9 +22,9 @@ class Elite:
     features: int
     worst3: float
     joint: float
-    e2e: float
-    ttft: float
-    itl: float
+    e2e: float | None
+    ttft: float | None
+    itl: float | None
     rows: tuple[tuple[str, float | None, float | None, float | None], ...]
     operator: str
     parents: tuple[int, ...]

@@ -19,7 +19,9 @@ from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.measure import Caps, complaints
 from simulator.language.opcodes import assemble
-from simulator.language.parse import ProgramError, parse
+from simulator.language.parse import parse
+from simulator.language.simplify import without_zero_terms
+from simulator.language.source import ProgramError
 from simulator.language.unparse import unparse
 from simulator.replay import HostileStep
 from simulator.schema import RAW
@@ -36,7 +38,8 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A candidate with its constants fitted: `text` is exactly what was scored. loss: see evaluator.fit."""
+    """A candidate with its constants fitted and the terms left out that the fit set to 0: `text` is exactly what was
+    scored. loss: see evaluator.fit."""
 
     text: str
     score: Score
@@ -81,7 +84,8 @@ def assess(program: Program, data: Data) -> Scored | Rejected:
         return Rejected("sweep", why)
     try:
         fitted = fit(program, data.fit)
-        return Scored(unparse(fitted.program), score(fitted.program, data.score, data.moe_weight), fitted.loss)
+        lean = without_zero_terms(fitted.program)
+        return Scored(unparse(lean), score(lean, data.score, data.moe_weight), fitted.loss)
     except HostileStep as e:
         return Rejected("replay", str(e))
 

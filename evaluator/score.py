@@ -46,13 +46,13 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Mean absolute errors over experiments in percent; joint = their mean (over
-    the latencies that were measured); worst3 = mean of the three largest E2E."""
+    """Mean absolute errors over experiments in percent, None where a latency was never observed; joint = the mean of
+    those that were (NaN if none); worst3 = mean of the three largest E2E errors (joint where there is no E2E)."""
 
     rows: tuple[Errors, ...]
-    e2e: float
-    ttft: float
-    itl: float
+    e2e: float | None
+    ttft: float | None
+    itl: float | None
     joint: float
     worst3: float
 
@@ -87,19 +87,20 @@ def errors(prediction: Prediction, experiment: Experiment) -> Errors:
     )
 
 
-def _mean_abs(values: Sequence[float | None]) -> float:
+def _mean_abs(values: Sequence[float | None]) -> float | None:
     known = [abs(v) for v in values if v is not None]
-    return sum(known) / len(known) if known else float("nan")
+    return sum(known) / len(known) if known else None
 
 
 def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None) -> Score:
     """The objectives of these experiments; `weights` multiplies an experiment's E2E error in worst3."""
     e2e, ttft, itl = (_mean_abs([getattr(r, name) for r in rows]) for name in ("e2e", "ttft", "itl"))
     weights = weights or {}
-    largest = sorted((abs(r.e2e) * weights.get(r.experiment, 1.0) for r in rows if r.e2e is not None), reverse=True)[:3]
-    worst3 = sum(largest) / len(largest) if largest else float("nan")
-    measured = [x for x in (e2e, ttft, itl) if x == x]
+    measured = [x for x in (e2e, ttft, itl) if x is not None]
     joint = sum(measured) / len(measured) if measured else float("nan")
+    e2es = (abs(r.e2e) * weights.get(r.experiment, 1.0) for r in rows if r.e2e is not None)
+    largest = sorted(e2es, reverse=True)[:3]
+    worst3 = sum(largest) / len(largest) if largest else joint
     return Score(tuple(rows), e2e, ttft, itl, joint, worst3)
 
 

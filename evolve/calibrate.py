@@ -13,6 +13,7 @@ from evaluator.experiments import data_hash
 from evaluator.fit import fit, fit_set
 from evaluator.score import SCORE_SEEDS, errors, predictions, score_set
 from evolve import __version__
+from evolve.choose import fittable
 from evolve.programs import Source
 from evolve.records import record
 from simulator.errors import InputError
@@ -23,25 +24,15 @@ from simulator.language.unparse import unparse
 from simulator.replay import HostileStep
 
 
-def usable(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """Those that can be fitted: clean, with observed stage means. Raises InputError if there is none."""
-    found = [
-        e for e in experiments
-        if e.quality == "clean" and e.observed is not None
-        and (e.observed.stages or (e.observed.summary and len(e.workload.stages) == 1))
-    ]  # fmt: skip
-    if not found:
-        raise InputError("nothing to fit: no experiment is clean and has `observed` stages: add measurements")
-    return found
-
-
 def calibrate(source: Source, experiments: Sequence[Experiment], out: Path | None) -> dict[str, Any]:
     """Fit the program's constants on `experiments`; write it to `out` (and its record beside) if given.
 
     Raises InputError when nothing can be fitted, when no constants make the program usable, or `out` cannot be
     written.
     """
-    fitted = usable(experiments)
+    fitted = fittable(experiments)
+    if not fitted:
+        raise InputError("nothing to fit: no experiment is clean and has `observed` figures: add measurements")
     program = source.complete
     try:
         result = fit(program, fit_set(fitted)).program

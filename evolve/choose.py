@@ -29,6 +29,27 @@ def bundled_file(name: str) -> list[Experiment]:
     return list(_bundled(name))
 
 
+def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """The clean ones with an observed mean for their load stages.
+
+    Raises InputError for a run of several stages that was observed as a whole only.
+    """
+    found = []
+    for e in experiments:
+        if e.quality != "clean" or e.observed is None:
+            continue
+        stages = e.observed.stages
+        if not stages and e.observed.summary is not None:
+            if len(e.workload.stages) > 1:
+                raise InputError(
+                    f"experiment {e.id!r}: observed.stages is missing: give one entry per stage, or quality"
+                )
+            stages = (e.observed.summary,)
+        if any(s.mean is not None for o in stages for s in (o.e2e_ms, o.ttft_ms, o.itl_ms)):
+            found.append(e)
+    return found
+
+
 def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
     """(fitted, predicted only). Fitted: clean runs of `files` with observations that the filters let through.
 
@@ -47,16 +68,12 @@ def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
         if name not in ids:
             raise InputError(f"--exclude {name}: no such experiment: there are {_list(ids)}")
     fitted = [
-        e for e in offered
-        if e.quality == "clean" and e.observed is not None and e.id not in data.exclude
+        e for e in fittable(offered)
+        if e.id not in data.exclude
         and (not wanted or e.model in wanted) and (not data.workloads or e.workload.name in data.workloads)
     ]  # fmt: skip
     if not fitted:
         raise InputError("nothing to fit: no clean experiment with observations is left: loosen the filters")
-    for e in fitted:
-        assert e.observed is not None
-        if not e.observed.stages and len(e.workload.stages) > 1:
-            raise InputError(f"experiment {e.id!r}: observed.stages is missing: a run of several stages needs one each")
     kept = {e.id for e in fitted}
     return fitted, [e for e in (*offered, *further) if e.id not in kept]
 

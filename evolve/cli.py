@@ -401,7 +401,12 @@ def emit(program: str, target: str, out: Path, experiments: str | None, experime
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_(folder: Path, as_json: bool) -> int:
-    """List runs, shipped programs, configurations, models and GPUs."""
+    """List runs, shipped programs, configurations, models and GPUs.
+
+    \b
+    evolve list
+    evolve list --runs elsewhere --json
+    """
     from evolve.views import inventory, print_inventory
 
     if as_json:

@@ -103,7 +103,7 @@ def _proposal(
 def _fitness(elites: Sequence[Elite], config: Config) -> list[tuple[float, ...]]:
     """What a tournament compares, smaller is fitter."""
     if config.search.selection == "lexicographic":
-        return [(e.worst3, e.itl, float(e.complexity)) for e in elites]
+        return [(e.worst3, e.joint if e.itl is None else e.itl, float(e.complexity)) for e in elites]
     return [tuple(map(float, rank)) for rank in ranks([e.objectives for e in elites])]
 
 
@@ -147,21 +147,15 @@ def _assess_generation(
         taken.add(form)
         room -= 1
         waiting.append((proposal, form, pool.submit(assess_text, unparse(program))))
-    try:
-        for proposal, form, outcome in waiting:
-            if isinstance(outcome, dict):
-                commit(state, outcome)
-            else:
-                verdict = outcome if isinstance(outcome, Rejected) else outcome.result()
-                entry = _entry(proposal, form, verdict)
-                journal.append([entry])
-                commit(state, entry)
-            watch(state)
-    except BaseException:
-        for _, _, outcome in waiting:
-            if hasattr(outcome, "cancel"):
-                outcome.cancel()
-        raise
+    for proposal, form, outcome in waiting:
+        if isinstance(outcome, dict):
+            commit(state, outcome)
+        else:
+            verdict = outcome if isinstance(outcome, Rejected) else outcome.result()
+            entry = _entry(proposal, form, verdict)
+            journal.append([entry])
+            commit(state, entry)
+        watch(state)
 
 
 def _entry(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Entry:

@@ -31,7 +31,21 @@ from evolve.terms import (
 )
 from evolve.vocabulary import Vocabulary, coefficient_unit
 from simulator.language import units
-from simulator.language.ir import METHODS, Call, Choose, Compare, Const, Constant, Expr, Field, Neg, Number, Op, Program
+from simulator.language.ir import (
+    METHODS,
+    Call,
+    Choose,
+    Compare,
+    Const,
+    Constant,
+    Expr,
+    Field,
+    Neg,
+    Number,
+    Op,
+    Program,
+    walk,
+)
 
 Rng = np.random.Generator
 _THRESHOLDS = ("prefill_reqs", "prefill_tokens", "batch_size", "tokens", "kv_mean", "kv_sum", "decode_reqs")
@@ -161,8 +175,8 @@ def ground(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
         else:
             new = product(basis)
     else:
-        if isinstance(term, (Call, Choose, Number, Neg)):
-            return None
+        if isinstance(term, (Call, Choose, Number, Neg)) or any(isinstance(n, Const) for n in walk(term)):
+            return None  # it has a constant of its own already
         d, new = _new_term(d, basis, words, like=term)
     return replace(d, expr=put(d.expr, path, new))
 

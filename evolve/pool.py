@@ -23,11 +23,6 @@ def _begin(experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: 
     _data = prepare(experiments, seeds, moe_weight)
 
 
-def _begin_worker(experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: float) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's business
-    _begin(experiments, seeds, moe_weight)
-
-
 def assess_text(text: str) -> Scored | Rejected:
     """`assess` on the data that this process prepared; the text has been admitted before."""
     assert _data is not None
@@ -58,4 +53,19 @@ def executor(workers: int, experiments: Sequence[Experiment], seeds: Sequence[in
         _begin(experiments, seeds, moe_weight)
         return _Here()
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, _begin_worker, (tuple(experiments), tuple(seeds), moe_weight))
+    pool = ProcessPoolExecutor(workers, context, _begin, (tuple(experiments), tuple(seeds), moe_weight))
+    # Ctrl-C is this process's business: workers inherit that it is ignored, from their first moment on
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for _ in range(workers):
+            pool.submit(int)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return pool
+
+
+def stop(pool: Executor) -> None:
+    """End the workers at once, whatever they are doing; tasks that still wait fail with the pool."""
+    for process in multiprocessing.active_children():
+        process.terminate()
+    pool.shutdown(wait=False)

@@ -32,7 +32,7 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
         "program": unparse(program),
         "key": key(program),
         "experiments": [_experiment(p, e, source.record) for p, e in zip(made, experiments, strict=True)],
-        "mean_abs_error_pct": {name: value if value == value else None for name, value in means.items()},
+        "mean_abs_error_pct": means,
     }
 
 

@@ -14,7 +14,8 @@ from simulator.errors import InputError, nearest
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.measure import Caps, enforce
-from simulator.language.parse import MAX_BYTES, parse
+from simulator.language.parse import parse
+from simulator.language.source import MAX_BYTES
 
 CHAMPION = "champion"
 

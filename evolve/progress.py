@@ -16,18 +16,16 @@ class Progress:
     def __init__(self, budget: int, resumed: int, quiet: bool) -> None:
         self.budget, self.resumed, self.quiet = budget, resumed, quiet
         self.terminal = sys.stderr.isatty()
-        self.begun: float | None = None
-        self.first = 0
-        self.shown = time.monotonic() - EVERY_S + 1.0
+        self.begun = self.shown = time.monotonic()
+        self.first: int | None = None
         self.last = ""
 
     def update(self, state: State) -> None:
         if self.quiet or state.proposals < self.resumed:
             return
         now = time.monotonic()
-        if self.begun is None:
-            self.begun, self.first = now, state.fitted
-            return
+        if self.first is None:
+            self.first = state.fitted if self.resumed else 0
         if now - self.shown < (0.2 if self.terminal else EVERY_S):
             return
         self.shown = now

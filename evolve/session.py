@@ -19,7 +19,7 @@ from evolve import __version__, run_folder
 from evolve.choose import chosen
 from evolve.config import Config
 from evolve.loop import State, evolve
-from evolve.pool import executor, solve_known
+from evolve.pool import executor, solve_known, stop
 from evolve.programs import seed_texts
 from evolve.progress import Progress
 from evolve.records import ranges
@@ -66,7 +66,7 @@ def work(run: Run, workers: int, quiet: bool = False) -> dict[str, Any]:
         progress.stage("known answers")
         answers = _known_answers(run, fitted, [*fitted, *others], pool)
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
+        stop(pool)
         raise
     finally:
         progress.close()
@@ -150,5 +150,5 @@ def _observed(e: Experiment) -> list[float | None]:
 
 
 def _means(score: Any) -> dict[str, float | None]:
-    values = {"e2e": score.e2e, "ttft": score.ttft, "itl": score.itl, "worst3": score.worst3}
-    return {name: value if value == value else None for name, value in values.items()}
+    worst3 = score.worst3 if score.worst3 == score.worst3 else None
+    return {"e2e": score.e2e, "ttft": score.ttft, "itl": score.itl, "worst3": worst3}

@@ -97,6 +97,7 @@ _BATCH = (
     _b("total_flops", "flop", "matrix products, attention and output projection, this rank",
        "s.gemm_us_per_token * s.flops_per_us * b.tokens + b.attention_flops"
        " + 2 * s.hidden * s.vocab / s.tp * b.batch_size"),
+    # the last term: float32 logits, written and read, as in s.logits_us_per_row
     _b("total_bytes", "byte", "weights, KV read and written, logits, this rank",
        "(b.weight_read_us + b.kv_read_us + b.kv_write_us) * s.bytes_per_us"
        " + (2 + 2) * 2 * s.vocab * b.batch_size"),

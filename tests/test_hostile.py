@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from simulator.errors import InputError
 from simulator.language.ir import CALLS, METHODS, Program
-from simulator.language.parse import KINDS, ProgramError, parse
+from simulator.language.parse import parse
+from simulator.language.source import KINDS, ProgramError
 from simulator.language.unparse import unparse
 
 HEAD = "def step_time(b, s):\n    return "

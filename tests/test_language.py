@@ -48,6 +48,7 @@ from simulator.language.key import key
 from simulator.language.measure import Caps
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
+from simulator.language.simplify import without_zero_terms
 from simulator.language.unparse import unparse
 from simulator.schema import FIELDS, RAW
 from simulator.vm import clamps, to_ticks
@@ -891,3 +892,24 @@ def test_the_original_dialect_shares_a_constant_as_a_copy() -> None:
     """A function has constants of its own, so one read by two functions becomes one each."""
     program = parse(PROGRAMS[-1])
     assert [[c.name for c in f.constants] for f in program.functions] == [["c1", "c2", "k1"], ["c1"]]
+
+
+def test_terms_that_a_fit_switched_off_are_left_out_and_change_nothing() -> None:
+    text = """
+def step_time(b, s, *, a=0.0, c=3.0, d=0.0, e=0.0):
+    dead = d * b.kv_sum
+    both = c * b.tokens + b.tokens / e + (a * b.kv_sum if b.tokens > 2 else e * s.layers)
+    if b.tokens > c:
+        return both - a * b.kv_sum
+    return max(a + both, dead) + dead * 2
+"""
+    lean = without_zero_terms(parse(text))
+    assert unparse(lean) == (
+        "def step_time(b, s, *, c=3.0, d=0.0):\n"
+        "    dead = d * b.kv_sum\n"
+        "    both = c * b.tokens\n"
+        "    if b.tokens > c:\n"
+        "        return both\n"
+        "    return max(both, dead) + dead * 2\n"
+    )
+    assert parse(unparse(lean)) == lean

@@ -212,3 +212,33 @@ def test_stops_early_when_nothing_improves(tmp_path: Path, capsys: pytest.Captur
     ]
     assert run_command([*args, "--out", str(tmp_path / "r")]) == 0
     assert json.loads(capsys.readouterr().out)["candidates"] < 60
+
+
+MINE = """
+version: 1
+experiments:
+- id: mine
+  model: llama-2-7b
+  hardware: H100
+  workload: {name: chat, stages: [{rate: 4.0, duration_s: 60}], prompt_len: 300, output_len: 50}
+  observed: {summary: {e2e_ms: {mean: 450.0}}}
+"""
+
+
+def test_a_run_on_my_own_measurements_needs_no_more_than_a_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text(MINE)
+    args = ["run", "--experiments", str(tmp_path / "mine.yaml"), "--budget", "12", "--workers", "1", "--quiet"]
+    assert run_command([*args, "--out", str(tmp_path / "r"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["fitted"] == ["mine"]
+    assert report["champion"]["ttft"] is None and abs(report["champion"]["e2e"]) < 5.0
+    assert run_command(["resume", str(tmp_path / "r"), "--workers", "1", "--quiet"]) == 0
+    assert "mine" in capsys.readouterr().out
+
+
+def test_a_run_without_a_single_figure_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text(MINE.replace("{e2e_ms: {mean: 450.0}}", "{}"))
+    assert run_command(["run", "--experiments", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "r")]) == 2
+    assert "nothing to fit" in capsys.readouterr().err and not (tmp_path / "r").exists()

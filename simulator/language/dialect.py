@@ -10,6 +10,8 @@ import keyword
 
 from simulator.errors import shown
 from simulator.language.ir import CALLS, METHODS, Const, Constant, Expr, Function, Program
+from simulator.language.reader import Scope, block, number, read_field
+from simulator.language.source import NAME, ProgramError, docstring, kind, names
 from simulator.schema import FIELDS
 
 _HEADS = {f"predict_{name}": name for name in METHODS}
@@ -21,9 +23,7 @@ def is_dialect(tree: ast.Module) -> bool:
 
 def translate(tree: ast.Module, where: str) -> Program:
     """The program that a module in the dialect spells; raises ProgramError like `parse`."""
-    from simulator.language.parse import ProgramError, Scope, _docstring, _kind, block, names
-
-    doc, statements = _docstring(tree.body)
+    doc, statements = docstring(tree.body)
     values: dict[str, Constant] = {}
     functions: dict[str, Function] = {}
     spent: set[str] = set()
@@ -33,10 +33,10 @@ def translate(tree: ast.Module, where: str) -> Program:
                 _read_constants(table, values, Scope((), {}, where))
             case ast.FunctionDef(name=head) if head in _HEADS and _one_object(node):
                 method = _HEADS[head]
-                scope = Scope(METHODS[method], dict(values), where, dialect=True, taken=names(node))
+                scope = Scope(METHODS[method], dict(values), where, subscript=subscript, taken=names(node))
                 if method in functions:
                     raise scope.fail(node, f"{head} is defined twice: keep one")
-                own_doc, rest = _docstring(node.body)
+                own_doc, rest = docstring(node.body)
                 body, result = block(rest, scope, node)
                 for unused in sorted(scope.locals - scope.used):
                     raise scope.fail(node, f"{head}: {unused!r} is never used: remove it")
@@ -44,9 +44,9 @@ def translate(tree: ast.Module, where: str) -> Program:
                 spent |= scope.used
                 functions[method] = Function(method, constants, body, result, own_doc)
             case _:
-                kind = "this function's head" if isinstance(node, ast.FunctionDef) else _kind(node)
+                what = "this function's head" if isinstance(node, ast.FunctionDef) else kind(node)
                 remedy = "use CONSTANTS = {...} and def predict_step_time(b)"
-                raise ProgramError(f"{where}:{node.lineno}: {kind} is not part of the language: {remedy}")
+                raise ProgramError(f"{where}:{node.lineno}: {what} is not part of the language: {remedy}")
     if "step_time" not in functions:
         raise ProgramError(f"{where}:1: no predict_step_time: define `def predict_step_time(b): return ...`")
     for name in sorted(values.keys() - spent):
@@ -61,23 +61,19 @@ def _one_object(node: ast.FunctionDef) -> bool:
     return not any(more) and [a.arg for a in args.args] in [[name] for name in METHODS[_HEADS[node.name]]]
 
 
-def _read_constants(table: ast.Dict, values: dict[str, Constant], scope) -> None:  # type: ignore[no-untyped-def]
+def _read_constants(table: ast.Dict, values: dict[str, Constant], scope: Scope) -> None:
     """Adds the entries of `CONSTANTS = {...}`, whose names must be able to stand in our own spelling."""
-    from simulator.language.parse import NAME, _number
-
-    for key, number in zip(table.keys, table.values, strict=True):
+    for key, entry in zip(table.keys, table.values, strict=True):
         name = key.value if isinstance(key, ast.Constant) else None
         if not isinstance(name, str) or not NAME.fullmatch(name) or keyword.iskeyword(name):
-            raise scope.fail(number, "a name in CONSTANTS is not a plain quoted identifier: rename it")
+            raise scope.fail(entry, "a name in CONSTANTS is not a plain quoted identifier: rename it")
         if name in values or name in CALLS or name in ("b", "r", "s", "CONSTANTS"):
-            raise scope.fail(number, f"the name {name!r} is taken: rename the constant")
-        values[name] = Constant(name, _number(number, scope))
+            raise scope.fail(entry, f"the name {name!r} is taken: rename the constant")
+        values[name] = Constant(name, number(entry, scope))
 
 
-def subscript(node: ast.Subscript, scope) -> Expr:  # type: ignore[no-untyped-def]
+def subscript(node: ast.Subscript, scope: Scope) -> Expr:
     """`CONSTANTS['x']`, `b['field']`, `r['input_len']`."""
-    from simulator.language.parse import NAME, read_field
-
     match node:
         case ast.Subscript(value=ast.Name(id="CONSTANTS"), slice=ast.Constant(value=str(name))):
             if name not in scope.constants:

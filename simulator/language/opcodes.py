@@ -8,6 +8,7 @@ queueing_time. Equal sub-expressions share a slot.
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from functools import cache
 
@@ -29,6 +30,7 @@ from simulator.language.ir import (
     Op,
     Program,
 )
+from simulator.language.reader import Scope, expression
 from simulator.schema import FIELDS, RAW, SPECIAL
 
 OPS = (
@@ -131,7 +133,7 @@ def assemble(program: Program) -> Code:
     counts = [sum(out.when[row[1]] <= when for row in ordered) for when in (STATIC, STEP)]
     read = {slot for row in ordered for slot in row[2:]} | set(results.values())
     return Code(
-        rows=np.array(ordered, dtype=np.int32).reshape(-1, 5),
+        rows=np.array(ordered, dtype=np.uint32).reshape(-1, 5),
         static=counts[0],
         step=counts[1],
         slots=out.next,
@@ -148,10 +150,6 @@ def assemble(program: Program) -> Code:
 @cache
 def formula(name: str) -> Expr:
     """The expression of a derived batch field, over other fields."""
-    import ast
-
-    from simulator.language.parse import Scope, expression
-
     text = FIELDS["b", name].formula
     assert text is not None, name
     return expression(ast.parse(text, mode="eval").body, Scope(("b", "s"), {}, f"schema field b.{name}"))

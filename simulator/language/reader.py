@@ -1,0 +1,197 @@
+"""Syntax tree -> statements and expressions of the IR: the whitelist, with a complaint for everything else."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from simulator.language.ir import (
+    CALLS,
+    COMPARISONS,
+    FREE_LITERALS,
+    METHODS,
+    Call,
+    Choose,
+    Compare,
+    Const,
+    Constant,
+    Expr,
+    Field,
+    Guard,
+    Let,
+    Local,
+    Neg,
+    Number,
+    Op,
+)
+from simulator.language.source import TOO_LARGE, ProgramError, kind
+from simulator.schema import FIELDS
+
+_OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+_COMPARE: dict[type[ast.cmpop], str] = dict(
+    zip((ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq), COMPARISONS, strict=True)
+)
+
+
+@dataclass
+class Scope:
+    """What a name means inside one function, and the constants found so far."""
+
+    objects: tuple[str, ...]
+    constants: dict[str, Constant]
+    where: str
+    subscript: Callable[[ast.Subscript, Scope], Expr] | None = None  # how the dialect spells fields and constants
+    taken: frozenset[str] = frozenset()
+    locals: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+
+    def fail(self, node: ast.AST, why: str) -> ProgramError:
+        return ProgramError(f"{self.where}:{getattr(node, 'lineno', 1)}: {why}")
+
+    def lift(self, value: float) -> Const:
+        """A number in a formula becomes a constant of its own, under a name that the text does not use."""
+        n = 1
+        while f"k{n}" in self.constants or f"k{n}" in self.taken:
+            n += 1
+        self.constants[f"k{n}"] = Constant(f"k{n}", value)
+        self.used.add(f"k{n}")
+        return Const(f"k{n}")
+
+
+def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tuple[Let | Guard, ...], Expr]:
+    """Fresh assignments and early returns, then the final return. What follows an if's return is its else."""
+    body: list[Let | Guard] = []
+    rest = list(statements)
+    while rest:
+        node = rest.pop(0)
+        match node:
+            case ast.Return(value=ast.expr() as value):
+                if rest:
+                    raise scope.fail(rest[0], "nothing may follow a return: remove it")
+                return tuple(body), expression(value, scope)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if name in (*scope.locals, *scope.constants, *scope.objects, *CALLS, "CONSTANTS"):
+                    raise scope.fail(node, f"the name {name!r} is taken: assign to a fresh one")
+                body.append(Let(name, expression(value, scope)))
+                scope.locals.add(name)
+            case ast.If(test=test, body=[ast.Return(value=ast.expr() as value)], orelse=orelse):
+                body.append(Guard(_condition(test, scope), expression(value, scope)))
+                rest = [*orelse, *rest]
+            case ast.If():
+                raise scope.fail(node, "an if may hold one return and nothing else: use `x if a < b else y`")
+            case ast.Assign():
+                raise scope.fail(node, "only a single name can be assigned: write `name = value`")
+            case ast.Return():
+                raise scope.fail(node, "a return without a value: return the time in microseconds")
+            case _:
+                remedy = "use assignments, `if ...: return` and return"
+                raise scope.fail(node, f"{kind(node)} is not part of the language: {remedy}")
+    raise scope.fail(owner, "no return at the end: add one")
+
+
+def expression(node: ast.expr, scope: Scope) -> Expr:
+    """One expression; raises ProgramError for whatever is not on the whitelist."""
+    match node:
+        case ast.Constant():
+            value = number(node, scope)
+            return Number(value) if value in FREE_LITERALS else scope.lift(value)
+        case ast.Name(id=name):
+            if name in scope.locals:
+                scope.used.add(name)
+                return Local(name)
+            if name in scope.constants and scope.subscript is None:
+                scope.used.add(name)
+                return Const(name)
+            if name in scope.objects:
+                raise scope.fail(node, f"{name} is not a number: read one of its fields")
+            raise scope.fail(node, f"unknown name {name!r}: assign it first or make it a constant")
+        case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in scope.objects:
+            return read_field(node, owner, name, scope)
+        case ast.Attribute():
+            seen = " and ".join(scope.objects)
+            raise scope.fail(node, f"only fields of {seen} can be read here: use one of them")
+        case ast.Subscript() if scope.subscript is not None:
+            return scope.subscript(node, scope)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return Neg(expression(operand, scope))
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return expression(operand, scope)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return Op(_OPERATORS[type(op)], expression(left, scope), expression(right, scope))
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            return Choose(_condition(test, scope), expression(body, scope), expression(orelse, scope))
+        case ast.Call():
+            return _call(node, scope)
+        case ast.BinOp(op=ast.Pow()):
+            raise scope.fail(node, "`**` is not part of the language: write pow(x, c)")
+        case ast.BinOp(op=op) | ast.UnaryOp(op=op):
+            raise scope.fail(node, f"operator {type(op).__name__} is not part of the language: use + - * /")
+        case ast.Compare():
+            raise scope.fail(node, "a comparison is not a number: use it in `x if a < b else y`")
+        case _:
+            remedy = f"use fields, constants, + - * / and {', '.join(CALLS)}"
+            raise scope.fail(node, f"{kind(node)} is not part of the language: {remedy}")
+
+
+def _call(node: ast.Call, scope: Scope) -> Expr:
+    name = node.func.id if isinstance(node.func, ast.Name) else ""
+    if name not in CALLS:
+        what = repr(name) if name else kind(node.func)
+        raise scope.fail(node, f"cannot call {what}: the functions are {', '.join(CALLS)}")
+    fewest, most = CALLS[name]
+    if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+        raise scope.fail(node, f"{name} takes plain arguments only: remove keywords and stars")
+    if not fewest <= len(node.args) <= most:
+        wanted = f"{fewest} or more arguments" if most > fewest else f"{fewest} argument{'s' * (fewest > 1)}"
+        raise scope.fail(node, f"{name} takes {wanted}, got {len(node.args)}: write its arguments so")
+    args = tuple(expression(a, scope) for a in node.args)
+    if name == "pow":
+        exponent = args[1]
+        while isinstance(exponent, Neg):
+            exponent = exponent.value
+        if not isinstance(exponent, Const | Number):
+            why = "the exponent of pow must be a constant or a number: name it as a constant"
+            raise scope.fail(node, why)
+    return Call(name, args)
+
+
+def _condition(node: ast.expr, scope: Scope) -> Compare:
+    match node:
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+            return Compare(_COMPARE[type(op)], expression(left, scope), expression(right, scope))
+        case ast.Compare():
+            raise scope.fail(node, "one comparison with < <= > >= == != at a time: split it")
+        case ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
+            raise scope.fail(node, "and, or, not are not part of the language: nest conditionals")
+        case _:
+            raise scope.fail(node, "a condition must be a comparison: write one such as b.tokens > limit")
+
+
+def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> Field:
+    if (owner, name) not in FIELDS:
+        seen = [f"{o}.{n}" for o, n in FIELDS if o in scope.objects]
+        near = difflib.get_close_matches(f"{owner}.{name}", seen, n=1)
+        remedy = f"did you mean {near[0]}?" if near else "see `evolve check --fields`"
+        raise scope.fail(node, f"unknown field {owner}.{name}: {remedy}")
+    if name == "reference_step_us" and scope.objects != METHODS["queueing_time"]:
+        raise scope.fail(node, "s.reference_step_us is for queueing_time only: use another field here")
+    return Field(owner, name)
+
+
+def number(node: ast.expr, scope: Scope) -> float:
+    sign = 1.0
+    while isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        sign = -sign if isinstance(node.op, ast.USub) else sign
+        node = node.operand
+    if not isinstance(node, ast.Constant) or type(node.value) not in (int, float):
+        raise scope.fail(node, f"{kind(node)} is not a number: give a plain number")
+    try:
+        value = float(node.value)  # type: ignore[arg-type]
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise scope.fail(node, TOO_LARGE)
+    return sign * value

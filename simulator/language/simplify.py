@@ -1,0 +1,91 @@
+"""Dropping what a fit has switched off: terms whose coefficient is exactly 0 change nothing but the length."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.language.ir import (
+    Call,
+    Choose,
+    Compare,
+    Const,
+    Expr,
+    Function,
+    Guard,
+    Let,
+    Local,
+    Neg,
+    Op,
+    Program,
+    nodes,
+    rebuild,
+    walk,
+)
+
+
+def without_zero_terms(program: Program) -> Program:
+    """The program without the terms of sums that a constant of value 0 multiplies; equal on every finite batch."""
+    return replace(program, functions=tuple(map(_function, program.functions)))
+
+
+def _function(function: Function) -> Function:
+    zeros = {c.name for c in function.constants if c.value == 0.0}
+    if not zeros:
+        return function
+
+    def simpler(node: Expr) -> Expr:
+        return rebuild(node, lambda n: _sum(n, zeros))
+
+    body: list[Let | Guard] = []
+    for statement in function.body:
+        match statement:
+            case Let(name, value):
+                body.append(Let(name, simpler(value)))
+            case Guard(Compare(op, left, right), value):
+                body.append(Guard(Compare(op, simpler(left), simpler(right)), simpler(value)))
+    result = simpler(function.result)
+    kept = _without_dead_lets(body, result)
+    bare = replace(function, body=tuple(kept), result=result)
+    used = {n.name for n in nodes(bare) if isinstance(n, Const)}
+    return replace(bare, constants=tuple(c for c in function.constants if c.name in used))
+
+
+def _sum(node: Expr, zeros: set[str]) -> Expr:
+    match node:
+        case Op("+", left, right) if _is_zero(left, zeros):
+            return right
+        case Op("+" | "-", left, right) if _is_zero(right, zeros):
+            return left
+        case _:
+            return node
+
+
+def _is_zero(node: Expr, zeros: set[str]) -> bool:
+    match node:
+        case Const(name):
+            return name in zeros
+        case Neg(value):
+            return _is_zero(value, zeros)
+        case Op("*", left, right):
+            return _is_zero(left, zeros) or _is_zero(right, zeros)
+        case Op("/", left, right):  # x/0 is 0, too
+            return _is_zero(left, zeros) or (isinstance(right, Const) and right.name in zeros)
+        case Choose(_, then, other):
+            return _is_zero(then, zeros) and _is_zero(other, zeros)
+        case Call("max" | "min", args):
+            return all(_is_zero(a, zeros) for a in args)
+        case _:
+            return False
+
+
+def _without_dead_lets(body: list[Let | Guard], result: Expr) -> list[Let | Guard]:
+    """Assignments that something after them still reads."""
+    kept: list[Let | Guard] = []
+    read = {n.name for n in walk(result) if isinstance(n, Local)}
+    for statement in reversed(body):
+        if isinstance(statement, Let) and statement.name not in read:
+            continue
+        kept.append(statement)
+        parts = (statement.value, *((statement.condition,) if isinstance(statement, Guard) else ()))
+        read |= {n.name for part in parts for n in walk(part) if isinstance(n, Local)}
+    return kept[::-1]
