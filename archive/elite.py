@@ -10,7 +10,8 @@ from typing import Any
 class Elite:
     """A scored candidate. `id` is its proposal number (seeds: their position, negative), errors are in percent.
 
-    worst3, joint, e2e, ttft, itl: see evaluator.score.Score; None where never observed. rows: (experiment, e2e, ttft, itl) signed errors.
+    worst3, joint, e2e, ttft, itl: see evaluator.score.Score; None where never observed.
+    rows: (experiment, e2e, ttft, itl) signed errors.
     operator: what proposed it; parents: ids of the elites it was made from.
     """
 

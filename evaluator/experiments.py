@@ -71,11 +71,12 @@ def parse_yaml(data: bytes, file: str) -> object:
 
 def bundled_experiments() -> list[Experiment]:
     """The runs the project trains on: both shipped files, in order."""
-    return [e for name in BUNDLED for e in _bundled(name)]
+    return [e for name in BUNDLED for e in bundled_file(name)]
 
 
 @cache
-def _bundled(name: str) -> tuple[Experiment, ...]:
+def bundled_file(name: str) -> tuple[Experiment, ...]:
+    """The runs of one shipped file (a name of BUNDLED)."""
     return tuple(experiments_from_mapping(_shipped(name), name, model_table(), hardware_table()))
 
 

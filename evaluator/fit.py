@@ -29,6 +29,10 @@ WEIGHTS = np.array([1.0, 0.3, 1.0])  # of E2E, TTFT, ITL: what the arrival seed 
 FIT_SEED = 1000  # arrival seed of the correcting replays; reports use other ones
 GAUSS_NEWTON_STEPS = 12
 PRIOR = 3e-3  # pull towards the start values, as a share of each constant's effect: decides what data cannot
+# Runs whose answers are about equally long cannot tell a time per token or per request from one per step: what they
+# leave open goes to the step, where it also holds for answers of another length.
+OVERHEADS = ("output_token_time", "completion_time")
+OVERHEAD_PRIOR = 100.0  # times PRIOR, towards 0
 DIGITS = 6  # significant digits of a fitted constant, rounded before the final scoring
 
 
@@ -67,12 +71,15 @@ def fit(program: Program, data: FitSet, corrections: int = 3, *, allow_hostile: 
     if not theta.size:
         return Fit(program, _replay_loss(program, code, theta, data, allow_hostile)[0], 1)
     theta = np.clip(theta, low, high)
-    origin, best_theta, best_loss, replays = theta, None, np.inf, 0
+    overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants])
+    origin = np.clip(np.where(overhead, 0.0, theta), low, high)
+    pull = PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
+    best_theta, best_loss, replays = None, np.inf, 0
     ratio = np.ones_like(data.stages.observed_ms)
-    start = model.solve(theta, origin, low, high, ratio, fixed_load=True)
+    start = model.solve(theta, origin, pull, low, high, ratio, fixed_load=True)
     theta = min((theta, start), key=lambda t: model.loss(t, ratio, False))
     for _ in range(corrections):
-        theta = rounded(model.solve(theta, origin, low, high, ratio, fixed_load=False), low, high)
+        theta = rounded(model.solve(theta, origin, pull, low, high, ratio, fixed_load=False), low, high)
         try:
             loss, means = _replay_loss(program, code, theta, data, allow_hostile)
         except HostileStep:  # the optimum lies where some step takes no time: stay a little on this side of it
@@ -142,18 +149,25 @@ class _MeanField:
         self,
         theta: np.ndarray,
         origin: np.ndarray,
+        pull: np.ndarray,
         low: np.ndarray,
         high: np.ndarray,
         ratio: np.ndarray,
         *,
         fixed_load: bool,
     ) -> np.ndarray:
-        """Gauss-Newton steps from `theta` within the bounds, with a faint pull towards `origin`."""
+        """Gauss-Newton steps from `theta` within the bounds, with a faint `pull` towards `origin`."""
         observed = self.stages.observed_ms
         known = ~np.isnan(observed).ravel()
         out = np.empty((theta.size, *observed.shape))
-        size, reach = self._sizes(theta), self._reach(theta)
-        loss, damping = self.loss(theta, ratio, fixed_load), 1e-4
+        size = self._sizes(theta)
+        weights = pull * self._effects(theta)
+
+        def objective(x: np.ndarray) -> float:
+            r = residuals(self.predict(x, fixed_load) * ratio, observed)
+            return float(huber(r).sum() + np.square(weights * (x - origin)).sum())
+
+        goal, damping = objective(theta), 1e-4
         for _ in range(GAUSS_NEWTON_STEPS):
             value = self.predict(theta, fixed_load)
             jacobian(*self.head, self.stages.table, theta, fixed_load, size, value, out)
@@ -161,21 +175,22 @@ class _MeanField:
             slope = (out * (ratio / observed * WEIGHTS)).reshape(theta.size, -1).T
             # iteratively reweighted: the Huber loss as a weighted square
             weight = np.sqrt(np.minimum(1.0, HUBER / np.maximum(np.abs(r), 1e-12)))[known]
-            a, b = slope[known] * weight[:, None], -r[known] * weight
+            a = np.vstack([slope[known] * weight[:, None], np.diag(weights)])
+            b = np.concatenate([-r[known] * weight, weights * (origin - theta)])
             if not (np.isfinite(a).all() and np.isfinite(b).all()):
                 break
             moved, lower = theta, np.inf
             for _ in range(4):
-                moved = _bounded_step(a, b, theta, origin, low, high, damping, reach)
-                lower = self.loss(moved, ratio, fixed_load)
-                if lower < loss:
+                moved = _bounded_step(a, b, theta, low, high, damping)
+                lower = objective(moved)
+                if lower < goal:
                     break
                 damping *= 30.0
-            if not lower < loss:
+            if not lower < goal:
                 break
-            gain, theta, loss = loss - lower, moved, lower
+            gain, theta, goal = goal - lower, moved, lower
             damping = max(damping / 30.0, 1e-6)
-            if gain <= 1e-4 * loss:
+            if gain <= 1e-4 * goal:
                 break
         return theta
 
@@ -189,41 +204,35 @@ class _MeanField:
         sizes: np.ndarray = np.maximum(np.abs(theta), np.where(np.isfinite(percent), percent, 1e-3))
         return sizes
 
-    def _reach(self, theta: np.ndarray) -> np.ndarray:
-        """What a unit of each constant does to a step with a whole prompt in it, in steps: stages hardly show it."""
-        table = self.stages.table
+    def _effects(self, theta: np.ndarray) -> np.ndarray:
+        """What a unit of each constant does, in relative errors: to the stages, or to a step with a whole prompt in it
+        (which stages hardly show), whichever is larger."""
+        table, observed = self.stages.table, self.stages.observed_ms
         plain, moved = np.empty(len(table)), np.empty(len(table))
         cold_steps(*self.head, table, theta, plain)
-        usual = self.stages.observed_ms[:, 2] * 1e3
+        usual = observed[:, 2] * 1e3
         usual = np.where(np.isnan(usual), np.nanmean(usual) if (usual == usual).any() else 1e4, usual)
-        out, step = np.zeros(theta.size), np.maximum(np.abs(theta), 1e-3) * 1e-3
+        value = self.predict(theta, True)
+        step = np.maximum(np.abs(theta), 1e-3) * 1e-3
+        effects = np.zeros(theta.size)
         for j in range(theta.size):
             shifted = theta.copy()
             shifted[j] += step[j]
             cold_steps(*self.head, table, shifted, moved)
-            out[j] = np.linalg.norm((moved - plain) / usual) / step[j]
-        return np.nan_to_num(out, nan=0.0, posinf=0.0)
+            stages = residuals(self.predict(shifted, True), observed) - residuals(value, observed)
+            effects[j] = max(np.linalg.norm((moved - plain) / usual), np.linalg.norm(stages)) / step[j]
+        return np.nan_to_num(effects, nan=0.0, posinf=0.0)
 
 
 def _bounded_step(
-    a: np.ndarray,
-    b: np.ndarray,
-    theta: np.ndarray,
-    origin: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    damping: float,
-    reach: np.ndarray,
+    a: np.ndarray, b: np.ndarray, theta: np.ndarray, low: np.ndarray, high: np.ndarray, damping: float
 ) -> np.ndarray:
-    """The constants x within bounds that solve a (x - theta) = b best, each held near `theta` and `origin`."""
+    """The constants x within bounds that solve a (x - theta) = b best, damped in proportion to each column."""
     scale = np.linalg.norm(a, axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    identity = np.eye(theta.size)
-    pull = PRIOR * np.maximum(scale, reach)
-    rows = np.vstack([a / scale, np.sqrt(damping) * identity, identity * (pull / scale)])
-    goal = np.concatenate([b, np.zeros(theta.size), (origin - theta) * pull])
+    rows = np.vstack([a / scale, np.sqrt(damping) * np.eye(theta.size)])
     # unknowns y = (x - low) * scale >= 0
-    target = goal + rows @ ((theta - low) * scale)
+    target = np.concatenate([b, np.zeros(theta.size)]) + rows @ ((theta - low) * scale)
     if not np.isfinite(high).any():
         y = nnls(rows, target)[0]
     else:

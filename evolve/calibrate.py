@@ -52,7 +52,7 @@ def calibrate(source: Source, experiments: Sequence[Experiment], out: Path | Non
     text, form = unparse(result), key(result)
     if out is not None:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        kept = record(form, fitted, after, today, fitted_from=source.name)
+        kept = record(form, fitted, after, SCORE_SEEDS, today, fitted_from=source.name)
         try:
             out.write_text(text)
             out.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluator.experiments import BUNDLED, load_experiments, model_table
+from evaluator.experiments import BUNDLED, bundled_file, load_experiments, model_table
 from evolve.config import DataSettings
 from simulator.errors import InputError
 from simulator.experiment import Experiment
@@ -21,12 +21,6 @@ def experiments_of(files: Sequence[str]) -> list[Experiment]:
                 raise InputError(f"{name}: experiment {e.id!r} stands in another file too: rename one")
             out[e.id] = e
     return list(out.values())
-
-
-def bundled_file(name: str) -> list[Experiment]:
-    from evaluator.experiments import _bundled
-
-    return list(_bundled(name))
 
 
 def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:

@@ -44,6 +44,7 @@ from simulator.language.ir import (
     Number,
     Op,
     Program,
+    rebuild,
     walk,
 )
 
@@ -243,11 +244,18 @@ def _apply(name: str, first: Program, second: Program, words: Vocabulary, rng: R
     if mine is None or theirs is None:
         return None
     changed = operator(draft(mine), draft(theirs), words, rng)
-    if changed is None:
+    if changed is None or _repeats(changed.expr):
         return None
     new = function_of(changed)
     known = {f.name: f for f in first.functions} | {method: new}
     return Program(tuple(known[m] for m in METHODS if m in known), "")
+
+
+def _repeats(expr: Expr) -> bool:
+    """Whether some sum has two terms that differ in their constants only: no data can tell these apart."""
+    blank = rebuild(expr, lambda n: Const("?") if isinstance(n, Const) else n)
+    sums = [split(get(blank, site)) for site in sites(blank)]
+    return any(len(set(terms)) < len(terms) for terms in sums)
 
 
 def _pick(items, rng: Rng, p=None):  # type: ignore[no-untyped-def]
@@ -355,8 +363,6 @@ def _wrap_factor(d: Draft, call: str, words: Vocabulary, rng: Rng) -> Draft | No
 
 def _adopt(d: Draft, term: Expr, donor: Draft) -> tuple[Draft, Expr]:
     """The donor's term with its constants renamed into the draft."""
-    from simulator.language.ir import rebuild
-
     names: dict[str, str] = {}
 
     def rename(node: Expr) -> Expr:

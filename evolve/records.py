@@ -29,8 +29,10 @@ def ranges(experiments: Sequence[Experiment]) -> dict[str, Any]:
     }
 
 
-def record(key: str, fitted: Sequence[Experiment], rows: Sequence[Errors], date: str, **more: Any) -> dict[str, Any]:
-    """The record of a program fitted on `fitted`, with its signed errors in percent there."""
+def record(
+    key: str, fitted: Sequence[Experiment], rows: Sequence[Errors], seeds: Sequence[int], date: str, **more: Any
+) -> dict[str, Any]:
+    """The record of a program fitted on `fitted`, with its signed errors in percent there, mean of arrival `seeds`."""
     return {
         "engine": __version__,
         "data": data_hash(fitted),
@@ -38,14 +40,13 @@ def record(key: str, fitted: Sequence[Experiment], rows: Sequence[Errors], date:
         "date": date,
         "fitted": [e.id for e in fitted],
         "ranges": ranges(fitted),
-        "errors_pct": {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in rows},
+        **_errors(rows, seeds),
         **more,
     }
 
 
 def record_of(run: Run, elite: dict[str, Any]) -> dict[str, Any]:
     """The record of an elite of a run."""
-    rows = [Errors(*row) for row in elite["rows"]]
     return {
         "engine": run.about["engine"],
         "data": run.about["data"],
@@ -53,10 +54,15 @@ def record_of(run: Run, elite: dict[str, Any]) -> dict[str, Any]:
         "date": run.about["started"],
         "fitted": run.about["fitted"],
         "ranges": run.about["ranges"],
-        "errors_pct": {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in rows},
+        **_errors([Errors(*row) for row in elite["rows"]], range(1, run.config.score.seeds + 1)),
         "run": str(run.path),
         "id": elite["id"],
     }
+
+
+def _errors(rows: Sequence[Errors], seeds: Sequence[int]) -> dict[str, Any]:
+    signed = {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in rows}
+    return {"seeds": list(seeds), "errors_pct": signed}
 
 
 def _blocks_needed(experiment: Experiment, prediction: Prediction) -> float:

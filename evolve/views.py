@@ -97,7 +97,7 @@ def print_show(source: Any) -> None:
     if record is None:
         out.print("No record of what it was fitted on.")
         return
-    when = f"{record['date']}, engine {record['engine']}, data {record['data']}"
+    when = f"{record['date']}, engine {record['engine']}, data {record['data']}, arrival seeds {record['seeds']}"
     table = Table(title=f"Fitted on ({when}): errors in percent", title_justify="left")
     for name in ("experiment", "E2E", "TTFT", "ITL"):
         table.add_column(name, justify="left" if name == "experiment" else "right")

@@ -10,16 +10,16 @@ import pytest
 from evaluator.experiments import bundled_experiments
 from evolve.operators import OPERATORS, propose
 from evolve.programs import seed_texts
-from evolve.terms import draft, function_of, join, places, sites, split, unit_of
+from evolve.terms import draft, function_of, get, join, places, sites, split, unit_of
 from evolve.vocabulary import coefficient_unit, field_set, vocabulary
 from simulator.fields import Active, BatchFields
 from simulator.language import units
 from simulator.language.complete import complete
 from simulator.language.evaluate import evaluate
-from simulator.language.ir import Const, Field, Program, nodes
+from simulator.language.ir import Const, Expr, Field, Program, nodes, rebuild
 from simulator.language.measure import features, operations
 from simulator.language.parse import parse
-from simulator.language.unparse import unparse
+from simulator.language.unparse import spell, unparse
 
 RUNS = bundled_experiments()[:12]
 WORDS = vocabulary(RUNS, "all")
@@ -117,3 +117,19 @@ def test_new_constants_are_named_after_their_term() -> None:
         used = {n.name for n in nodes(child.functions[0]) if isinstance(n, Const)}
         assert declared == used
     assert any(name.startswith("kv_") for name in names)
+
+
+def test_no_proposal_repeats_a_term() -> None:
+    for i in range(300):
+        child, _ = propose(
+            SEEDS[i % len(SEEDS)], SEEDS[(i + 1) % len(SEEDS)], WORDS, rng(i), "both", {"add": 1.0, "cross": 1.0}
+        )
+        for f in child.functions:
+            d = draft(f)
+            for site in sites(d.expr):
+                terms = [unparse_term(t) for _, t in places(get(d.expr, site), site)]
+                assert len(terms) == len(set(terms)), unparse(child)
+
+
+def unparse_term(term: Expr) -> str:
+    return spell(rebuild(term, lambda n: Const("c") if isinstance(n, Const) else n))
