@@ -254,7 +254,7 @@ def _apply(name: str, first: Program, second: Program, words: Vocabulary, rng: R
 def _repeats(expr: Expr) -> bool:
     """Whether some sum has two terms that differ in their constants only: no data can tell these apart."""
     blank = rebuild(expr, lambda n: Const("?") if isinstance(n, Const) else n)
-    sums = [split(get(blank, site)) for site in sites(blank)]
+    sums = [[term for _, term in places(get(blank, site))] for site in sites(blank)]
     return any(len(set(terms)) < len(terms) for terms in sums)
 
 

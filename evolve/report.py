@@ -50,7 +50,7 @@ def print_run(report: dict[str, Any]) -> None:
         return
     out.print(f"\n[bold]Champion[/bold] (proposal {best['id']}, {best['operations']} operations, "
               f"{best['constants']} constants, key {best['key']})\n")  # fmt: skip
-    out.print(best["text"], markup=False)
+    out.print(best["text"], markup=False, soft_wrap=True)
     out.print(errors_table(report))
     out.print(means_table(report))
     print_gain(out, report)

@@ -82,7 +82,7 @@ def print_check(source: Any) -> None:
 
 def print_show(source: Any) -> None:
     out, facts = console(), show_json(source)
-    out.print(facts["program"], markup=False)
+    out.print(facts["program"], markup=False, soft_wrap=True)
     print_check(source)
     out.print("features: " + ", ".join(facts["features"]))
     table = Table(title="Constants", title_justify="left")
@@ -129,7 +129,7 @@ def print_fields(as_json: bool) -> None:
 
 def print_fit(result: dict[str, Any]) -> None:
     out = console()
-    out.print(result["program"], markup=False)
+    out.print(result["program"], markup=False, soft_wrap=True)
     table = Table(title="Constants", title_justify="left")
     for name in ("method", "name", "before", "after"):
         table.add_column(name, justify="right" if name in ("before", "after") else "left")
@@ -177,7 +177,7 @@ def print_prediction(result: dict[str, Any]) -> None:
         )
     for e in result["experiments"]:
         for warning in e["warnings"]:
-            out.print(f"{e['id']}: {warning}", style="dim", markup=False)
+            out.print(f"{e['id']}: {warning}", style="dim", markup=False, soft_wrap=True)
 
 
 def inventory(folder: Any) -> dict[str, Any]:
