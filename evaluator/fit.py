@@ -32,7 +32,7 @@ PRIOR = 3e-3  # pull towards the start values, as a share of each constant's eff
 # Runs whose answers are about equally long cannot tell a time per token or per request from one per step: what they
 # leave open goes to the step, where it also holds for answers of another length.
 OVERHEADS = ("output_token_time", "completion_time")
-OVERHEAD_PRIOR = 100.0  # times PRIOR, towards 0
+OVERHEAD_PRIOR = 1000.0  # times PRIOR, towards 0
 DIGITS = 6  # significant digits of a fitted constant, rounded before the final scoring
 
 
