@@ -261,11 +261,14 @@ def check(program: str | None, fields: bool, as_json: bool, max_operations: int 
     evolve check --fields
     """
     from evolve.programs import load
-    from evolve.views import print_check, print_fields, show_json
+    from evolve.views import fields_json, print_check, print_fields, show_json
     from simulator.errors import InputError
 
     if fields:
-        print_fields(as_json)
+        if as_json:
+            _print_json(fields_json())
+        else:
+            print_fields()
         return 0
     if program is None:
         raise InputError("check needs a PROGRAM: give a file, RUN:ID or a seed's name, or --fields")

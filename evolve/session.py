@@ -117,7 +117,7 @@ def _report(
         "data": run.about["data"],
         "run": str(run.path),
         "seed": run.config.seed,
-        "report_seeds": list(SCORE_SEEDS),
+        "seeds": list(SCORE_SEEDS),
         "fitted": [e.id for e in fitted],
         "candidates": state.fitted,
         "proposals": state.proposals,

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from evolve import __version__
 from evolve.report import console, front_table, mean_cells, number, passes
 
 
@@ -16,6 +17,7 @@ def archive_json(run: Any) -> dict[str, Any]:
         "engine": run.about["engine"],
         "data": run.about["data"],
         "seed": run.config.seed,
+        "seeds": list(range(1, run.config.score.seeds + 1)),
         "front": [e.to_json() for e in sorted(found.front, key=lambda e: (e.complexity, e.id))],
         "grid": [{"cell": list(cell), **e.to_json()} for cell, e in sorted(found.grid.cells.items())],
     }
@@ -59,7 +61,11 @@ def show_json(source: Any) -> dict[str, Any]:
             unit = spell(c.unit) if c.unit is not None else None
             constants.append({"method": f.name, "name": c.name, "value": c.value, "unit": unit, "low": low,
                               "high": None if high == float("inf") else high})  # fmt: skip
+    record = source.record or {}
     return {
+        "engine": __version__,
+        "data": record.get("data"),
+        "seeds": record.get("seeds", []),
         "name": source.name,
         "program": unparse(program),
         "key": key(source.complete),
@@ -106,19 +112,21 @@ def print_show(source: Any) -> None:
     out.print(table)
 
 
-def print_fields(as_json: bool) -> None:
-    """Every field a program may read."""
-    import json
-
+def fields_json() -> dict[str, Any]:
+    """Every field a program may read, as plain values."""
     from simulator.schema import FIELDS
 
-    if as_json:
-        rows = [
-            {"field": f"{f.scope}.{f.name}", "unit": f.unit, "meaning": f.meaning, "formula": f.formula}
-            for f in FIELDS.values()
-        ]
-        print(json.dumps(rows, indent=1))
-        return
+    rows = [
+        {"field": f"{f.scope}.{f.name}", "unit": f.unit, "meaning": f.meaning, "formula": f.formula}
+        for f in FIELDS.values()
+    ]
+    return {"engine": __version__, "data": None, "seeds": [], "fields": rows}
+
+
+def print_fields() -> None:
+    """Every field a program may read."""
+    from simulator.schema import FIELDS
+
     table = Table(title="Fields: b the batch, s the deployment, r the request", title_justify="left")
     for name in ("field", "unit", "meaning", "formula"):
         table.add_column(name)
@@ -184,7 +192,7 @@ def inventory(folder: Any) -> dict[str, Any]:
     """Runs below `folder`, shipped programs and configurations, known models and GPUs."""
     import json
 
-    from evaluator.experiments import hardware_table, model_table
+    from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
     from evolve.config import bundled_configs
     from evolve.programs import seed_names
 
@@ -197,6 +205,9 @@ def inventory(folder: Any) -> dict[str, Any]:
     models = {str(e["id"]): list(e["aliases"]) for e in model_table().values()}
     hardware = {str(e["name"]): list(e["aliases"]) for e in hardware_table().values()}
     return {
+        "engine": __version__,
+        "data": data_hash(bundled_experiments()),
+        "seeds": [],
         "runs": runs,
         "programs": seed_names(),
         "configs": bundled_configs(),

@@ -171,7 +171,7 @@ def test_check_counts_and_shows_fields(files: Path, capsys: pytest.CaptureFixtur
     status, out, _ = run(capsys, "check", str(files / "p.py"))
     assert status == 0 and "ok: 5 operations, 0 conditionals, 3 constants, 3 features" in out
     status, out, _ = run(capsys, "check", "--fields", "--json")
-    assert status == 0 and {"field": "r.input_len"}.items() <= json.loads(out)[-1].items()
+    assert status == 0 and {"field": "r.input_len"}.items() <= json.loads(out)["fields"][-1].items()
 
 
 def test_shipped_programs_are_exempt_from_the_caps_and_all_check(capsys: pytest.CaptureFixture[str]) -> None:
@@ -310,3 +310,11 @@ def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[st
     for name in cli.commands:
         status, out, _ = run(capsys, name, "--help")
         assert status == 0 and f"evolve {name}" in out
+
+
+def test_every_json_says_which_engine_data_and_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = (["check", "floor"], ["check", "--fields"], ["show", "champion"], ["list"],
+                ["predict", "floor", "--id", "llama-2-7b-tp1-codegen"], ["fit", "floor", "--id", "llama-2-7b-tp1-codegen"])  # fmt: skip
+    for command in commands:
+        made = json.loads(run(capsys, *command, "--json")[1])
+        assert {"engine", "data", "seeds"} <= set(made), command

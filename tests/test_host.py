@@ -42,7 +42,10 @@ def test_ttft_and_e2e_of_every_request_are_the_hosts(name: str, plain: bool) -> 
         pytest.skip(f"../shared absent: no recorded results of the host ({name})")
     case = json.loads((GOLDEN / name / "case.json").read_text())
     rows = list(csv.DictReader((GOLDEN / name / "trace.csv").read_text().splitlines()))
-    told = {int(r["request_id"].removeprefix("request_")): r for r in csv.DictReader((GOLDEN / name / "results.csv").read_text().splitlines())}
+    told = {
+        int(r["request_id"].removeprefix("request_")): r
+        for r in csv.DictReader((GOLDEN / name / "results.csv").read_text().splitlines())
+    }
     arrival = np.array([int(float(r["arrival_s"]) * 1e6) for r in rows])
     inputs, outputs = (np.array([int(r[c]) for r in rows]) for c in ("input_len", "output_len"))
     prefix = np.array([int(r["prefix_len"]) for r in rows])
