@@ -9,6 +9,7 @@ stage and latency; the fit is repeated against the scaled figures as long as the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -233,9 +234,11 @@ def _bounded_step(
     rows = np.vstack([a / scale, np.sqrt(damping) * np.eye(theta.size)])
     # unknowns y = (x - low) * scale >= 0
     target = np.concatenate([b, np.zeros(theta.size)]) + rows @ ((theta - low) * scale)
+    y = None
     if not np.isfinite(high).any():
-        y = nnls(rows, target)[0]
-    else:
+        with suppress(RuntimeError):  # its active set may cycle on columns that are nearly alike
+            y = nnls(rows, target, maxiter=20 * theta.size)[0]
+    if y is None:
         y = lsq_linear(rows, target, (0.0, np.where(high > low, (high - low) * scale, 1e-12))).x
     x: np.ndarray = np.clip(low + y / scale, low, high)
     return x
