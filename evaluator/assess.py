@@ -20,7 +20,7 @@ from simulator.language.ir import Program
 from simulator.language.measure import Caps, complaints
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.language.simplify import without_zero_terms
+from simulator.language.simplify import lean
 from simulator.language.source import ProgramError
 from simulator.language.unparse import unparse
 from simulator.replay import HostileStep
@@ -84,8 +84,8 @@ def assess(program: Program, data: Data) -> Scored | Rejected:
         return Rejected("sweep", why)
     try:
         fitted = fit(program, data.fit)
-        lean = without_zero_terms(fitted.program)
-        return Scored(unparse(lean), score(lean, data.score, data.moe_weight), fitted.loss)
+        program = lean(fitted.program)
+        return Scored(unparse(program), score(program, data.score, data.moe_weight), fitted.loss)
     except HostileStep as e:
         return Rejected("replay", str(e))
 

@@ -23,6 +23,9 @@ _SCALES = (
 # Products of deployment fields that one layer, one rank or one sampled row costs.
 _PAIRS = (("layers", "tp_log2"), ("layers", "is_moe"), ("vocab", "sampling_sort"), ("vocab", "repetition_penalty"),
           ("layers", "hidden"), ("experts", "layers"))  # fmt: skip
+# Limits and switches of the engine: they bound what a batch can be but cost no time of their own, and in the shipped
+# runs they are constant or confounded with the file. A user's program may read them; offline proposals do not.
+_NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size")
 # What normalises a quantity to a pure number, by unit.
 _NORMS = {"request": ("s", "max_num_seqs"), "token": ("s", "max_num_batched_tokens"), "us": ("s", "weights_us")}
 
@@ -35,6 +38,7 @@ class Vocabulary:
     queueing: tuple[Field, ...]
     scales: tuple[tuple[Field, ...], ...]
     typical: dict[tuple[str, str], float]
+    norms: tuple[Field, ...]
 
     def fields(self, method: str) -> tuple[Field, ...]:
         return self.step if method == "step_time" else self.queueing
@@ -53,7 +57,7 @@ class Vocabulary:
         """The field that divides this one to a pure number, if there is one and it is another field."""
         scope_name = _NORMS.get(FIELDS[field.scope, field.name].unit)
         norm = Field(*scope_name) if scope_name else None
-        return norm if norm is not None and norm != field and norm in self.step else None
+        return norm if norm is not None and norm != field and norm in self.norms else None
 
     def basis(self, method: str, rng: np.random.Generator) -> list[Expr]:
         """Factors of a new term: nothing (a constant), a field, a scale, or a field times a scale."""
@@ -82,7 +86,10 @@ def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
     typical = dict(BatchFields(batch, {**mean, "reference_step_us": 1e4}))
     typical["r", "input_len"] = context
     present = {name for name, size in mean.items() if size}
-    step = tuple(f for f in everything if f.scope == "b" or (f.scope == "s" and f.name != "reference_step_us"))
+    norms = tuple(f for f in everything if (f.scope, f.name) in _NORMS.values())
+    step = tuple(
+        f for f in everything if f.scope == "b" or (f.scope == "s" and f.name not in (*_NO_COST, "reference_step_us"))
+    )
     queueing = tuple(
         Field(s, n) for s, n in FIELDS
         if s == "r" or (s == "s" and (FIELDS[s, n].unit in ("us",) or n in _SCALES) and n not in ("heads", "vocab"))
@@ -91,7 +98,7 @@ def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
         (Field("s", a), Field("s", b)) for a, b in _PAIRS
         if Field("s", a) in step and Field("s", b) in step and {a, b} <= present
     )  # fmt: skip
-    return Vocabulary(step, queueing, scales, typical)
+    return Vocabulary(step, queueing, scales, typical, norms)
 
 
 def field_set(name: str) -> frozenset[str] | None:

@@ -48,7 +48,7 @@ from simulator.language.key import key
 from simulator.language.measure import Caps
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.language.simplify import without_zero_terms
+from simulator.language.simplify import lean
 from simulator.language.unparse import unparse
 from simulator.schema import FIELDS, RAW
 from simulator.vm import clamps, to_ticks
@@ -901,15 +901,15 @@ def step_time(b, s, *, a=0.0, c=3.0, d=0.0, e=0.0):
     both = c * b.tokens + b.tokens / e + (a * b.kv_sum if b.tokens > 2 else e * s.layers)
     if b.tokens > c:
         return both - a * b.kv_sum
-    return max(a + both, dead) + dead * 2
+    return max(a + both, max(dead, 1)) + dead * 2
 """
-    lean = without_zero_terms(parse(text))
-    assert unparse(lean) == (
+    short = lean(parse(text))
+    assert unparse(short) == (
         "def step_time(b, s, *, c=3.0, d=0.0):\n"
         "    dead = d * b.kv_sum\n"
         "    both = c * b.tokens\n"
         "    if b.tokens > c:\n"
         "        return both\n"
-        "    return max(both, dead) + dead * 2\n"
+        "    return max(both, dead, 1) + dead * 2\n"
     )
-    assert parse(unparse(lean)) == lean
+    assert parse(unparse(short)) == short

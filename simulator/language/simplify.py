@@ -1,4 +1,5 @@
-"""Dropping what a fit has switched off: terms whose coefficient is exactly 0 change nothing but the length."""
+"""What may be left out or written shorter without changing a result: terms whose coefficient a fit has set to exactly 0,
+and a max within a max."""
 
 from __future__ import annotations
 
@@ -23,18 +24,17 @@ from simulator.language.ir import (
 )
 
 
-def without_zero_terms(program: Program) -> Program:
-    """The program without the terms of sums that a constant of value 0 multiplies; equal on every finite batch."""
+def lean(program: Program) -> Program:
+    """The program without terms that a constant of value 0 multiplies, nested max and min flat; equal on every batch
+    whose values are finite."""
     return replace(program, functions=tuple(map(_function, program.functions)))
 
 
 def _function(function: Function) -> Function:
     zeros = {c.name for c in function.constants if c.value == 0.0}
-    if not zeros:
-        return function
 
     def simpler(node: Expr) -> Expr:
-        return rebuild(node, lambda n: _sum(n, zeros))
+        return rebuild(node, lambda n: _flat(_sum(n, zeros)))
 
     body: list[Let | Guard] = []
     for statement in function.body:
@@ -56,6 +56,15 @@ def _sum(node: Expr, zeros: set[str]) -> Expr:
             return right
         case Op("+" | "-", left, right) if _is_zero(right, zeros):
             return left
+        case _:
+            return node
+
+
+def _flat(node: Expr) -> Expr:
+    match node:
+        case Call("max" | "min" as name, args) if any(isinstance(a, Call) and a.name == name for a in args):
+            parts = [a.args if isinstance(a, Call) and a.name == name else (a,) for a in args]
+            return Call(name, tuple(part for group in parts for part in group))
         case _:
             return node
 
