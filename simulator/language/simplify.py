@@ -1,5 +1,4 @@
-"""What may be left out or written shorter without changing a result: terms whose coefficient a fit has set to exactly 0,
-and a max within a max."""
+"""What may be written shorter without changing a result: terms that a fit has switched off, a max within a max."""
 
 from __future__ import annotations
 
