@@ -171,8 +171,11 @@ def front_table(elites: list[dict[str, Any]], title: str) -> Table:
 def print_pilot(report: dict[str, Any]) -> None:
     """Whether a full run is worth it: the champion against the blackbox form fitted to the same experiments."""
     fitted = set(report["fitted"])
-    ours = [abs(r["e2e"]) for r in report["errors"] if r["experiment"] in fitted]
-    theirs = [abs(r["e2e"]) for r in report["known"]["blackbox"] if r["experiment"] in fitted]
+    ours = [abs(r["e2e"]) for r in report["errors"] if r["experiment"] in fitted and r["e2e"] is not None]
+    theirs = [abs(r["e2e"]) for r in report["known"]["blackbox"] if r["experiment"] in fitted and r["e2e"] is not None]
+    if not ours:
+        console().print("\nPilot: no verdict, since no E2E was observed.")
+        return
     mine, blackbox = sum(ours) / len(ours), sum(theirs) / len(theirs)
     verdict = "escalate: a full run is worth it" if mine < blackbox else "stop: no better than the blackbox form"
     console().print(f"\nPilot: mean E2E error {mine:.2f} % against {blackbox:.2f} % of blackbox, "

@@ -51,11 +51,21 @@ def work(run: Run, workers: int, quiet: bool = False) -> dict[str, Any]:
 
     Ctrl-C leaves the journal whole: `evolve resume` goes on from it.
     """
-    config = run.config
-    fitted, others = chosen(config.data)
+    fitted, others = chosen(run.config.data)
     run_folder.check_same(run, fitted)
-    handle = run_folder.lock(run)
-    past = run.entries()
+    with run_folder.lock(run):
+        state, answers = _search(run, fitted, others, workers, quiet)
+        run_folder.write_programs(run, state.archive.members())
+        report = _report(run, state, fitted, others, answers)
+        run_folder.write_json(run.path / "report.json", report)
+    return report
+
+
+def _search(
+    run: Run, fitted: Sequence[Experiment], others: Sequence[Experiment], workers: int, quiet: bool
+) -> tuple[State, dict[str, list[Errors]]]:
+    """The loop, then the known answers, with one pool of workers."""
+    config, past = run.config, run.entries()
     seeds = range(1, config.score.seeds + 1)
     progress = Progress(config.budget, len(past), quiet)
     pool = executor(workers, fitted, seeds, config.score.moe_weight)
@@ -72,11 +82,7 @@ def work(run: Run, workers: int, quiet: bool = False) -> dict[str, Any]:
         progress.close()
         journal.close()
     pool.shutdown()
-    run_folder.write_programs(run, state.archive.members())
-    report = _report(run, state, fitted, others, answers)
-    run_folder.write_json(run.path / "report.json", report)
-    handle.close()
-    return report
+    return state, answers
 
 
 def _known_answers(
