@@ -162,7 +162,7 @@ def _config(options: dict[str, Any], models: str | None) -> Any:
 
 
 def _search(config: Any, options: dict[str, Any], pilot: bool = False) -> int:
-    from evolve.session import start
+    from evolve.run import start
 
     run = start(config, options["out"])
     return _work(run, options["workers"], options["as_json"], options["quiet"], pilot)
@@ -170,7 +170,7 @@ def _search(config: Any, options: dict[str, Any], pilot: bool = False) -> int:
 
 def _work(run: Any, workers: int | None, as_json: bool, quiet: bool, pilot: bool = False) -> int:
     from evolve.report import print_pilot, print_run
-    from evolve.session import available_cores, work
+    from evolve.run import available_cores, work
 
     try:
         report = work(run, workers or available_cores(), quiet)
