@@ -120,7 +120,7 @@ def config_from(raw: object, where: str) -> Config:
     for key, number in positive.items():
         if not number > 0:
             raise InputError(f"{where}: {key} must be > 0, got {number}: give a positive number")
-    from evolve.operators import OPERATORS
+    from evolve.propose import OPERATORS
 
     for name, weight in config.search.operators.items():
         if name not in OPERATORS:

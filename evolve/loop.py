@@ -19,8 +19,8 @@ from archive.journal import Journal
 from archive.pareto import ranks
 from evaluator.assess import Rejected, Scored, read
 from evolve.config import Config
-from evolve.operators import propose
 from evolve.pool import assess_text
+from evolve.propose import propose
 from evolve.run_folder import empty_archive
 from evolve.vocabulary import Vocabulary, field_set
 from simulator.language.key import key

@@ -1,4 +1,4 @@
-"""Typed offline proposals: each operator turns one program (and perhaps a second) into a new one, or None.
+"""Typed offline operators: each turns one draft (and perhaps a second) into a new one, or None.
 
 They edit sums of terms, the shape that latency formulas have, and keep units sound: a new constant gets the unit
 that makes its term microseconds, and a start value that makes it a few percent of a typical step.
@@ -15,10 +15,8 @@ from evolve.terms import (
     US,
     Draft,
     Path,
-    draft,
     factors,
     fresh,
-    function_of,
     get,
     join,
     places,
@@ -32,7 +30,6 @@ from evolve.terms import (
 from evolve.vocabulary import Vocabulary, coefficient_unit
 from simulator.language import units
 from simulator.language.ir import (
-    METHODS,
     Call,
     Choose,
     Compare,
@@ -188,74 +185,6 @@ def exchange(a: Program, b: Program) -> Program | None:
     assert step is not None
     child = Program((step, *rest), "")
     return child if child.functions != a.functions else None
-
-
-Operator = Callable[[Draft, Draft, Vocabulary, Rng], Draft | None]
-
-# Relative weights; the field's own are compared in the design notes of the README.
-OPERATORS: dict[str, tuple[Operator | None, float]] = {
-    "add": (add, 0.22),
-    "drop": (drop, 0.14),
-    "swap": (swap, 0.12),
-    "wrap": (wrap, 0.10),
-    "interact": (interact, 0.12),
-    "threshold": (threshold, 0.06),
-    "cross": (cross, 0.12),
-    "exchange": (None, 0.04),
-    "ground": (ground, 0.08),
-}
-
-
-def propose(
-    first: Program,
-    second: Program,
-    words: Vocabulary,
-    rng: Rng,
-    evolve: str = "both",
-    weights: dict[str, float] | None = None,
-) -> tuple[Program, str]:
-    """A changed copy of `first` and the operator's name. Deterministic in `rng`.
-
-    `evolve`: which methods may change (step, queueing, both). Now and then two changes are made at once.
-    """
-    weights = {name: (weights or {}).get(name, 0.0 if weights else default) for name, (_, default) in OPERATORS.items()}
-    names = [name for name, weight in weights.items() if weight > 0]
-    chances = np.array([weights[name] for name in names])
-    child, done = first, []
-    for _ in range(2 if rng.random() < 0.25 else 1):
-        for _ in range(20):
-            name = names[rng.choice(len(names), p=chances / chances.sum())]
-            changed = _apply(name, child, second, words, rng, evolve)
-            if changed is not None:
-                child = changed
-                done.append(name)
-                break
-    return child, "+".join(done) or "none"
-
-
-def _apply(name: str, first: Program, second: Program, words: Vocabulary, rng: Rng, evolve: str) -> Program | None:
-    operator = OPERATORS[name][0]
-    if operator is None:
-        return exchange(first, second) if evolve == "both" else None
-    method = {"step": "step_time", "queueing": "queueing_time"}.get(evolve) or (
-        "step_time" if rng.random() < 0.8 else "queueing_time"
-    )
-    mine, theirs = first.function(method), second.function(method)
-    if mine is None or theirs is None:
-        return None
-    changed = operator(draft(mine), draft(theirs), words, rng)
-    if changed is None or _repeats(changed.expr):
-        return None
-    new = function_of(changed)
-    known = {f.name: f for f in first.functions} | {method: new}
-    return Program(tuple(known[m] for m in METHODS if m in known), "")
-
-
-def _repeats(expr: Expr) -> bool:
-    """Whether some sum has two terms that differ in their constants only: no data can tell these apart."""
-    blank = rebuild(expr, lambda n: Const("?") if isinstance(n, Const) else n)
-    sums = [[term for _, term in places(get(blank, site))] for site in sites(blank)]
-    return any(len(set(terms)) < len(terms) for terms in sums)
 
 
 def _pick(items, rng: Rng, p=None):  # type: ignore[no-untyped-def]

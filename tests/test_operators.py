@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from evaluator.experiments import bundled_experiments
-from evolve.operators import OPERATORS, propose
 from evolve.programs import seed_texts
+from evolve.propose import OPERATORS, propose
 from evolve.terms import draft, function_of, get, join, places, sites, split, unit_of
 from evolve.vocabulary import coefficient_unit, field_set, vocabulary
 from simulator.fields import Active, BatchFields
