@@ -7,50 +7,48 @@ over the measurements of configs/experiments_h100*.yaml.
 
 def step_time(
     b, s, *,
-    logits: one = 11.2119,
-    weights: one = 1.0678,
-    base: us = 1791.4,
-    vocab_sampling_sort_batch_size: us/request = 0.000176686,
-    tp_log2: us = 10308.2,
-    tp_log2_layers_tp: us = 3.08772,
-    decode_attention: one = 4.25689,
-    decode_gemm: one = 1.0,
-    is_fp8: us = 2030.41,
+    max_prefill_chunk: us/token = 27.0499,
+    weights: one = 1.30345,
+    kv: one = 1.18195,
+    base: us = 1076.38,
+    tp_log2: us = 2232.79,
+    vocab: us = 0.00913535,
+    allreduce: one = 3.99307,
+    layers_is_moe_allreduce: one = 0.250965,
+    kv_heads_per_gpu: us = 19.5336,
 ):
-    return (
-        max(
-            logits * b.logits_us,
-            weights * b.weight_read_us
-            + b.kv_read_us
-            + base
-            + vocab_sampling_sort_batch_size * s.vocab * s.sampling_sort * b.decode_reqs,
-        )
-        + max(
-            tp_log2 * sqrt(b.tokens / s.max_num_batched_tokens) * s.tp_log2
-            + tp_log2_layers_tp * s.tp_log2 * s.layers * s.tp
-            + decode_attention * b.decode_attention_us,
-            decode_gemm * b.decode_gemm_us,
-        )
-        + is_fp8 * s.is_fp8
+    return max(
+        max_prefill_chunk * b.max_prefill_chunk + weights * s.weights_us,
+        b.weight_read_us
+        + kv * b.kv_read_us
+        + base
+        + tp_log2 * s.tp_log2
+        + vocab * s.vocab
+        + allreduce * b.allreduce_us
+        + layers_is_moe_allreduce * s.layers * s.is_moe * b.allreduce_us
+        + s.is_fp8 * b.kv_read_us
+        + kv_heads_per_gpu * s.kv_heads_per_gpu,
     )
 
 
 def queueing_time(
     r, s, *,
-    alpha0: us = 6904.75,
-    cycles: one = 1.72814,
-    sampling_sort_shared_weights: one = 0.393957,
+    alpha0: us = 12587.3,
+    weights_tp_log2: one = 0.41816,
+    active_experts: us = 2251.16,
+    weights: one = 0.706328,
 ):
     return (
         alpha0
-        + cycles * s.weights_us
-        + sampling_sort_shared_weights * s.sampling_sort * s.shared_weights_us
+        + weights_tp_log2 * s.weights_us * s.tp_log2
+        + active_experts * s.active_experts
+        + weights * s.weights_us
     )
 
 
-def output_token_time(s, *, per_token: us = 0.0):
+def output_token_time(s, *, per_token: us = 0.0554798):
     return per_token
 
 
-def completion_time(s, *, completion: us = 0.0):
+def completion_time(s, *, completion: us = 17.3253):
     return completion
