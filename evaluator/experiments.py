@@ -19,7 +19,20 @@ from simulator.experiment import Experiment
 from simulator.experiment_file import BEGIN, experiments_from_mapping
 
 BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
-SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SAFE_LOADER):  # type: ignore[misc]
+    """YAML's safe loader, except that a key that stands twice in one mapping is an error, not the last one's win."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                    raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +59,27 @@ def load_experiments(path: Path) -> list[Experiment]:
     return experiments_from_mapping(parse_yaml(data, str(path)), str(path), model_table(), hardware_table())
 
 
-def parse_yaml(data: bytes, file: str) -> object:
-    """YAML text as plain values. Raises InputError, with a line number where one is known."""
+def parse_yaml(data: bytes, file: str, begin: str = BEGIN) -> object:
+    """YAML text as plain values. Raises InputError, with a line number where one is known.
+
+    `begin` is the remedy for an empty file.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"{file}: line {line}: not UTF-8 text: save the file as UTF-8") from None
     if not text.strip():
-        raise InputError(f"{file}: is empty: {BEGIN}")
+        raise InputError(f"{file}: is empty: {begin}")
     try:
-        return yaml.load(text, SAFE_LOADER)
+        return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}: " if mark else ""
         problem = error.problem or "unreadable"
+        lines = text.split("\n")
+        if mark and mark.line < len(lines) and lines[mark.line][: mark.column + 1].endswith("\t"):
+            problem = "a tab where spaces must indent"
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1 if isinstance(error.position, int) else 1
         place, problem = f"line {line}: ", "a character that text may not hold (is it a binary file?)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from evaluator.experiments import data_hash
 from evaluator.fit import fit, fit_set
 from evaluator.score import SCORE_SEEDS, errors, predictions, score_set
 from evolve import __version__
-from evolve.choose import fittable
+from evolve.choose import fittable, nothing_to_fit
 from evolve.programs import Source
 from evolve.records import record
 from simulator.errors import InputError
@@ -30,12 +30,15 @@ def calibrate(source: Source, experiments: Sequence[Experiment], out: Path | Non
     Raises InputError when nothing can be fitted, when no constants make the program usable, or `out` cannot be
     written.
     """
+    if out is not None and out.suffix != ".py":
+        raise InputError(f"{out}: a program's file ends in .py, its record stands beside it: write --out {out.stem}.py")
     fitted = fittable(experiments)
     if not fitted:
-        raise InputError("nothing to fit: no experiment is clean and has `observed` figures: add measurements")
+        raise InputError(nothing_to_fit(experiments))
     program = source.complete
     try:
         result = fit(program, fit_set(fitted)).program
+        result = replace(result, doc=_doc(source, fitted))
     except HostileStep as e:
         raise InputError(f"{source.name}: cannot be fitted on these experiments ({e}): change the program") from None
     data = score_set(fitted)
@@ -71,6 +74,10 @@ def calibrate(source: Source, experiments: Sequence[Experiment], out: Path | Non
         "after": [asdict(r) for r in after],
         "out": str(out) if out else None,
     }
+
+
+def _doc(source: Source, fitted: Sequence[Experiment]) -> str:
+    return f"The form of {source.name}, its constants fitted on {', '.join(e.id for e in fitted)}."
 
 
 def _values(program: Program) -> list[list[float]]:

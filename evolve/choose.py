@@ -44,6 +44,15 @@ def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
     return found
 
 
+def nothing_to_fit(experiments: Sequence[Experiment]) -> str:
+    """Why none of these is fitted, and the remedy."""
+    if not any(e.observed for e in experiments):
+        return "nothing to fit: no experiment has `observed` figures: add measurements, or use `evolve predict`"
+    if not any(e.quality == "clean" for e in experiments):
+        return "nothing to fit: no experiment's quality is clean: leave overloaded runs to `evolve predict`"
+    return "nothing to fit: no clean experiment with observed means is left: loosen the filters or add measurements"
+
+
 def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
     """(fitted, predicted only). Fitted: clean runs of `files` with observations that the filters let through.
 
@@ -67,7 +76,7 @@ def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
         and (not wanted or e.model in wanted) and (not data.workloads or e.workload.name in data.workloads)
     ]  # fmt: skip
     if not fitted:
-        raise InputError("nothing to fit: no clean experiment with observations is left: loosen the filters")
+        raise InputError(nothing_to_fit(offered))
     kept = {e.id for e in fitted}
     return fitted, [e for e in (*offered, *further) if e.id not in kept]
 

@@ -36,6 +36,9 @@ def run_command(args: list[str]) -> int:
         return int(cli.main(args, prog_name="evolve", standalone_mode=False) or 0)
     except click.exceptions.Exit as e:
         return e.exit_code
+    except click.exceptions.NoArgsIsHelpError as e:
+        print(e.format_message())
+        return 0
     except click.UsageError as e:
         command = e.ctx.command_path if e.ctx else "evolve"
         return _fail(f"{e.format_message().rstrip('.')}: see `{command} --help`", 2)
@@ -364,13 +367,13 @@ def _experiments(file: str | None, ids: str | None) -> list[Any]:
 @click.option("--id", "experiment", metavar="ID", help="The experiment whose deployment is baked in.")
 @click.option("--model", help="Bake in this model (with --hardware and --tp) instead of an experiment's deployment.")
 @click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
-@click.option("--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Tensor parallelism.")
+@click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
 @click.option(
     "--check", "verify", is_flag=True, help="Build and test it with the Go toolchain; exit status 1 if that fails."
 )
 @caps_options
 def emit(program: str, target: str, out: Path, experiments: str | None, experiment: str | None, model: str | None,
-         hardware: str | None, tp: int, verify: bool, max_operations: int | None, max_conditionals: int | None,
+         hardware: str | None, tp: int | None, verify: bool, max_operations: int | None, max_conditionals: int | None,
          max_constants: int | None) -> int:  # fmt: skip
     """Write a program as Go that runs unchanged in the host simulator.
 
@@ -384,17 +387,19 @@ def emit(program: str, target: str, out: Path, experiments: str | None, experime
     from simulator.errors import InputError
 
     source = load(program, _caps(max_operations, max_conditionals, max_constants))
-    if experiments and not experiment:
+    if experiments and not experiment and not model:
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
-    if experiment and model:
-        raise InputError("--id and --model exclude each other: name one deployment")
+    if (experiment or experiments) and model:
+        raise InputError("--id or --experiments and --model exclude each other: name one deployment")
     if bool(model) != bool(hardware):
         raise InputError("--model and --hardware go together: give both")
+    if tp is not None and not model:
+        raise InputError("--tp needs --model and --hardware: an experiment has its own")
     deployment = None
     if experiment:
         deployment = of_experiment(_experiments(experiments, experiment)[0])
     elif model and hardware:
-        deployment = of_names(model, hardware, tp)
+        deployment = of_names(model, hardware, tp or 1)
     return emit_to(source, target, out, deployment, verify)
 
 

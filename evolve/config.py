@@ -65,7 +65,7 @@ class Config:
     """A resolved configuration. `budget`: distinct candidates that reach fitting, seeds included."""
 
     name: str = "default"
-    budget: int = 600
+    budget: int = 800
     seed: int = 0
     data: DataSettings = field(default_factory=DataSettings)
     caps: Caps = field(default_factory=Caps)
@@ -88,7 +88,7 @@ def load_config(name: str) -> Config:
     except OSError as e:
         known = ", ".join(bundled_configs())
         raise InputError(f"{name}: cannot be read ({e.strerror}): name a file, or one of {known}") from None
-    return config_from(parse_yaml(raw, name), name)
+    return config_from(parse_yaml(raw, name, "write a setting such as `budget: 800`"), name)
 
 
 def bundled_configs() -> list[str]:
@@ -120,6 +120,17 @@ def config_from(raw: object, where: str) -> Config:
     for key, number in positive.items():
         if not number > 0:
             raise InputError(f"{where}: {key} must be > 0, got {number}: give a positive number")
+    least = {
+        "seed": config.seed,
+        "search.patience_gain": config.search.patience_gain,
+        "score.within": config.score.within,
+        "caps.conditionals": config.caps.conditionals,
+    }
+    for key, number in least.items():
+        if not number >= 0:
+            raise InputError(f"{where}: {key} must be >= 0, got {number}: give 0 or more")
+    if config.score.seeds > 100:
+        raise InputError(f"{where}: score.seeds must be at most 100, got {config.score.seeds}: give fewer")
     from evolve.propose import OPERATORS
 
     for name, weight in config.search.operators.items():

@@ -97,6 +97,8 @@ def print_show(source: Any) -> None:
     for c in facts["constants"]:
         high = "inf" if c["high"] is None else f"{c['high']:g}"
         at = " (at the bound)" if c["value"] in (c["low"], c["high"]) else ""
+        if c["value"] < c["low"] or (c["high"] is not None and c["value"] > c["high"]):
+            at = " (OUTSIDE; a fit moves it in)"
         table.add_row(c["method"], c["name"], f"{c['value']:g}", c["unit"] or "any", f"{c['low']:g} to {high}{at}")
     out.print(table)
     record = source.record

@@ -6,6 +6,7 @@ overrides the top level.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,12 @@ KEYS = {
     "longest": ("max_position_embeddings", "max_seq_len"),
 }
 """Where each quantity is looked for, in order: Llama and Mixtral, Qwen-MoE, DeepSeek, DBRX and relatives."""
+
+ESSENTIAL = (
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"),
+    *("intermediate_size", "vocab_size", "num_local_experts", "num_experts_per_tok"),
+)
+"""Keys that a slip of the pen must not turn into a default."""
 
 REMEDY = "copy the key from the model's config.json"
 
@@ -65,6 +72,10 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
         if isinstance(config.get(part), Mapping):
             flat |= config[part]
     c = Section(where, "model_config", flat)
+    for key in flat:
+        near = difflib.get_close_matches(str(key), ESSENTIAL, n=1, cutoff=0.93)
+        if near and key not in ESSENTIAL:
+            raise c.error(key, "is not a key of config.json", f"did you mean '{near[0]}'?")
 
     layers, hidden, heads, vocab = (_first(c, name) for name in ("layers", "hidden", "heads", "vocab"))
     experts = _first(c, "experts", 0)

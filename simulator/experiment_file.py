@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 from simulator.deployment import deployment_facts
@@ -78,16 +79,21 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
     gpu_name, gpu = _hardware(top, hardware)
     engine = _engine(top)
     workload = _workload(top)
+    observed = _observed(top, workload) if top.has("observed") else None
     return Experiment(
         id=ident,
         model=model,
         hardware=gpu_name,
         engine=engine,
         workload=workload,
-        observed=_observed(top, len(workload.stages)) if top.has("observed") else None,
+        observed=observed,
         quality=top.text("quality") if "quality" in raw else "clean",
         facts=deployment_facts(config, gpu, engine, where),
-        notes=(*_notes(engine, workload, "generation_config" in config), *_free_notes(top)),
+        notes=(
+            *_notes(engine, workload, "generation_config" in config),
+            *_doubts(observed, workload),
+            *_free_notes(top),
+        ),
     )
 
 
@@ -201,27 +207,52 @@ def _stage(s: Section) -> Stage:
     return stage
 
 
-def _observed(top: Section, stages: int) -> Observed:
+def _observed(top: Section, workload: Workload) -> Observed:
     o = top.section("observed", "give summary and stages, or leave it out")
     _only(o, ("summary", "stages"))
-    summary = _observation(o.section("summary", "give the run's figures")) if o.has("summary") else None
+    gaps = workload.output_len - 1
+    summary = _observation(o.section("summary", "give the run's figures"), gaps) if o.has("summary") else None
     if not o.has("stages"):
         return Observed(summary, ())
     entries = o.sections("stages", "give the figures of every stage, or leave it out")
-    found = tuple(_observation(entry) for entry in entries)
-    if len(found) != stages:
-        problem = f"must be as many as workload.stages ({stages}), got {len(found)}"
+    found = tuple(_observation(entry, gaps) for entry in entries)
+    if len(found) != len(workload.stages):
+        problem = f"must be as many as workload.stages ({len(workload.stages)}), got {len(found)}"
         raise o.error("stages", problem, "give one entry per stage of the workload")
-    return Observed(summary, found)
+    return Observed(summary or _together(found, workload), found)
 
 
-def _observation(o: Section) -> Observation:
+def _observation(o: Section, gaps: int) -> Observation:
+    """One set of figures; where both means are known, a missing ITL is (E2E - TTFT)/gaps, gaps = output_len - 1."""
     _only(o, OBSERVATION)
     itl = o.number("itl_mean_ms", "give milliseconds", least=0) if o.has("itl_mean_ms") else None
     completed = o.whole("completed", "give a number of requests") if o.has("completed") else None
     failed = o.whole("failed", "give a number of requests") if o.has("failed") else None
     e2e, ttft = _statistic(o, "e2e_ms"), _statistic(o, "ttft_ms")
+    if e2e.mean is not None and ttft.mean is not None:
+        if ttft.mean > e2e.mean:
+            raise o.error(
+                "ttft_ms", f"mean {ttft.mean:g} is above that of e2e_ms, {e2e.mean:g}", "check both and their unit"
+            )
+        if itl is None and gaps:
+            itl = (e2e.mean - ttft.mean) / gaps
     return Observation(e2e, ttft, Statistic(mean=itl), completed, failed)
+
+
+def _together(stages: tuple[Observation, ...], workload: Workload) -> Observation:
+    """The run's means from those of its stages, weighted by the requests offered; percentiles cannot be had so."""
+    offered = [stage.rate * stage.duration_s for stage in workload.stages]
+
+    def mean(values: list[float | None]) -> Statistic:
+        if any(v is None for v in values):
+            return Statistic()
+        return Statistic(sum(n * v for n, v in zip(offered, values, strict=True) if v is not None) / sum(offered))
+
+    return Observation(
+        e2e_ms=mean([s.e2e_ms.mean for s in stages]),
+        ttft_ms=mean([s.ttft_ms.mean for s in stages]),
+        itl_ms=mean([s.itl_ms.mean for s in stages]),
+    )
 
 
 def _statistic(o: Section, key: str) -> Statistic:
@@ -229,14 +260,20 @@ def _statistic(o: Section, key: str) -> Statistic:
         return Statistic()
     s = o.section(key, "give mean, p50, p90, p99 in milliseconds")
     _only(s, PERCENTILES)
-    return Statistic(*(s.number(p, "give milliseconds", least=0) if s.has(p) else None for p in PERCENTILES))
+    found = Statistic(*(s.number(p, "give milliseconds", least=0) if s.has(p) else None for p in PERCENTILES))
+    given = [(p, getattr(found, p)) for p in ("p50", "p90", "p99") if getattr(found, p) is not None]
+    for (low, a), (high, b) in pairwise(given):
+        if a > b:
+            raise s.error(high, f"{b:g} is below {low}, {a:g}", "check the figures")
+    return found
 
 
 def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[str, ...]:
     """What the replay assumes or leaves out for this experiment."""
     notes = []
     if not sampling_known:
-        notes.append("generation_config is unknown: taken as without top_p, top_k and repetition penalty")
+        notes.append("generation_config is unknown: taken as without top_p, top_k and repetition penalty; "
+                     "give it inside model_config")  # fmt: skip
     if workload.groups and workload.prompt_len_mean is None:
         notes.append("prompt length taken as system_prompt_len + question_len")
     if workload.timeout_s is not None:
@@ -246,6 +283,20 @@ def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[st
     if not workload.ignore_eos:
         notes.append("ignore_eos: false is not replayed: every request generates output_len tokens")
     return tuple(notes)
+
+
+def _doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
+    """What about the observations is probably not what it should be."""
+    summary, gaps = observed.summary if observed else None, workload.output_len - 1
+    if summary is None or not gaps:
+        return ()
+    e2e, ttft, itl = (s.mean for s in (summary.e2e_ms, summary.ttft_ms, summary.itl_ms))
+    if e2e is None or ttft is None or itl is None:
+        return ()
+    true = (e2e - ttft) / gaps
+    if abs(itl - true) <= 0.1 * true:
+        return ()
+    return (f"itl_mean_ms is {itl:g}, but (E2E - TTFT)/(output_len - 1) is {true:.4g}: load generators may halve it",)
 
 
 def _free_notes(top: Section) -> tuple[str, ...]:

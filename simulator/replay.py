@@ -70,8 +70,7 @@ def replay_bound(
 
     `program` is the source of `bound`, needed for the plain clock only.
     """
-    limit = experiment.engine.max_model_len
-    served = np.full(len(load), True) if limit is None else load.input_len + load.output_len <= limit
+    served = load.input_len + load.output_len <= experiment.facts["max_model_len"]
     lengths = np.unique(load.input_len)
     exact = [bound.queueing_us(int(length)) for length in lengths]
     overheads = [*exact, bound.output_token_us(), bound.completion_us()]

@@ -455,3 +455,37 @@ def test_one_gpu_needs_no_link() -> None:
     gpu = {"bf16_tflops": 989.5, "memory_tb_per_s": 3.35, "memory_gb": 80}
     facts = read(changed("experiments.0.hardware", gpu))[0].facts
     assert facts["allreduce_us_per_token"] == 0.0
+
+
+def test_a_key_that_stands_twice_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("version: 1\nexperiments:\n- id: a\n  id: b\n")
+    with pytest.raises(InputError, match=r"x.yaml: line 4: not valid YAML, the key 'id' twice: correct the syntax"):
+        load_experiments(tmp_path / "x.yaml")
+
+
+def test_a_slip_in_a_model_key_does_not_become_a_default() -> None:
+    config = {**dict(model_table()["llama-3.1-8b"]["config"]), "num_key_value_head": 8}
+    del config["num_key_value_heads"]
+    told = complaint(changed("experiments.0.model_config", config))
+    assert told.endswith(
+        "model_config.num_key_value_head is not a key of config.json: did you mean 'num_key_value_heads'?"
+    )
+
+
+def test_observations_are_checked_against_themselves() -> None:
+    bad: dict[str, Any] = {"summary": {"e2e_ms": {"mean": 60.0}, "ttft_ms": {"mean": 900.0}}}
+    assert "observed.summary.ttft_ms mean 900 is above that of e2e_ms, 60" in complaint(
+        changed("experiments.0.observed", bad)
+    )
+    bad = {"summary": {"e2e_ms": {"p50": 9.0, "p90": 5.0}}}
+    assert "observed.summary.e2e_ms.p90 5 is below p50, 9" in complaint(changed("experiments.0.observed", bad))
+    halved = {"summary": {"e2e_ms": {"mean": 200.0}, "ttft_ms": {"mean": 10.0}, "itl_mean_ms": 5.0}}
+    (x,) = read(changed("experiments.0.observed", halved))  # (200 - 10)/19 = 10
+    assert any("itl_mean_ms is 5, but (E2E - TTFT)/(output_len - 1) is 10" in note for note in x.notes)
+
+
+def test_what_follows_from_the_observations_is_filled_in() -> None:
+    stages = {"stages": [{"e2e_ms": {"mean": 200.0}, "ttft_ms": {"mean": 10.0}}]}
+    (x,) = read(changed("experiments.0.observed", stages))
+    assert x.observed is not None and x.observed.summary is not None
+    assert x.observed.summary.e2e_ms.mean == 200.0 and x.observed.summary.itl_ms.mean == 10.0

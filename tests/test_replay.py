@@ -29,7 +29,8 @@ def experiment(**changes: object) -> Experiment:
         system_prompt_len=40, question_len=20, prompt_len_mean=60.5, output_len=9, ignore_eos=True, timeout_s=None,
     )  # fmt: skip
     engine = replace(Engine(max_num_seqs=4, max_num_batched_tokens=64), **knobs)  # type: ignore[arg-type]
-    return Experiment("test", "m", "gpu", engine, replace(workload, **rest), None, "clean", dict(FACTS))  # type: ignore[arg-type]
+    facts = {**FACTS, "max_model_len": float(engine.max_model_len or FACTS["max_model_len"])}
+    return Experiment("test", "m", "gpu", engine, replace(workload, **rest), None, "clean", facts)  # type: ignore[arg-type]
 
 
 PROGRAM = complete(

@@ -39,7 +39,7 @@ EXAMPLE = {
 class Deployment:
     """A model on its GPUs. `facts` are the s. fields by name; `model` and `hardware` label the coefficients.
 
-    The name becomes part of the constructor's: `llama-2-7b` -> `NewEvolvedForLlama27b`.
+    The name becomes part of the constructor's: `llama-2-7b` -> `NewEvolvedForLlama_2_7b`.
     """
 
     name: str
@@ -50,7 +50,8 @@ class Deployment:
     @property
     def go_name(self) -> str:
         parts = "".join(c if c.isascii() and c.isalnum() else " " for c in self.name).split()
-        return "".join(p[0].upper() + p[1:] for p in parts) or "Deployment"
+        name = "".join(p[0].upper() + p[1:] if not p[0].isdigit() else f"_{p}" for p in parts)
+        return name.lstrip("_") or "Deployment"
 
 
 def least(name: str) -> float:

@@ -123,8 +123,8 @@ func newEvolved(d Deployment) *Evolved {
 	return m
 }
 
-// NewEvolvedForMixtral8x7bTp2 returns the model with the facts of mixtral-8x7b tp2.
-func NewEvolvedForMixtral8x7bTp2() *Evolved {
+// NewEvolvedForMixtral_8x7bTp2 returns the model with the facts of mixtral-8x7b tp2.
+func NewEvolvedForMixtral_8x7bTp2() *Evolved {
 	return newEvolved(Deployment{
 		Layers:              32,
 		Experts:             8,
@@ -144,7 +144,7 @@ func NewEvolvedForMixtral8x7bTp2() *Evolved {
 // NewEvolvedModel has the form in which a latency backend is registered. Constants and facts are those of
 // this file: neither coefficients nor configuration are consulted.
 func NewEvolvedModel(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
-	return NewEvolvedForMixtral8x7bTp2(), nil
+	return NewEvolvedForMixtral_8x7bTp2(), nil
 }
 
 // StepTime estimates the duration of one step of the batch, at least 1.
