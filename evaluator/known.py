@@ -42,6 +42,12 @@ def step_time(b, s, *, floor: us = 4000.0, compute: one[0, 100] = 1.0):
 """
 _NAIVE = "def step_time(b, s, *, mean: us = 10000.0): return mean"
 
+
+def datasheet() -> Program:
+    """The roofline, unfitted: what no deployment can beat."""
+    return complete(parse(_ROOFLINE, "roofline"))
+
+
 # name -> (program, constants are shared by all the experiments with one value of this; None: nothing is fitted)
 _ANSWERS = {
     "naive mean": (_NAIVE, "all"),

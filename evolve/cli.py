@@ -182,9 +182,7 @@ def _work(run: Any, workers: int | None, as_json: bool, quiet: bool, pilot: bool
     if as_json:
         _print_json(report)
     else:
-        print_run(report)
-        if pilot:
-            print_pilot(report)
+        (print_pilot if pilot and report["champion"] else print_run)(report)
     return 0 if report["champion"] else 1
 
 
@@ -337,7 +335,7 @@ def predict(program: str, experiments: str | None, ids: str | None, seeds: int, 
     if as_json:
         _print_json(result)
     else:
-        print_prediction(result)
+        print_prediction(result, program)
     return 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evaluator.experiments import data_hash
+from evaluator.known import datasheet
 from evaluator.metrics import LATENCIES, error_pct
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evolve import __version__
@@ -22,6 +23,7 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
     """Replay every experiment under every arrival seed; latencies in ms, averaged over seeds."""
     program = source.complete
     made = predictions(program, score_set(experiments, seeds))
+    bound = predictions(datasheet(), score_set(experiments, seeds[:1]))
     rows = [errors(p, e) for p, e in zip(made, experiments, strict=True)]
     total = summarise(rows)
     means = {"e2e": total.e2e, "ttft": total.ttft, "itl": total.itl}
@@ -31,12 +33,14 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
         "seeds": list(seeds),
         "program": unparse(program),
         "key": key(program),
-        "experiments": [_experiment(p, e, source.record) for p, e in zip(made, experiments, strict=True)],
+        "experiments": [_experiment(*row, source.record) for row in zip(made, bound, experiments, strict=True)],
         "mean_abs_error_pct": means,
     }
 
 
-def _experiment(prediction: Prediction, experiment: Experiment, record: dict[str, Any] | None) -> dict[str, Any]:
+def _experiment(
+    prediction: Prediction, bound: Prediction, experiment: Experiment, record: dict[str, Any] | None
+) -> dict[str, Any]:
     observed = experiment.observed
     stages = observed.stages if observed and observed.stages else (None,) * len(experiment.workload.stages)
     summary = observed.summary if observed else None
@@ -45,8 +49,22 @@ def _experiment(prediction: Prediction, experiment: Experiment, record: dict[str
         **_compare(prediction.predicted.summary, summary),
         "components": prediction.components,
         "stages": [_compare(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)],
-        "warnings": warnings(record, experiment, prediction),
+        "warnings": [*beaten(prediction, bound), *warnings(record, experiment, prediction)],
     }
+
+
+def beaten(prediction: Prediction, bound: Prediction) -> list[str]:
+    """Where the prediction is faster than the datasheet allows, by more than a fifth: do not plan with it."""
+
+    def compare(what: str, ours: float | None, theirs: float | None) -> str | None:
+        if ours is None or theirs is None or ours >= 0.8 * theirs:
+            return None
+        return f"{what} {ours:.1f} ms is below the datasheet's bound of {theirs:.1f} ms: outside what the program knows"
+
+    e2e, limit = (p.predicted.summary.e2e_ms.mean if p.predicted.summary else None for p in (prediction, bound))
+    parts = prediction.components, bound.components
+    told = (compare("E2E", e2e, limit), compare("time in prefill steps", *(p["prefill_steps"] for p in parts)))
+    return [text for text in told if text]
 
 
 def _compare(predicted: Observation | None, observed: Observation | None) -> dict[str, Any]:

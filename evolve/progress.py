@@ -31,11 +31,11 @@ class Progress:
         self.shown = now
         done = state.fitted - self.first
         rate = done / max(now - self.begun, 1e-9)
-        left = (self.budget - state.fitted) / rate if rate > 0 else 0.0
+        left = f"{(self.budget - state.fitted) / rate:.0f} s left" if done >= 10 else "time left unknown yet"
         best = min((e.joint for e in state.archive.grid.cells.values()), default=float("nan"))
         self._show(
             f"{state.fitted}/{self.budget} candidates, {rate:.1f}/s, {len(state.archive.members())} accepted, "
-            f"best joint error {best:.2f} %, {left:.0f} s left"
+            f"best joint error {best:.2f} %, {left}"
         )
 
     def stage(self, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -12,18 +13,42 @@ PASS_PCT = {"e2e": 10.0, "ttft": 15.0, "itl": 15.0}  # per experiment: within th
 
 # column heads of the known answers in the table per experiment; the table of means gives them in full
 SHORT = {
-    "naive mean": "naive", "blackbox": "bbox", "blackbox per model": "bbox/ model",
-    "blackbox per experiment": "bbox/ exp", "roofline": "roof- line", "overhead floor": "floor",
-    "blackbox per model (published)": "publ. bbox", "regime ensemble with overhead floor (round 2)": "publ. regime",
-    "direct calibration per model (round 4, in sample)": "publ. calib.", "metadata power law (round 5)": "publ. meta",
+    "naive mean": "naive", "blackbox": "bbox", "blackbox per model": "bbox-m", "blackbox per experiment": "bbox-e",
+    "roofline": "roof", "overhead floor": "floor", "blackbox per model (published)": "p-bbox",
+    "regime ensemble with overhead floor (round 2)": "p-regime", "metadata power law (round 5)": "p-meta",
+    "direct calibration per model (round 4, in sample)": "p-calib",
 }  # fmt: skip
+LEGEND = """\
+E2E, TTFT, ITL: errors of a run's means over arrival seeds 1 to 3; "limits" names those past 10, 15 and 15 percent.
+joint: mean of the three mean absolute errors; worst 3: mean of the three largest E2E errors (front, seed: arrivals 1).
+naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitted for all, -m per model, -e per
+experiment; roof: the datasheet alone; floor: larger of a floor and bytes over bandwidth; p-: published, unsigned."""
 
 
 def console() -> Console:
-    """Standard output, wide enough for the tables where it is not a terminal."""
+    """Standard output, wide where it is not a terminal."""
     import sys
 
     return Console(width=None if sys.stdout.isatty() else 190, highlight=False, soft_wrap=False)
+
+
+def new_table(title: str, columns: str) -> Table:
+    """A table whose columns (names separated by |; a leading > aligns right) are never cut."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for name in columns.split("|"):
+        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", no_wrap=True)
+    return table
+
+
+def natural_width(out: Console, table: Table) -> int:
+    """Columns of text that the table needs to show everything."""
+    return out.measure(table, options=out.options.update(max_width=1000)).maximum
+
+
+def show(out: Console, table: Table) -> None:
+    """Print the table in full: a terminal too narrow for it wraps its lines rather than lose a figure."""
+    width = max(out.width, natural_width(out, table))
+    Console(file=out.file, width=width, highlight=False, force_terminal=out.is_terminal).print(table)
 
 
 def number(value: float | None, digits: int = 1, signed: bool = True) -> str:
@@ -46,70 +71,74 @@ def print_run(report: dict[str, Any]) -> None:
     out = console()
     best = report["champion"]
     if best is None:
-        out.print("no candidate could be scored: see the journal for the reasons")
+        reasons = "; ".join(f"{n} at {stage}, e.g. {why}" for stage, n, why in report["rejected"])
+        out.print(f"No candidate could be scored: {reasons}. Run: {report['run']}", markup=False, soft_wrap=True)
         return
-    out.print(f"\n[bold]Champion[/bold] (proposal {best['id']}, {best['operations']} operations, "
-              f"{best['constants']} constants, key {best['key']})\n")  # fmt: skip
+    counts = f"{best['operations']} operations, {best['constants']} constants, key {best['key']}"
+    out.print(f"\n[bold]Champion[/bold] (proposal {best['id']}, {counts})\n", soft_wrap=True)
     out.print(best["text"], markup=False, soft_wrap=True)
-    out.print(errors_table(report))
-    out.print(means_table(report))
+    table = errors_table(report, known=True)
+    if out.is_terminal and natural_width(out, table) > out.width:
+        table = errors_table(report, known=False)  # the known answers of each run are in report.json
+    show(out, table)
+    show(out, means_table(report))
+    out.print(LEGEND + "\n", markup=False, soft_wrap=True)
     print_gain(out, report)
-    out.print(front_table(report["front"], "Pareto front: worst three E2E, joint error, complexity"))
+    title = "Pareto front: worst 3, joint error, complexity"
+    show(out, front_table(thinned(report["front"]), title))
+    if len(report["front"]) > MOST_ROWS:
+        out.print(f"{MOST_ROWS} of {len(report['front'])}; all: evolve archive {report['run']}", soft_wrap=True)
     counts = ", ".join(f"{report[name]} {name}" for name in ("candidates", "proposals", "accepted"))
     made = ", ".join(f"{name} {report[name]}" for name in ("seed", "engine", "data"))
-    out.print(f"\nRun: {report['run']}   ({counts}, {made})")
+    out.print(f"\nRun: {report['run']}   ({counts}, {made})", soft_wrap=True)
     out.print(f"Next: evolve archive {report['run']} | evolve show {report['run']}:{best['id']} | "
-              f"evolve emit {report['run']}:{best['id']} --target blis-4 --out DIR")  # fmt: skip
+              f"evolve emit {report['run']}:{best['id']} --target blis-4 --out DIR", soft_wrap=True)  # fmt: skip
 
 
-def errors_table(report: dict[str, Any]) -> Table:
-    """A row per experiment: signed errors of the means, pass or fail, and the known answers' E2E."""
+MOST_ROWS = 12
+
+
+def thinned(front: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most MOST_ROWS of a front, evenly from the simplest to the largest."""
+    if len(front) <= MOST_ROWS:
+        return front
+    return [front[i * (len(front) - 1) // (MOST_ROWS - 1)] for i in range(MOST_ROWS)]
+
+
+def errors_table(report: dict[str, Any], known: bool) -> Table:
+    """A row per experiment: signed errors of the means, what lies outside the limits, and the known answers' E2E."""
     fitted = set(report["fitted"])
-    title = "Errors of the means in percent, (predicted - observed)/observed; limits 10 E2E, 15 TTFT, 15 ITL; "
-    title += "right of them what the known answers reach in E2E (published ones unsigned)"
-    table = Table(title=title, title_justify="left")
-    table.add_column("experiment", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    for name in ("E2E", "TTFT", "ITL"):
-        table.add_column(name, justify="right", style="bold")
-    table.add_column("limits", no_wrap=True)
-    answers = {**report["known"], **report["published"]}
-    for name in answers:
-        table.add_column(SHORT.get(name, name), justify="right", max_width=7)
+    answers = {**report["known"], **report["published"]} if known else {}
+    heads = "".join(f"|>{SHORT.get(name, name)}" for name in answers)
+    title = "Errors of the means in percent, (predicted - observed)/observed" + (
+        "; right: E2E of known answers" * known
+    )
+    table = new_table(title, "experiment|use|>E2E|>TTFT|>ITL|limits" + heads)
     lookup = {name: {r["experiment"]: r for r in rows} for name, rows in answers.items()}
     for row in report["errors"]:
         name = row["experiment"]
-        mark = (
-            "fitted"
-            if name in fitted
-            else ("predicted" if report["quality"][name] == "clean" else report["quality"][name])
-        )
-        cells = [name, mark, *(number(row[x]) for x in ("e2e", "ttft", "itl")), passes(row)]
+        quality = report["quality"][name]
+        use = "fitted" if name in fitted else "predicted" if quality == "clean" else quality
+        cells = [name, use, *(number(row[x]) for x in ("e2e", "ttft", "itl")), passes(row)]
         for answer in answers:
-            known = lookup[answer].get(name)
-            cells.append(number(known["e2e"], signed=answer in report["known"]) if known else "-")
+            found = lookup[answer].get(name)
+            cells.append(number(found["e2e"], signed=answer in report["known"]) if found else "-")
         table.add_row(*cells, style=None if name in fitted else "dim")
     return table
 
 
 def means_table(report: dict[str, Any]) -> Table:
     """Mean absolute errors over the fitted experiments, ours beside the known answers."""
-    table = Table(
-        title=f"Mean absolute error in percent over the {len(report['fitted'])} fitted experiments",
-        title_justify="left",
-    )
-    for name, justify in (
-        ("model", "left"),
-        ("E2E", "right"),
-        ("TTFT", "right"),
-        ("ITL", "right"),
-        ("over", "right"),
-        ("constants", "left"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
     fitted = set(report["fitted"])
+    title = f"Mean absolute error in percent over the {len(fitted)} fitted experiments"
+    table = new_table(title, "model|>E2E|>TTFT|>ITL|>over|constants")
     ours = [r for r in report["errors"] if r["experiment"] in fitted]
     table.add_row("champion", *mean_cells(ours), "fitted here, one set for all", style="bold")
+    seed = report["best_seed"]
+    if seed is not None:
+        figures = [number(seed[x], 2, signed=False) for x in ("e2e", "ttft", "itl")]
+        name = seed["operator"].removeprefix("seed:")
+        table.add_row(f"best seed ({name})", *figures, str(len(ours)), "fitted here, one set for all; arrival seed 1")
     notes = {
         "blackbox per model": "fitted here, one set per model",
         "blackbox per experiment": "fitted here, one set per experiment",
@@ -123,11 +152,8 @@ def means_table(report: dict[str, Any]) -> Table:
         if chosen:
             table.add_row(name, *mean_cells(chosen), "published; ITL against the halved harness ITL")
     for label, quality in (("predicted, clean", "clean"), ("predicted, overloaded", "overloaded")):
-        rows = [
-            r
-            for r in report["errors"]
-            if r["experiment"] not in fitted and report["quality"][r["experiment"]] == quality
-        ]
+        left = [r for r in report["errors"] if r["experiment"] not in fitted]
+        rows = [r for r in left if report["quality"][r["experiment"]] == quality]
         if rows:
             note = "not fitted" if quality == "clean" else "not fitted; client timeouts are not replayed"
             table.add_row(f"champion on {label}", *mean_cells(rows), note, style="dim")
@@ -148,19 +174,20 @@ def print_gain(out: Console, report: dict[str, Any]) -> None:
     if seed is None:
         out.print("No seed could be scored.")
         return
-    gain = 100.0 * (1.0 - best["joint"] / seed["joint"])
+    lower = 100.0 * (1.0 - best["joint"] / seed["joint"])
+    change = f"{lower:.0f} % lower" if lower >= 0 else f"{-lower:.0f} % higher"
     out.print(
         f"Best seed ({seed['operator'].removeprefix('seed:')}, fitted): joint error {seed['joint']:.2f} %, "
-        f"worst three E2E {seed['worst3']:.2f} %.\n"
-        f"The search's gain over it: joint {best['joint']:.2f} % ({gain:.0f} % lower), "
-        f"worst three E2E {best['worst3']:.2f} %.\n"
+        f"worst 3 {seed['worst3']:.2f} %.\n"
+        f"The search's gain over it: joint {best['joint']:.2f} % ({change}), worst 3 {best['worst3']:.2f} %.\n"
+        "The champion is the simplest program within 5 % of the lowest joint error among those with no experiment\n"
+        "above 5 % E2E; if there is none, the one with the lowest worst 3.\n",
+        soft_wrap=True,
     )
 
 
 def front_table(elites: list[dict[str, Any]], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for name in ("id", "worst 3 E2E", "joint", "E2E", "TTFT", "ITL", "operations", "constants", "features", "from"):
-        table.add_column(name, justify="left" if name == "from" else "right")
+    table = new_table(title, ">id|>worst 3|>joint|>E2E|>TTFT|>ITL|>operations|>constants|>features|from")
     for e in elites:
         figures = [number(e[x], 2, signed=False) for x in ("worst3", "joint", "e2e", "ttft", "itl")]
         counts = [str(e[x]) for x in ("operations", "constants", "features")]
@@ -169,8 +196,9 @@ def front_table(elites: list[dict[str, Any]], title: str) -> Table:
 
 
 def print_pilot(report: dict[str, Any]) -> None:
-    """Whether a full run is worth it: the champion against the blackbox form fitted to the same experiments."""
+    """The fitted runs only, and whether a full run is worth it: against the blackbox form fitted to the same ones."""
     fitted = set(report["fitted"])
+    print_run({**report, "errors": [r for r in report["errors"] if r["experiment"] in fitted]})
     ours = [abs(r["e2e"]) for r in report["errors"] if r["experiment"] in fitted and r["e2e"] is not None]
     theirs = [abs(r["e2e"]) for r in report["known"]["blackbox"] if r["experiment"] in fitted and r["e2e"] is not None]
     if not ours:

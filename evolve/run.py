@@ -129,6 +129,7 @@ def _report(
         "proposals": state.proposals,
         "accepted": len(archive.members()),
         "champion": None,
+        "rejected": _rejections(run),
     }
     if best is None:
         return report
@@ -148,6 +149,15 @@ def _report(
         "quality": {e.id: e.quality for e in everything},
         "observed_ms": {e.id: _observed(e) for e in everything},
     }
+
+
+def _rejections(run: Run) -> list[tuple[str, int, str]]:
+    """(stage, how many, an example of why), the commonest first."""
+    why: dict[str, list[str]] = {}
+    for entry in run.entries():
+        if entry["verdict"] == "rejected":
+            why.setdefault(entry["stage"], []).append(entry["why"])
+    return sorted(((stage, len(found), found[0]) for stage, found in why.items()), key=lambda row: (-row[1], row[0]))
 
 
 def _observed(e: Experiment) -> list[float | None]:

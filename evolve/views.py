@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
-
 from evolve import __version__
-from evolve.report import console, front_table, mean_cells, number, passes
+from evolve.report import console, front_table, mean_cells, new_table, number, passes, show
 
 
 def archive_json(run: Any) -> dict[str, Any]:
@@ -27,21 +25,18 @@ def print_archive(run: Any, grid: bool, pareto: bool) -> None:
     out, found = console(), run.archive()
     if pareto:
         front = [e.to_json() for e in sorted(found.front, key=lambda e: (e.complexity, e.id))]
-        out.print(front_table(front, f"Pareto front of {run.path}: worst three E2E, joint error, complexity"))
+        show(out, front_table(front, f"Pareto front of {run.path}: worst 3, joint error, complexity"))
     if grid:
         cap, bins = found.grid.operation_cap, found.grid.operation_bins
-        table = Table(
-            title=f"Best joint error in percent (id) by operations and features, {run.path}", title_justify="left"
-        )
-        table.add_column("features")
-        for i in range(bins):
-            table.add_column(f"{i * cap // bins + 1}-{(i + 1) * cap // bins} op", justify="right")
+        ops = [f">{i * cap // bins + 1}-{(i + 1) * cap // bins} op" for i in range(bins)]
+        title = f"Best joint error in percent (id) by operations and features, {run.path}"
+        table = new_table(title, "|".join(["features", *ops]))
         for row in range(found.grid.feature_bins):
             last = row == found.grid.feature_bins - 1
             cells = [found.grid.cells.get((column, row)) for column in range(bins)]
             label = f"{2 * row + 1}+" if last else f"{2 * row + 1}-{2 * row + 2}"
             table.add_row(label, *(f"{e.joint:.2f} ({e.id})" if e else "." for e in cells))
-        out.print(table)
+        show(out, table)
 
 
 def show_json(source: Any) -> dict[str, Any]:
@@ -91,27 +86,23 @@ def print_show(source: Any) -> None:
     out.print(facts["program"], markup=False, soft_wrap=True)
     print_check(source)
     out.print("features: " + ", ".join(facts["features"]))
-    table = Table(title="Constants", title_justify="left")
-    for name in ("method", "name", "value", "unit", "bounds"):
-        table.add_column(name, justify="right" if name == "value" else "left")
+    table = new_table("Constants", "method|name|>value|unit|bounds")
     for c in facts["constants"]:
         high = "inf" if c["high"] is None else f"{c['high']:g}"
         at = " (at the bound)" if c["value"] in (c["low"], c["high"]) else ""
         if c["value"] < c["low"] or (c["high"] is not None and c["value"] > c["high"]):
             at = " (OUTSIDE; a fit moves it in)"
         table.add_row(c["method"], c["name"], f"{c['value']:g}", c["unit"] or "any", f"{c['low']:g} to {high}{at}")
-    out.print(table)
+    show(out, table)
     record = source.record
     if record is None:
         out.print("No record of what it was fitted on.")
         return
     when = f"{record['date']}, engine {record['engine']}, data {record['data']}, arrival seeds {record['seeds']}"
-    table = Table(title=f"Fitted on ({when}): errors in percent", title_justify="left")
-    for name in ("experiment", "E2E", "TTFT", "ITL"):
-        table.add_column(name, justify="left" if name == "experiment" else "right")
+    table = new_table(f"Fitted on ({when}): errors in percent", "experiment|>E2E|>TTFT|>ITL")
     for name, row in record["errors_pct"].items():
         table.add_row(name, *(number(row[x]) for x in ("e2e", "ttft", "itl")))
-    out.print(table)
+    show(out, table)
 
 
 def fields_json() -> dict[str, Any]:
@@ -129,65 +120,70 @@ def print_fields() -> None:
     """Every field a program may read."""
     from simulator.schema import FIELDS
 
-    table = Table(title="Fields: b the batch, s the deployment, r the request", title_justify="left")
-    for name in ("field", "unit", "meaning", "formula"):
-        table.add_column(name)
+    out = console()
+    table = new_table("Fields: b the batch, s the deployment, r the request", "field|unit")
+    table.add_column("meaning")
+    table.add_column("formula")
     for f in FIELDS.values():
         table.add_row(f"{f.scope}.{f.name}", f.unit, f.meaning, f.formula or "")
-    console().print(table)
+    out.print(table)
+    out.print("PI: a request's tokens done before the step. NN: its new tokens in the step.")
 
 
 def print_fit(result: dict[str, Any]) -> None:
     out = console()
     out.print(result["program"], markup=False, soft_wrap=True)
-    table = Table(title="Constants", title_justify="left")
-    for name in ("method", "name", "before", "after"):
-        table.add_column(name, justify="right" if name in ("before", "after") else "left")
+    table = new_table("Constants", "method|name|>before|>after")
     for c in result["constants"]:
         table.add_row(c["method"], c["name"], f"{c['before']:g}", f"{c['after']:g}")
-    out.print(table)
-    table = Table(
-        title="Errors of the means in percent, before -> after (fitted on these experiments)", title_justify="left"
-    )
-    for name in ("experiment", "E2E", "TTFT", "ITL"):
-        table.add_column(name, justify="left" if name == "experiment" else "right")
+    show(out, table)
+    title = "Errors of the means in percent, before -> after (fitted on these experiments)"
+    table = new_table(title, "experiment|>E2E|>TTFT|>ITL")
     for old, new in zip(result["before"], result["after"], strict=True):
         table.add_row(new["experiment"], *(f"{number(old[x])} -> {number(new[x])}" for x in ("e2e", "ttft", "itl")))
     table.add_section()
     pairs = zip(mean_cells(result["before"])[:3], mean_cells(result["after"])[:3], strict=True)
     table.add_row("mean absolute", *(f"{a} -> {b}" for a, b in pairs), style="bold")
-    out.print(table)
+    show(out, table)
     if result["left_out"]:
         out.print("Left out (not clean, or without observed stages): " + ", ".join(result["left_out"]))
     if result["out"]:
         out.print(f"Written: {result['out']} and its record beside it.")
 
 
-def print_prediction(result: dict[str, Any]) -> None:
+def print_prediction(result: dict[str, Any], name: str) -> None:
+    """A row per experiment, errors only where something was observed, then every warning once."""
     out = console()
-    table = Table(title=f"Predictions of {result['key']} in ms, mean over arrival seeds {result['seeds']}; "
-                  "error in percent where observed", title_justify="left")  # fmt: skip
-    table.add_column("experiment", no_wrap=True)
-    for name in ("E2E mean", "p90", "p99", "error", "TTFT mean", "p90", "p99", "error", "ITL mean", "error"):
-        table.add_column(name, justify="right")
-    table.add_column("limits", no_wrap=True)
+    compared = any(e["error_pct"] for e in result["experiments"])
+    error = "|>error" if compared else ""
+    heads = f"experiment|>E2E mean{error}|>p90|>p99|>TTFT mean{error}|>p90|>p99|>ITL mean{error}" + "|limits" * compared
+    title = f"Predictions of {name} in ms, mean over arrival seeds {result['seeds']}"
+    table = new_table(title + ("; error of the mean in percent" if compared else ""), heads)
     for e in result["experiments"]:
-        made, wrong = e["predicted"], e["error_pct"]
-        cells, row = [], {}
-        for name, quantities in (("e2e", ("mean", "p90", "p99")), ("ttft", ("mean", "p90", "p99")), ("itl", ("mean",))):
-            cells += [number(made[f"{name}_ms"][q], 1 if name != "itl" else 2, signed=False) for q in quantities]
-            row[name] = wrong[f"{name}_ms"]["mean"] if wrong else None
-            cells.append(number(row[name]))
-        table.add_row(e["id"], *cells, passes(row))
-    out.print(table)
-    total = result["mean_abs_error_pct"]
-    if any(v is not None for v in total.values()):
-        out.print(
-            "Mean absolute error: " + ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in total.items())
-        )
+        cells, row = [e["id"]], {}
+        for latency, quantities in (
+            ("e2e", ("mean", "p90", "p99")),
+            ("ttft", ("mean", "p90", "p99")),
+            ("itl", ("mean",)),
+        ):
+            for q in quantities:
+                cells.append(number(e["predicted"][f"{latency}_ms"][q], 2 if latency == "itl" else 1, signed=False))
+                if q == "mean" and compared:
+                    row[latency] = e["error_pct"][f"{latency}_ms"]["mean"] if e["error_pct"] else None
+                    cells.append(number(row[latency]))
+        table.add_row(*cells, *([passes(row)] if compared else []))
+    show(out, table)
+    total = {n: v for n, v in result["mean_abs_error_pct"].items() if v is not None}
+    if total:
+        figures = ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in total.items())
+        out.print(f"Mean absolute error: {figures}")
+    where: dict[str, list[str]] = {}
     for e in result["experiments"]:
         for warning in e["warnings"]:
-            out.print(f"{e['id']}: {warning}", style="dim", markup=False, soft_wrap=True)
+            where.setdefault(warning, []).append(e["id"])
+    for warning, ids in where.items():
+        names = "all" if len(ids) == len(result["experiments"]) > 1 else ", ".join(ids)
+        out.print(f"- {warning} ({names})", style="dim", markup=False, soft_wrap=True)
 
 
 def inventory(folder: Any) -> dict[str, Any]:

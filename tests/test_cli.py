@@ -318,3 +318,38 @@ def test_every_json_says_which_engine_data_and_seeds(capsys: pytest.CaptureFixtu
     for command in commands:
         made = json.loads(run(capsys, *command, "--json")[1])
         assert {"engine", "data", "seeds"} <= set(made), command
+
+
+def test_predict_warns_where_the_datasheet_is_beaten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A step of 2 ms that does not know prefill: 3500 fresh tokens of a 7B model take 47 ms at the H100's peak."""
+    (files / "fast.py").write_text("def step_time(b, s, *, a: us = 2000.0): return a")
+    plan = {"version": 1, "experiments": [{
+        "id": "fresh", "model": "llama-2-7b", "hardware": "H100",
+        "workload": {"name": "x", "stages": [{"rate": 1.0, "duration_s": 60}], "prompt_len": 3500, "output_len": 30},
+    }]}  # fmt: skip
+    (files / "fresh.yaml").write_text(yaml.safe_dump(plan))
+    made = json.loads(
+        run(capsys, "predict", str(files / "fast.py"), "--experiments", str(files / "fresh.yaml"), "--json")[1]
+    )
+    told = made["experiments"][0]["warnings"]
+    assert any(w.startswith("time in prefill steps") and "below the datasheet's bound of" in w for w in told), told
+
+
+def test_tables_never_lose_a_figure_on_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    _, out, _ = run(capsys, "predict", "floor", "--id", "llama-2-7b-tp1-codegen")
+    assert "llama-2-7b-tp1-codegen" in out and "…" not in out and "E2E mean" in out
+
+
+def test_evolve_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys)
+    assert status == 0 and "Commands:" in out and err == ""
+
+
+def test_fit_wants_a_python_file(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = refused(capsys, "fit", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--out", str(files / "x.json"))
+    assert told.endswith("a program's file ends in .py, its record stands beside it: write --out x.py")
+    assert not (files / "x.json").exists()

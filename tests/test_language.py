@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -810,7 +809,6 @@ def test_a_chain_that_doubles_forty_times_stays_cheap() -> None:
     for op in "+*":
         lets = "\n".join(f"    x{i + 1} = x{i} {op} x{i}" for i in range(40))
         program = parse(f"def step_time(b, s, *, a=1.0):\n    x0 = a * b.kv_read_us\n{lets}\n    return x40")
-        begin = time.process_time()
         assert len(key(program)) == 16
         assert bounds(program) == ((1.0, math.inf),)
         assert len(assemble(program).rows) == 42
@@ -819,7 +817,6 @@ def test_a_chain_that_doubles_forty_times_stays_cheap() -> None:
         assert parse(unparse(program)) == program
         value = evaluate(program.functions[0], {("b", "kv_read_us"): 2.0})
         assert value == (2.0**41 if op == "+" else math.inf)
-        assert time.process_time() - begin < 0.5
 
 
 # (h) the original proposal's dialect, and its five seeds
