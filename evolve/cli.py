@@ -58,7 +58,7 @@ def _fail(message: str, status: int) -> int:
     return status
 
 
-@click.group(context_settings=CONTEXT, epilog="Start with: evolve run --budget 800")
+@click.group(context_settings=CONTEXT, epilog="Start with: evolve run --budget 1000")
 @click.version_option(__version__, prog_name="evolve")
 def cli() -> None:
     """Evolve latency models of LLM serving from measurements, and take the winner home as Go.
@@ -117,7 +117,7 @@ def run(models: str | None, **options: Any) -> int:
     """Search for latency models and report the best.
 
     \b
-    evolve run --budget 800                      the bundled measurements
+    evolve run --budget 1000                      the bundled measurements
     evolve run --config smoke                    half a minute
     evolve run --models llama-2-7b,llama-2-70b   two of the models
     evolve run --experiments mine.yaml --out runs/mine
