@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from itertools import pairwise
 from typing import Any
 
 from simulator.deployment import deployment_facts
@@ -18,15 +17,12 @@ from simulator.experiment import (
     ARRIVALS,
     Engine,
     Experiment,
-    Observation,
-    Observed,
     Stage,
-    Statistic,
     Workload,
 )
 from simulator.hardware import gpu_of
+from simulator.observations import FREE, doubts, only, read_observed
 
-FREE = ("source", "published", "reported", "harness", "x_")
 TOP = ("version", "experiments")
 EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
 ENGINE = tuple(f.name for f in fields(Engine))
@@ -37,8 +33,6 @@ WORKLOAD = (
     *("name", "stages", "arrival", "shared_prefix", "prompt_len", "prompt_len_mean"),
     *("output_len", "ignore_eos", "timeout_s"),
 )
-PERCENTILES = ("mean", "p50", "p90", "p99")
-OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean")
 
 MOST_REQUESTS = 2e7
 
@@ -53,7 +47,7 @@ def experiments_from_mapping(raw: object, file: str, models: Table, hardware: Ta
     if not isinstance(raw, Mapping):
         raise InputError(f"{file}: must be a mapping, got {shown(raw)}: {BEGIN}")
     top = Section(file, "", raw)
-    _only(top, TOP)
+    only(top, TOP)
     if top.required("version", "write version: 1") != 1 or isinstance(raw["version"], bool):
         raise top.error("version", f"must be 1, got {shown(raw['version'])}", "write version: 1")
     found: list[Experiment] = []
@@ -73,13 +67,13 @@ def experiments_from_mapping(raw: object, file: str, models: Table, hardware: Ta
 def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, hardware: Table) -> Experiment:
     """One experiment. `where` begins every message: file and experiment, as in `my.yaml: experiment 'x'`."""
     top = Section(where, "", raw)
-    _only(top, EXPERIMENT)
+    only(top, EXPERIMENT)
     ident = top.text("id")
     model, config = _model(top, models)
     gpu_name, gpu = _hardware(top, hardware)
     engine = _engine(top)
     workload = _workload(top)
-    observed = _observed(top, workload) if top.has("observed") else None
+    observed = read_observed(top, workload) if top.has("observed") else None
     return Experiment(
         id=ident,
         model=model,
@@ -91,14 +85,10 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
         facts=deployment_facts(config, gpu, engine, where),
         notes=(
             *_notes(engine, workload, "generation_config" in config),
-            *_doubts(observed, workload),
+            *doubts(observed, workload),
             *_free_notes(top),
         ),
     )
-
-
-def _only(section: Section, known: tuple[str, ...]) -> None:
-    section.only((*known, "completed", "failed"), FREE)
 
 
 def _model(top: Section, models: Table) -> tuple[str, dict[str, Any]]:
@@ -137,7 +127,7 @@ def _engine(top: Section) -> Engine:
     if not top.has("engine"):
         return Engine()
     e = top.section("engine", "give a mapping of engine settings")
-    _only(e, ENGINE)
+    only(e, ENGINE)
     given: dict[str, Any] = {}
     for key in ENGINE:
         if key not in e.raw or (key in OPTIONAL and not e.has(key)):
@@ -156,7 +146,7 @@ def _engine(top: Section) -> Engine:
 
 def _workload(top: Section) -> Workload:
     w = top.section("workload", "describe the load: name, stages, prompts, output_len")
-    _only(w, WORKLOAD)
+    only(w, WORKLOAD)
     name = w.text("name")
     stages = tuple(_stage(s) for s in w.sections("stages", "give at least one {rate, duration_s}"))
     offered = sum(stage.rate * stage.duration_s for stage in stages)
@@ -171,7 +161,7 @@ def _workload(top: Section) -> Workload:
         raise w.error("shared_prefix", problem, "give either shared_prefix or prompt_len")
     if w.has("shared_prefix"):
         p = w.section("shared_prefix", "give groups, prompts_per_group, system_prompt_len, question_len")
-        _only(p, SHARED_PREFIX)
+        only(p, SHARED_PREFIX)
         groups = p.whole("groups", "give the number of shared prefixes", least=1)
         per_group = p.whole("prompts_per_group", "give the number of prompts per shared prefix", least=1)
         system = p.whole("system_prompt_len", "give the shared tokens of a prompt")
@@ -197,7 +187,7 @@ def _workload(top: Section) -> Workload:
 
 
 def _stage(s: Section) -> Stage:
-    _only(s, ("rate", "duration_s"))
+    only(s, ("rate", "duration_s"))
     rate = s.number("rate", "give the offered load in requests/s", above=0)
     stage = Stage(rate, s.number("duration_s", "give the stage's length in seconds", above=0))
     if round(stage.rate * stage.duration_s) < 1:
@@ -205,67 +195,6 @@ def _stage(s: Section) -> Stage:
             "duration_s", f"of {stage.duration_s:g} s at {rate:g} requests/s offers no request", "lengthen it"
         )
     return stage
-
-
-def _observed(top: Section, workload: Workload) -> Observed:
-    o = top.section("observed", "give summary and stages, or leave it out")
-    _only(o, ("summary", "stages"))
-    gaps = workload.output_len - 1
-    summary = _observation(o.section("summary", "give the run's figures"), gaps) if o.has("summary") else None
-    if not o.has("stages"):
-        return Observed(summary, ())
-    entries = o.sections("stages", "give the figures of every stage, or leave it out")
-    found = tuple(_observation(entry, gaps) for entry in entries)
-    if len(found) != len(workload.stages):
-        problem = f"must be as many as workload.stages ({len(workload.stages)}), got {len(found)}"
-        raise o.error("stages", problem, "give one entry per stage of the workload")
-    return Observed(summary or _together(found, workload), found)
-
-
-def _observation(o: Section, gaps: int) -> Observation:
-    """One set of figures; where both means are known, a missing ITL is (E2E - TTFT)/gaps, gaps = output_len - 1."""
-    _only(o, OBSERVATION)
-    itl = o.number("itl_mean_ms", "give milliseconds", least=0) if o.has("itl_mean_ms") else None
-    completed = o.whole("completed", "give a number of requests") if o.has("completed") else None
-    failed = o.whole("failed", "give a number of requests") if o.has("failed") else None
-    e2e, ttft = _statistic(o, "e2e_ms"), _statistic(o, "ttft_ms")
-    if e2e.mean is not None and ttft.mean is not None:
-        if ttft.mean > e2e.mean:
-            raise o.error(
-                "ttft_ms", f"mean {ttft.mean:g} is above that of e2e_ms, {e2e.mean:g}", "check both and their unit"
-            )
-        if itl is None and gaps:
-            itl = (e2e.mean - ttft.mean) / gaps
-    return Observation(e2e, ttft, Statistic(mean=itl), completed, failed)
-
-
-def _together(stages: tuple[Observation, ...], workload: Workload) -> Observation:
-    """The run's means from those of its stages, weighted by the requests offered; percentiles cannot be had so."""
-    offered = [stage.rate * stage.duration_s for stage in workload.stages]
-
-    def mean(values: list[float | None]) -> Statistic:
-        if any(v is None for v in values):
-            return Statistic()
-        return Statistic(sum(n * v for n, v in zip(offered, values, strict=True) if v is not None) / sum(offered))
-
-    return Observation(
-        e2e_ms=mean([s.e2e_ms.mean for s in stages]),
-        ttft_ms=mean([s.ttft_ms.mean for s in stages]),
-        itl_ms=mean([s.itl_ms.mean for s in stages]),
-    )
-
-
-def _statistic(o: Section, key: str) -> Statistic:
-    if not o.has(key):
-        return Statistic()
-    s = o.section(key, "give mean, p50, p90, p99 in milliseconds")
-    _only(s, PERCENTILES)
-    found = Statistic(*(s.number(p, "give milliseconds", least=0) if s.has(p) else None for p in PERCENTILES))
-    given = [(p, getattr(found, p)) for p in ("p50", "p90", "p99") if getattr(found, p) is not None]
-    for (low, a), (high, b) in pairwise(given):
-        if a > b:
-            raise s.error(high, f"{b:g} is below {low}, {a:g}", "check the figures")
-    return found
 
 
 def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[str, ...]:
@@ -283,20 +212,6 @@ def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[st
     if not workload.ignore_eos:
         notes.append("ignore_eos: false is not replayed: every request generates output_len tokens")
     return tuple(notes)
-
-
-def _doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
-    """What about the observations is probably not what it should be."""
-    summary, gaps = observed.summary if observed else None, workload.output_len - 1
-    if summary is None or not gaps:
-        return ()
-    e2e, ttft, itl = (s.mean for s in (summary.e2e_ms, summary.ttft_ms, summary.itl_ms))
-    if e2e is None or ttft is None or itl is None:
-        return ()
-    true = (e2e - ttft) / gaps
-    if abs(itl - true) <= 0.1 * true:
-        return ()
-    return (f"itl_mean_ms is {itl:g}, but (E2E - TTFT)/(output_len - 1) is {true:.4g}: load generators may halve it",)
 
 
 def _free_notes(top: Section) -> tuple[str, ...]:
