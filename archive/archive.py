@@ -31,6 +31,10 @@ class Archive:
         self.front = kept
         return added
 
+    def front_by_size(self) -> list[Elite]:
+        """The front from the simplest program to the largest."""
+        return sorted(self.front, key=lambda e: (e.complexity, e.id))
+
     def members(self) -> list[Elite]:
         """Cell winners and front, each once, by id: where parents come from."""
         return sorted({e.id: e for e in (*self.grid.cells.values(), *self.front)}.values(), key=lambda e: e.id)

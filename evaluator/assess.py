@@ -39,11 +39,10 @@ class Rejected:
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A candidate with its constants fitted and the terms left out that the fit set to 0: `text` is exactly what was
-    scored. loss: see evaluator.fit."""
+    scored."""
 
     text: str
     score: Score
-    loss: float
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def assess(program: Program, data: Data) -> Scored | Rejected:
     try:
         fitted = fit(program, data.fit)
         program = lean(fitted.program)
-        return Scored(unparse(program), score(program, data.score, data.moe_weight), fitted.loss)
+        return Scored(unparse(program), score(program, data.score, data.moe_weight))
     except HostileStep as e:
         return Rejected("replay", str(e))
 

@@ -52,7 +52,6 @@ class Fit:
 
     program: Program
     loss: float
-    replays: int
 
 
 def fit_set(experiments: Sequence[Experiment], seed: int = FIT_SEED) -> FitSet:
@@ -70,12 +69,12 @@ def fit(program: Program, data: FitSet, corrections: int = 3, *, allow_hostile: 
     low, high = np.array(bounds(program), dtype=float).reshape(-1, 2).T
     theta = np.array(program.theta)
     if not theta.size:
-        return Fit(program, _replay_loss(program, code, theta, data, allow_hostile)[0], 1)
+        return Fit(program, _replay_loss(program, code, theta, data, allow_hostile)[0])
     theta = np.clip(theta, low, high)
     overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants])
     origin = np.clip(np.where(overhead, 0.0, theta), low, high)
     pull = PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
-    best_theta, best_loss, replays = None, np.inf, 0
+    best_theta, best_loss = None, np.inf
     ratio = np.ones_like(data.stages.observed_ms)
     start = model.solve(theta, origin, pull, low, high, ratio, fixed_load=True)
     theta = min((theta, start), key=lambda t: model.loss(t, ratio, False))
@@ -86,7 +85,6 @@ def fit(program: Program, data: FitSet, corrections: int = 3, *, allow_hostile: 
         except HostileStep:  # the optimum lies where some step takes no time: stay a little on this side of it
             theta = rounded(0.9 * theta + 0.1 * origin, low, high)
             loss, means = _replay_loss(program, code, theta, data, allow_hostile)
-        replays += 1
         improved = best_loss - loss
         if loss < best_loss:
             best_theta, best_loss = theta, loss
@@ -96,7 +94,7 @@ def fit(program: Program, data: FitSet, corrections: int = 3, *, allow_hostile: 
             ratio = means / model.predict(theta, False)
         ratio = np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0)
     assert best_theta is not None
-    return Fit(program.with_theta(tuple(best_theta)), float(best_loss), replays)
+    return Fit(program.with_theta(tuple(best_theta)), float(best_loss))
 
 
 def rounded(theta: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from evaluator.experiments import published_errors
 from evaluator.fit import fit, fit_set
-from evaluator.score import SCORE_SEEDS, Errors, errors, predictions, score_set
+from evaluator.score import SCORE_SEEDS, Errors, error_rows, score_set
 from simulator.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Program
@@ -89,8 +89,7 @@ def solve(task: Task, seeds: Sequence[int] = SCORE_SEEDS) -> list[Errors]:
     program: Program = complete(parse(text, task.name))
     if scope is not None:
         program = fit(program, fit_set(task.fitted), allow_hostile=True).program
-    known = {e.id: e for e in task.predicted}
-    return [errors(p, known[p.experiment]) for p in predictions(program, score_set(task.predicted, seeds))]
+    return error_rows(program, score_set(task.predicted, seeds))
 
 
 def published() -> dict[str, list[Errors]]:

@@ -87,6 +87,12 @@ def errors(prediction: Prediction, experiment: Experiment) -> Errors:
     )
 
 
+def error_rows(program: Program, data: ScoreSet, *, stop_when_hostile: bool = False) -> list[Errors]:
+    """The signed errors of `program` on every experiment, in their order; see `predictions`."""
+    made = predictions(program, data, stop_when_hostile=stop_when_hostile)
+    return [errors(p, e) for p, e in zip(made, data.experiments, strict=True)]
+
+
 def _mean_abs(values: Sequence[float | None]) -> float | None:
     known = [abs(v) for v in values if v is not None]
     return sum(known) / len(known) if known else None
@@ -106,7 +112,5 @@ def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None
 
 def score(program: Program, data: ScoreSet, moe_weight: float = 1.0) -> Score:
     """The program's score on `data`. Raises HostileStep for a step time outside [1, 10^10] us."""
-    rows = [
-        errors(p, e) for p, e in zip(predictions(program, data, stop_when_hostile=True), data.experiments, strict=True)
-    ]
+    rows = error_rows(program, data, stop_when_hostile=True)
     return summarise(rows, {e.id: moe_weight for e in data.experiments if e.facts["is_moe"]})

@@ -11,7 +11,7 @@ from typing import Any
 
 from evaluator.experiments import data_hash
 from evaluator.fit import fit, fit_set
-from evaluator.score import SCORE_SEEDS, errors, predictions, score_set
+from evaluator.score import SCORE_SEEDS, error_rows, score_set
 from evolve import __version__
 from evolve.choose import fittable, nothing_to_fit
 from evolve.programs import Source
@@ -43,10 +43,7 @@ def calibrate(source: Source, experiments: Sequence[Experiment], out: Path | Non
         raise InputError(f"{source.name}: cannot be fitted on these experiments ({e}): change the program") from None
     data = score_set(fitted)
 
-    def rows(p: Program) -> list[Any]:
-        return [errors(made, e) for made, e in zip(predictions(p, data), fitted, strict=True)]
-
-    before, after = rows(program), rows(result)
+    before, after = error_rows(program, data), error_rows(result, data)
     constants = [
         {"method": f.name, "name": c.name, "before": old, "after": c.value}
         for f, olds in zip(result.functions, _values(program), strict=True)

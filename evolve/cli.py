@@ -70,9 +70,10 @@ def cli() -> None:
 
 def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--max-operations, --max-conditionals, --max-constants."""
+    from simulator.language.measure import Caps
+
     for name in ("constants", "conditionals", "operations"):
-        most = {"operations": 40, "conditionals": 4, "constants": 16}[name]
-        text = f"Most {name} a program may have [default: {most}, or the configuration's]."
+        text = f"Most {name} a program may have [default: {getattr(Caps(), name)}, or the configuration's]."
         command = click.option(f"--max-{name}", type=click.IntRange(min=0), help=text)(command)
     return command
 

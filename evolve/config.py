@@ -59,6 +59,11 @@ class ScoreSettings:
     within: float = 0.05
     worst_pct: float = 5.0
 
+    @property
+    def arrival_seeds(self) -> list[int]:
+        """The arrival seeds that a search scores with."""
+        return list(range(1, self.seeds + 1))
+
 
 @dataclass(frozen=True, slots=True)
 class Config:

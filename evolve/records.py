@@ -54,7 +54,7 @@ def record_of(run: Run, elite: dict[str, Any]) -> dict[str, Any]:
         "date": run.about["started"],
         "fitted": run.about["fitted"],
         "ranges": run.about["ranges"],
-        **_errors([Errors(*row) for row in elite["rows"]], range(1, run.config.score.seeds + 1)),
+        **_errors([Errors(*row) for row in elite["rows"]], run.config.score.arrival_seeds),
         "run": str(run.path),
         "id": elite["id"],
     }

@@ -20,7 +20,7 @@ SHORT = {
 }  # fmt: skip
 LEGEND = """\
 E2E, TTFT, ITL: errors of a run's means over arrival seeds 1 to 3; "limits" names those past 10, 15 and 15 percent.
-joint: mean of the three mean absolute errors; worst 3: mean of the three largest E2E errors (front, seed: arrivals 1).
+joint: mean of the three mean absolute errors; worst 3: mean of the three largest E2E errors (front: arrivals {search}).
 naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitted for all, -m per model, -e per
 experiment; roof: the datasheet alone; floor: larger of a floor and bytes over bandwidth; p-: published, unsigned."""
 
@@ -82,7 +82,8 @@ def print_run(report: dict[str, Any]) -> None:
         table = errors_table(report, known=False)  # the known answers of each run are in report.json
     show(out, table)
     show(out, means_table(report))
-    out.print(LEGEND + "\n", markup=False, soft_wrap=True)
+    arrivals = ", ".join(map(str, report["search_seeds"]))
+    out.print(LEGEND.format(search=arrivals) + "\n", markup=False, soft_wrap=True)
     print_gain(out, report)
     title = "Pareto front: worst 3, joint error, complexity"
     show(out, front_table(thinned(report["front"]), title))
@@ -138,7 +139,9 @@ def means_table(report: dict[str, Any]) -> Table:
     if seed is not None:
         figures = [number(seed[x], 2, signed=False) for x in ("e2e", "ttft", "itl")]
         name = seed["operator"].removeprefix("seed:")
-        table.add_row(f"best seed ({name})", *figures, str(len(ours)), "fitted here, one set for all; arrival seed 1")
+        table.add_row(
+            f"best seed ({name})", *figures, str(len(ours)), "fitted here, one set for all; as the search scored it"
+        )
     notes = {
         "blackbox per model": "fitted here, one set per model",
         "blackbox per experiment": "fitted here, one set per experiment",
@@ -170,7 +173,7 @@ def mean_cells(rows: list[dict[str, Any]]) -> list[str]:
 
 def print_gain(out: Console, report: dict[str, Any]) -> None:
     """What the best seed reached by fitting alone, and what the search added."""
-    seed, best = report["best_seed"], report["champion"]
+    seed, best, rule = report["best_seed"], report["champion"], report["rule"]
     if seed is None:
         out.print("No seed could be scored.")
         return
@@ -180,8 +183,8 @@ def print_gain(out: Console, report: dict[str, Any]) -> None:
         f"Best seed ({seed['operator'].removeprefix('seed:')}, fitted): joint error {seed['joint']:.2f} %, "
         f"worst 3 {seed['worst3']:.2f} %.\n"
         f"The search's gain over it: joint {best['joint']:.2f} % ({change}), worst 3 {best['worst3']:.2f} %.\n"
-        "The champion is the simplest program within 5 % of the lowest joint error among those with no experiment\n"
-        "above 5 % E2E; if there is none, the one with the lowest worst 3.\n",
+        f"The champion is the simplest program within {100 * rule['within']:g} % of the lowest joint error among those "
+        f"with no experiment\nabove {rule['worst_pct']:g} % E2E; if there is none, the one with the lowest worst 3.\n",
         soft_wrap=True,
     )
 

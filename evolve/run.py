@@ -66,9 +66,8 @@ def _search(
 ) -> tuple[State, dict[str, list[Errors]]]:
     """The loop, then the known answers, with one pool of workers."""
     config, past = run.config, run.entries()
-    seeds = range(1, config.score.seeds + 1)
     progress = Progress(config.budget, len(past), quiet)
-    pool = executor(workers, fitted, seeds, config.score.moe_weight)
+    pool = executor(workers, fitted, config.score.arrival_seeds, config.score.moe_weight)
     journal = Journal(run.journal)
     try:
         words = vocabulary(fitted, config.search.fields)
@@ -113,7 +112,7 @@ def _report(
     answers: dict[str, list[Errors]],
 ) -> dict[str, Any]:
     """Everything the printed report shows, as plain values."""
-    from evaluator.score import SCORE_SEEDS, errors, predictions, score_set, summarise
+    from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
     from simulator.language.parse import parse
 
     archive, rule = state.archive, run.config.score
@@ -124,6 +123,8 @@ def _report(
         "run": str(run.path),
         "seed": run.config.seed,
         "seeds": list(SCORE_SEEDS),
+        "search_seeds": rule.arrival_seeds,
+        "rule": {"within": rule.within, "worst_pct": rule.worst_pct},
         "fitted": [e.id for e in fitted],
         "candidates": state.fitted,
         "proposals": state.proposals,
@@ -134,7 +135,7 @@ def _report(
     if best is None:
         return report
     everything = [*fitted, *others]
-    rows = [errors(p, e) for p, e in zip(predictions(parse(best.text), score_set(everything)), everything, strict=True)]
+    rows = error_rows(parse(best.text), score_set(everything))
     seeds = [e for e in archive.by_id.values() if e.operator.startswith("seed:")]
     first = min(seeds, key=lambda e: e.joint, default=None)
     return report | {
@@ -143,7 +144,7 @@ def _report(
         "fitted_mean": _means(summarise(rows[: len(fitted)])),
         "predicted_mean": _means(summarise(rows[len(fitted) :])),
         "best_seed": first.to_json() if first else None,
-        "front": [e.to_json() for e in sorted(archive.front, key=lambda e: e.complexity)],
+        "front": [e.to_json() for e in archive.front_by_size()],
         "known": {name: [asdict(r) for r in found] for name, found in answers.items()},
         "published": {name: [asdict(r) for r in found] for name, found in known.published().items()},
         "quality": {e.id: e.quality for e in everything},

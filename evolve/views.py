@@ -15,8 +15,8 @@ def archive_json(run: Any) -> dict[str, Any]:
         "engine": run.about["engine"],
         "data": run.about["data"],
         "seed": run.config.seed,
-        "seeds": list(range(1, run.config.score.seeds + 1)),
-        "front": [e.to_json() for e in sorted(found.front, key=lambda e: (e.complexity, e.id))],
+        "seeds": run.config.score.arrival_seeds,
+        "front": [e.to_json() for e in found.front_by_size()],
         "grid": [{"cell": list(cell), **e.to_json()} for cell, e in sorted(found.grid.cells.items())],
     }
 
@@ -24,7 +24,7 @@ def archive_json(run: Any) -> dict[str, Any]:
 def print_archive(run: Any, grid: bool, pareto: bool) -> None:
     out, found = console(), run.archive()
     if pareto:
-        front = [e.to_json() for e in sorted(found.front, key=lambda e: (e.complexity, e.id))]
+        front = [e.to_json() for e in found.front_by_size()]
         show(out, front_table(front, f"Pareto front of {run.path}: worst 3, joint error, complexity"))
     if grid:
         cap, bins = found.grid.operation_cap, found.grid.operation_bins
