@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator.fit import FitSet, fit, fit_set
-from evaluator.score import SCORE_SEEDS, Score, ScoreSet, score, score_set
+from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
 from simulator.bind import bind
+from simulator.clock import HostileStep
 from simulator.experiment import Experiment
 from simulator.fields import Active, raw_fields
 from simulator.language.complete import complete
@@ -23,7 +24,6 @@ from simulator.language.parse import parse
 from simulator.language.simplify import lean
 from simulator.language.source import ProgramError
 from simulator.language.unparse import unparse
-from simulator.replay import HostileStep
 from simulator.schema import RAW
 from simulator.vm import clamps
 
@@ -85,7 +85,7 @@ def assess(program: Program, data: Data) -> Scored | Rejected:
         fitted = fit(program, data.fit)
         program = lean(fitted.program)
         return Scored(unparse(program), score(program, data.score, data.moe_weight))
-    except HostileStep as e:
+    except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))
 
 

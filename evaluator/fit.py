@@ -18,12 +18,13 @@ from scipy.optimize import lsq_linear, nnls
 from evaluator.meanfield import Stages, bases, cold_steps, jacobian, predict, stages_of
 from evaluator.metrics import stage_means
 from simulator.bind import bind
+from simulator.clock import HostileStep
 from simulator.experiment import Experiment
 from simulator.language.bounds import bounds
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
-from simulator.replay import HostileStep, replay_bound
-from simulator.workload import Requests, requests
+from simulator.load import Load, load_of
+from simulator.replay import replay_bound
 
 HUBER = 0.03  # relative error beyond which a residual counts linearly
 WEIGHTS = np.array([1.0, 0.3, 1.0])  # of E2E, TTFT, ITL: what the arrival seed moves most counts least
@@ -39,11 +40,11 @@ DIGITS = 6  # significant digits of a fitted constant, rounded before the final 
 
 @dataclass(frozen=True)
 class FitSet:
-    """Experiments prepared for fitting: their load stages, and the requests of the correcting replays."""
+    """Experiments prepared for fitting: their load stages, and the loads of the correcting replays."""
 
     experiments: tuple[Experiment, ...]
     stages: Stages
-    requests: tuple[Requests, ...]
+    loads: tuple[Load, ...]
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Fit:
 
 def fit_set(experiments: Sequence[Experiment], seed: int = FIT_SEED) -> FitSet:
     """Prepare `experiments`, which need observed stage means, for any number of fits."""
-    return FitSet(tuple(experiments), stages_of(experiments), tuple(requests(e, seed) for e in experiments))
+    return FitSet(tuple(experiments), stages_of(experiments), tuple(load_of(e, seed) for e in experiments))
 
 
 def fit(program: Program, data: FitSet, corrections: int = 3, *, allow_hostile: bool = False) -> Fit:
@@ -69,7 +70,7 @@ def fit(program: Program, data: FitSet, corrections: int = 3, *, allow_hostile: 
     low, high = np.array(bounds(program), dtype=float).reshape(-1, 2).T
     theta = np.array(program.theta)
     if not theta.size:
-        return Fit(program, _replay_loss(program, code, theta, data, allow_hostile)[0])
+        return Fit(program, _replay_loss(code, theta, data, allow_hostile)[0])
     theta = np.clip(theta, low, high)
     overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants])
     origin = np.clip(np.where(overhead, 0.0, theta), low, high)
@@ -81,10 +82,10 @@ def fit(program: Program, data: FitSet, corrections: int = 3, *, allow_hostile: 
     for _ in range(corrections):
         theta = rounded(model.solve(theta, origin, pull, low, high, ratio, fixed_load=False), low, high)
         try:
-            loss, means = _replay_loss(program, code, theta, data, allow_hostile)
+            loss, means = _replay_loss(code, theta, data, allow_hostile)
         except HostileStep:  # the optimum lies where some step takes no time: stay a little on this side of it
             theta = rounded(0.9 * theta + 0.1 * origin, low, high)
-            loss, means = _replay_loss(program, code, theta, data, allow_hostile)
+            loss, means = _replay_loss(code, theta, data, allow_hostile)
         improved = best_loss - loss
         if loss < best_loss:
             best_theta, best_loss = theta, loss
@@ -115,14 +116,11 @@ def residuals(predicted_ms: np.ndarray, observed_ms: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(observed_ms), 0.0, np.nan_to_num(relative, nan=1e6, posinf=1e6) * WEIGHTS)
 
 
-def _replay_loss(
-    program: Program, code: Code, theta: np.ndarray, data: FitSet, allow_hostile: bool
-) -> tuple[float, np.ndarray]:
-    program = program.with_theta(tuple(theta))
+def _replay_loss(code: Code, theta: np.ndarray, data: FitSet, allow_hostile: bool) -> tuple[float, np.ndarray]:
     means = []
-    for e, load in zip(data.experiments, data.requests, strict=True):
+    for e, load in zip(data.experiments, data.loads, strict=True):
         bound = bind(code, tuple(theta), e.facts)
-        replay = replay_bound(e, load, bound, program=program, stop_when_hostile=not allow_hostile)
+        replay = replay_bound(load, bound, stop_when_hostile=not allow_hostile)
         means.append(stage_means(replay, len(e.workload.stages)))
     stacked = np.concatenate(means)
     return float(huber(residuals(stacked, data.stages.observed_ms)).mean()), stacked

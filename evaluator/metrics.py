@@ -23,7 +23,7 @@ def statistic(values_us: np.ndarray) -> Statistic:
 
 def observe(replay: Replay, chosen: np.ndarray) -> Observation:
     """What a load generator would report for the requests of the mask `chosen`."""
-    mask = chosen & replay.served
+    mask = chosen & replay.completed
     return Observation(
         e2e_ms=statistic(replay.e2e_us[mask]),
         ttft_ms=statistic(replay.ttft_us[mask]),
@@ -42,35 +42,48 @@ def observe_all(replay: Replay) -> Observed:
 
 def stage_means(replay: Replay, stages: int) -> np.ndarray:
     """float64[stages, 3]: mean E2E, TTFT, ITL in ms of each load stage; NaN for a stage without requests."""
-    stage = replay.requests.stage[replay.served]
+    done = replay.completed
+    stage = replay.requests.stage[done]
     counts = np.bincount(stage, minlength=stages)
     columns = (replay.e2e_us, replay.ttft_us, replay.itl_us)
     with np.errstate(invalid="ignore", divide="ignore"):
-        sums = [np.bincount(stage, weights=c[replay.served], minlength=stages) for c in columns]
+        sums = [np.bincount(stage, weights=c[done], minlength=stages) for c in columns]
         return np.stack(sums, axis=1) / counts[:, None] / 1e3
 
 
 def components_ms(replay: Replay) -> dict[str, float]:
     """Mean E2E of a request split into PARTS, in ms; the parts add up to the mean E2E."""
-    n = max(int(replay.served.sum()), 1)
-    tokens = replay.requests.output_len[replay.served].sum()
+    n = max(int(replay.completed.sum()), 1)
+    done = replay.completed
+    tokens = replay.requests.output_len[done].sum(dtype=np.int64)
     totals = (
-        replay.queueing_us.sum(),
+        replay.queueing_us[done].sum(),
         replay.waiting_us.sum(),
         replay.prefill_us.sum(),
         replay.decode_us.sum(),
         replay.token_us * tokens,
-        replay.completion_us * replay.served.sum(),
+        replay.completion_us * done.sum(),
     )
     return {part: float(total) / n / 1e3 for part, total in zip(PARTS, totals, strict=True)}
 
 
+def mean(values: Sequence[float | None]) -> float | None:
+    """None where any is missing."""
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
+
+
+def run_means_ms(replay: Replay) -> tuple[float | None, float | None, float | None]:
+    """Mean E2E, TTFT and ITL of a run: those of `observe`, without the percentiles."""
+    done = replay.completed
+    several = done & (replay.requests.output_len > 1)
+    columns = (replay.e2e_us[done], replay.ttft_us[done], replay.itl_us[several])
+    e2e, ttft, itl = (float(c.mean()) / 1e3 if len(c) else None for c in columns)
+    return e2e, ttft, itl
+
+
 def average(observations: Sequence[Observation]) -> Observation:
     """Each statistic averaged over arrival seeds; None where any seed has none."""
-
-    def mean(values: Sequence[float | None]) -> float | None:
-        known = [v for v in values if v is not None]
-        return sum(known) / len(known) if len(known) == len(values) else None
 
     def merge(name: str) -> Statistic:
         parts = [getattr(o, name) for o in observations]

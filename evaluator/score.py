@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluator.metrics import LATENCIES, average, components_ms, error_pct, observe_all
+from evaluator.metrics import LATENCIES, average, components_ms, error_pct, mean, observe_all, run_means_ms
 from simulator.bind import bind
 from simulator.experiment import Experiment, Observed
 from simulator.language.ir import Program
-from simulator.language.opcodes import assemble
-from simulator.replay import replay_bound
-from simulator.workload import Requests, requests
+from simulator.language.opcodes import Code, assemble
+from simulator.load import Load, load_of
+from simulator.replay import Replay, replay_bound
+from simulator.steps import steps_of
 
 SCORE_SEEDS = (1, 2, 3)  # arrival seeds of reported figures; never those of a fit
 
 
 @dataclass(frozen=True)
 class ScoreSet:
-    """Experiments with the requests of every arrival seed that a statistic is averaged over."""
+    """Experiments with the loads of every arrival seed that a statistic is averaged over."""
 
     experiments: tuple[Experiment, ...]
-    requests: tuple[tuple[Requests, ...], ...]
+    loads: tuple[tuple[Load, ...], ...]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a program predicts for one experiment, averaged over arrival seeds; components in ms."""
+    """What a program predicts for one experiment, averaged over arrival seeds; components in ms.
+
+    clamped, preemptions, refused (longer than max_model_len or than the KV cache), gave_up: counts over all seeds.
+    """
 
     experiment: str
     predicted: Observed
     components: dict[str, float]
     clamped: int
+    preemptions: int = 0
+    refused: int = 0
+    gave_up: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,39 +65,62 @@ class Score:
 
 
 def score_set(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SEEDS) -> ScoreSet:
-    return ScoreSet(tuple(experiments), tuple(tuple(requests(e, s) for s in seeds) for e in experiments))
+    return ScoreSet(tuple(experiments), tuple(tuple(load_of(e, s) for s in seeds) for e in experiments))
 
 
 def predictions(program: Program, data: ScoreSet, *, stop_when_hostile: bool = False) -> list[Prediction]:
     """Replay every experiment under every seed. Raises HostileStep if `stop_when_hostile`."""
     code, out = assemble(program), []
-    for e, loads in zip(data.experiments, data.requests, strict=True):
-        bound = bind(code, program.theta, e.facts)
-        replays = [replay_bound(e, load, bound, program=program, stop_when_hostile=stop_when_hostile) for load in loads]
+    for replays, e in zip(_replays(program, code, data, stop_when_hostile), data.experiments, strict=True):
         seen = [observe_all(r) for r in replays]
         summaries = [o.summary for o in seen if o.summary is not None]
         stages = tuple(average([o.stages[i] for o in seen]) for i in range(len(e.workload.stages)))
         parts = [components_ms(r) for r in replays]
         components = {name: sum(p[name] for p in parts) / len(parts) for name in parts[0]}
-        out.append(Prediction(e.id, Observed(average(summaries), stages), components, sum(r.clamped for r in replays)))
+        out.append(
+            Prediction(
+                e.id,
+                Observed(average(summaries), stages),
+                components,
+                clamped=sum(r.clamped for r in replays),
+                preemptions=sum(r.run.preemptions for r in replays),
+                refused=sum(int((~r.load.accepted).sum()) for r in replays),
+                gave_up=sum(int(r.run.gave_up.sum()) for r in replays),
+            )
+        )
     return out
+
+
+def _replays(program: Program, code: Code, data: ScoreSet, stop_when_hostile: bool) -> Iterator[list[Replay]]:
+    """The replays of every experiment, one an arrival seed."""
+    for e, loads in zip(data.experiments, data.loads, strict=True):
+        bound = bind(code, program.theta, e.facts)
+        steps = steps_of(bound, e.engine.max_num_seqs)
+        yield [replay_bound(load, bound, steps=steps, stop_when_hostile=stop_when_hostile) for load in loads]
 
 
 def errors(prediction: Prediction, experiment: Experiment) -> Errors:
     """The signed errors of the run's means; None where nothing was observed."""
+    summary = prediction.predicted.summary
+    return _errors(experiment, None if summary is None else [getattr(summary, name).mean for name in LATENCIES])
+
+
+def _errors(experiment: Experiment, means_ms: Sequence[float | None] | None) -> Errors:
+    """Of mean E2E, TTFT and ITL in ms."""
     summary = experiment.observed.summary if experiment.observed else None
-    if summary is None or prediction.predicted.summary is None:
+    if summary is None or means_ms is None:
         return Errors(experiment.id, None, None, None)
-    predicted = prediction.predicted.summary
-    return Errors(
-        experiment.id, *(error_pct(getattr(predicted, name).mean, getattr(summary, name).mean) for name in LATENCIES)
-    )
+    observed = (getattr(summary, name).mean for name in LATENCIES)
+    return Errors(experiment.id, *(error_pct(p, o) for p, o in zip(means_ms, observed, strict=True)))
 
 
 def error_rows(program: Program, data: ScoreSet, *, stop_when_hostile: bool = False) -> list[Errors]:
-    """The signed errors of `program` on every experiment, in their order; see `predictions`."""
-    made = predictions(program, data, stop_when_hostile=stop_when_hostile)
-    return [errors(p, e) for p, e in zip(made, data.experiments, strict=True)]
+    """The signed errors of `program` on every experiment, in their order: those of `predictions`, without the rest."""
+    code, out = assemble(program), []
+    for replays, e in zip(_replays(program, code, data, stop_when_hostile), data.experiments, strict=True):
+        seeds = [run_means_ms(r) for r in replays]
+        out.append(_errors(e, [mean(values) for values in zip(*seeds, strict=True)]))
+    return out
 
 
 def _mean_abs(values: Sequence[float | None]) -> float | None:
@@ -110,7 +140,15 @@ def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None
     return Score(tuple(rows), e2e, ttft, itl, joint, worst3)
 
 
+class NothingCompletes(Exception):
+    """No request of an observed experiment completes under a program: its clients all give up."""
+
+
 def score(program: Program, data: ScoreSet, moe_weight: float = 1.0) -> Score:
-    """The program's score on `data`. Raises HostileStep for a step time outside [1, 10^10] us."""
+    """The program's score on `data`. Raises HostileStep for a step time outside [1, 10^10] us, and NothingCompletes."""
     rows = error_rows(program, data, stop_when_hostile=True)
+    for row, e in zip(rows, data.experiments, strict=True):
+        summary = e.observed.summary if e.observed else None
+        if summary is not None and summary.e2e_ms.mean and row.e2e is None:
+            raise NothingCompletes(f"no request of {e.id} completes: every client gives up")
     return summarise(rows, {e.id: moe_weight for e in data.experiments if e.facts["is_moe"]})

@@ -16,12 +16,12 @@ from evolve import __version__
 from evolve.choose import fittable, nothing_to_fit
 from evolve.programs import Source
 from evolve.records import record
+from simulator.clock import HostileStep
 from simulator.errors import InputError
 from simulator.experiment import Experiment
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
-from simulator.replay import HostileStep
 
 
 def calibrate(source: Source, experiments: Sequence[Experiment], out: Path | None) -> dict[str, Any]:

@@ -354,6 +354,69 @@ def _experiments(file: str | None, ids: str | None) -> list[Any]:
 
 
 @cli.command()
+@click.option("--case", "case", type=click.Path(path_type=Path), help="Engine limits and backend constants, JSON.")
+@click.option("--trace", type=click.Path(path_type=Path), help="One request a row, CSV; with --case.")
+@click.option("--experiments", metavar="FILE", help="Take the load of an experiment from here [default: shipped runs].")
+@click.option("--id", "experiment", metavar="ID", help="The experiment to simulate instead of a trace.")
+@click.option("--program", metavar="PROGRAM", help="Time it by this program [default: the case's backend, champion].")
+@click.option("--model", help="The model whose fields a program reads; with --case, --hardware and --tp.")
+@click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
+@click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
+@click.option("--seed", type=click.IntRange(min=0), help="Arrival seed [default: 1]; with --id.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the completed requests here, CSV.")
+@click.option("--json", "as_json", is_flag=True, help="Print the aggregate figures as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress line.")
+def simulate(case: Path | None, trace: Path | None, experiments: str | None, experiment: str | None,
+             program: str | None, model: str | None, hardware: str | None, tp: int | None, seed: int | None,
+             out: Path | None, as_json: bool, quiet: bool) -> int:  # fmt: skip
+    """Replay a trace, or an experiment's load, as the host simulator does, to the microsecond.
+
+    A case holds `engine` (total_kv_blocks, block_size, max_num_seqs, max_num_batched_tokens,
+    long_prefill_token_threshold, max_model_len), `alpha` and `step_linear_kv` in microseconds, and `horizon_us`.
+    A trace has the columns arrival_s, input_len, output_len and, if wanted, row, prefix_group, prefix_len, timeout_s.
+
+    \b
+    evolve simulate --case case.json --trace trace.csv --out results.csv
+    evolve simulate --case case.json --trace trace.csv --program my_model.py --json
+    evolve simulate --case case.json --trace trace.csv --program champion --model llama-2-7b --hardware H100-SXM-80GB
+    evolve simulate --id llama-2-7b-tp1-general --out requests.csv
+    """
+    from evolve.programs import load
+    from evolve.simulate import Names, of_case, of_experiment, print_aggregate, run
+    from simulator.errors import InputError
+
+    given = case is not None or trace is not None
+    if given == (experiment is not None or experiments is not None):
+        raise InputError("simulate needs --case and --trace, or --id: give one of the two")
+    if bool(model) != bool(hardware):
+        raise InputError("--model and --hardware go together: give both")
+    if given:
+        if case is None or trace is None:
+            raise InputError(f"--{'trace' if trace is None else 'case'} is missing: a trace needs a case's limits")
+        if seed is not None:
+            raise InputError("--seed goes with --id: a trace has its own arrivals")
+        if tp is not None and not model:
+            raise InputError("--tp needs --model and --hardware: a case names no model")
+        names = Names(model, hardware, tp or 1) if model and hardware else None
+        work = of_case(case, trace, load(program) if program else None, names)
+    else:
+        if model or tp is not None:
+            raise InputError("--model, --hardware and --tp go with --case: an experiment has its own")
+        if experiment is None:
+            raise InputError("--experiments needs --id: name the experiment to simulate")
+        found = _experiments(experiments, experiment)
+        if len(found) != 1:
+            raise InputError(f"--id {experiment}: name one experiment")
+        work = of_experiment(found[0], load(program or "champion"), 1 if seed is None else seed)
+    result = run(work, out, quiet)
+    if as_json:
+        _print_json(result)
+    else:
+        print_aggregate(result)
+    return 0
+
+
+@cli.command()
 @click.argument("program", default="champion")
 @click.option("--target", type=click.Choice(["blis-4", "blis-5"]), default="blis-4", show_default=True,
               help="blis-4: the host's main branch. blis-5: the frozen five-method interface.")  # fmt: skip
@@ -400,6 +463,29 @@ def emit(program: str, target: str, out: Path, experiments: str | None, experime
     elif model and hardware:
         deployment = of_names(model, hardware, tp or 1)
     return emit_to(source, target, out, deployment, verify)
+
+
+@cli.command()
+@click.option("--most", type=click.IntRange(min=10_000), default=10_000_000, show_default=True,
+              help="Requests in the longest trace.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--quiet", is_flag=True, help="No progress lines.")
+def bench(most: int, as_json: bool, quiet: bool) -> int:
+    """Measure how fast replays are on this machine, beside the same formula compiled into the clock.
+
+    \b
+    evolve bench
+    evolve bench --most 1000000 --json
+    """
+    from evolve.bench import bench as measure
+    from evolve.bench import print_bench
+
+    result = measure(most, lambda text: None if quiet else print(f"{text} ...", file=sys.stderr, flush=True))
+    if as_json:
+        _print_json(result)
+    else:
+        print_bench(result)
+    return 0
 
 
 @cli.command("list")

@@ -22,6 +22,13 @@ def of_experiment(experiment: Experiment) -> Deployment:
 
 def of_names(model: str, hardware: str, tp: int) -> Deployment:
     """A known model on a known GPU with the engine's defaults. Raises InputError for an unknown name."""
+    facts = facts_of(model, hardware, Engine(tensor_parallel=tp))
+    entry, gpu = model_table()[model], hardware_table()[hardware]
+    return Deployment(f"{model} {gpu['name']} tp{tp}", facts, str(entry["id"]), str(gpu["name"]))
+
+
+def facts_of(model: str, hardware: str, engine: Engine) -> dict[str, float]:
+    """The deployment fields of a known model on a known GPU. Raises InputError for an unknown name."""
     models, gpus = model_table(), hardware_table()
     if model not in models:
         raise InputError(f"--model {model}: is not a known model: {nearest(model, sorted(models))}")
@@ -33,8 +40,7 @@ def of_names(model: str, hardware: str, tp: int) -> Deployment:
         "generation_config": entry.get("generation_config") or {},
         "_name_or_path": entry["id"],
     }
-    facts = deployment_facts(config, gpu, Engine(tensor_parallel=tp), f"--model {model} --tp {tp}")
-    return Deployment(f"{model} {gpu['name']} tp{tp}", facts, str(entry["id"]), str(gpu["name"]))
+    return deployment_facts(config, gpu, engine, f"--model {model} --tp {engine.tensor_parallel}")
 
 
 def provenance(source: Source) -> tuple[str, ...]:

@@ -65,32 +65,20 @@ def _errors(rows: Sequence[Errors], seeds: Sequence[int]) -> dict[str, Any]:
     return {"seeds": list(seeds), "errors_pct": signed}
 
 
-def _blocks_needed(experiment: Experiment, prediction: Prediction) -> float:
-    """KV blocks for the prompts that stay cached and the answers of the busiest stage's running requests."""
-    w, engine = experiment.workload, experiment.engine
-    prompt = w.prompt_len_mean or w.system_prompt_len + w.question_len
-    flights = [
-        stage.rate * (seen.e2e_ms.mean or 0.0) / 1e3
-        for stage, seen in zip(w.stages, prediction.predicted.stages, strict=True)
-    ]
-    running = min(max(flights), engine.max_num_seqs)
-    shared = w.groups * w.prompts_per_group if engine.prefix_caching else 0
-    prompts = shared * prompt if shared else running * prompt
-    return (prompts + running * w.output_len) / engine.block_size
-
-
 def warnings(known: dict[str, Any] | None, experiment: Experiment, prediction: Prediction) -> list[str]:
     """What about this prediction lies outside what the program was fitted on."""
     out = list(experiment.notes)
     if prediction.clamped:
         out.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
-    failed = prediction.predicted.summary.failed if prediction.predicted.summary else 0
-    if failed:
-        out.append(f"{failed} requests are longer than max_model_len and were refused")
-    blocks = _blocks_needed(experiment, prediction)
-    if blocks > experiment.facts["kv_blocks"]:
-        out.append(f"needs about {blocks:.0f} KV blocks, the engine has {experiment.facts['kv_blocks']:.0f}: "
-                   "eviction is not replayed")  # fmt: skip
+    if prediction.refused:
+        out.append(f"{prediction.refused} requests are longer than max_model_len and were refused")
+    if prediction.gave_up:
+        out.append(
+            f"{prediction.gave_up} requests were given up by their client after {experiment.workload.timeout_s:g} s"
+        )
+    if prediction.preemptions:
+        out.append(f"{prediction.preemptions} preemptions: {experiment.facts['kv_blocks']:.0f} KV blocks are too few "
+                   "for this load")  # fmt: skip
     if experiment.quality != "clean":
         out.append(f"quality is {experiment.quality}")
     if known is None:

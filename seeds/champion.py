@@ -7,48 +7,45 @@ over the measurements of configs/experiments_h100*.yaml.
 
 def step_time(
     b, s, *,
-    max_prefill_chunk: us/token = 27.0499,
-    weights: one = 1.30345,
-    kv: one = 1.18195,
-    base: us = 1076.38,
-    tp_log2: us = 2232.79,
-    vocab: us = 0.00913535,
-    allreduce: one = 3.99307,
-    layers_is_moe_allreduce: one = 0.250965,
-    kv_heads_per_gpu: us = 19.5336,
+    bandwidth: byte/us = 3255930.0,
+    layers_tp_log2: us = 22.6346,
+    experts_layers: us = 2.32947,
+    allreduce_tp_log2: one = 1.0,
+    sampling_sort_logits: one = 18.7788,
+    base: us = 1947.21,
+    logits: one = 10.4273,
+    kv_heads_per_gpu_decode_tokens: us/request = 0.169234,
+    is_fp8_experts_fraction: us = 703.717,
 ):
-    return max(
-        max_prefill_chunk * b.max_prefill_chunk + weights * s.weights_us,
-        b.weight_read_us
-        + kv * b.kv_read_us
+    return (
+        b.total_bytes / bandwidth
+        + layers_tp_log2 * s.layers * s.tp_log2
+        + experts_layers * s.experts * s.layers
+        + allreduce_tp_log2 * b.decode_kv_read_us * s.tp_log2
+        + sampling_sort_logits * s.sampling_sort * b.logits_us
         + base
-        + tp_log2 * s.tp_log2
-        + vocab * s.vocab
-        + allreduce * b.allreduce_us
-        + layers_is_moe_allreduce * s.layers * s.is_moe * b.allreduce_us
-        + s.is_fp8 * b.kv_read_us
-        + kv_heads_per_gpu * s.kv_heads_per_gpu,
+        + logits * b.logits_us
+        + kv_heads_per_gpu_decode_tokens * s.kv_heads_per_gpu * b.decode_tokens
+        + is_fp8_experts_fraction * s.is_fp8 * b.experts_fraction
     )
 
 
 def queueing_time(
     r, s, *,
-    alpha0: us = 12587.3,
-    weights_tp_log2: one = 0.41816,
-    active_experts: us = 2251.16,
-    weights: one = 0.706328,
+    reference_step: one = 1.31346,
+    base: us = 6696.8,
+    active_experts_reference_step: one = 0.0892299,
 ):
     return (
-        alpha0
-        + weights_tp_log2 * s.weights_us * s.tp_log2
-        + active_experts * s.active_experts
-        + weights * s.weights_us
+        reference_step * s.reference_step_us
+        + base
+        + active_experts_reference_step * s.active_experts * s.reference_step_us
     )
 
 
-def output_token_time(s, *, per_token: us = 0.0554798):
+def output_token_time(s, *, per_token: us = 0.253761):
     return per_token
 
 
-def completion_time(s, *, completion: us = 17.3253):
+def completion_time(s, *, completion: us = 69.0951):
     return completion

@@ -22,6 +22,7 @@ from simulator.experiment import (
 )
 from simulator.hardware import gpu_of
 from simulator.observations import FREE, doubts, only, read_observed
+from simulator.workload import prompt_lengths
 
 TOP = ("version", "experiments")
 EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
@@ -74,6 +75,8 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
     engine = _engine(top)
     workload = _workload(top)
     observed = read_observed(top, workload) if top.has("observed") else None
+    facts = deployment_facts(config, gpu, engine, where)
+    _fits(top, engine, workload, facts)
     return Experiment(
         id=ident,
         model=model,
@@ -82,7 +85,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
         workload=workload,
         observed=observed,
         quality=top.text("quality") if "quality" in raw else "clean",
-        facts=deployment_facts(config, gpu, engine, where),
+        facts=facts,
         notes=(
             *_notes(engine, workload, "generation_config" in config),
             *doubts(observed, workload),
@@ -197,6 +200,15 @@ def _stage(s: Section) -> Stage:
     return stage
 
 
+def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, float]) -> None:
+    """A request that the KV cache cannot hold would be preempted for ever."""
+    longest = int(prompt_lengths(workload).max()) + workload.output_len
+    room = facts["kv_blocks"] * engine.block_size
+    if room < longest - 1 and longest <= facts["max_model_len"]:
+        problem = f"or what is computed for it holds {room:.0f} tokens, a request needs {longest}"
+        raise Section(top.where, "engine", {}).error("total_kv_blocks", problem, "give more blocks or shorter requests")
+
+
 def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[str, ...]:
     """What the replay assumes or leaves out for this experiment."""
     notes = []
@@ -205,8 +217,6 @@ def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[st
                      "give it inside model_config")  # fmt: skip
     if workload.groups and workload.prompt_len_mean is None:
         notes.append("prompt length taken as system_prompt_len + question_len")
-    if workload.timeout_s is not None:
-        notes.append("timeout_s is not replayed: nobody gives up")
     if not engine.chunked_prefill:
         notes.append("chunked_prefill: false is not replayed")
     if not workload.ignore_eos:

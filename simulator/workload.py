@@ -20,16 +20,18 @@ from simulator.experiment import Experiment, Workload
 class Requests:
     """One row a request, in order of arrival. Times in microseconds, lengths in tokens.
 
-    prompt: which distinct prompt it sends; group: which prompts share their first `shared_len` tokens.
+    prompt: which distinct prompt it sends, -1 where no other request sends it. group: which requests begin with the
+    same `shared_len` tokens, -1 for none. deadline_us: when the client gives up, 0 for never.
     """
 
     arrival_us: np.ndarray  # int64
-    stage: np.ndarray  # int64
-    input_len: np.ndarray  # int64
-    output_len: np.ndarray  # int64
-    prompt: np.ndarray  # int64
-    group: np.ndarray  # int64
-    shared_len: int
+    stage: np.ndarray  # int32
+    input_len: np.ndarray  # int32
+    output_len: np.ndarray  # int32
+    prompt: np.ndarray  # int32
+    group: np.ndarray  # int32
+    shared_len: np.ndarray  # int32
+    deadline_us: np.ndarray  # int64
 
     def __len__(self) -> int:
         return len(self.arrival_us)
@@ -58,23 +60,25 @@ def requests(experiment: Experiment, seed: int) -> Requests:
         else:
             offsets = np.sort(rng.random(n)) * stage.duration_s
         times.append(start + offsets)
-        stages.append(np.full(n, i, dtype=np.int64))
+        stages.append(np.full(n, i, dtype=np.int32))
         start += stage.duration_s
     arrival = (np.concatenate(times) * 1e6).astype(np.int64)
     lengths = prompt_lengths(workload)
-    turn = np.arange(len(arrival), dtype=np.int64)
+    n = len(arrival)
+    turn = np.arange(n, dtype=np.int32)
+    which = turn % np.int32(len(lengths))
     if workload.groups:
-        prompt = turn % len(lengths)
-        group = prompt // workload.prompts_per_group
-        shared = workload.system_prompt_len
+        prompt, group, shared = which, which // np.int32(workload.prompts_per_group), workload.system_prompt_len
     else:  # every request has a prompt of its own
-        prompt, group, shared = turn, turn, 0
+        prompt, group, shared = np.full(n, -1, np.int32), np.full(n, -1, np.int32), 0
+    patience = workload.timeout_s
     return Requests(
         arrival_us=arrival,
         stage=np.concatenate(stages),
-        input_len=lengths[prompt % len(lengths)],
-        output_len=np.full(len(arrival), workload.output_len, dtype=np.int64),
+        input_len=lengths[which].astype(np.int32),
+        output_len=np.full(n, workload.output_len, dtype=np.int32),
         prompt=prompt,
         group=group,
-        shared_len=shared,
+        shared_len=np.full(n, shared, dtype=np.int32),
+        deadline_us=np.zeros(n, np.int64) if patience is None else arrival + int(patience * 1e6),
     )

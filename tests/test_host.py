@@ -1,4 +1,4 @@
-"""The host simulator's own results, request by request, wherever KV blocks, timeouts and horizons play no part."""
+"""The host simulator's own results: every row, every aggregate figure, by the fast clock, the exact and the plain."""
 
 from __future__ import annotations
 
@@ -8,79 +8,94 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plain_clock import host, step_function
 
+from evaluator.summary import aggregate
+from evolve.cases import overheads_text, program_text, read_case, read_trace, write_results
+from evolve.cli import run_command
+from evolve.simulate import OVERHEADS
 from simulator.bind import bind, ticks
-from simulator.kernel import DONE, clock
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.reference import Limits, no_times, reference_clock, step_function
+from simulator.load import Load
+from simulator.replay import replay_bound
 
 GOLDEN = Path(__file__).parents[2] / "shared" / "golden"
-CASES = (
+# without eviction, preemption, horizon and clients that give up nothing needs the exact clock
+FAST = (
     "01_light", "02_saturation", "03_chunk_budget", "04_chunk_threshold", "05_maxseqs", "07_prefix", "09_single_token",
-    "10_simultaneous", "11_alpha", "12_big_beta0", "15_full_hit", "17_fractional", "40_linear_kv_02", "40_linear_kv_10",
-    "40_linear_kv_16",
+    "10_simultaneous", "11_alpha", "12_big_beta0", "15_full_hit", "17_fractional", "19_drop_and_zero_output", "20_block32",
+    "40_linear_kv_02", "40_linear_kv_10", "40_linear_kv_16",
+)  # fmt: skip
+EXACT = (
+    "06_tiny_kv", "06b_tiny_kv_livelock", "18_horizon", "23_prefill_preempt", "24_timeout",
+    "40_linear_kv_23",
 )  # fmt: skip
 
 
-def program(case: dict) -> str:  # type: ignore[type-arg]
-    k, alpha = case["step_linear_kv"], case["alpha"]
-    return f"""
-def step_time(b, s, *, f={k["floor_us"]!r}, b0={k["b0_us"]!r}, p={k["per_prefill_token_us"]!r},
-              d={k["per_decode_request_us"]!r}, kv={k["per_decode_kv_token_us"]!r}):
-    return max(f, b0 + p * b.prefill_tokens + d * b.decode_reqs + kv * b.kv_decode_sum)
-
-def queueing_time(r, s, *, base={alpha["base_us"]!r}, per={alpha["per_input_token_us"]!r}):
-    return base + per * r.input_len
-"""
-
-
-@pytest.mark.parametrize("plain", [False, True], ids=["compiled", "plain"])
-@pytest.mark.parametrize("name", CASES)
-def test_ttft_and_e2e_of_every_request_are_the_hosts(name: str, plain: bool) -> None:
+def recorded(name: str) -> Path:
     if not GOLDEN.is_dir():
         pytest.skip(f"../shared absent: no recorded results of the host ({name})")
-    case = json.loads((GOLDEN / name / "case.json").read_text())
-    rows = list(csv.DictReader((GOLDEN / name / "trace.csv").read_text().splitlines()))
-    told = {
-        int(r["request_id"].removeprefix("request_")): r
-        for r in csv.DictReader((GOLDEN / name / "results.csv").read_text().splitlines())
-    }
-    arrival = np.array([int(float(r["arrival_s"]) * 1e6) for r in rows])
-    inputs, outputs = (np.array([int(r[c]) for r in rows]) for c in ("input_len", "output_len"))
-    prefix = np.array([int(r["prefix_len"]) for r in rows])
-    group = np.array([int(r["prefix_group"]) for r in rows])
-    alone = 1000 + np.arange(len(rows))
-    group = np.where(group >= 0, group, alone)
-    whole = prefix == inputs  # nothing of its own: the same prompt as the others of its group
-    prompt = np.where(whole, group, alone)
-    shared = 0 if whole.all() else int(prefix.max())
+    return GOLDEN / name
 
-    source = parse(program(case))
-    code, engine = assemble(source), case["engine"]
-    bound = bind(code, source.theta, {})
-    queued = arrival + np.array([ticks(bound.queueing_us(int(n))) for n in inputs])
-    order = np.lexsort((np.arange(len(rows)), arrival, queued))
-    columns = tuple(np.ascontiguousarray(c[order]) for c in (queued, inputs, outputs, prompt, group))
-    limits = Limits(
-        engine["max_num_seqs"],
-        engine["max_num_batched_tokens"],
-        engine["long_prefill_token_threshold"],
-        engine["block_size"],
-    )
-    if plain:
-        times = reference_clock(*columns, shared, limits, step_function(source, {}))
-    else:
-        times = no_times(len(rows))
-        status, *_ = clock(
-            code.rows, code.static, code.step, bound.values.copy(), code.raw, code.results[0], False, False, *columns,
-            int(prompt.max()) + 1, int(group.max()) + 1, shared, limits.block, True, limits.max_seqs, limits.budget,
-            limits.threshold, False, times.start_us, times.first_us, times.decode_us,
-        )  # fmt: skip
-        assert status == DONE
-    token, completion = (ticks(case["alpha"][k]) for k in ("per_output_token_us", "completion_us"))
-    ttft = times.first_us + token - arrival[order]
-    e2e = ttft + times.decode_us + token * (outputs[order] - 1) + completion
-    assert len(told) == len(rows)
-    assert list(ttft) == [int(told[i]["ttft_us"]) for i in order]
-    assert list(e2e) == [int(told[i]["e2e_us"]) for i in order]
+
+def rows(path: Path) -> list[str]:
+    return sorted(path.read_text().splitlines())
+
+
+def test_every_recorded_case_is_compared() -> None:
+    recorded("")
+    assert sorted(d.name for d in GOLDEN.iterdir() if d.is_dir()) == sorted(FAST + EXACT)
+
+
+@pytest.mark.parametrize("force_exact", [False, True], ids=["auto", "exact"])
+@pytest.mark.parametrize("name", FAST + EXACT)
+def test_rows_and_aggregates_are_the_hosts(name: str, force_exact: bool, tmp_path: Path) -> None:
+    folder = recorded(name)
+    case = read_case(folder / "case.json")
+    requests, number = read_trace(folder / "trace.csv")
+    program = parse(f"{program_text(case)}\n{overheads_text(case, OVERHEADS)}")
+    bound = bind(assemble(program), program.theta, {})
+    seen = replay_bound(Load(requests, case.limits), bound, force_exact=force_exact, account=True)
+    assert seen.run.fast == (name in FAST and not force_exact)
+    write_results(seen, number, tmp_path / "results.csv")
+    assert rows(tmp_path / "results.csv") == rows(folder / "results.csv")
+    if (folder / "aggregate.json").exists():
+        assert aggregate(seen) == json.loads((folder / "aggregate.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["06_tiny_kv", "15_full_hit", "20_block32", "23_prefill_preempt", "24_timeout"])
+def test_the_plain_clock_agrees_with_the_host(name: str) -> None:
+    """The yardstick itself, on the cases that need the most rules."""
+    folder = recorded(name)
+    case = read_case(folder / "case.json")
+    requests, number = read_trace(folder / "trace.csv")
+    queueing = ticks(case.alpha["base_us"])
+    assert case.alpha["per_input_token_us"] == 0
+    told = {
+        int(r["request_id"].removeprefix("request_")): int(r["ttft_us"]) - ticks(case.alpha["per_output_token_us"])
+        for r in csv.DictReader((folder / "results.csv").read_text().splitlines())
+    }
+    step = step_function(parse(program_text(case) or ""), {})
+    seen = host(requests, [queueing] * len(requests), case.limits, step)
+    done = [r for r in seen.requests if r.state == "completed"]
+    assert {int(number[r.row]): (r.first or 0) - r.arrival for r in done} == told
+
+
+@pytest.mark.parametrize("name", ["24_timeout", "40_linear_kv_23"])
+def test_simulate_writes_the_hosts_rows(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = recorded(name)
+    out = tmp_path / "results.csv"
+    files = ["--case", str(folder / "case.json"), "--trace", str(folder / "trace.csv")]
+    assert run_command(["simulate", *files, "--out", str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert rows(out) == rows(folder / "results.csv")
+    assert told["completed_requests"] == len(rows(out)) - 1 and told["clamped_times"] == 0
+    # the same times from a program; what it does not say about overheads is the case's
+    (tmp_path / "mine.py").write_text(program_text(read_case(folder / "case.json")) or "")
+    again = tmp_path / "again.csv"
+    assert run_command(["simulate", *files, "--program", str(tmp_path / "mine.py"), "--out", str(again)]) == 0
+    assert rows(again) == rows(out)
+    assert np.array_equal(read_trace(folder / "trace.csv")[1], np.arange(told["injected_requests"]))

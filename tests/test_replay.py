@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from plain_clock import host, step_function
 
 from evaluator.experiments import bundled_experiments
 from evaluator.metrics import components_ms, error_pct, observe_all, stage_means
-from simulator.bind import bind
+from simulator.bind import bind, ticks
+from simulator.clock import HostileStep
 from simulator.experiment import Engine, Experiment, Stage, Workload
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.replay import HostileStep, replay, replay_bound
+from simulator.load import Load, load_of
+from simulator.replay import replay, replay_bound
 from simulator.workload import prompt_lengths, requests
 
 FACTS = {e.id: e for e in bundled_experiments()}["llama-2-7b-tp1-general"].facts
@@ -30,6 +33,7 @@ def experiment(**changes: object) -> Experiment:
     )  # fmt: skip
     engine = replace(Engine(max_num_seqs=4, max_num_batched_tokens=64), **knobs)  # type: ignore[arg-type]
     facts = {**FACTS, "max_model_len": float(engine.max_model_len or FACTS["max_model_len"])}
+    facts["kv_blocks"] = float(engine.total_kv_blocks or FACTS["kv_blocks"])
     return Experiment("test", "m", "gpu", engine, replace(workload, **rest), None, "clean", facts)  # type: ignore[arg-type]
 
 
@@ -97,17 +101,25 @@ def test_three_requests_by_hand() -> None:
     e = experiment(
         groups=1, prompts_per_group=1, system_prompt_len=20, question_len=0, prompt_len_mean=None, output_len=2
     )
-    text = "def step_time(b, s, *, a=1000.0, c=10.0): return a + c * b.prefill_tokens + b.decode_reqs"
-    program = parse(text)
-    code = assemble(program)
-    load = replace(requests(e, 0), **{
-        name: value[:3] for name, value in vars(requests(e, 0)).items() if isinstance(value, np.ndarray)
-    })  # fmt: skip
-    load = replace(load, arrival_us=np.array([0, 500, 5000]), stage=np.zeros(3, np.int64))
-    seen = replay_bound(e, load, bind(code, program.theta, e.facts), program=program)
+    program = parse("def step_time(b, s, *, a=1000.0, c=10.0): return a + c * b.prefill_tokens + b.decode_reqs")
+    whole = load_of(e, 0)
+    three = {name: values[:3] for name, values in vars(whole.requests).items() if isinstance(values, np.ndarray)}
+    load = Load(replace(whole.requests, **{**three, "arrival_us": np.array([0, 500, 5000])}), whole.limits)
+    seen = replay_bound(load, bind(assemble(program), program.theta, e.facts))
     assert list(seen.ttft_us) == [1200, 1200 - 500 + 1041, 1040]
     assert list(seen.e2e_us) == [1200 + 1041, 1741 + 1001, 1040 + 1001]
     assert seen.steps == 5
+
+
+def plain(e: Experiment, seed: int) -> tuple[list[int], list[int]]:
+    """TTFT and decode time of every request by the plain clock; 0 for those not completed."""
+    load = load_of(e, seed)
+    bound = bind(assemble(PROGRAM), PROGRAM.theta, e.facts)
+    queueing = [ticks(bound.queueing_us(int(n))) for n in load.requests.input_len]
+    told = host(load.requests, queueing, load.limits, step_function(PROGRAM, e.facts))
+    done = [r.state == "completed" for r in told.requests]
+    ttft = [(r.first or 0) + 21 - r.arrival if d else 0 for r, d in zip(told.requests, done, strict=True)]
+    return ttft, [r.decode_us for r in told.requests]
 
 
 @pytest.mark.parametrize(
@@ -119,17 +131,25 @@ def test_three_requests_by_hand() -> None:
         {"max_num_seqs": 1},
         {"groups": 0, "question_len": 200},
         {"output_len": 1},
-        {"max_num_batched_tokens": 3, "max_num_seqs": 8},  # fewer tokens than requests: the plain clock takes over
+        {"max_num_batched_tokens": 3, "max_num_seqs": 8},  # fewer tokens than requests
         {"prompt_len_mean": None, "question_len": 24},  # 64 tokens: whole blocks, fully cached
+        {"total_kv_blocks": 18},  # prompts are evicted
+        {"total_kv_blocks": 6, "max_num_seqs": 8, "groups": 0, "question_len": 30},  # requests are preempted
+        {"timeout_s": 0.009, "max_num_seqs": 1},
+        {"max_model_len": 69},
     ],
 )
 def test_compiled_replay_equals_plain_replay(changes: dict[str, object]) -> None:
     e = experiment(**changes)
     for seed in (1, 2):
-        fast, plain = replay(e, PROGRAM, seed), replay(e, PROGRAM, seed, plain=True)
-        for name in ("ttft_us", "e2e_us", "itl_us", "queueing_us", "waiting_us", "prefill_us", "decode_us"):
-            np.testing.assert_array_equal(getattr(fast, name), getattr(plain, name), err_msg=name)
-        assert (fast.steps, fast.clamped) == (plain.steps, plain.clamped)
+        ttft, decode = plain(e, seed)
+        for force_exact in (False, True):
+            bound = bind(assemble(PROGRAM), PROGRAM.theta, e.facts)
+            seen = replay_bound(load_of(e, seed), bound, force_exact=force_exact)
+            np.testing.assert_array_equal(seen.ttft_us, ttft)
+            np.testing.assert_array_equal(seen.decode_us, decode)
+            parts = seen.queueing_us + seen.waiting_us + seen.prefill_us + seen.token_us
+            np.testing.assert_array_equal(np.where(seen.completed, parts, 0), seen.ttft_us)
 
 
 def test_components_add_up_to_the_mean_e2e() -> None:
@@ -161,10 +181,10 @@ def test_error_is_signed_and_relative_to_the_observation() -> None:
 
 def test_requests_longer_than_max_model_len_are_refused() -> None:
     seen = replay(experiment(max_model_len=69), PROGRAM, 1)  # 60 + 9 fits, 61 + 9 does not
-    assert not seen.served[seen.requests.input_len == 61].any()
-    assert seen.served[seen.requests.input_len == 60].all()
+    assert not seen.completed[seen.requests.input_len == 61].any()
+    assert seen.completed[seen.requests.input_len == 60].all()
     summary = observe_all(seen).summary
-    assert summary is not None and summary.failed == int((~seen.served).sum()) == 40
+    assert summary is not None and summary.failed == int((~seen.completed).sum()) == 40
 
 
 @pytest.mark.parametrize(
@@ -173,7 +193,18 @@ def test_requests_longer_than_max_model_len_are_refused() -> None:
 def test_hostile_steps_are_refused_or_clamped_and_counted(text: str) -> None:
     program = complete(parse(f"def step_time(b, s): return {text}"))
     e = experiment()
-    load, bound = requests(e, 1), bind(assemble(program), program.theta, e.facts)
+    load, bound = load_of(e, 1), bind(assemble(program), program.theta, e.facts)
     with pytest.raises(HostileStep, match="must be finite and within 1 and 1e10"):
-        replay_bound(e, load, bound, stop_when_hostile=True)
-    assert replay_bound(e, load, bound).clamped > 0
+        replay_bound(load, bound, stop_when_hostile=True)
+    for force_exact in (False, True):
+        assert replay_bound(load, bound, force_exact=force_exact).clamped > 0
+
+
+def test_a_client_that_gives_up_is_a_failure_and_in_no_statistic() -> None:
+    e = experiment(timeout_s=0.009, max_num_seqs=1)
+    seen = replay(e, PROGRAM, 1)
+    gave_up = seen.spread(seen.run.gave_up)
+    assert 0 < gave_up.sum() < 80 and not (gave_up & seen.completed).any()
+    summary = observe_all(seen).summary
+    assert summary is not None and summary.failed == gave_up.sum()
+    assert summary.e2e_ms.mean == pytest.approx(seen.e2e_us[seen.completed].mean() / 1e3)

@@ -1,0 +1,263 @@
+"""A case (engine limits, backend constants) and a trace (one request a row): what `evolve simulate` reads and writes.
+
+The formats are those of the recordings of the host simulator that the exactness tests compare with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.errors import InputError, Section, nearest
+from simulator.load import NEVER, Limits
+from simulator.replay import Replay
+from simulator.workload import Requests
+
+ALPHA = ("base_us", "per_input_token_us", "per_output_token_us", "completion_us")
+LINEAR = ("b0_us", "per_prefill_token_us", "per_decode_request_us", "per_decode_kv_token_us", "floor_us")
+# the host's own defaults (blis-des-semantics 7, its main branch)
+ENGINE = {
+    "total_kv_blocks": 1_000_000,
+    "block_size": 16,
+    "max_num_seqs": 256,
+    "max_num_batched_tokens": 2048,
+    "long_prefill_token_threshold": 0,
+    "max_model_len": 0,
+}
+TRACE = ("row", "arrival_s", "input_len", "output_len", "prefix_group", "prefix_len", "timeout_s")
+NEEDED = ("arrival_s", "input_len", "output_len")
+LONGEST = 2**30  # tokens of a request
+LATEST_S = 1e11  # seconds: 10^17 us, far below what an int64 holds
+ROWS = 1 << 20  # rows read or written at a time
+
+
+@dataclass(frozen=True)
+class Case:
+    """Engine limits, and the backend's overheads and step time where the case states them."""
+
+    limits: Limits
+    alpha: dict[str, float]
+    linear: dict[str, float] | None
+
+
+def read_case(path: Path) -> Case:
+    """Raises InputError, one line, for anything wrong with the file or in it."""
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read ({e.strerror}): name a JSON file") from None
+    except (ValueError, RecursionError) as e:
+        raise InputError(f"{path}: is not JSON ({e}): mend it") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: must be a mapping with `engine`, `alpha` and, without --program, `step_linear_kv`")
+    top = Section(str(path), "", value)
+    _only(top, ("name", "why", "alpha", "step_linear_kv", "engine", "horizon_us"))
+    linear = (
+        _numbers(top.section("step_linear_kv", "give its constants"), LINEAR) if top.has("step_linear_kv") else None
+    )
+    alpha = (
+        _numbers(top.section("alpha", "give its constants"), ALPHA) if top.has("alpha") else dict.fromkeys(ALPHA, 0.0)
+    )
+    engine = dict(ENGINE)
+    if top.has("engine"):
+        given = top.section("engine", "give a mapping of engine limits")
+        _only(given, tuple(ENGINE))
+        for key in given.raw:
+            if given.has(key):
+                least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
+                engine[key] = given.whole(key, "give a whole number", least=least)
+    horizon = top.whole("horizon_us", "give microseconds, or null for none") if top.has("horizon_us") else NEVER
+    limits = Limits(
+        max_seqs=engine["max_num_seqs"],
+        budget=engine["max_num_batched_tokens"],
+        threshold=engine["long_prefill_token_threshold"],
+        block=engine["block_size"],
+        blocks=engine["total_kv_blocks"],
+        max_model_len=engine["max_model_len"],
+        horizon_us=horizon,
+    )
+    return Case(limits, alpha, linear)
+
+
+def _only(section: Section, known: tuple[str, ...]) -> None:
+    for key in section.raw:
+        if key not in known and not str(key).startswith("x_"):
+            raise section.error(str(key), "is not a key of a case", nearest(str(key), known))
+
+
+def _numbers(section: Section, names: tuple[str, ...]) -> dict[str, float]:
+    """Microseconds per something, 0 where not given."""
+    _only(section, names)
+    return {name: section.number(name, "give microseconds", least=0) if section.has(name) else 0.0 for name in names}
+
+
+def program_text(case: Case) -> str | None:
+    """The case's backend as a program, in the host's order of evaluation; None without a step time."""
+    if case.linear is None:
+        return None
+    k = case.linear
+    return f"""
+def step_time(b, s, *, floor={k["floor_us"]!r}, b0={k["b0_us"]!r}, prefill={k["per_prefill_token_us"]!r},
+              decode={k["per_decode_request_us"]!r}, kv={k["per_decode_kv_token_us"]!r}):
+    return max(floor, b0 + prefill * b.prefill_tokens + decode * b.decode_reqs + kv * b.kv_decode_sum)
+"""
+
+
+def overheads_text(case: Case, missing: set[str]) -> str:
+    """Those of the case's overheads that a program does not have itself."""
+    a = case.alpha
+    texts = {
+        "queueing_time": f"def queueing_time(r, s, *, base={a['base_us']!r}, each={a['per_input_token_us']!r}):\n"
+        "    return base + each * r.input_len\n",
+        "output_token_time": f"def output_token_time(s, *, t={a['per_output_token_us']!r}):\n    return t\n",
+        "completion_time": f"def completion_time(s, *, t={a['completion_us']!r}):\n    return t\n",
+    }
+    return "\n".join(text for name, text in texts.items() if name in missing)
+
+
+def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
+    """The requests in order of arrival (ties: as they stand), and the number of each.
+
+    Columns: arrival_s, input_len, output_len; if wanted row, prefix_group and prefix_len (requests of one group >= 0
+    begin with the same prefix_len tokens, a part of input_len), timeout_s. Raises InputError naming file and line.
+    """
+    columns = _columns(path)
+    n = len(columns["arrival_s"])
+    if n == 0:
+        raise InputError(f"{path}: holds no request: give a row for each below the header")
+    arrival_s, inputs, outputs = (columns[name] for name in NEEDED)
+    group = columns.get("prefix_group", np.full(n, -1, np.int32))
+    prefix = np.where(group >= 0, columns.get("prefix_len", np.zeros(n, np.int32)), 0)
+    _refuse(path, "arrival_s", ~((arrival_s >= 0) & (arrival_s <= LATEST_S)), arrival_s, "give seconds, 0 or more")
+    _refuse(path, "input_len", (inputs < 1) | (inputs > LONGEST), inputs, "give at least one token")
+    _refuse(path, "output_len", (outputs < 0) | (outputs > LONGEST), outputs, "give 0 or more tokens")
+    _refuse(path, "prefix_len", (prefix < 0) | (prefix > inputs), prefix, "give at most input_len, which includes it")
+    if group.max() > n:
+        distinct, place = np.unique(group, return_inverse=True)
+        group = (place - int((distinct < 0).sum())).astype(np.int32)
+    arrival = (arrival_s * 1e6).astype(np.int64)
+    deadline = np.zeros(n, np.int64)
+    if "timeout_s" in columns:
+        given = columns["timeout_s"]
+        known = ~np.isnan(given)
+        wrong = known & ~((given > 0) & (given <= LATEST_S))
+        _refuse(path, "timeout_s", wrong, given, "give seconds above 0, or nothing")
+        deadline[known] = arrival[known] + (given[known] * 1e6).astype(np.int64)
+    number = columns.get("row", np.arange(n, dtype=np.int64))
+    found = Requests(
+        arrival_us=arrival,
+        stage=np.zeros(n, np.int32),
+        input_len=inputs,
+        output_len=outputs,
+        prompt=np.full(n, -1, np.int32),
+        group=np.where(prefix > 0, group, -1).astype(np.int32),
+        shared_len=prefix.astype(np.int32),
+        deadline_us=deadline,
+    )
+    if (arrival[1:] >= arrival[:-1]).all():
+        return found, number
+    order = np.argsort(arrival, kind="stable")
+    return Requests(**{name: values[order] for name, values in vars(found).items()}), number[order]
+
+
+def _columns(path: Path) -> dict[str, np.ndarray]:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    try:
+        with path.open("rb") as file:
+            header = file.readline(65536).decode("utf-8-sig").strip()
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read ({e.strerror}): name a CSV file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}:1: is not text: name a CSV file") from None
+    names = [name.strip().strip('"') for name in header.split(",")]
+    for name in NEEDED:
+        if name not in names:
+            raise InputError(f"{path}:1: the column {name} is missing: the header names {header[:100]!r}")
+    kinds = {"arrival_s": pa.float64(), "timeout_s": pa.float64(), "row": pa.int64()}
+    wanted = [name for name in TRACE if name in names]
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
+    line = 2
+    try:
+        reader = csv.open_csv(
+            path,
+            csv.ReadOptions(use_threads=False, block_size=1 << 24, column_names=names, skip_rows=1),
+            convert_options=csv.ConvertOptions(
+                column_types={name: kinds.get(name, pa.int32()) for name in wanted},
+                include_columns=wanted,
+                null_values=[""],
+            ),
+        )
+        for batch in reader:
+            for name in wanted:
+                column = batch.column(name)
+                if column.null_count and name != "timeout_s":
+                    at = line + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+                    raise InputError(f"{path}:{at}: {name} is empty: give a number")
+                parts[name].append(column.to_numpy(zero_copy_only=False))
+            line += batch.num_rows
+    except pa.ArrowInvalid as e:
+        raise InputError(f"{path}: {' '.join(str(e).split())} (rows counted below the header): mend it") from None
+    kind = {name: np.float64 if name in ("arrival_s", "timeout_s") else None for name in wanted}
+    out = {}
+    for name in wanted:
+        chunks = parts.pop(name)
+        out[name] = np.concatenate(chunks) if chunks else np.zeros(0, kind[name] or np.int32)
+    return out
+
+
+def _refuse(path: Path, name: str, wrong: np.ndarray, values: np.ndarray, remedy: str) -> None:
+    if wrong.any():
+        i = int(np.flatnonzero(wrong)[0])
+        raise InputError(f"{path}:{i + 2}: {name} is {values[i]:g}: {remedy}")
+
+
+def write_results(replay: Replay, number: np.ndarray, path: Path) -> None:
+    """request_id, arrival_us, input_len, output_len, ttft_us, e2e_us, itl_mean_us of completed requests, as the host
+    writes them: the mean of a request's inter-token times in us, rounded to six decimals."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    r = replay.requests
+    rows = np.flatnonzero(replay.completed)
+    schema = pa.schema([
+        ("request_id", pa.string()), ("arrival_us", pa.int64()), ("input_len", pa.int32()), ("output_len", pa.int32()),
+        ("ttft_us", pa.int64()), ("e2e_us", pa.int64()), ("itl_mean_us", pa.float64()),
+    ])  # fmt: skip
+    try:
+        with csv.CSVWriter(
+            path, schema, write_options=csv.WriteOptions(quoting_style="none", quoting_header="none")
+        ) as out:
+            for some in _slices(rows):
+                ids = pc.binary_join_element_wise("request", pa.array(number[some]).cast(pa.string()), "_")
+                out.write_batch(pa.record_batch(
+                    [ids, pa.array(r.arrival_us[some]), pa.array(r.input_len[some]), pa.array(r.output_len[some]),
+                     pa.array(replay.ttft_us[some]), pa.array(replay.e2e_us[some]), pa.array(_mean_gap(replay, some))],
+                    schema=schema,
+                ))  # fmt: skip
+    except OSError as e:
+        raise InputError(f"{path}: cannot be written ({e.strerror or e}): choose another --out") from None
+
+
+def _slices(rows: np.ndarray) -> Iterator[np.ndarray]:
+    for i in range(0, len(rows), ROWS):
+        yield rows[i : i + ROWS]
+
+
+def _mean_gap(replay: Replay, rows: np.ndarray) -> Any:
+    """Sum of a request's decode steps and per-token times over their number, to six decimals; 0 for none."""
+    gaps = np.maximum(replay.requests.output_len[rows] - 1, 1)
+    total = replay.decode_us[rows] + replay.token_us * np.maximum(replay.requests.output_len[rows] - 1, 0)
+    mean = total / gaps
+    out = np.round(mean, 6)
+    part = mean * 1e6 % 1.0
+    for i in np.flatnonzero(np.abs(part - 0.5) < 1e-2):  # numpy multiplies before it rounds: near a tie that may tip
+        out[i] = round(float(mean[i]), 6)
+    return out

@@ -1,0 +1,269 @@
+"""One way to run a load through time: the fast clock where it proves itself equal, else the exact one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulator import exact, fast
+from simulator.blocks import HITS, MISSES, new_cache
+from simulator.exact import COMPLETED, GAVE_UP, Exact, exact_clock
+from simulator.fast import DONE, HOSTILE, MORE, UNPROVEN, Log, Queue, Rules, Times, Work, full_clock, lean_clock
+from simulator.load import NEVER, Load
+from simulator.steps import Steps
+
+CHUNK = 1 << 20  # steps between two looks at the world: progress, Ctrl-C, folding of the log
+
+Progress = Callable[[int], None]  # requests admitted so far
+
+
+class HostileStep(Exception):
+    """A step time outside [1, 10^10] microseconds, or not a number, in a replay that does not allow it."""
+
+    def __init__(self, step: int, value_us: float) -> None:
+        super().__init__(f"step {step} would last {value_us:g} us: it must be finite and within 1 and 1e10")
+
+
+class NeverEnds(Exception):
+    """A request that needs more KV blocks than there are is preempted for ever: the host would not end either.
+
+    row: which one, in order of arrival.
+    """
+
+    def __init__(self, row: int, blocks: int) -> None:
+        super().__init__(
+            f"request {row} is preempted for ever: prompt and output need more than all {blocks} KV blocks"
+        )
+        self.row = row
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the aggregate figures of a run need beyond its requests. hits, misses: KV blocks found, taken. last_us: time
+    of the last step or completion. gaps: durations of steps that decoded, in us, and how many tokens of completed
+    requests each of them decoded."""
+
+    hits: int
+    misses: int
+    last_us: int
+    gaps: tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What happened, per request in the order in which they were queued; int64 microseconds.
+
+    first_us is 0 for a request whose prompt was never done. cached: KV blocks found at the last admission, -1 without
+    one. queued, running: requests left at the horizon. clamped: steps outside [1, 10^10] us. failures: last tokens that
+    found no block. fast: whether the fast clock ran.
+    """
+
+    start_us: np.ndarray
+    first_us: np.ndarray
+    decode_us: np.ndarray
+    cached: np.ndarray
+    completed: np.ndarray
+    gave_up: np.ndarray
+    queued: int
+    running: int
+    steps: int
+    clamped: int
+    preemptions: int
+    failures: int
+    fast: bool
+    account: Account | None
+
+
+def run_clock(
+    load: Load,
+    queued_us: np.ndarray,
+    order: np.ndarray | None,
+    steps: Steps,
+    *,
+    stop_when_hostile: bool = False,
+    force_exact: bool = False,
+    account: bool = False,
+    progress: Progress | None = None,
+    clocks: tuple[Any, Any] = (lean_clock, full_clock),
+) -> Run:
+    """Run the requests `order` of `load` (None: all, as they stand), queued at `queued_us`, one value each, sorted.
+
+    The fast clock runs unless `force_exact` or something rules it out beforehand; what it cannot prove, it leaves to
+    the exact one. `clocks`: fast.build for loads and programs that need little, and for all others. Raises HostileStep
+    if `stop_when_hostile`, NeverEnds for a load that no host would finish.
+    """
+    limits = load.limits
+    columns = load.columns if order is None else tuple(column[order] for column in load.columns)
+    queue = Queue(queued_us, *columns)
+    rules = Rules(
+        max_seqs=limits.max_seqs, budget=limits.budget, threshold=limits.threshold, block=limits.block,
+        blocks=limits.blocks, horizon_us=limits.horizon_us, caching=limits.caching,
+        watch=not (load.ample or (order is None and load.roomy)), once=not load.ample, patient=load.patient,
+        hostile_stops=stop_when_hostile,
+    )  # fmt: skip
+    if not force_exact and _may_be_fast(load, queue):
+        found = _fast(load, queue, rules, steps, account, progress, clocks)
+        if found is not None:
+            return found
+    return _exact(load, queue, rules, steps, account, progress, order)
+
+
+def _may_be_fast(load: Load, q: Queue) -> bool:
+    """What can be told beforehand: nothing is cut off, no client gives up in the queue, prompts are regular."""
+    if load.limits.horizon_us != NEVER or not (load.ample or load.regular):
+        return False
+    return load.patient or not ((q.deadline_us > 0) & (q.deadline_us <= q.queued_us)).any()
+
+
+def _fast(
+    load: Load, q: Queue, rules: Rules, t: Steps, wanted: bool, progress: Progress | None, clocks: tuple[Any, Any]
+) -> Run | None:
+    n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
+    owners = load.prompts + load.groups
+    each, running = (n, most) if t.longest else (0, 0)
+    segments = 3 * n + 1 if rules.watch else 1  # a request gives back three of them at most
+    owner, count = np.full(segments, -1, np.int32), np.zeros(segments, np.int64)
+    count[0] = rules.blocks
+    work = Work(
+        prompts=load.prompts, present=np.zeros(owners, np.int64), holders=np.zeros(owners, np.int64),
+        lies=np.full(owners, -1, np.int64), owner=owner, count=count, phases=np.zeros(rules.block, np.int64),
+        turn=np.zeros(n if rules.watch else 0, np.int32), calendar=np.full(load.longest_output + 1, -1, np.int32),
+        after=np.zeros(n, np.int32), ending=np.zeros(most, np.int64), filling=np.zeros(most, np.int64),
+        progress=np.zeros(most, np.int64), chunk=np.zeros(most, np.int64), born=np.zeros(each, np.int64),
+        alive=np.zeros(running, np.int64), slot=np.zeros(each, np.int64),
+    )  # fmt: skip
+    state, times, log = np.zeros(1, fast.STATE), _no_times(n), _Gaps(wanted)
+    s = state[0]
+    s["newest"], s["last"] = -1, 1
+    clock = clocks[0 if t.lines and not (rules.watch or wanted) else 1]
+    status = MORE
+    while status == MORE:
+        status = clock(q, rules, t, work, state, times, log.room(CHUNK), int(s["step"]) + CHUNK)
+        log.fold(int(s["step"]), int(s["step"]))
+        if progress:
+            progress(int(s["head"]))
+    if status == UNPROVEN or (status == DONE and _somebody_leaves(q, times, rules)):
+        return None
+    if status == HOSTILE:
+        raise HostileStep(int(s["step"]), float(s["offending"]))
+    every = np.ones(n, bool)
+    return Run(
+        times.start_us, times.first_us, times.decode_us, times.cached, every, ~every, 0, 0, int(s["step"]),
+        int(s["clamped"]), 0, 0, True, _fast_account(q, rules, times, log) if wanted else None,
+    )  # fmt: skip
+
+
+def _somebody_leaves(q: Queue, times: Times, rules: Rules) -> bool:
+    """Whether any request may still have been there when its client gave up."""
+    if rules.patient:
+        return False
+    return bool(((q.deadline_us > 0) & (times.first_us + times.decode_us > q.deadline_us)).any())
+
+
+def _fast_account(q: Queue, rules: Rules, times: Times, log: _Gaps) -> Account:
+    whole = times.cached * np.int64(rules.block) == q.input_len  # found whole: no block claimed
+    hits = np.where(whole, 0, times.cached)
+    misses = np.where(whole, -(-q.output_len // np.int32(rules.block)), q.all_blocks - hits)
+    ends = int((times.first_us + times.decode_us).max(initial=0))
+    return Account(int(hits.sum(dtype=np.int64)), int(misses.sum(dtype=np.int64)), ends, (log.us, log.tokens))
+
+
+def _exact(
+    load: Load, q: Queue, rules: Rules, t: Steps, wanted: bool, progress: Progress | None, order: np.ndarray | None
+) -> Run:
+    n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
+    group_key, after_groups = _first_keys(q.group, q.shared_blocks, load.groups, 0)
+    prompt_key, keys = _first_keys(q.prompt, q.prompt_blocks - q.shared_blocks, load.prompts, after_groups)
+    widest = min(int(q.all_blocks.max(initial=1)), rules.blocks) + 1
+    small = ("who", "slot", "progress", "goal", "granted", "spare", "held", "left")
+    places = {name: np.zeros(most, np.int32) for name in small}
+    places |= {name: np.zeros(most, np.int64) for name in ("since", "born", "serial")}
+    work = Exact(
+        outcome=np.zeros(n, np.int8), region=np.full(n, -1, np.int64), group_key=group_key, prompt_key=prompt_key,
+        quitters=_quitters(q, rules.horizon_us), stack=np.zeros(most, np.int64),
+        free_slots=np.arange(most, dtype=np.int64), table=np.zeros((most, widest), np.int32), **places,
+    )  # fmt: skip
+    cache = new_cache(rules.blocks, keys + most * widest)
+    state, times, log = np.zeros(1, exact.STATE), _no_times(n), _Gaps(wanted)
+    s = state[0]
+    s["keys"], s["slots"], s["lone"] = keys, most, -1
+    status = MORE
+    while status in (MORE, exact.ROOM):
+        if status == exact.ROOM:
+            cache = cache._replace(holder=np.append(cache.holder, np.full(len(cache.holder), -1, np.int32)))
+        room = log.room(CHUNK)
+        status = exact_clock(q, rules, t, work, cache, state, times, room, log.reach, int(s["step"]) + CHUNK)
+        step, oldest = int(s["step"]), int(work.born[: s["running"]].min(initial=NEVER))
+        log.fold(step if status == DONE else min(step, oldest), step)
+        if progress:
+            progress(int(s["tail"]))
+    if status == HOSTILE:
+        raise HostileStep(int(s["step"]), float(s["offending"]))
+    if status == exact.STUCK:
+        row = int(s["lone"])
+        raise NeverEnds(row if order is None else int(order[row]), rules.blocks)
+    account = Account(
+        int(cache.counts[HITS]), int(cache.counts[MISSES]), int(s["last_us"]), (log.us, log.tokens)
+    ) if wanted else None  # fmt: skip
+    return Run(
+        times.start_us, times.first_us, times.decode_us, times.cached, work.outcome == COMPLETED,
+        work.outcome == GAVE_UP, int(s["waiting"]), int(s["running"]), int(s["step"]), int(s["clamped"]),
+        int(s["preemptions"]), int(s["failures"]), False, account,
+    )  # fmt: skip
+
+
+def _no_times(n: int) -> Times:
+    return Times(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, -1, np.int32))
+
+
+def _first_keys(owner: np.ndarray, blocks: np.ndarray, owners: int, first: int) -> tuple[np.ndarray, int]:
+    """The first key of every prompt or group, each with room for its longest, and the first key after them."""
+    room = np.zeros(owners + 1, np.int64)
+    known = owner >= 0
+    np.maximum.at(room, owner[known] + 1, blocks[known])
+    ends = first + np.cumsum(room)
+    return ends[:-1], int(ends[-1])
+
+
+def _quitters(q: Queue, horizon_us: int) -> np.ndarray:
+    """Requests whose client may give up while they are served, in the order in which that happens."""
+    may = np.flatnonzero((q.deadline_us > q.queued_us) & (q.deadline_us <= horizon_us))
+    return may[np.argsort(q.deadline_us[may], kind="stable")]
+
+
+class _Gaps:
+    """The log of steps, folded now and then into a histogram of step durations weighted by tokens decoded."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted = wanted
+        self.log = Log(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(1, np.int64))
+        self.reach = np.zeros(0, np.int64)
+        self.us, self.tokens = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.kept = 0  # steps in the log that are not folded yet
+
+    def room(self, steps: int) -> Log:
+        """The log with room for `steps` more."""
+        size = self.kept + steps
+        if self.wanted and len(self.log.us) < size:
+            grown = [np.zeros(size, np.int64) for _ in range(3)]
+            for new, old in zip(grown, (self.log.us, self.log.tokens, self.reach), strict=True):
+                new[: self.kept] = old[: self.kept]
+            self.log, self.reach = Log(grown[0], grown[1], self.log.first), grown[2]
+        return self.log
+
+    def fold(self, until: int, step: int) -> None:
+        """Count the logged steps before `until`; `step` is the first that is not logged yet."""
+        if not self.wanted:
+            return
+        done, end = until - int(self.log.first[0]), step - int(self.log.first[0])
+        us = np.concatenate([self.us, self.log.us[:done]])
+        tokens = np.concatenate([self.tokens, self.log.tokens[:done]])
+        self.us, place = np.unique(us[tokens > 0], return_inverse=True)
+        self.tokens = np.bincount(place, weights=tokens[tokens > 0], minlength=len(self.us)).astype(np.int64)
+        for column in (self.log.us, self.log.tokens, self.reach):
+            column[: end - done] = column[done:end].copy()
+        self.log.first[0] = until
+        self.kept = end - done

@@ -1,0 +1,507 @@
+"""The fast clock: one serving instance at a cost per step that does not grow with the batch.
+
+Nothing loops over the batch. Every running decode gains one token a step, so sums over decodes move by their
+count; a decode's last step is known when its prompt is done, so completions stand in a calendar by step number.
+Steps of decodes alone run in an inner loop of a few instructions each, their times recalled (steps.py).
+
+Nor does it keep single KV blocks. Blocks that are released together lie together in the host's list of free blocks, a
+prompt's last ones foremost; so the list is kept as segments, and taking blocks from its head eats prompts from
+behind, exactly as the host evicts them. How many blocks the decodes take follows from their counts by phase: each
+needs one whenever its tokens fill the last.
+
+Where a block could be missing, the same content come to stand in two places, or the order within a step matter, it
+stops (`UNPROVEN`), and the exact clock runs the load instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simulator.jit import njit
+from simulator.steps import DIRECT, LINE, MARGIN, find, look, put, recall
+from simulator.vm import clamps, run, to_ticks
+
+DONE, MORE, HOSTILE, UNPROVEN = 0, 1, 2, 3
+NEVER = np.iinfo(np.int64).max
+
+STATE = np.dtype(
+    [(name, "i8") for name in (
+        "head", "newest", "decodes", "context", "squares", "oldest", "filling", "step", "place", "phase", "elapsed",
+        "clamped", "now", "used", "due", "first", "last",
+    )] + [("offending", "f8")]
+)  # fmt: skip
+
+
+class Queue(NamedTuple):
+    """Requests in the order in which they are queued; blocks are KV blocks (load.py)."""
+
+    queued_us: Any
+    input_len: Any
+    output_len: Any
+    prompt: Any
+    group: Any
+    shared_blocks: Any
+    prompt_blocks: Any
+    all_blocks: Any
+    deadline_us: Any
+
+
+class Rules(NamedTuple):
+    """Limits as the compiled clocks see them. `watch`: cached content may be evicted, so blocks have to be counted;
+    `once`: it may not stand in two places; `patient`: nobody gives up (the exact clock asks)."""
+
+    max_seqs: int
+    budget: int
+    threshold: int
+    block: int
+    blocks: int
+    horizon_us: int
+    caching: bool
+    watch: bool
+    once: bool
+    patient: bool
+    hostile_stops: bool
+
+
+class Times(NamedTuple):
+    """Per request: admission and end of the prompt's last step (us), sum of decode steps (us), cached blocks."""
+
+    start_us: Any
+    first_us: Any
+    decode_us: Any
+    cached: Any
+
+
+class Log(NamedTuple):
+    """Per step from `first[0]` on: its duration in us and how many tokens it decoded. Empty arrays: not wanted."""
+
+    us: Any
+    tokens: Any
+    first: Any
+
+
+class Work(NamedTuple):
+    """What the fast clock keeps between calls.
+
+    Owners of content are prompts, then groups: `present` whole blocks of it can be found (of a prompt those beyond its
+    group's), `holders` running requests hold them; when nobody does they lie in segment `lies`, -1 for none.
+    """
+
+    prompts: int
+    present: Any
+    holders: Any
+    lies: Any
+    owner: Any  # of each segment of free blocks, -1 for content that nobody looks for
+    count: Any  # its blocks
+    phases: Any  # decodes by the step, modulo the block size, in which they need a block
+    turn: Any  # per request: that step
+    calendar: Any  # step number modulo its size -> first request that ends there
+    after: Any  # the next request that ends in the same step
+    ending: Any  # requests that end in this step
+    filling: Any  # requests still in their prompt, in order of admission
+    progress: Any
+    chunk: Any
+    born: Any  # step in which the prompt was done
+    alive: Any
+    slot: Any
+
+
+@njit
+def _eat(owner, count, present, lies, first, due):  # type: ignore[no-untyped-def]
+    """Take `due` blocks from the head of the free list; returns where it begins now."""
+    while due > 0:
+        some = min(count[first], due)
+        who = owner[first]
+        count[first] -= some
+        due -= some
+        if who >= 0:
+            present[who] -= some
+        if count[first] == 0:
+            if who >= 0:
+                lies[who] = -1
+            first += 1
+    return first
+
+
+@njit
+def _claim(owner, count, lies, who):  # type: ignore[no-untyped-def]
+    """Take all that is left of the owner's segment out of the free list, if it has one; its blocks."""
+    i = lies[who]
+    if i < 0:
+        return np.int64(0)
+    blocks = np.int64(count[i])
+    owner[i], count[i], lies[who] = -1, 0, -1
+    return blocks
+
+
+@njit
+def _give(owner, count, first, last, who, blocks):  # type: ignore[no-untyped-def]
+    """Append `blocks` to the free list; returns its new end."""
+    if who < 0 and last > first and owner[last - 1] < 0:
+        count[last - 1] += blocks
+        return last
+    owner[last], count[last] = who, blocks
+    return last + 1
+
+
+@njit
+def _sort(values, n):  # type: ignore[no-untyped-def]
+    """The first `n`, in place; few."""
+    for i in range(1, n):
+        x, j = values[i], i
+        while j > 0 and values[j - 1] > x:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = x
+
+
+@njit
+def _oldest_left(input_len, ending, ends, born, alive, slot, decodes, oldest):  # type: ignore[no-untyped-def]
+    """Remove the `ends` requests from the decodes alive; the largest (input_len - born) of those left."""
+    lost, size = False, decodes + ends
+    for j in range(ends):
+        r = ending[j]
+        lost = lost or input_len[r] - born[r] == oldest
+        size -= 1
+        moved = alive[size]
+        alive[slot[r]] = moved
+        slot[moved] = slot[r]
+    if lost:
+        for i in range(decodes):
+            age = input_len[alive[i]] - born[alive[i]]
+            oldest = age if i == 0 else max(oldest, age)
+    return oldest
+
+
+def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
+    """The clock, compiled with or without what only some loads and programs need.
+
+    `formula(values, prefills, decodes, tokens, pairs, context)`, compiled, gives step times in us instead of the
+    opcodes: a yardstick for benchmarks.
+    """
+    lean = formula is None
+
+    @njit
+    def fast_clock(q, rules, t, w, state, times, log, last_step):  # type: ignore[no-untyped-def]
+        """Run until every request is done (DONE) or step `last_step` (MORE: call again)."""
+        # local names: the compiler counts references of a tuple's arrays at every use
+        queued_us, input_len, output_len, prompt, group = q.queued_us, q.input_len, q.output_len, q.prompt, q.group
+        shared_blocks, prompt_blocks, all_blocks = q.shared_blocks, q.prompt_blocks, q.all_blocks
+        max_seqs, budget, threshold, block = rules.max_seqs, rules.budget, rules.threshold, rules.block
+        watch = full and rules.watch
+        rows, first_row, last_row, v, raw, out = t.rows, t.first, t.last, t.values, t.raw, t.out
+        pieces, slopes, errors = t.pieces, t.slope, t.error
+        lines, spread, longest = not full or t.lines, full and t.spread, full and t.longest
+        present, holders, lies, owner, count = w.present, w.holders, w.lies, w.owner, w.count
+        phases, turn, calendar, after, ending = w.phases, w.turn, w.calendar, w.after, w.ending
+        filling, progress, chunk, born, alive, slot = w.filling, w.progress, w.chunk, w.born, w.alive, w.slot
+        start_us, first_us, decode_us, found = times.start_us, times.first_us, times.decode_us, times.cached
+        log_us, log_tokens, logging, logged = log.us, log.tokens, full and log.us.size > 0, log.first[0]
+        n, ring, groups_at = queued_us.size, calendar.size, w.prompts
+        s = state[0]
+        head, newest, decodes, s1, s2 = s.head, s.newest, s.decodes, s.context, s.squares
+        oldest, fills, k, place, phase, elapsed = s.oldest, s.filling, s.step, s.place, s.phase, s.elapsed
+        clamped, now, used, due, first, last = s.clamped, s.now, s.used, s.due, s.first, s.last
+        status = DONE
+        if n > 0 and k == 0:
+            now = queued_us[0]
+        while head < n or decodes + fills > 0:
+            if k >= last_step:
+                status = MORE
+                break
+            prefills, tokens, largest, pairs = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+            fill_s1, fill_s2, fill_max = np.int64(0), np.int64(0), np.int64(0)
+            left = budget - decodes
+            if left < 0 or (watch and used > rules.blocks):
+                status = UNPROVEN
+                break
+            if fills > 0 or (head < n and queued_us[head] <= now):
+                for j in range(fills):
+                    r = filling[j]
+                    done = progress[j]
+                    want = input_len[r] - done
+                    if threshold > 0 and want > threshold:
+                        want = threshold
+                    take = min(want, left)
+                    if take < want and (r != newest or take == 0):
+                        status = UNPROVEN
+                        break
+                    left -= take
+                    prefills += 1
+                    tokens += take
+                    largest = max(largest, take)
+                    pairs += take * done + take * (take + 1) // 2
+                    fill_s1 += done
+                    fill_s2 += done * done
+                    fill_max = max(fill_max, done)
+                    chunk[j] = take
+                    p, g, shared = np.int64(prompt[r]), np.int64(group[r]), np.int64(shared_blocks[r])
+                    reach = (done + take) // block
+                    if rules.once:
+                        held = done // block
+                        if (g >= 0 and held < shared and present[groups_at + g] > held) or (
+                            p >= 0 and present[p] > max(held - shared, 0)
+                        ):
+                            status = UNPROVEN  # the same content twice: evicting one copy hides the other
+                            break
+                    if watch:
+                        need = (done + take + block - 1) // block - (done + block - 1) // block
+                        used += need
+                        due += need
+                    if p >= 0:
+                        present[p] = max(present[p], reach - shared)
+                    if g >= 0:
+                        present[groups_at + g] = max(present[groups_at + g], min(reach, shared))
+                if status != DONE:
+                    break
+                running = decodes + fills
+                while head < n and running < max_seqs and left > 0 and queued_us[head] <= now:
+                    r = head
+                    p, g = np.int64(prompt[r]), np.int64(group[r])
+                    whole, shared = np.int64(prompt_blocks[r]), np.int64(shared_blocks[r])
+                    if due > 0:
+                        if used > rules.blocks:
+                            status = UNPROVEN
+                            break
+                        first = _eat(owner, count, present, lies, first, due)
+                        due = np.int64(0)
+                    cached = min(present[groups_at + g], shared) if g >= 0 else np.int64(0)
+                    if p >= 0:
+                        if cached == shared:
+                            cached = min(shared + present[p], whole)
+                        elif present[p] > 0:  # cut off from its beginning: it would be written a second time
+                            status = UNPROVEN
+                            break
+                    want = input_len[r] - cached * block
+                    take = min(want, threshold) if threshold > 0 else want
+                    take = min(take, left)
+                    left -= take
+                    reach = whole
+                    if take == want:
+                        need = whole - cached + (input_len[r] > whole * block)
+                    else:
+                        reach = (cached * block + take) // block
+                        need = (take + block - 1) // block
+                    if watch and want > 0:  # a prompt found whole claims no block
+                        if p >= 0:
+                            used += _claim(owner, count, lies, p)
+                            holders[p] += 1
+                        if g >= 0:
+                            used += _claim(owner, count, lies, groups_at + g)
+                            holders[groups_at + g] += 1
+                        used += need
+                        due = need
+                        if used > rules.blocks:
+                            status = UNPROVEN
+                            break
+                    if p >= 0:
+                        present[p] = max(present[p], reach - shared)
+                    if g >= 0:
+                        present[groups_at + g] = max(present[groups_at + g], min(reach, shared))
+                    if take > 0:
+                        prefills += 1
+                        tokens += take
+                        largest = max(largest, take)
+                        pairs += take * (take + 1) // 2  # PI is still 0: the cached length is not visible
+                    filling[fills] = r
+                    progress[fills] = cached * block
+                    chunk[fills] = take
+                    fills += 1
+                    start_us[r] = now
+                    found[r] = cached
+                    newest = r
+                    head += 1
+                    running += 1
+                if status != DONE:
+                    break
+
+            dt = np.int64(-1)
+            if lines and (fill_s1 == 0 or not lean):
+                i = find(pieces, prefills, decodes, tokens, largest, pairs, s1) if lean else np.int64(0)
+                if i < 0:
+                    i = -1 - i
+                    look(rows, first_row, last_row, v, raw, out, slopes, errors, pieces, i,
+                         prefills, decodes, tokens, largest, pairs, s1)  # fmt: skip
+                kind = pieces[i].kind if lean else LINE
+                if fills == 0 and kind != DIRECT:
+                    # nothing but decodes until the next arrival that finds room, or the next completion
+                    stop_us = queued_us[head] if head < n and decodes < max_seqs else NEVER
+                    base, slope, at, high = pieces[i].base, pieces[i].slope, pieces[i].at, pieces[i].high
+                    dt = pieces[i].us
+                    line = kind == LINE
+                    while True:
+                        if line:
+                            x = base + slope * (s1 - at)
+                            if not lean:
+                                x = formula(v, prefills, decodes, tokens, pairs, s1)
+                            dt = np.int64(x)
+                            part = x - dt
+                            if lean and (part < MARGIN or part > 1.0 - MARGIN):
+                                put(v, raw, prefills, decodes, tokens, largest, pairs, s1, s1)
+                                run(rows, first_row, last_row, v)
+                                dt = np.int64(to_ticks(v[out], 1))
+                        if calendar[place] >= 0 or now + dt >= stop_us or k + 1 >= last_step:
+                            break
+                        if logging:
+                            log_us[k - logged], log_tokens[k - logged] = dt, decodes
+                        elapsed += dt
+                        now += dt
+                        s1 += decodes
+                        k += 1
+                        place = place + 1 if place + 1 < ring else 0
+                        if watch:
+                            phase = phase + 1 if phase + 1 < block else 0
+                            used += phases[phase]
+                            due += phases[phase]
+                        if s1 > high and lean:
+                            dt = np.int64(-1)
+                            break
+                    if dt < 0:
+                        continue
+                elif lean:
+                    dt = recall(pieces, i, s1)
+                else:
+                    dt = np.int64(to_ticks(formula(v, prefills, decodes, tokens, pairs, s1 + fill_s1), 1))
+            if dt < 0:
+                put(v, raw, prefills, decodes, tokens, largest, pairs, s1 + fill_s1, s1)
+                if longest:
+                    top = oldest + k - 1 if decodes > 0 else np.int64(0)
+                    v[raw + 6] = max(top, fill_max)
+                    v[raw + 9] = top
+                if spread:
+                    size, total = decodes + prefills, s1 + fill_s1
+                    v[raw + 7] = (size * (s2 + fill_s2) - total * total) / (size * size) if size > 0 else 0.0
+                run(rows, first_row, last_row, v)
+                x = v[out]
+                if clamps(x, 1):
+                    clamped += 1
+                    if rules.hostile_stops:
+                        s.offending = x
+                        status = HOSTILE
+                        break
+                dt = np.int64(to_ticks(x, 1))
+            if logging:
+                log_us[k - logged], log_tokens[k - logged] = dt, decodes
+            elapsed += dt
+            if watch and used > rules.blocks:
+                status = UNPROVEN
+                break
+
+            if spread:
+                s2 += 2 * s1 + decodes
+            s1 += decodes
+            ends = np.int64(0)
+            r = np.int64(calendar[place])
+            calendar[place] = -1
+            while r >= 0:
+                ending[ends] = r
+                ends += 1
+                decode_us[r] = elapsed - decode_us[r]
+                final = np.int64(input_len[r]) + output_len[r] - 1
+                s1 -= final
+                if spread:
+                    s2 -= final * final
+                if watch:
+                    phases[turn[r]] -= 1
+                r = np.int64(after[r])
+            decodes -= ends
+            if longest and ends > 0:
+                oldest = _oldest_left(input_len, ending, ends, born, alive, slot, decodes, oldest)
+
+            kept = np.int64(0)
+            next_phase = phase + 1 if phase + 1 < block else np.int64(0)
+            for j in range(fills):
+                r = filling[j]
+                reach = progress[j] + chunk[j]
+                if reach < input_len[r]:
+                    filling[kept] = r
+                    progress[kept] = reach
+                    kept += 1
+                    continue
+                first_us[r] = now + dt
+                output = np.int64(output_len[r])
+                if watch:
+                    beyond = input_len[r] - np.int64(prompt_blocks[r]) * block if found[r] * block < input_len[r] else 0
+                    phase_of = next_phase + (block - beyond if beyond > 0 else 0)
+                    turn[r] = phase_of - block if phase_of >= block else phase_of
+                if output <= 1:
+                    ending[ends] = r
+                    ends += 1
+                    continue
+                decode_us[r] = elapsed
+                if longest:
+                    born[r] = k
+                    slot[r] = decodes
+                    alive[decodes] = r
+                    age = input_len[r] - k
+                    oldest = age if decodes == 0 else max(oldest, age)
+                if watch:
+                    phases[turn[r]] += 1
+                decodes += 1
+                s1 += input_len[r]
+                if spread:
+                    s2 += np.int64(input_len[r]) * input_len[r]
+                end = place + output - 1
+                if end >= ring:
+                    end -= ring
+                after[r] = calendar[end]
+                calendar[end] = r
+            fills = kept
+            if watch and ends > 0:
+                _sort(ending, ends)  # the host goes in order of admission
+                for j in range(ends):
+                    r = ending[j]
+                    p, g = np.int64(prompt[r]), np.int64(group[r])
+                    whole, shared, output = (
+                        np.int64(prompt_blocks[r]),
+                        np.int64(shared_blocks[r]),
+                        np.int64(output_len[r]),
+                    )
+                    if output > 0 and turn[r] == next_phase:  # the last token needs a block
+                        used += 1
+                        due += 1
+                        if used > rules.blocks:
+                            status = UNPROVEN
+                            break
+                    if found[r] * block == input_len[r]:
+                        last = _give(owner, count, first, last, -1, -(-output // block))
+                        used -= -(-output // block)
+                        continue
+                    private = all_blocks[r] - (whole if p >= 0 else shared)
+                    last = _give(owner, count, first, last, -1, private)
+                    used -= private
+                    if p >= 0:
+                        holders[p] -= 1
+                        if holders[p] == 0 and whole > shared:
+                            lies[p] = last
+                            last = _give(owner, count, first, last, p, present[p])
+                            used -= present[p]
+                    if g >= 0:
+                        holders[groups_at + g] -= 1
+                        if holders[groups_at + g] == 0 and shared > 0:
+                            lies[groups_at + g] = last
+                            last = _give(owner, count, first, last, groups_at + g, present[groups_at + g])
+                            used -= present[groups_at + g]
+            if status != DONE:
+                break
+            k += 1
+            place = place + 1 if place + 1 < ring else 0
+            if watch:
+                phase = next_phase
+                used += phases[phase]
+                due += phases[phase]
+            if decodes + fills > 0 or (head < n and queued_us[head] <= now):
+                now += dt
+            elif head < n:
+                now = queued_us[head]  # idle at once
+        s.head, s.newest, s.decodes, s.context, s.squares = head, newest, decodes, s1, s2
+        s.oldest, s.filling, s.step, s.place, s.phase, s.elapsed = oldest, fills, k, place, phase, elapsed
+        s.clamped, s.now, s.used, s.due, s.first, s.last = clamped, now, used, due, first, last
+        return status
+
+    return fast_clock
+
+
+lean_clock, full_clock = build(False), build(True)
