@@ -131,7 +131,8 @@ class _MeanField:
 
     def __init__(self, code: Code, stages: Stages) -> None:
         self.stages = stages
-        self.head = (code.rows, code.static, code.step, code.raw, code.request, code.results, bases(code, stages))
+        base = bases(code, stages)
+        self.head = (code.rows, code.static, code.step, code.raw, code.request, code.results, base, base[0].copy())
 
     def predict(self, theta: np.ndarray, fixed_load: bool) -> np.ndarray:
         out = np.empty_like(self.stages.observed_ms)

@@ -130,18 +130,18 @@ def _mean_step(rows, static, step, raw, out, v, n, rate, chunk, chunks, hits, sh
 
 
 @njit
-def predict(rows, static, step, raw, request, results, base, table, theta, fixed_load, out):  # type: ignore[no-untyped-def]
+def predict(rows, static, step, raw, request, results, base, v, table, theta, fixed_load, out):  # type: ignore[no-untyped-def]
     """Fill out[stages, 3] with mean E2E, TTFT, ITL in ms under constants `theta`.
 
-    `fixed_load`: take the number of running decodes from the observed ITL instead of solving for it.
+    `fixed_load`: take the number of running decodes from the observed ITL instead of solving for it. `v`:
+    float64[slots] to work in.
     """
-    v = base[0].copy()
     settled = -1
     for i in range(table.shape[0]):
         row = table[i]
         deployment = int(row[DEPLOYMENT])
         if deployment != settled:
-            v = base[deployment].copy()
+            _begin(v, base[deployment])
             settle(rows, static, step, raw, request, results[0], theta, v)
             settled = deployment
         token = v[results[2]] if results[2] >= 0 else 0.0
@@ -182,11 +182,11 @@ def predict(rows, static, step, raw, request, results, base, table, theta, fixed
 
 
 @njit
-def cold_steps(rows, static, step, raw, request, results, base, table, theta, out):  # type: ignore[no-untyped-def]
+def cold_steps(rows, static, step, raw, request, results, base, v, table, theta, out):  # type: ignore[no-untyped-def]
     """Fill out[stages] with the time in us of a step that prefills one whole prompt beside the observed decodes."""
     for i in range(table.shape[0]):
         row = table[i]
-        v = base[int(row[DEPLOYMENT])].copy()
+        _begin(v, base[int(row[DEPLOYMENT])])
         settle(rows, static, step, raw, request, results[0], theta, v)
         n = math.floor(row[OBSERVED_N]) if row[OBSERVED_N] == row[OBSERVED_N] else 1.0
         chunk = min(row[COLD_LEN], max(row[BUDGET] - n, 1.0))
@@ -223,15 +223,24 @@ def _solve(rows, static, step, raw, out, v, row, chunk, chunks, shortest, span, 
 
 
 @njit
-def jacobian(rows, static, step, raw, request, results, base, table, theta, fixed_load, size, value, out):  # type: ignore[no-untyped-def]
+def jacobian(rows, static, step, raw, request, results, base, v, table, theta, fixed_load, size, value, out):  # type: ignore[no-untyped-def]
     """Forward differences of `predict` in every constant: out[constants, stages, 3], given its `value`."""
-    moved = theta.copy()
     for j in range(theta.size):
-        h = 1e-5 * max(abs(theta[j]), size[j])
-        moved[j] = theta[j] + h
-        predict(rows, static, step, raw, request, results, base, table, moved, fixed_load, out[j])
-        moved[j] = theta[j]
-        out[j] = (out[j] - value) / h
+        here = theta[j]
+        h = 1e-5 * max(abs(here), size[j])
+        theta[j] = here + h
+        predict(rows, static, step, raw, request, results, base, v, table, theta, fixed_load, out[j])
+        theta[j] = here
+        for i in range(value.shape[0]):
+            for k in range(3):
+                out[j, i, k] = (out[j, i, k] - value[i, k]) / h
+
+
+@njit
+def _begin(v, base):  # type: ignore[no-untyped-def]
+    """A deployment's values into `v`."""
+    for i in range(v.size):
+        v[i] = base[i]
 
 
 assert RAW_FIELDS == 10  # _step writes all of them

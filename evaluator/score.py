@@ -95,7 +95,7 @@ def _replays(program: Program, code: Code, data: ScoreSet, stop_when_hostile: bo
     """The replays of every experiment, one an arrival seed."""
     for e, loads in zip(data.experiments, data.loads, strict=True):
         bound = bind(code, program.theta, e.facts)
-        steps = steps_of(bound, e.engine.max_num_seqs)
+        steps = steps_of(bound, loads[0].limits)
         yield [replay_bound(load, bound, steps=steps, stop_when_hostile=stop_when_hostile) for load in loads]
 
 

@@ -64,7 +64,7 @@ def bench(most: int, say: Callable[[str], None]) -> dict[str, Any]:
     say("compiling")
     affine, general = bounds(AFFINE, experiments), bounds(GENERAL, experiments)
     clocks = build(False, _affine), build(True, _affine)
-    steps = [steps_of(b, load.limits.max_seqs) for b, load in zip(affine, loads, strict=True)]
+    steps = [steps_of(b, load.limits) for b, load in zip(affine, loads, strict=True)]
 
     def replays(of: list[Bound], force_exact: bool = False) -> list[Run]:
         return [replay_bound(load, b, force_exact=force_exact).run for load, b in zip(loads, of, strict=True)]

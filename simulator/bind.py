@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.jit import njit
 from simulator.language.opcodes import Code
-from simulator.vm import run, to_ticks
+from simulator.vm import clamps, run, to_ticks
 
 REFERENCE_DECODES = 24  # the reference batch of s.reference_step_us: 24 decodes with PI = 0
 DECODE_REQS = 1  # position of decode_reqs in schema.RAW
@@ -19,12 +19,28 @@ RAW_FIELDS = 10  # len(schema.RAW), a compile-time constant of the kernels
 @njit
 def settle(rows, static, step, raw, request, out_step, theta, v):  # type: ignore[no-untyped-def]
     """Put constants in, run the static rows, and find reference_step_us. Changes `v` in place."""
-    v[: theta.size] = theta
+    for i in range(theta.size):
+        v[i] = theta[i]
     run(rows, 0, static, v)
-    v[raw : raw + RAW_FIELDS] = 0.0
+    for i in range(raw, raw + RAW_FIELDS):
+        v[i] = 0.0
     v[raw + DECODE_REQS] = REFERENCE_DECODES
     run(rows, static, step, v)
     v[request + 1] = v[out_step]
+
+
+@njit
+def waits(rows, low, high, v, request, slot, lengths, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with the queueing time in whole us of every length; how many were clamped, and the last of them."""
+    clamped, offending = 0, 0.0
+    for i in range(lengths.size):
+        v[request] = lengths[i]
+        run(rows, low, high, v)
+        if clamps(v[slot], 0):
+            clamped += 1
+            offending = v[slot]
+        out[i] = to_ticks(v[slot], 0)
+    return clamped, offending
 
 
 @dataclass(frozen=True)
@@ -49,6 +65,15 @@ class Bound:
         v[self.code.request] = input_len
         run(self.code.rows, self.code.step, len(self.code.rows), v)
         return float(v[self.code.results[1]])
+
+    def queueing_ticks(self, lengths: np.ndarray) -> tuple[np.ndarray, int, float]:
+        """int64[lengths]: queueing time in whole us for each prompt length; how many were clamped, and one of them."""
+        out = np.zeros(len(lengths), np.int64)
+        slot = self.code.results[1]
+        if slot < 0:
+            return out, 0, 0.0
+        v, low = self.values.copy(), self.code.step
+        return out, *waits(self.code.rows, low, len(self.code.rows), v, self.code.request, slot, lengths, out)
 
     def output_token_us(self) -> float:
         return self._static(2)

@@ -99,11 +99,18 @@ def run_clock(
     columns = load.columns if order is None else tuple(column[order] for column in load.columns)
     queue = Queue(queued_us, *columns)
     rules = Rules(
-        max_seqs=limits.max_seqs, budget=limits.budget, threshold=limits.threshold, block=limits.block,
-        blocks=limits.blocks, horizon_us=limits.horizon_us, caching=limits.caching,
-        watch=not (load.ample or (order is None and load.roomy)), once=not load.ample, patient=load.patient,
+        max_seqs=limits.max_seqs,
+        budget=limits.budget,
+        threshold=limits.threshold,
+        block=limits.block,
+        blocks=min(limits.blocks, load.written) if load.ample else limits.blocks,
+        horizon_us=limits.horizon_us,
+        caching=limits.caching,
+        watch=not (load.ample or (order is None and load.roomy)),
+        once=not load.ample,
+        patient=load.patient,
         hostile_stops=stop_when_hostile,
-    )  # fmt: skip
+    )
     if not force_exact and _may_be_fast(load, queue):
         found = _fast(load, queue, rules, steps, account, progress, clocks)
         if found is not None:
@@ -125,17 +132,18 @@ def _fast(
     owners = load.prompts + load.groups
     each, running = (n, most) if t.longest else (0, 0)
     segments = 3 * n + 1 if rules.watch else 1  # a request gives back three of them at most
-    owner, count = np.full(segments, -1, np.int32), np.zeros(segments, np.int64)
-    count[0] = rules.blocks
+    owner, count = np.empty(segments, np.int32), np.empty(segments, np.int32)
+    owner[0], count[0] = -1, rules.blocks
     work = Work(
         prompts=load.prompts, present=np.zeros(owners, np.int64), holders=np.zeros(owners, np.int64),
         lies=np.full(owners, -1, np.int64), owner=owner, count=count, phases=np.zeros(rules.block, np.int64),
-        turn=np.zeros(n if rules.watch else 0, np.int32), calendar=np.full(load.longest_output + 1, -1, np.int32),
-        after=np.zeros(n, np.int32), ending=np.zeros(most, np.int64), filling=np.zeros(most, np.int64),
+        turn=np.empty(n if rules.watch else 0, np.int32), calendar=np.full(load.longest_output + 1, -1, np.int32),
+        after=np.empty(n, np.int32), ending=np.zeros(most, np.int64), filling=np.zeros(most, np.int64),
         progress=np.zeros(most, np.int64), chunk=np.zeros(most, np.int64), born=np.zeros(each, np.int64),
         alive=np.zeros(running, np.int64), slot=np.zeros(each, np.int64),
     )  # fmt: skip
-    state, times, log = np.zeros(1, fast.STATE), _no_times(n), _Gaps(wanted)
+    times = Times(*(np.empty(n, kind) for kind in (np.int64, np.int64, np.int64, np.int32)))  # all are filled in
+    state, log = np.zeros(1, fast.STATE), _Gaps(wanted)
     s = state[0]
     s["newest"], s["last"] = -1, 1
     clock = clocks[0 if t.lines and not (rules.watch or wanted) else 1]
@@ -178,13 +186,13 @@ def _exact(
     group_key, after_groups = _first_keys(q.group, q.shared_blocks, load.groups, 0)
     prompt_key, keys = _first_keys(q.prompt, q.prompt_blocks - q.shared_blocks, load.prompts, after_groups)
     widest = min(int(q.all_blocks.max(initial=1)), rules.blocks) + 1
-    small = ("who", "slot", "progress", "goal", "granted", "spare", "held", "left")
+    small = ("order", "who", "progress", "goal", "granted", "spare", "held", "left")
     places = {name: np.zeros(most, np.int32) for name in small}
     places |= {name: np.zeros(most, np.int64) for name in ("since", "born", "serial")}
     work = Exact(
         outcome=np.zeros(n, np.int8), region=np.full(n, -1, np.int64), group_key=group_key, prompt_key=prompt_key,
         quitters=_quitters(q, rules.horizon_us), stack=np.zeros(most, np.int64),
-        free_slots=np.arange(most, dtype=np.int64), table=np.zeros((most, widest), np.int32), **places,
+        free_slots=np.arange(most, dtype=np.int64)[::-1].copy(), table=np.zeros((most, widest), np.int32), **places,
     )  # fmt: skip
     cache = new_cache(rules.blocks, keys + most * widest)
     state, times, log = np.zeros(1, exact.STATE), _no_times(n), _Gaps(wanted)
@@ -196,7 +204,8 @@ def _exact(
             cache = cache._replace(holder=np.append(cache.holder, np.full(len(cache.holder), -1, np.int32)))
         room = log.room(CHUNK)
         status = exact_clock(q, rules, t, work, cache, state, times, room, log.reach, int(s["step"]) + CHUNK)
-        step, oldest = int(s["step"]), int(work.born[: s["running"]].min(initial=NEVER))
+        running = work.order[: s["running"]]
+        step, oldest = int(s["step"]), int(work.born[running].min(initial=NEVER))
         log.fold(step if status == DONE else min(step, oldest), step)
         if progress:
             progress(int(s["tail"]))

@@ -14,24 +14,26 @@ import numpy as np
 
 from simulator.blocks import FREE, REFERENCES, claim, name, release, take
 from simulator.fast import DONE, HOSTILE, MORE
-from simulator.jit import njit
-from simulator.steps import find, look, put, recall
+from simulator.jit import inlined, njit
+from simulator.steps import CHUNKS, find, look, put, recall
 from simulator.vm import clamps, run, to_ticks
 
 STUCK, ROOM = 4, 5  # a request that can never finish; more keys are needed
 NEVER = np.iinfo(np.int64).max
 UNFINISHED, COMPLETED, GAVE_UP = 0, 1, 2  # Exact.outcome
+FAR = 2**30  # more tokens, and more steps in one call, than there are
 
 STATE = np.dtype(
     [(name_, "i8") for name_ in (
         "tail", "head", "waiting", "stacked", "running", "step_us", "pending", "step", "clamped", "preemptions",
         "failures", "quitter", "last_us", "keys", "serial", "slots", "lone", "alone", "filling", "context", "elapsed",
+        "top",
     )] + [("offending", "f8")]
 )  # fmt: skip
 
 
 class Exact(NamedTuple):
-    """What the exact clock keeps between calls. The batch stands in order of admission, one place a request."""
+    """What the exact clock keeps between calls: running requests by slot, and their slots in order of admission."""
 
     outcome: Any  # per request
     region: Any  # per request: first key of a prompt of its own, -1 until preempted
@@ -40,15 +42,15 @@ class Exact(NamedTuple):
     quitters: Any  # requests whose client may give up, by deadline
     stack: Any  # preempted requests, the next one to be admitted on top
     free_slots: Any
+    order: Any  # slots in order of admission
     table: Any  # blocks of each slot's request, in order
     who: Any
-    slot: Any
     progress: Any
     goal: Any  # progress at the end of the step, while in the prompt
     granted: Any  # new tokens in this step
     spare: Any  # room for tokens in the last block
     held: Any  # number of blocks
-    left: Any  # decode steps to go, once the prompt is done
+    left: Any  # decode steps to go, once the prompt is done; spare and left of free slots are FAR
     since: Any  # decode time of the instance when the prompt was done, plus steps that passed the request by
     born: Any  # first step after its prompt was done
     serial: Any  # order of admission
@@ -60,7 +62,7 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
     queued_us, input_len, output_len, deadline_us = q.queued_us, q.input_len, q.output_len, q.deadline_us
     prompt_blocks, shared_blocks = q.prompt_blocks, q.shared_blocks
     max_seqs, threshold, block, horizon_us = rules.max_seqs, rules.threshold, rules.block, rules.horizon_us
-    outcome, quitters, table, who, slot = w.outcome, w.quitters, w.table, w.who, w.slot
+    outcome, quitters, table, who, order = w.outcome, w.quitters, w.table, w.who, w.order
     progress, goal, granted, spare, held = w.progress, w.goal, w.granted, w.spare, w.held
     left, since, born, serial = w.left, w.since, w.born, w.serial
     blocks, holder, counts = c.blocks, c.holder, c.counts
@@ -70,6 +72,8 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
     log_us, log_tokens, logging, logged = log.us, log.tokens, log.us.size > 0, log.first[0]
     n, widest = queued_us.size, table.shape[1]
     s = state[0]
+    for i in range(s.slots):
+        left[w.free_slots[i]], spare[w.free_slots[i]] = FAR, FAR
     while True:
         if s.step >= last_step:
             return MORE
@@ -111,23 +115,23 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
 
         # 4.2: running requests in order of admission
         tokens_left = np.int64(rules.budget)
-        if quiet:  # all decode, and there is a token and a block for each
+        if quiet:  # all decode, and there is a token and a block for each: whoever takes which
             decodes, context = s.running, s.context
             tokens_left -= decodes
-            full = 0
-            for j in range(decodes):
-                spare[j] -= 1
-                full += spare[j] < 0
-            if full > 0:
-                for j in range(decodes):
-                    if spare[j] < 0:
-                        table[slot[j], held[j]] = take(blocks, holder, counts, np.int64(-1))
-                        held[j] += 1
-                        spare[j] = block - 1
+            if _less(spare, s.top) < 0:
+                for i in range(s.top):
+                    if spare[i] < 0:
+                        table[i, held[i]] = take(blocks, holder, counts, np.int64(-1))
+                        held[i] += 1
+                        spare[i] = block - 1
+            _more(progress, s.top)
+            finished += _less(left, s.top) == 0
+            s.context += decodes
         else:
             at = np.int64(0)
             while at < s.running and tokens_left > 0:
-                r, done = who[at], np.int64(progress[at])
+                i = order[at]
+                r, done = who[i], np.int64(progress[i])
                 want = input_len[r] - done
                 prompt = want > 0
                 if prompt:
@@ -136,23 +140,23 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
                     want = min(want, tokens_left)
                 else:
                     want = np.int64(1)
-                need = (want - spare[at] + block - 1) // block if want > spare[at] else np.int64(0)
+                need = (want - spare[i] + block - 1) // block if want > spare[i] else np.int64(0)
                 while need > counts[FREE] and s.running > at:  # 4.4: the last request makes room
                     evicted = True
                     _preempt(q, rules, w, c, s, log, reach, k)
                 if s.running <= at:
                     break
                 if prompt:
-                    row, own = table[slot[at]], held[at]
-                    if 0 < spare[at] <= want:
+                    row, own = table[i], held[i]
+                    if 0 < spare[i] <= want:
                         key = _key(q, w, r, own - 1)
                         if key >= 0:
                             name(blocks, holder, row[own - 1], key)
-                    stored = own * block - spare[at] + want
-                    for i in range(own, own + need):
-                        key = _key(q, w, r, i) if (i + 1) * block <= stored else np.int64(-1)
-                        row[i] = take(blocks, holder, counts, key)
-                    goal[at] += want
+                    stored = own * block - spare[i] + want
+                    for b in range(own, own + need):
+                        key = _key(q, w, r, b) if (b + 1) * block <= stored else np.int64(-1)
+                        row[b] = take(blocks, holder, counts, key)
+                    goal[i] += want
                     prefills += 1
                     tokens += want
                     largest = max(largest, want)
@@ -160,18 +164,18 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
                     filled += done
                 else:
                     if need > 0:
-                        table[slot[at], held[at]] = take(blocks, holder, counts, np.int64(-1))
+                        table[i, held[i]] = take(blocks, holder, counts, np.int64(-1))
                     decodes += 1
                     context += done
-                spare[at] += need * block - want
-                held[at] += need
-                granted[at] = want
+                spare[i] += need * block - want
+                held[i] += need
+                granted[i] = want
                 tokens_left -= want
                 at += 1
             if at < s.running:
-                reached = serial[at] - 1
-                for i in range(at, s.running):
-                    granted[i] = 0
+                reached = serial[order[at]] - 1
+                for j in range(at, s.running):
+                    granted[order[j]] = 0
 
         # 4.3: admissions from the head of the queue
         before = s.running
@@ -199,24 +203,25 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
             else:
                 s.head += 1
             s.waiting -= 1
-            j = s.running
-            s.running += 1
             s.slots -= 1
-            slot[j] = w.free_slots[s.slots]
-            who[j], progress[j], goal[j], granted[j] = r, 0, cached * block + want, want
-            spare[j], held[j], born[j], serial[j] = 0, 0, NEVER, s.serial
+            i = w.free_slots[s.slots]
+            s.top = max(s.top, i + 1)
+            order[s.running] = i
+            s.running += 1
+            who[i], progress[i], goal[i], granted[i] = r, 0, cached * block + want, want
+            spare[i], held[i], born[i], serial[i] = 0, 0, NEVER, s.serial
             s.serial += 1
             s.filling += 1
             if want > 0:  # a prompt found whole claims no block
-                row = table[slot[j]]
-                for i in range(cached):
-                    row[i] = holder[common + i if i < shared else own + i - shared]
-                    claim(blocks, counts, row[i])
+                row = table[i]
+                for b in range(cached):
+                    row[b] = holder[common + b if b < shared else own + b - shared]
+                    claim(blocks, counts, row[b])
                 stored = cached * block + want
-                for i in range(cached, cached + need):
-                    key = _key(q, w, r, i) if (i + 1) * block <= stored else np.int64(-1)
-                    row[i] = take(blocks, holder, counts, key)
-                spare[j], held[j] = (cached + need) * block - stored, cached + need
+                for b in range(cached, cached + need):
+                    key = _key(q, w, r, b) if (b + 1) * block <= stored else np.int64(-1)
+                    row[b] = take(blocks, holder, counts, key)
+                spare[i], held[i] = (cached + need) * block - stored, cached + need
                 prefills += 1
                 tokens += want
                 largest = max(largest, want)
@@ -227,8 +232,8 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
 
         # 4.5: duration
         dt = np.int64(-1)
-        if t.lines and filled == 0:
-            i = find(pieces, prefills, decodes, tokens, largest, pairs, context)
+        if t.lines and filled == 0 and prefills <= CHUNKS:
+            i = find(pieces, prefills, decodes, tokens, largest, context)
             if i < 0:
                 i = -1 - i
                 look(rows, first_row, last_row, v, raw, out, t.slope, t.error, pieces, i,
@@ -237,9 +242,7 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         if dt < 0:
             put(v, raw, prefills, decodes, tokens, largest, pairs, context + filled, context)
             if t.longest or t.spread:
-                if quiet:
-                    granted[:before] = 1
-                _single_contexts(q, w, s, t)
+                _single_contexts(q, w, s, t, before if quiet else np.int64(0))
             run(rows, first_row, last_row, v)
             x = v[out]
             if clamps(x, 1):
@@ -253,31 +256,26 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         s.elapsed += dt
 
         # 4.5: progress and first tokens, then completions
-        if quiet:
-            for j in range(before):
-                progress[j] += 1
-                left[j] -= 1
-                finished += left[j] == 0
-            s.context += before
         for j in range(before if quiet else 0, s.running):
-            r = who[j]
+            i = order[j]
+            r = who[i]
             size = input_len[r]
-            if progress[j] < size:
-                progress[j] = goal[j]
-                if progress[j] == size:
+            if progress[i] < size:
+                progress[i] = goal[i]
+                if progress[i] == size:
                     first_us[r] = now + dt
-                    born[j], since[j] = k + 1, s.elapsed
-                    left[j] = max(output_len[r] - 1, 0)
-                    finished += left[j] == 0
+                    born[i], since[i] = k + 1, s.elapsed
+                    left[i] = max(output_len[r] - 1, 0)
+                    finished += left[i] == 0
                     s.filling -= 1
                     s.context += size
-            elif granted[j] > 0:
-                progress[j] += 1
-                left[j] -= 1
-                finished += left[j] == 0
+            elif granted[i] > 0:
+                progress[i] += 1
+                left[i] -= 1
+                finished += left[i] == 0
                 s.context += 1
             else:
-                since[j] += dt
+                since[i] += dt
         if finished > 0:
             _complete(q, rules, w, c, s, times)
             if now + dt <= horizon_us:
@@ -289,11 +287,29 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
             return STUCK
     if logging:
         for j in range(s.running):
-            _forget(w, log, reach, j, s.step)
+            _forget(w, log, reach, order[j], s.step)
     return DONE
 
 
 @njit
+def _less(column, n):  # type: ignore[no-untyped-def]
+    """One less at each of the first `n` places; the least that is now there. Compiled to vector instructions."""
+    least = np.int32(2**31 - 1)
+    for j in range(n):
+        x = np.int32(column[j] - np.int32(1))
+        column[j] = x
+        least = min(least, x)
+    return least
+
+
+@njit
+def _more(column, n):  # type: ignore[no-untyped-def]
+    """One more at each of the first `n` places."""
+    for j in range(n):
+        column[j] += np.int32(1)
+
+
+@inlined
 def _own_key(q, w, r):  # type: ignore[no-untyped-def]
     """The key of the first block of request `r`'s prompt behind what it shares; -1 where nobody could look for it."""
     if q.prompt[r] >= 0:
@@ -301,7 +317,7 @@ def _own_key(q, w, r):  # type: ignore[no-untyped-def]
     return np.int64(w.region[r])
 
 
-@njit
+@inlined
 def _key(q, w, r, i):  # type: ignore[no-untyped-def]
     """The key of block `i` of request `r`'s prompt; -1 where nobody could look for it."""
     shared = np.int64(q.shared_blocks[r])
@@ -311,7 +327,7 @@ def _key(q, w, r, i):  # type: ignore[no-untyped-def]
     return own + i - shared if own >= 0 and i < q.prompt_blocks[r] else np.int64(-1)
 
 
-@njit
+@inlined
 def _head(w, s):  # type: ignore[no-untyped-def]
     """The first waiting request; those that gave up are passed over."""
     while s.stacked > 0:
@@ -324,47 +340,47 @@ def _head(w, s):  # type: ignore[no-untyped-def]
     return s.head
 
 
-@njit
+@inlined
 def _leave(w, c, s, j):  # type: ignore[no-untyped-def]
-    """The request at place `j` gives back its blocks and its slot; the order of the others stays."""
-    if w.born[j] == NEVER:
+    """The request at place `j` of the batch gives back its blocks and its slot; the order of the others stays."""
+    i = w.order[j]
+    if w.born[i] == NEVER:
         s.filling -= 1
     else:
-        s.context -= w.progress[j]
-    release(c.blocks, c.counts, w.table[w.slot[j]], w.held[j])
-    w.free_slots[s.slots] = w.slot[j]
-    s.slots += 1
-    for i in range(j, s.running - 1):
-        _move(w, i + 1, i)
+        s.context -= w.progress[i]
+    _free(w, c, s, i)
+    for other in range(j, s.running - 1):
+        w.order[other] = w.order[other + 1]
     s.running -= 1
 
 
-@njit
-def _move(w, i, j):  # type: ignore[no-untyped-def]
-    """Place `i` of the batch moves to place `j`."""
-    w.who[j], w.slot[j], w.progress[j], w.goal[j] = w.who[i], w.slot[i], w.progress[i], w.goal[i]
-    w.granted[j], w.spare[j], w.held[j], w.left[j] = w.granted[i], w.spare[i], w.held[i], w.left[i]
-    w.since[j], w.born[j], w.serial[j] = w.since[i], w.born[i], w.serial[i]
+@inlined
+def _free(w, c, s, i):  # type: ignore[no-untyped-def]
+    """Blocks and slot `i` are free again."""
+    release(c.blocks, c.counts, w.table[i], w.held[i])
+    w.free_slots[s.slots] = i
+    s.slots += 1
+    w.spare[i], w.left[i] = FAR, FAR
 
 
 @njit
 def _preempt(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
     """The last request of the batch goes back to the head of the queue and starts from scratch."""
-    j = s.running - 1
-    r = w.who[j]
-    _forget(w, log, reach, j, k)
+    i = w.order[s.running - 1]
+    r = w.who[i]
+    _forget(w, log, reach, i, k)
     ours = np.int64(q.prompt_blocks[r]) - q.shared_blocks[r]
     if rules.caching and q.prompt[r] < 0 and w.region[r] < 0 and ours > 0:  # from now on it looks for its blocks itself
         w.region[r] = s.keys
         s.keys += ours
-        stored = w.held[j] * rules.block - w.spare[j]
-        if stored >= w.progress[j]:  # its prompt was not found whole
-            for i in range(q.shared_blocks[r], min(stored // rules.block, np.int64(q.prompt_blocks[r]))):
-                name(c.blocks, c.holder, w.table[w.slot[j], i], _key(q, w, r, i))
+        stored = w.held[i] * rules.block - w.spare[i]
+        if stored >= w.progress[i]:  # its prompt was not found whole
+            for b in range(q.shared_blocks[r], min(stored // rules.block, np.int64(q.prompt_blocks[r]))):
+                name(c.blocks, c.holder, w.table[i, b], _key(q, w, r, b))
     if s.running == 1:
         s.alone = s.alone + 1 if s.lone == r else 1
         s.lone = r
-    _leave(w, c, s, j)
+    _leave(w, c, s, s.running - 1)
     w.stack[s.stacked] = r
     s.stacked += 1
     s.waiting += 1
@@ -376,61 +392,61 @@ def _give_up(w, c, s, log, reach, r):  # type: ignore[no-untyped-def]
     """The client of request `r` leaves: out of the batch or the queue."""
     w.outcome[r] = GAVE_UP
     for j in range(s.running):
-        if w.who[j] == r:
-            _forget(w, log, reach, j, s.step)
+        if w.who[w.order[j]] == r:
+            _forget(w, log, reach, w.order[j], s.step)
             _leave(w, c, s, j)
             return
     s.waiting -= 1
 
 
 @njit
-def _forget(w, log, reach, j, k):  # type: ignore[no-untyped-def]
-    """The tokens that place `j` decoded before step `k` count no longer."""
-    if log.us.size > 0 and w.born[j] < k:
-        for i in range(w.born[j] - log.first[0], k - log.first[0]):
-            if w.serial[j] <= reach[i]:
-                log.tokens[i] -= 1
+def _forget(w, log, reach, i, k):  # type: ignore[no-untyped-def]
+    """The tokens that slot `i` decoded before step `k` count no longer."""
+    if log.us.size > 0 and w.born[i] < k:
+        for step in range(w.born[i] - log.first[0], k - log.first[0]):
+            if w.serial[i] <= reach[step]:
+                log.tokens[step] -= 1
 
 
 @njit
-def _single_contexts(q, w, s, t):  # type: ignore[no-untyped-def]
-    """Variance and maxima of the contexts of the requests in the step (schema.RAW)."""
+def _single_contexts(q, w, s, t, ahead):  # type: ignore[no-untyped-def]
+    """Variance and maxima of the contexts of the requests in the step (schema.RAW). The first `ahead` places of the
+    batch have their new token counted already."""
     size, s1, s2, longest, longest_decode = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for j in range(s.running):
-        if w.granted[j] > 0:
-            done = np.int64(w.progress[j])
+        i = w.order[j]
+        if j < ahead or w.granted[i] > 0:
+            done = np.int64(w.progress[i]) - (1 if j < ahead else 0)
             size += 1
             s1 += done
             s2 += done * done
             longest = max(longest, done)
-            if done >= q.input_len[w.who[j]]:
+            if done >= q.input_len[w.who[i]]:
                 longest_decode = max(longest_decode, done)
     t.values[t.raw + 6] = longest
     t.values[t.raw + 7] = (size * s2 - s1 * s1) / (size * size) if size > 0 else 0.0
     t.values[t.raw + 9] = longest_decode
 
 
-@njit
+@inlined
 def _complete(q, rules, w, c, s, times):  # type: ignore[no-untyped-def]
     """Completions in order of the batch: the last token gets its place, then all blocks are given back."""
     kept = np.int64(0)
     for j in range(s.running):
-        if w.born[j] == NEVER or w.left[j] > 0:
-            if kept < j:
-                _move(w, j, kept)
+        i = w.order[j]
+        if w.left[i] > 0 or w.born[i] == NEVER:
+            w.order[kept] = i
             kept += 1
             continue
-        r = w.who[j]
-        s.context -= w.progress[j]
-        if q.output_len[r] > 0 and w.spare[j] == 0:
+        r = w.who[i]
+        s.context -= w.progress[i]
+        if q.output_len[r] > 0 and w.spare[i] == 0:
             if c.counts[FREE] == 0:
                 s.failures += 1
             else:
-                w.table[w.slot[j], w.held[j]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
-                w.held[j] += 1
-        release(c.blocks, c.counts, w.table[w.slot[j]], w.held[j])
-        w.free_slots[s.slots] = w.slot[j]
-        s.slots += 1
+                w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
+                w.held[i] += 1
+        _free(w, c, s, i)
         w.outcome[r] = COMPLETED
-        times.decode_us[r] = s.elapsed - w.since[j]
+        times.decode_us[r] = s.elapsed - w.since[i]
     s.running = kept

@@ -20,15 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator.jit import njit
-from simulator.steps import DIRECT, LINE, MARGIN, find, look, put, recall
+from simulator.steps import CHUNKS, DIRECT, LINE, MARGIN, find, look, put, recall
 from simulator.vm import clamps, run, to_ticks
 
 DONE, MORE, HOSTILE, UNPROVEN = 0, 1, 2, 3
 NEVER = np.iinfo(np.int64).max
+u = np.uintp  # an index that is not below 0, so that the compiled code need not look
 
 STATE = np.dtype(
     [(name, "i8") for name in (
-        "head", "newest", "decodes", "context", "squares", "oldest", "filling", "step", "place", "phase", "elapsed",
+        "head", "newest", "decodes", "context", "squares", "oldest", "filling", "step", "place", "phase",
         "clamped", "now", "used", "due", "first", "last",
     )] + [("offending", "f8")]
 )  # fmt: skip
@@ -181,7 +182,7 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
     `formula(values, prefills, decodes, tokens, pairs, context)`, compiled, gives step times in us instead of the
     opcodes: a yardstick for benchmarks.
     """
-    lean = formula is None
+    opcodes = formula is None
 
     @njit
     def fast_clock(q, rules, t, w, state, times, log, last_step):  # type: ignore[no-untyped-def]
@@ -202,7 +203,7 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
         n, ring, groups_at = queued_us.size, calendar.size, w.prompts
         s = state[0]
         head, newest, decodes, s1, s2 = s.head, s.newest, s.decodes, s.context, s.squares
-        oldest, fills, k, place, phase, elapsed = s.oldest, s.filling, s.step, s.place, s.phase, s.elapsed
+        oldest, fills, k, place, phase = s.oldest, s.filling, s.step, s.place, s.phase
         clamped, now, used, due, first, last = s.clamped, s.now, s.used, s.due, s.first, s.last
         status = DONE
         if n > 0 and k == 0:
@@ -217,11 +218,11 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
             if left < 0 or (watch and used > rules.blocks):
                 status = UNPROVEN
                 break
-            if fills > 0 or (head < n and queued_us[head] <= now):
+            if fills > 0 or (head < n and queued_us[u(head)] <= now):
                 for j in range(fills):
                     r = filling[j]
                     done = progress[j]
-                    want = input_len[r] - done
+                    want = input_len[u(r)] - done
                     if threshold > 0 and want > threshold:
                         want = threshold
                     take = min(want, left)
@@ -237,12 +238,12 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                     fill_s2 += done * done
                     fill_max = max(fill_max, done)
                     chunk[j] = take
-                    p, g, shared = np.int64(prompt[r]), np.int64(group[r]), np.int64(shared_blocks[r])
+                    p, g, shared = np.int64(prompt[u(r)]), np.int64(group[u(r)]), np.int64(shared_blocks[u(r)])
                     reach = (done + take) // block
                     if rules.once:
                         held = done // block
-                        if (g >= 0 and held < shared and present[groups_at + g] > held) or (
-                            p >= 0 and present[p] > max(held - shared, 0)
+                        if (g >= 0 and held < shared and present[u(groups_at + g)] > held) or (
+                            p >= 0 and present[u(p)] > max(held - shared, 0)
                         ):
                             status = UNPROVEN  # the same content twice: evicting one copy hides the other
                             break
@@ -251,36 +252,36 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                         used += need
                         due += need
                     if p >= 0:
-                        present[p] = max(present[p], reach - shared)
+                        present[u(p)] = max(present[u(p)], reach - shared)
                     if g >= 0:
-                        present[groups_at + g] = max(present[groups_at + g], min(reach, shared))
+                        present[u(groups_at + g)] = max(present[u(groups_at + g)], min(reach, shared))
                 if status != DONE:
                     break
                 running = decodes + fills
-                while head < n and running < max_seqs and left > 0 and queued_us[head] <= now:
+                while head < n and running < max_seqs and left > 0 and queued_us[u(head)] <= now:
                     r = head
-                    p, g = np.int64(prompt[r]), np.int64(group[r])
-                    whole, shared = np.int64(prompt_blocks[r]), np.int64(shared_blocks[r])
+                    p, g = np.int64(prompt[u(r)]), np.int64(group[u(r)])
+                    whole, shared = np.int64(prompt_blocks[u(r)]), np.int64(shared_blocks[u(r)])
                     if due > 0:
                         if used > rules.blocks:
                             status = UNPROVEN
                             break
                         first = _eat(owner, count, present, lies, first, due)
                         due = np.int64(0)
-                    cached = min(present[groups_at + g], shared) if g >= 0 else np.int64(0)
+                    cached = min(present[u(groups_at + g)], shared) if g >= 0 else np.int64(0)
                     if p >= 0:
                         if cached == shared:
-                            cached = min(shared + present[p], whole)
-                        elif present[p] > 0:  # cut off from its beginning: it would be written a second time
+                            cached = min(shared + present[u(p)], whole)
+                        elif present[u(p)] > 0:  # cut off from its beginning: it would be written a second time
                             status = UNPROVEN
                             break
-                    want = input_len[r] - cached * block
+                    want = input_len[u(r)] - cached * block
                     take = min(want, threshold) if threshold > 0 else want
                     take = min(take, left)
                     left -= take
                     reach = whole
                     if take == want:
-                        need = whole - cached + (input_len[r] > whole * block)
+                        need = whole - cached + (input_len[u(r)] > whole * block)
                     else:
                         reach = (cached * block + take) // block
                         need = (take + block - 1) // block
@@ -297,20 +298,20 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                             status = UNPROVEN
                             break
                     if p >= 0:
-                        present[p] = max(present[p], reach - shared)
+                        present[u(p)] = max(present[u(p)], reach - shared)
                     if g >= 0:
-                        present[groups_at + g] = max(present[groups_at + g], min(reach, shared))
+                        present[u(groups_at + g)] = max(present[u(groups_at + g)], min(reach, shared))
                     if take > 0:
                         prefills += 1
                         tokens += take
                         largest = max(largest, take)
                         pairs += take * (take + 1) // 2  # PI is still 0: the cached length is not visible
-                    filling[fills] = r
-                    progress[fills] = cached * block
-                    chunk[fills] = take
+                    filling[u(fills)] = r
+                    progress[u(fills)] = cached * block
+                    chunk[u(fills)] = take
                     fills += 1
-                    start_us[r] = now
-                    found[r] = cached
+                    start_us[u(r)] = now
+                    found[u(r)] = cached
                     newest = r
                     head += 1
                     running += 1
@@ -318,49 +319,54 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                     break
 
             dt = np.int64(-1)
-            if lines and (fill_s1 == 0 or not lean):
-                i = find(pieces, prefills, decodes, tokens, largest, pairs, s1) if lean else np.int64(0)
+            if lines and ((fill_s1 == 0 and prefills <= CHUNKS) or not opcodes):
+                i = find(pieces, prefills, decodes, tokens, largest, s1) if opcodes else np.int64(0)
                 if i < 0:
                     i = -1 - i
                     look(rows, first_row, last_row, v, raw, out, slopes, errors, pieces, i,
                          prefills, decodes, tokens, largest, pairs, s1)  # fmt: skip
-                kind = pieces[i].kind if lean else LINE
+                kind = pieces[u(i)].kind if opcodes else LINE
                 if fills == 0 and kind != DIRECT:
                     # nothing but decodes until the next arrival that finds room, or the next completion
-                    stop_us = queued_us[head] if head < n and decodes < max_seqs else NEVER
-                    base, slope, at, high = pieces[i].base, pieces[i].slope, pieces[i].at, pieces[i].high
-                    dt = pieces[i].us
+                    stop_us = queued_us[u(head)] if head < n and decodes < max_seqs else NEVER
+                    base, slope, at, high = pieces[u(i)].base, pieces[u(i)].slope, pieces[u(i)].at, pieces[u(i)].high
+                    most = s1 + decodes * (last_step - k - 2)  # its last step is left to the general way
+                    beyond, more = float((min(high, most) if opcodes else most) - at), float(decodes)
+                    above = float(s1 - at)  # context, counted from where the line was drawn
+                    dt = np.int64(base)
                     line = kind == LINE
                     while True:
                         if line:
-                            x = base + slope * (s1 - at)
-                            if not lean:
-                                x = formula(v, prefills, decodes, tokens, pairs, s1)
+                            x = (
+                                base + slope * above
+                                if opcodes
+                                else formula(v, prefills, decodes, tokens, pairs, at + above)
+                            )
                             dt = np.int64(x)
-                            part = x - dt
-                            if lean and (part < MARGIN or part > 1.0 - MARGIN):
+                            if opcodes and abs(x - dt - 0.5) > 0.5 - MARGIN:
+                                s1 = at + np.int64(above)
                                 put(v, raw, prefills, decodes, tokens, largest, pairs, s1, s1)
                                 run(rows, first_row, last_row, v)
                                 dt = np.int64(to_ticks(v[out], 1))
-                        if calendar[place] >= 0 or now + dt >= stop_us or k + 1 >= last_step:
+                        if calendar[u(place)] >= 0 or now + dt >= stop_us:
                             break
                         if logging:
                             log_us[k - logged], log_tokens[k - logged] = dt, decodes
-                        elapsed += dt
                         now += dt
-                        s1 += decodes
+                        above += more
                         k += 1
                         place = place + 1 if place + 1 < ring else 0
                         if watch:
                             phase = phase + 1 if phase + 1 < block else 0
-                            used += phases[phase]
-                            due += phases[phase]
-                        if s1 > high and lean:
+                            used += phases[u(phase)]
+                            due += phases[u(phase)]
+                        if above > beyond:
                             dt = np.int64(-1)
                             break
+                    s1 = at + np.int64(above)
                     if dt < 0:
                         continue
-                elif lean:
+                elif opcodes:
                     dt = recall(pieces, i, s1)
                 else:
                     dt = np.int64(to_ticks(formula(v, prefills, decodes, tokens, pairs, s1 + fill_s1), 1))
@@ -384,7 +390,6 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                 dt = np.int64(to_ticks(x, 1))
             if logging:
                 log_us[k - logged], log_tokens[k - logged] = dt, decodes
-            elapsed += dt
             if watch and used > rules.blocks:
                 status = UNPROVEN
                 break
@@ -393,19 +398,20 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                 s2 += 2 * s1 + decodes
             s1 += decodes
             ends = np.int64(0)
-            r = np.int64(calendar[place])
-            calendar[place] = -1
+            r = np.int64(calendar[u(place)])
+            calendar[u(place)] = -1
             while r >= 0:
-                ending[ends] = r
+                if full:
+                    ending[u(ends)] = r
                 ends += 1
-                decode_us[r] = elapsed - decode_us[r]
-                final = np.int64(input_len[r]) + output_len[r] - 1
+                decode_us[u(r)] = now + dt - first_us[u(r)]  # steps follow each other while anything runs
+                final = np.int64(input_len[u(r)]) + output_len[u(r)] - 1
                 s1 -= final
                 if spread:
                     s2 -= final * final
                 if watch:
-                    phases[turn[r]] -= 1
-                r = np.int64(after[r])
+                    phases[turn[u(r)]] -= 1
+                r = np.int64(after[u(r)])
             decodes -= ends
             if longest and ends > 0:
                 oldest = _oldest_left(input_len, ending, ends, born, alive, slot, decodes, oldest)
@@ -415,89 +421,94 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
             for j in range(fills):
                 r = filling[j]
                 reach = progress[j] + chunk[j]
-                if reach < input_len[r]:
+                if reach < input_len[u(r)]:
                     filling[kept] = r
                     progress[kept] = reach
                     kept += 1
                     continue
-                first_us[r] = now + dt
-                output = np.int64(output_len[r])
+                first_us[u(r)] = now + dt
+                output = np.int64(output_len[u(r)])
                 if watch:
-                    beyond = input_len[r] - np.int64(prompt_blocks[r]) * block if found[r] * block < input_len[r] else 0
+                    beyond = (
+                        input_len[u(r)] - np.int64(prompt_blocks[u(r)]) * block
+                        if found[u(r)] * block < input_len[u(r)]
+                        else 0
+                    )
                     phase_of = next_phase + (block - beyond if beyond > 0 else 0)
-                    turn[r] = phase_of - block if phase_of >= block else phase_of
+                    turn[u(r)] = phase_of - block if phase_of >= block else phase_of
                 if output <= 1:
-                    ending[ends] = r
+                    decode_us[u(r)] = 0
+                    if full:
+                        ending[u(ends)] = r
                     ends += 1
                     continue
-                decode_us[r] = elapsed
                 if longest:
-                    born[r] = k
-                    slot[r] = decodes
+                    born[u(r)] = k
+                    slot[u(r)] = decodes
                     alive[decodes] = r
-                    age = input_len[r] - k
+                    age = input_len[u(r)] - k
                     oldest = age if decodes == 0 else max(oldest, age)
                 if watch:
-                    phases[turn[r]] += 1
+                    phases[turn[u(r)]] += 1
                 decodes += 1
-                s1 += input_len[r]
+                s1 += input_len[u(r)]
                 if spread:
-                    s2 += np.int64(input_len[r]) * input_len[r]
+                    s2 += np.int64(input_len[u(r)]) * input_len[u(r)]
                 end = place + output - 1
                 if end >= ring:
                     end -= ring
-                after[r] = calendar[end]
-                calendar[end] = r
+                after[u(r)] = calendar[u(end)]
+                calendar[u(end)] = r
             fills = kept
             if watch and ends > 0:
                 _sort(ending, ends)  # the host goes in order of admission
                 for j in range(ends):
                     r = ending[j]
-                    p, g = np.int64(prompt[r]), np.int64(group[r])
+                    p, g = np.int64(prompt[u(r)]), np.int64(group[u(r)])
                     whole, shared, output = (
-                        np.int64(prompt_blocks[r]),
-                        np.int64(shared_blocks[r]),
-                        np.int64(output_len[r]),
+                        np.int64(prompt_blocks[u(r)]),
+                        np.int64(shared_blocks[u(r)]),
+                        np.int64(output_len[u(r)]),
                     )
-                    if output > 0 and turn[r] == next_phase:  # the last token needs a block
+                    if output > 0 and turn[u(r)] == next_phase:  # the last token needs a block
                         used += 1
                         due += 1
                         if used > rules.blocks:
                             status = UNPROVEN
                             break
-                    if found[r] * block == input_len[r]:
+                    if found[u(r)] * block == input_len[u(r)]:
                         last = _give(owner, count, first, last, -1, -(-output // block))
                         used -= -(-output // block)
                         continue
-                    private = all_blocks[r] - (whole if p >= 0 else shared)
+                    private = all_blocks[u(r)] - (whole if p >= 0 else shared)
                     last = _give(owner, count, first, last, -1, private)
                     used -= private
                     if p >= 0:
                         holders[p] -= 1
                         if holders[p] == 0 and whole > shared:
                             lies[p] = last
-                            last = _give(owner, count, first, last, p, present[p])
-                            used -= present[p]
+                            last = _give(owner, count, first, last, p, present[u(p)])
+                            used -= present[u(p)]
                     if g >= 0:
                         holders[groups_at + g] -= 1
                         if holders[groups_at + g] == 0 and shared > 0:
                             lies[groups_at + g] = last
-                            last = _give(owner, count, first, last, groups_at + g, present[groups_at + g])
-                            used -= present[groups_at + g]
+                            last = _give(owner, count, first, last, groups_at + g, present[u(groups_at + g)])
+                            used -= present[u(groups_at + g)]
             if status != DONE:
                 break
             k += 1
             place = place + 1 if place + 1 < ring else 0
             if watch:
                 phase = next_phase
-                used += phases[phase]
-                due += phases[phase]
-            if decodes + fills > 0 or (head < n and queued_us[head] <= now):
+                used += phases[u(phase)]
+                due += phases[u(phase)]
+            if decodes + fills > 0 or (head < n and queued_us[u(head)] <= now):
                 now += dt
             elif head < n:
-                now = queued_us[head]  # idle at once
+                now = queued_us[u(head)]  # idle at once
         s.head, s.newest, s.decodes, s.context, s.squares = head, newest, decodes, s1, s2
-        s.oldest, s.filling, s.step, s.place, s.phase, s.elapsed = oldest, fills, k, place, phase, elapsed
+        s.oldest, s.filling, s.step, s.place, s.phase = oldest, fills, k, place, phase
         s.clamped, s.now, s.used, s.due, s.first, s.last = clamped, now, used, due, first, last
         return status
 

@@ -93,7 +93,12 @@ class Load:
     @cached_property
     def ample(self) -> bool:
         """Whether the KV cache holds every block ever written: nothing is evicted, no allocation fails."""
-        return int(self.all_blocks.sum(dtype=np.int64)) <= self.limits.blocks
+        return self.written <= self.limits.blocks
+
+    @cached_property
+    def written(self) -> int:
+        """KV blocks of all requests together, as if none were ever found again."""
+        return int(self.all_blocks.sum(dtype=np.int64))
 
     @cached_property
     def regular(self) -> bool:

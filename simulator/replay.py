@@ -114,22 +114,23 @@ def replay_bound(
     `steps`: what earlier replays of the same `bound` remember. Raises HostileStep if `stop_when_hostile`.
     """
     lengths, which = load.lengths
-    exact = [bound.queueing_us(int(length)) for length in lengths]
-    overheads = [*exact, bound.output_token_us(), bound.completion_us()]
-    clamped = sum(bool(clamps(x, 0)) for x in overheads)
+    waits, clamped, offending = bound.queueing_ticks(lengths)
+    overheads = bound.output_token_us(), bound.completion_us()
+    for x in overheads:
+        if clamps(x, 0):
+            clamped, offending = clamped + 1, x
     if stop_when_hostile and clamped:
-        raise HostileStep(0, next(x for x in overheads if clamps(x, 0)))
-    queueing = np.array([ticks(x) for x in exact], np.int64).take(which)
+        raise HostileStep(0, offending)
+    alike = bool((waits == waits[0]).all())
+    queueing = np.broadcast_to(waits[0], which.shape) if alike else waits.take(which)
     queued = load.requests.arrival_us + queueing
     order = None
-    if not (load.all_accepted and (queued[1:] >= queued[:-1]).all()):
+    if not (load.all_accepted and (alike or (queued[1:] >= queued[:-1]).all())):
         order = np.argsort(queued, kind="stable")
         order = order[load.accepted[order]]
         queued = queued[order]
     run = run_clock(
-        load, queued, order, steps or steps_of(bound, load.limits.max_seqs), stop_when_hostile=stop_when_hostile,
+        load, queued, order, steps or steps_of(bound, load.limits), stop_when_hostile=stop_when_hostile,
         force_exact=force_exact, account=account, progress=progress,
     )  # fmt: skip
-    return Replay(
-        load, order, run, queueing, ticks(bound.output_token_us()), ticks(bound.completion_us()), run.clamped + clamped
-    )
+    return Replay(load, order, run, queueing, ticks(overheads[0]), ticks(overheads[1]), run.clamped + clamped)

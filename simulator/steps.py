@@ -18,14 +18,17 @@ import numpy as np
 
 from simulator.bind import Bound
 from simulator.jit import njit
+from simulator.load import Limits
 from simulator.vm import MAX_TICKS, clamps, run
 
 UNKNOWN, WHOLE, LINE, DIRECT = 0, 1, 2, 3  # kinds of piece: not looked at; one value; a straight line; run the opcodes
-PIECE = np.dtype(
-    [(name, "i8") for name in ("decodes", "prefills", "tokens", "largest", "pairs", "kind", "low", "high", "at", "us")]
-    + [("base", "f8"), ("slope", "f8")]
+PIECE = np.dtype(  # 64 bytes: one line of the processor's cache
+    [(name, "i8") for name in ("composition", "kind", "low", "high", "at")]
+    + [(name, "f8") for name in ("base", "slope", "unused")]
 )
 MIXED = 1 << 10  # places for compositions with prompt chunks; those of decodes only have one each
+CHUNKS = 2  # most prompt chunks of a composition that is remembered
+DECODES, TOKENS = 1 << 16, 1 << 20  # and more decodes, more tokens than it may have
 REACH = 1 << 22  # tokens of context up to which a line is looked for, at least
 ULP = 2.0**-52
 MARGIN = 1e-6  # us from a whole microsecond within which a line is not trusted
@@ -56,11 +59,12 @@ class Steps(NamedTuple):
     longest: bool
 
 
-def steps_of(bound: Bound, max_seqs: int, *, remember: bool = True) -> Steps:
+def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
     """`bound` ready for the compiled clocks; `remember` False runs the opcodes at every step."""
     code = bound.code
+    max_seqs, budget = limits.max_seqs, limits.budget
     spread, longest = "kv_var" in code.uses, bool({"kv_max", "kv_decode_max"} & code.uses)
-    lines = remember and not (spread or longest)
+    lines = remember and not (spread or longest) and max_seqs < DECODES and budget < TOKENS
     return Steps(
         rows=code.rows, first=code.static, last=code.step, values=bound.values.copy(), raw=code.raw,
         out=code.results[0], slope=np.zeros(code.slots), error=np.zeros(code.slots),
@@ -89,25 +93,28 @@ def evaluate(t, prefills, decodes, tokens, largest, pairs, context):  # type: ig
 
 
 @njit
-def find(pieces, prefills, decodes, tokens, largest, pairs, context):  # type: ignore[no-untyped-def]
-    """The place of this composition's piece (prompt chunks start at 0); -1 - place if it is still to be made."""
-    i = decodes
+def find(pieces, prefills, decodes, tokens, largest, context):  # type: ignore[no-untyped-def]
+    """The place of this composition's piece; -1 - place if it is still to be made.
+
+    For at most two prompt chunks that start at 0, their tokens and the larger one say all there is to know.
+    """
+    i, composition = decodes, np.int64(decodes)
     if prefills > 0:
-        mixed = (decodes * 7 + prefills * 131 + tokens * 31 + largest * 3 + pairs) & (MIXED - 1)
-        i = pieces.size - MIXED + mixed
-    p = pieces[i]
-    same = p.decodes == decodes and p.prefills == prefills and p.tokens == tokens
-    if same and p.largest == largest and p.pairs == pairs and context >= p.low and context <= p.high:
+        composition |= (prefills << 16) | (tokens << 20) | (largest << 42)
+        i = pieces.size - MIXED + ((decodes * 7 + tokens * 31 + largest * 3) & (MIXED - 1))
+    p = pieces[np.uintp(i)]
+    if p.composition == composition and context >= p.low and context <= p.high and p.kind != UNKNOWN:
         return i
+    p.composition = composition
     return -1 - i
 
 
 @njit
 def recall(pieces, i, context):  # type: ignore[no-untyped-def]
     """The step time in whole us that piece `i` knows for `context`, or -1 if the opcodes have to run."""
-    p = pieces[i]
+    p = pieces[np.uintp(i)]
     if p.kind == WHOLE:
-        return p.us
+        return np.int64(p.base)
     if p.kind == LINE:
         x = p.base + p.slope * (context - p.at)
         us = np.int64(x)
@@ -120,8 +127,7 @@ def recall(pieces, i, context):  # type: ignore[no-untyped-def]
 @njit
 def look(rows, first, last, v, raw, out, m, e, pieces, i, prefills, decodes, tokens, largest, pairs, context):  # type: ignore[no-untyped-def]
     """Make piece `i`: run the opcodes with value, slope `m` and error `e` of every slot."""
-    p = pieces[i]
-    p.decodes, p.prefills, p.tokens, p.largest, p.pairs = decodes, prefills, tokens, largest, pairs
+    p = pieces[np.uintp(i)]
     put(v, raw, prefills, decodes, tokens, largest, pairs, context, context)
     moving = 1.0 if decodes > 0 else 0.0  # without decodes there is no context
     m[raw + 5], m[raw + 8] = moving, moving
@@ -163,7 +169,7 @@ def look(rows, first, last, v, raw, out, m, e, pieces, i, prefills, decodes, tok
     x, slope, error = v[out], m[out], e[out]
     p.base, p.slope, p.kind = x, slope, DIRECT
     if slope == 0.0 and error == 0.0 and not clamps(x, 1):
-        p.kind, p.us = WHOLE, np.int64(x)
+        p.kind = WHOLE
     elif (
         error <= TRUSTED
         and not clamps(x, 1)

@@ -134,7 +134,7 @@ def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str) ->
             replay_bound(load, bound, force_exact=True)
         event("never ends")
         return
-    for kwargs in ({}, {"force_exact": True}, {"steps": steps_of(bound, load.limits.max_seqs, remember=False)}):
+    for kwargs in ({}, {"force_exact": True}, {"steps": steps_of(bound, load.limits, remember=False)}):
         seen = replay_bound(load, bound, account=True, **kwargs)  # type: ignore[arg-type]
         event(f"{'fast' if seen.run.fast else 'exact'}{' preempting' if seen.run.preemptions else ''}")
         compare(seen, told)
