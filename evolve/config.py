@@ -70,7 +70,7 @@ class Config:
     """A resolved configuration. `budget`: distinct candidates that reach fitting, seeds included."""
 
     name: str = "default"
-    budget: int = 1000
+    budget: int = 2500
     seed: int = 0
     data: DataSettings = field(default_factory=DataSettings)
     caps: Caps = field(default_factory=Caps)
