@@ -63,7 +63,7 @@ def bench(most: int, say: Callable[[str], None]) -> dict[str, Any]:
     loads = [load_of(e, SEED) for e in experiments]
     say("compiling")
     affine, general = bounds(AFFINE, experiments), bounds(GENERAL, experiments)
-    clocks = build(False, _affine), build(True, _affine)
+    clocks = build(False, False, _affine), build(True, False, _affine), build(True, True, _affine)
     steps = [steps_of(b, load.limits) for b, load in zip(affine, loads, strict=True)]
 
     def replays(of: list[Bound], force_exact: bool = False) -> list[Run]:
@@ -129,7 +129,7 @@ FACTS = ("shared_weights_us", "experts_us", "active_experts", "experts", "kv_us_
 
 
 def _compiled(
-    experiments: list[Experiment], loads: list[Load], steps: list[Steps], clocks: tuple[Any, Any]
+    experiments: list[Experiment], loads: list[Load], steps: list[Steps], clocks: tuple[Any, Any, Any]
 ) -> list[Run]:
     """The runs with `_affine` in the clock's place of the opcodes."""
     out = []

@@ -1,4 +1,4 @@
-"""A case (engine limits, backend constants) and a trace (one request a row): what `evolve simulate` reads and writes.
+"""A case (engine limits, backend constants) and a trace (one request a row): what `evolve simulate` reads.
 
 The formats are those of the recordings of the host simulator that the exactness tests compare with.
 """
@@ -6,16 +6,14 @@ The formats are those of the recordings of the host simulator that the exactness
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from simulator.errors import InputError, Section, nearest
-from simulator.load import NEVER, Limits
-from simulator.replay import Replay
+from simulator.load import Limits
+from simulator.queue import NEVER
 from simulator.workload import Requests
 
 ALPHA = ("base_us", "per_input_token_us", "per_output_token_us", "completion_us")
@@ -33,7 +31,6 @@ TRACE = ("row", "arrival_s", "input_len", "output_len", "prefix_group", "prefix_
 NEEDED = ("arrival_s", "input_len", "output_len")
 LONGEST = 2**30  # tokens of a request
 LATEST_S = 1e11  # seconds: 10^17 us, far below what an int64 holds
-ROWS = 1 << 20  # rows read or written at a time
 
 
 @dataclass(frozen=True)
@@ -216,48 +213,3 @@ def _refuse(path: Path, name: str, wrong: np.ndarray, values: np.ndarray, remedy
     if wrong.any():
         i = int(np.flatnonzero(wrong)[0])
         raise InputError(f"{path}:{i + 2}: {name} is {values[i]:g}: {remedy}")
-
-
-def write_results(replay: Replay, number: np.ndarray, path: Path) -> None:
-    """request_id, arrival_us, input_len, output_len, ttft_us, e2e_us, itl_mean_us of completed requests, as the host
-    writes them: the mean of a request's inter-token times in us, rounded to six decimals."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyarrow import csv
-
-    r = replay.requests
-    rows = np.flatnonzero(replay.completed)
-    schema = pa.schema([
-        ("request_id", pa.string()), ("arrival_us", pa.int64()), ("input_len", pa.int32()), ("output_len", pa.int32()),
-        ("ttft_us", pa.int64()), ("e2e_us", pa.int64()), ("itl_mean_us", pa.float64()),
-    ])  # fmt: skip
-    try:
-        with csv.CSVWriter(
-            path, schema, write_options=csv.WriteOptions(quoting_style="none", quoting_header="none")
-        ) as out:
-            for some in _slices(rows):
-                ids = pc.binary_join_element_wise("request", pa.array(number[some]).cast(pa.string()), "_")
-                out.write_batch(pa.record_batch(
-                    [ids, pa.array(r.arrival_us[some]), pa.array(r.input_len[some]), pa.array(r.output_len[some]),
-                     pa.array(replay.ttft_us[some]), pa.array(replay.e2e_us[some]), pa.array(_mean_gap(replay, some))],
-                    schema=schema,
-                ))  # fmt: skip
-    except OSError as e:
-        raise InputError(f"{path}: cannot be written ({e.strerror or e}): choose another --out") from None
-
-
-def _slices(rows: np.ndarray) -> Iterator[np.ndarray]:
-    for i in range(0, len(rows), ROWS):
-        yield rows[i : i + ROWS]
-
-
-def _mean_gap(replay: Replay, rows: np.ndarray) -> Any:
-    """Sum of a request's decode steps and per-token times over their number, to six decimals; 0 for none."""
-    gaps = np.maximum(replay.requests.output_len[rows] - 1, 1)
-    total = replay.decode_us[rows] + replay.token_us * np.maximum(replay.requests.output_len[rows] - 1, 0)
-    mean = total / gaps
-    out = np.round(mean, 6)
-    part = mean * 1e6 % 1.0
-    for i in np.flatnonzero(np.abs(part - 0.5) < 1e-2):  # numpy multiplies before it rounds: near a tie that may tip
-        out[i] = round(float(mean[i]), 6)
-    return out

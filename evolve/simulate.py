@@ -14,9 +14,10 @@ import numpy as np
 from evaluator.experiments import data_hash
 from evaluator.summary import aggregate
 from evolve import __version__
-from evolve.cases import overheads_text, program_text, read_case, read_trace, write_results
+from evolve.cases import overheads_text, program_text, read_case, read_trace
 from evolve.going import facts_of
 from evolve.programs import Source
+from evolve.results import write_results
 from simulator.bind import Bound, bind
 from simulator.clock import NeverEnds
 from simulator.errors import InputError

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from simulator import exact, fast
+from simulator.batch import COMPLETED, GAVE_UP, Exact
 from simulator.blocks import HITS, MISSES, new_cache
-from simulator.exact import COMPLETED, GAVE_UP, Exact, exact_clock
-from simulator.fast import DONE, HOSTILE, MORE, UNPROVEN, Log, Queue, Rules, Times, Work, full_clock, lean_clock
-from simulator.load import NEVER, Load
+from simulator.exact import exact_clock
+from simulator.fast import CLOCKS, Work
+from simulator.gaps import Gaps
+from simulator.load import Load
+from simulator.queue import DONE, HOSTILE, MORE, NEVER, ROOM, STUCK, UNPROVEN, Queue, Rules, Times
 from simulator.steps import Steps
 
 CHUNK = 1 << 20  # steps between two looks at the world: progress, Ctrl-C, folding of the log
@@ -87,13 +90,13 @@ def run_clock(
     force_exact: bool = False,
     account: bool = False,
     progress: Progress | None = None,
-    clocks: tuple[Any, Any] = (lean_clock, full_clock),
+    clocks: tuple[Any, Any, Any] = CLOCKS,
 ) -> Run:
     """Run the requests `order` of `load` (None: all, as they stand), queued at `queued_us`, one value each, sorted.
 
     The fast clock runs unless `force_exact` or something rules it out beforehand; what it cannot prove, it leaves to
-    the exact one. `clocks`: fast.build for loads and programs that need little, and for all others. Raises HostileStep
-    if `stop_when_hostile`, NeverEnds for a load that no host would finish.
+    the exact one. `clocks`: those of fast.CLOCKS, or like them. Raises HostileStep if `stop_when_hostile`,
+    NeverEnds for a load that no host would finish.
     """
     limits = load.limits
     columns = load.columns if order is None else tuple(column[order] for column in load.columns)
@@ -126,7 +129,7 @@ def _may_be_fast(load: Load, q: Queue) -> bool:
 
 
 def _fast(
-    load: Load, q: Queue, rules: Rules, t: Steps, wanted: bool, progress: Progress | None, clocks: tuple[Any, Any]
+    load: Load, q: Queue, rules: Rules, t: Steps, wanted: bool, progress: Progress | None, clocks: tuple[Any, Any, Any]
 ) -> Run | None:
     n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
     owners = load.prompts + load.groups
@@ -143,10 +146,10 @@ def _fast(
         alive=np.zeros(running, np.int64), slot=np.zeros(each, np.int64),
     )  # fmt: skip
     times = Times(*(np.empty(n, kind) for kind in (np.int64, np.int64, np.int64, np.int32)))  # all are filled in
-    state, log = np.zeros(1, fast.STATE), _Gaps(wanted)
+    state, log = np.zeros(1, fast.STATE), Gaps(wanted)
     s = state[0]
     s["newest"], s["last"] = -1, 1
-    clock = clocks[0 if t.lines and not (rules.watch or wanted) else 1]
+    clock = clocks[2 if wanted or t.longest or not t.lines else int(rules.watch)]
     status = MORE
     while status == MORE:
         status = clock(q, rules, t, work, state, times, log.room(CHUNK), int(s["step"]) + CHUNK)
@@ -171,7 +174,7 @@ def _somebody_leaves(q: Queue, times: Times, rules: Rules) -> bool:
     return bool(((q.deadline_us > 0) & (times.first_us + times.decode_us > q.deadline_us)).any())
 
 
-def _fast_account(q: Queue, rules: Rules, times: Times, log: _Gaps) -> Account:
+def _fast_account(q: Queue, rules: Rules, times: Times, log: Gaps) -> Account:
     whole = times.cached * np.int64(rules.block) == q.input_len  # found whole: no block claimed
     hits = np.where(whole, 0, times.cached)
     misses = np.where(whole, -(-q.output_len // np.int32(rules.block)), q.all_blocks - hits)
@@ -195,12 +198,12 @@ def _exact(
         free_slots=np.arange(most, dtype=np.int64)[::-1].copy(), table=np.zeros((most, widest), np.int32), **places,
     )  # fmt: skip
     cache = new_cache(rules.blocks, keys + most * widest)
-    state, times, log = np.zeros(1, exact.STATE), _no_times(n), _Gaps(wanted)
+    state, times, log = np.zeros(1, exact.STATE), _no_times(n), Gaps(wanted)
     s = state[0]
     s["keys"], s["slots"], s["lone"] = keys, most, -1
     status = MORE
-    while status in (MORE, exact.ROOM):
-        if status == exact.ROOM:
+    while status in (MORE, ROOM):
+        if status == ROOM:
             cache = cache._replace(holder=np.append(cache.holder, np.full(len(cache.holder), -1, np.int32)))
         room = log.room(CHUNK)
         status = exact_clock(q, rules, t, work, cache, state, times, room, log.reach, int(s["step"]) + CHUNK)
@@ -211,7 +214,7 @@ def _exact(
             progress(int(s["tail"]))
     if status == HOSTILE:
         raise HostileStep(int(s["step"]), float(s["offending"]))
-    if status == exact.STUCK:
+    if status == STUCK:
         row = int(s["lone"])
         raise NeverEnds(row if order is None else int(order[row]), rules.blocks)
     account = Account(
@@ -241,38 +244,3 @@ def _quitters(q: Queue, horizon_us: int) -> np.ndarray:
     """Requests whose client may give up while they are served, in the order in which that happens."""
     may = np.flatnonzero((q.deadline_us > q.queued_us) & (q.deadline_us <= horizon_us))
     return may[np.argsort(q.deadline_us[may], kind="stable")]
-
-
-class _Gaps:
-    """The log of steps, folded now and then into a histogram of step durations weighted by tokens decoded."""
-
-    def __init__(self, wanted: bool) -> None:
-        self.wanted = wanted
-        self.log = Log(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(1, np.int64))
-        self.reach = np.zeros(0, np.int64)
-        self.us, self.tokens = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self.kept = 0  # steps in the log that are not folded yet
-
-    def room(self, steps: int) -> Log:
-        """The log with room for `steps` more."""
-        size = self.kept + steps
-        if self.wanted and len(self.log.us) < size:
-            grown = [np.zeros(size, np.int64) for _ in range(3)]
-            for new, old in zip(grown, (self.log.us, self.log.tokens, self.reach), strict=True):
-                new[: self.kept] = old[: self.kept]
-            self.log, self.reach = Log(grown[0], grown[1], self.log.first), grown[2]
-        return self.log
-
-    def fold(self, until: int, step: int) -> None:
-        """Count the logged steps before `until`; `step` is the first that is not logged yet."""
-        if not self.wanted:
-            return
-        done, end = until - int(self.log.first[0]), step - int(self.log.first[0])
-        us = np.concatenate([self.us, self.log.us[:done]])
-        tokens = np.concatenate([self.tokens, self.log.tokens[:done]])
-        self.us, place = np.unique(us[tokens > 0], return_inverse=True)
-        self.tokens = np.bincount(place, weights=tokens[tokens > 0], minlength=len(self.us)).astype(np.int64)
-        for column in (self.log.us, self.log.tokens, self.reach):
-            column[: end - done] = column[done:end].copy()
-        self.log.first[0] = until
-        self.kept = end - done

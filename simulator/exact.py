@@ -8,20 +8,28 @@ queued, step, time out. All effects of a step happen at its start. Section numbe
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from simulator.blocks import FREE, REFERENCES, claim, name, release, take
-from simulator.fast import DONE, HOSTILE, MORE
-from simulator.jit import inlined, njit
-from simulator.steps import CHUNKS, find, look, put, recall
+from simulator.batch import (
+    FAR,
+    GAVE_UP,
+    UNFINISHED,
+    complete,
+    first_waiting,
+    forget,
+    give_up,
+    key_of,
+    lift,
+    lower,
+    own_key,
+    preempt,
+    single_contexts,
+)  # fmt: skip
+from simulator.blocks import FREE, REFERENCES, claim, name, take
+from simulator.jit import njit
+from simulator.queue import DONE, HOSTILE, MORE, NEVER, ROOM, STUCK
+from simulator.steps import CHUNKS, find, look, put, reaches, recall
 from simulator.vm import clamps, run, to_ticks
-
-STUCK, ROOM = 4, 5  # a request that can never finish; more keys are needed
-NEVER = np.iinfo(np.int64).max
-UNFINISHED, COMPLETED, GAVE_UP = 0, 1, 2  # Exact.outcome
-FAR = 2**30  # more tokens, and more steps in one call, than there are
 
 STATE = np.dtype(
     [(name_, "i8") for name_ in (
@@ -30,30 +38,6 @@ STATE = np.dtype(
         "top",
     )] + [("offending", "f8")]
 )  # fmt: skip
-
-
-class Exact(NamedTuple):
-    """What the exact clock keeps between calls: running requests by slot, and their slots in order of admission."""
-
-    outcome: Any  # per request
-    region: Any  # per request: first key of a prompt of its own, -1 until preempted
-    group_key: Any  # first key of each group's blocks
-    prompt_key: Any  # first key of each prompt's blocks
-    quitters: Any  # requests whose client may give up, by deadline
-    stack: Any  # preempted requests, the next one to be admitted on top
-    free_slots: Any
-    order: Any  # slots in order of admission
-    table: Any  # blocks of each slot's request, in order
-    who: Any
-    progress: Any
-    goal: Any  # progress at the end of the step, while in the prompt
-    granted: Any  # new tokens in this step
-    spare: Any  # room for tokens in the last block
-    held: Any  # number of blocks
-    left: Any  # decode steps to go, once the prompt is done; spare and left of free slots are FAR
-    since: Any  # decode time of the instance when the prompt was done, plus steps that passed the request by
-    born: Any  # first step after its prompt was done
-    serial: Any  # order of admission
 
 
 @njit
@@ -100,7 +84,7 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
             r = quitters[s.quitter]
             s.quitter += 1
             if outcome[r] == UNFINISHED:
-                _give_up(w, c, s, log, reach, r)
+                give_up(w, c, s, log, reach, r)
                 if s.running == 0 and not s.pending and s.waiting > 0:
                     s.pending, s.step_us = 1, now
             continue
@@ -118,14 +102,14 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         if quiet:  # all decode, and there is a token and a block for each: whoever takes which
             decodes, context = s.running, s.context
             tokens_left -= decodes
-            if _less(spare, s.top) < 0:
+            if lower(spare, s.top) < 0:
                 for i in range(s.top):
                     if spare[i] < 0:
                         table[i, held[i]] = take(blocks, holder, counts, np.int64(-1))
                         held[i] += 1
                         spare[i] = block - 1
-            _more(progress, s.top)
-            finished += _less(left, s.top) == 0
+            lift(progress, s.top)
+            finished += lower(left, s.top) == 0
             s.context += decodes
         else:
             at = np.int64(0)
@@ -143,18 +127,18 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
                 need = (want - spare[i] + block - 1) // block if want > spare[i] else np.int64(0)
                 while need > counts[FREE] and s.running > at:  # 4.4: the last request makes room
                     evicted = True
-                    _preempt(q, rules, w, c, s, log, reach, k)
+                    preempt(q, rules, w, c, s, log, reach, k)
                 if s.running <= at:
                     break
                 if prompt:
                     row, own = table[i], held[i]
                     if 0 < spare[i] <= want:
-                        key = _key(q, w, r, own - 1)
+                        key = key_of(q, w, r, own - 1)
                         if key >= 0:
                             name(blocks, holder, row[own - 1], key)
                     stored = own * block - spare[i] + want
                     for b in range(own, own + need):
-                        key = _key(q, w, r, b) if (b + 1) * block <= stored else np.int64(-1)
+                        key = key_of(q, w, r, b) if (b + 1) * block <= stored else np.int64(-1)
                         row[b] = take(blocks, holder, counts, key)
                     goal[i] += want
                     prefills += 1
@@ -180,9 +164,9 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         # 4.3: admissions from the head of the queue
         before = s.running
         while s.running < max_seqs and s.waiting > 0 and tokens_left > 0 and not evicted:
-            r = _head(w, s)
+            r = first_waiting(w, s)
             cached, idle, whole = np.int64(0), np.int64(0), np.int64(prompt_blocks[r])
-            shared, common, own = np.int64(shared_blocks[r]), np.int64(0), _own_key(q, w, r)
+            shared, common, own = np.int64(shared_blocks[r]), np.int64(0), own_key(q, w, r)
             if shared > 0:
                 common = w.group_key[q.group[r]]
             while cached < whole:
@@ -219,7 +203,7 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
                     claim(blocks, counts, row[b])
                 stored = cached * block + want
                 for b in range(cached, cached + need):
-                    key = _key(q, w, r, b) if (b + 1) * block <= stored else np.int64(-1)
+                    key = key_of(q, w, r, b) if (b + 1) * block <= stored else np.int64(-1)
                     row[b] = take(blocks, holder, counts, key)
                 spare[i], held[i] = (cached + need) * block - stored, cached + need
                 prefills += 1
@@ -231,18 +215,20 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
             found[r] = cached
 
         # 4.5: duration
-        dt = np.int64(-1)
+        dt, tall = np.int64(-1), np.int64(0)
+        if t.longest or t.spread:
+            tall = single_contexts(q, w, s, t, before if quiet else np.int64(0))
         if t.lines and filled == 0 and prefills <= CHUNKS:
             i = find(pieces, prefills, decodes, tokens, largest, context)
+            if t.longest and not reaches(pieces, i, tall):
+                i = min(i, -1 - i)
             if i < 0:
                 i = -1 - i
-                look(rows, first_row, last_row, v, raw, out, t.slope, t.error, pieces, i,
-                     prefills, decodes, tokens, largest, pairs, context)  # fmt: skip
-            dt = recall(pieces, i, context)
+                look(rows, first_row, last_row, v, raw, out, t.slopes, pieces, i,
+                     prefills, decodes, tokens, largest, pairs, context, tall)  # fmt: skip
+            dt = np.int64(recall(pieces, i, context, tall))
         if dt < 0:
             put(v, raw, prefills, decodes, tokens, largest, pairs, context + filled, context)
-            if t.longest or t.spread:
-                _single_contexts(q, w, s, t, before if quiet else np.int64(0))
             run(rows, first_row, last_row, v)
             x = v[out]
             if clamps(x, 1):
@@ -277,7 +263,7 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
             else:
                 since[i] += dt
         if finished > 0:
-            _complete(q, rules, w, c, s, times)
+            complete(q, rules, w, c, s, times)
             if now + dt <= horizon_us:
                 s.last_us = max(s.last_us, now + dt)
         s.step += 1
@@ -287,166 +273,5 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
             return STUCK
     if logging:
         for j in range(s.running):
-            _forget(w, log, reach, order[j], s.step)
+            forget(w, log, reach, order[j], s.step)
     return DONE
-
-
-@njit
-def _less(column, n):  # type: ignore[no-untyped-def]
-    """One less at each of the first `n` places; the least that is now there. Compiled to vector instructions."""
-    least = np.int32(2**31 - 1)
-    for j in range(n):
-        x = np.int32(column[j] - np.int32(1))
-        column[j] = x
-        least = min(least, x)
-    return least
-
-
-@njit
-def _more(column, n):  # type: ignore[no-untyped-def]
-    """One more at each of the first `n` places."""
-    for j in range(n):
-        column[j] += np.int32(1)
-
-
-@inlined
-def _own_key(q, w, r):  # type: ignore[no-untyped-def]
-    """The key of the first block of request `r`'s prompt behind what it shares; -1 where nobody could look for it."""
-    if q.prompt[r] >= 0:
-        return np.int64(w.prompt_key[q.prompt[r]])
-    return np.int64(w.region[r])
-
-
-@inlined
-def _key(q, w, r, i):  # type: ignore[no-untyped-def]
-    """The key of block `i` of request `r`'s prompt; -1 where nobody could look for it."""
-    shared = np.int64(q.shared_blocks[r])
-    if i < shared:
-        return np.int64(w.group_key[q.group[r]] + i)
-    own = _own_key(q, w, r)
-    return own + i - shared if own >= 0 and i < q.prompt_blocks[r] else np.int64(-1)
-
-
-@inlined
-def _head(w, s):  # type: ignore[no-untyped-def]
-    """The first waiting request; those that gave up are passed over."""
-    while s.stacked > 0:
-        r = np.int64(w.stack[s.stacked - 1])
-        if w.outcome[r] == UNFINISHED:
-            return r
-        s.stacked -= 1
-    while w.outcome[s.head] != UNFINISHED:
-        s.head += 1
-    return s.head
-
-
-@inlined
-def _leave(w, c, s, j):  # type: ignore[no-untyped-def]
-    """The request at place `j` of the batch gives back its blocks and its slot; the order of the others stays."""
-    i = w.order[j]
-    if w.born[i] == NEVER:
-        s.filling -= 1
-    else:
-        s.context -= w.progress[i]
-    _free(w, c, s, i)
-    for other in range(j, s.running - 1):
-        w.order[other] = w.order[other + 1]
-    s.running -= 1
-
-
-@inlined
-def _free(w, c, s, i):  # type: ignore[no-untyped-def]
-    """Blocks and slot `i` are free again."""
-    release(c.blocks, c.counts, w.table[i], w.held[i])
-    w.free_slots[s.slots] = i
-    s.slots += 1
-    w.spare[i], w.left[i] = FAR, FAR
-
-
-@njit
-def _preempt(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
-    """The last request of the batch goes back to the head of the queue and starts from scratch."""
-    i = w.order[s.running - 1]
-    r = w.who[i]
-    _forget(w, log, reach, i, k)
-    ours = np.int64(q.prompt_blocks[r]) - q.shared_blocks[r]
-    if rules.caching and q.prompt[r] < 0 and w.region[r] < 0 and ours > 0:  # from now on it looks for its blocks itself
-        w.region[r] = s.keys
-        s.keys += ours
-        stored = w.held[i] * rules.block - w.spare[i]
-        if stored >= w.progress[i]:  # its prompt was not found whole
-            for b in range(q.shared_blocks[r], min(stored // rules.block, np.int64(q.prompt_blocks[r]))):
-                name(c.blocks, c.holder, w.table[i, b], _key(q, w, r, b))
-    if s.running == 1:
-        s.alone = s.alone + 1 if s.lone == r else 1
-        s.lone = r
-    _leave(w, c, s, s.running - 1)
-    w.stack[s.stacked] = r
-    s.stacked += 1
-    s.waiting += 1
-    s.preemptions += 1
-
-
-@njit
-def _give_up(w, c, s, log, reach, r):  # type: ignore[no-untyped-def]
-    """The client of request `r` leaves: out of the batch or the queue."""
-    w.outcome[r] = GAVE_UP
-    for j in range(s.running):
-        if w.who[w.order[j]] == r:
-            _forget(w, log, reach, w.order[j], s.step)
-            _leave(w, c, s, j)
-            return
-    s.waiting -= 1
-
-
-@njit
-def _forget(w, log, reach, i, k):  # type: ignore[no-untyped-def]
-    """The tokens that slot `i` decoded before step `k` count no longer."""
-    if log.us.size > 0 and w.born[i] < k:
-        for step in range(w.born[i] - log.first[0], k - log.first[0]):
-            if w.serial[i] <= reach[step]:
-                log.tokens[step] -= 1
-
-
-@njit
-def _single_contexts(q, w, s, t, ahead):  # type: ignore[no-untyped-def]
-    """Variance and maxima of the contexts of the requests in the step (schema.RAW). The first `ahead` places of the
-    batch have their new token counted already."""
-    size, s1, s2, longest, longest_decode = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    for j in range(s.running):
-        i = w.order[j]
-        if j < ahead or w.granted[i] > 0:
-            done = np.int64(w.progress[i]) - (1 if j < ahead else 0)
-            size += 1
-            s1 += done
-            s2 += done * done
-            longest = max(longest, done)
-            if done >= q.input_len[w.who[i]]:
-                longest_decode = max(longest_decode, done)
-    t.values[t.raw + 6] = longest
-    t.values[t.raw + 7] = (size * s2 - s1 * s1) / (size * size) if size > 0 else 0.0
-    t.values[t.raw + 9] = longest_decode
-
-
-@inlined
-def _complete(q, rules, w, c, s, times):  # type: ignore[no-untyped-def]
-    """Completions in order of the batch: the last token gets its place, then all blocks are given back."""
-    kept = np.int64(0)
-    for j in range(s.running):
-        i = w.order[j]
-        if w.left[i] > 0 or w.born[i] == NEVER:
-            w.order[kept] = i
-            kept += 1
-            continue
-        r = w.who[i]
-        s.context -= w.progress[i]
-        if q.output_len[r] > 0 and w.spare[i] == 0:
-            if c.counts[FREE] == 0:
-                s.failures += 1
-            else:
-                w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
-                w.held[i] += 1
-        _free(w, c, s, i)
-        w.outcome[r] = COMPLETED
-        times.decode_us[r] = s.elapsed - w.since[i]
-    s.running = kept

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator.jit import njit
-from simulator.steps import CHUNKS, DIRECT, LINE, MARGIN, find, look, put, recall
+from simulator.queue import DONE, HOSTILE, MORE, NEVER, UNPROVEN
+from simulator.segments import claim, eat, give
+from simulator.steps import CHUNKS, DIRECT, LINE, MARGIN, find, look, put, reaches, recall
 from simulator.vm import clamps, run, to_ticks
 
-DONE, MORE, HOSTILE, UNPROVEN = 0, 1, 2, 3
-NEVER = np.iinfo(np.int64).max
 u = np.uintp  # an index that is not below 0, so that the compiled code need not look
 
 STATE = np.dtype(
@@ -33,54 +33,6 @@ STATE = np.dtype(
         "clamped", "now", "used", "due", "first", "last",
     )] + [("offending", "f8")]
 )  # fmt: skip
-
-
-class Queue(NamedTuple):
-    """Requests in the order in which they are queued; blocks are KV blocks (load.py)."""
-
-    queued_us: Any
-    input_len: Any
-    output_len: Any
-    prompt: Any
-    group: Any
-    shared_blocks: Any
-    prompt_blocks: Any
-    all_blocks: Any
-    deadline_us: Any
-
-
-class Rules(NamedTuple):
-    """Limits as the compiled clocks see them. `watch`: cached content may be evicted, so blocks have to be counted;
-    `once`: it may not stand in two places; `patient`: nobody gives up (the exact clock asks)."""
-
-    max_seqs: int
-    budget: int
-    threshold: int
-    block: int
-    blocks: int
-    horizon_us: int
-    caching: bool
-    watch: bool
-    once: bool
-    patient: bool
-    hostile_stops: bool
-
-
-class Times(NamedTuple):
-    """Per request: admission and end of the prompt's last step (us), sum of decode steps (us), cached blocks."""
-
-    start_us: Any
-    first_us: Any
-    decode_us: Any
-    cached: Any
-
-
-class Log(NamedTuple):
-    """Per step from `first[0]` on: its duration in us and how many tokens it decoded. Empty arrays: not wanted."""
-
-    us: Any
-    tokens: Any
-    first: Any
 
 
 class Work(NamedTuple):
@@ -107,44 +59,6 @@ class Work(NamedTuple):
     born: Any  # step in which the prompt was done
     alive: Any
     slot: Any
-
-
-@njit
-def _eat(owner, count, present, lies, first, due):  # type: ignore[no-untyped-def]
-    """Take `due` blocks from the head of the free list; returns where it begins now."""
-    while due > 0:
-        some = min(count[first], due)
-        who = owner[first]
-        count[first] -= some
-        due -= some
-        if who >= 0:
-            present[who] -= some
-        if count[first] == 0:
-            if who >= 0:
-                lies[who] = -1
-            first += 1
-    return first
-
-
-@njit
-def _claim(owner, count, lies, who):  # type: ignore[no-untyped-def]
-    """Take all that is left of the owner's segment out of the free list, if it has one; its blocks."""
-    i = lies[who]
-    if i < 0:
-        return np.int64(0)
-    blocks = np.int64(count[i])
-    owner[i], count[i], lies[who] = -1, 0, -1
-    return blocks
-
-
-@njit
-def _give(owner, count, first, last, who, blocks):  # type: ignore[no-untyped-def]
-    """Append `blocks` to the free list; returns its new end."""
-    if who < 0 and last > first and owner[last - 1] < 0:
-        count[last - 1] += blocks
-        return last
-    owner[last], count[last] = who, blocks
-    return last + 1
 
 
 @njit
@@ -176,8 +90,9 @@ def _oldest_left(input_len, ending, ends, born, alive, slot, decodes, oldest):  
     return oldest
 
 
-def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
-    """The clock, compiled with or without what only some loads and programs need.
+def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-def]
+    """The clock, compiled with or without what only some loads and programs need: counting `blocks`; `single` contexts,
+    steps that cannot be remembered and the log.
 
     `formula(values, prefills, decodes, tokens, pairs, context)`, compiled, gives step times in us instead of the
     opcodes: a yardstick for benchmarks.
@@ -191,15 +106,15 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
         queued_us, input_len, output_len, prompt, group = q.queued_us, q.input_len, q.output_len, q.prompt, q.group
         shared_blocks, prompt_blocks, all_blocks = q.shared_blocks, q.prompt_blocks, q.all_blocks
         max_seqs, budget, threshold, block = rules.max_seqs, rules.budget, rules.threshold, rules.block
-        watch = full and rules.watch
+        watch = blocks and rules.watch
         rows, first_row, last_row, v, raw, out = t.rows, t.first, t.last, t.values, t.raw, t.out
-        pieces, slopes, errors = t.pieces, t.slope, t.error
-        lines, spread, longest = not full or t.lines, full and t.spread, full and t.longest
+        pieces, slopes = t.pieces, t.slopes
+        lines, spread, longest = not single or t.lines, single and t.spread, single and t.longest
         present, holders, lies, owner, count = w.present, w.holders, w.lies, w.owner, w.count
         phases, turn, calendar, after, ending = w.phases, w.turn, w.calendar, w.after, w.ending
         filling, progress, chunk, born, alive, slot = w.filling, w.progress, w.chunk, w.born, w.alive, w.slot
         start_us, first_us, decode_us, found = times.start_us, times.first_us, times.decode_us, times.cached
-        log_us, log_tokens, logging, logged = log.us, log.tokens, full and log.us.size > 0, log.first[0]
+        log_us, log_tokens, logging, logged = log.us, log.tokens, single and log.us.size > 0, log.first[0]
         n, ring, groups_at = queued_us.size, calendar.size, w.prompts
         s = state[0]
         head, newest, decodes, s1, s2 = s.head, s.newest, s.decodes, s.context, s.squares
@@ -266,7 +181,7 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                         if used > rules.blocks:
                             status = UNPROVEN
                             break
-                        first = _eat(owner, count, present, lies, first, due)
+                        first = eat(owner, count, present, lies, first, due)
                         due = np.int64(0)
                     cached = min(present[u(groups_at + g)], shared) if g >= 0 else np.int64(0)
                     if p >= 0:
@@ -287,10 +202,10 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                         need = (take + block - 1) // block
                     if watch and want > 0:  # a prompt found whole claims no block
                         if p >= 0:
-                            used += _claim(owner, count, lies, p)
+                            used += claim(owner, count, lies, p)
                             holders[p] += 1
                         if g >= 0:
-                            used += _claim(owner, count, lies, groups_at + g)
+                            used += claim(owner, count, lies, groups_at + g)
                             holders[groups_at + g] += 1
                         used += need
                         due = need
@@ -318,34 +233,40 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                 if status != DONE:
                     break
 
+            tall = oldest + k - 1 if longest and decodes > 0 else np.int64(0)
             dt = np.int64(-1)
             if lines and ((fill_s1 == 0 and prefills <= CHUNKS) or not opcodes):
                 i = find(pieces, prefills, decodes, tokens, largest, s1) if opcodes else np.int64(0)
+                if longest and not reaches(pieces, i, tall):
+                    i = min(i, -1 - i)
                 if i < 0:
                     i = -1 - i
-                    look(rows, first_row, last_row, v, raw, out, slopes, errors, pieces, i,
-                         prefills, decodes, tokens, largest, pairs, s1)  # fmt: skip
+                    look(rows, first_row, last_row, v, raw, out, slopes, pieces, i,
+                         prefills, decodes, tokens, largest, pairs, s1, tall)  # fmt: skip
                 kind = pieces[u(i)].kind if opcodes else LINE
                 if fills == 0 and kind != DIRECT:
                     # nothing but decodes until the next arrival that finds room, or the next completion
                     stop_us = queued_us[u(head)] if head < n and decodes < max_seqs else NEVER
-                    base, slope, at, high = pieces[u(i)].base, pieces[u(i)].slope, pieces[u(i)].at, pieces[u(i)].high
+                    base, slope, tall_slope = pieces[u(i)].base, pieces[u(i)].slope, pieces[u(i)].tall_slope
+                    high, tallest = pieces[u(i)].high, pieces[u(i)].tall_high
                     most = s1 + decodes * (last_step - k - 2)  # its last step is left to the general way
-                    beyond, more = float((min(high, most) if opcodes else most) - at), float(decodes)
-                    above = float(s1 - at)  # context, counted from where the line was drawn
+                    context, more = float(s1), float(decodes)
+                    end = float(min(high, most) if opcodes else most)
                     dt = np.int64(base)
                     line = kind == LINE
                     while True:
                         if line:
-                            x = (
-                                base + slope * above
-                                if opcodes
-                                else formula(v, prefills, decodes, tokens, pairs, at + above)
-                            )
+                            if opcodes:
+                                x = base + slope * context
+                                if longest:
+                                    x += tall_slope * tall
+                            else:
+                                x = formula(v, prefills, decodes, tokens, pairs, context)
                             dt = np.int64(x)
                             if opcodes and abs(x - dt - 0.5) > 0.5 - MARGIN:
-                                s1 = at + np.int64(above)
-                                put(v, raw, prefills, decodes, tokens, largest, pairs, s1, s1)
+                                put(v, raw, prefills, decodes, tokens, largest, pairs, context, context)
+                                if longest:
+                                    v[raw + 6], v[raw + 9] = tall, tall
                                 run(rows, first_row, last_row, v)
                                 dt = np.int64(to_ticks(v[out], 1))
                         if calendar[u(place)] >= 0 or now + dt >= stop_us:
@@ -353,29 +274,31 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                         if logging:
                             log_us[k - logged], log_tokens[k - logged] = dt, decodes
                         now += dt
-                        above += more
+                        context += more
                         k += 1
                         place = place + 1 if place + 1 < ring else 0
+                        if longest:
+                            tall += 1
                         if watch:
                             phase = phase + 1 if phase + 1 < block else 0
                             used += phases[u(phase)]
                             due += phases[u(phase)]
-                        if above > beyond:
+                        if context > end or (longest and tall > tallest):
                             dt = np.int64(-1)
                             break
-                    s1 = at + np.int64(above)
+                    s1 = np.int64(context)
                     if dt < 0:
                         continue
                 elif opcodes:
-                    dt = recall(pieces, i, s1)
+                    dt = recall(pieces, i, s1, tall)
                 else:
                     dt = np.int64(to_ticks(formula(v, prefills, decodes, tokens, pairs, s1 + fill_s1), 1))
+
             if dt < 0:
                 put(v, raw, prefills, decodes, tokens, largest, pairs, s1 + fill_s1, s1)
                 if longest:
-                    top = oldest + k - 1 if decodes > 0 else np.int64(0)
-                    v[raw + 6] = max(top, fill_max)
-                    v[raw + 9] = top
+                    v[raw + 6] = max(tall, fill_max)
+                    v[raw + 9] = tall
                 if spread:
                     size, total = decodes + prefills, s1 + fill_s1
                     v[raw + 7] = (size * (s2 + fill_s2) - total * total) / (size * size) if size > 0 else 0.0
@@ -401,7 +324,7 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
             r = np.int64(calendar[u(place)])
             calendar[u(place)] = -1
             while r >= 0:
-                if full:
+                if blocks:
                     ending[u(ends)] = r
                 ends += 1
                 decode_us[u(r)] = now + dt - first_us[u(r)]  # steps follow each other while anything runs
@@ -438,7 +361,7 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                     turn[u(r)] = phase_of - block if phase_of >= block else phase_of
                 if output <= 1:
                     decode_us[u(r)] = 0
-                    if full:
+                    if blocks:
                         ending[u(ends)] = r
                     ends += 1
                     continue
@@ -477,23 +400,23 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
                             status = UNPROVEN
                             break
                     if found[u(r)] * block == input_len[u(r)]:
-                        last = _give(owner, count, first, last, -1, -(-output // block))
+                        last = give(owner, count, first, last, -1, -(-output // block))
                         used -= -(-output // block)
                         continue
                     private = all_blocks[u(r)] - (whole if p >= 0 else shared)
-                    last = _give(owner, count, first, last, -1, private)
+                    last = give(owner, count, first, last, -1, private)
                     used -= private
                     if p >= 0:
                         holders[p] -= 1
                         if holders[p] == 0 and whole > shared:
                             lies[p] = last
-                            last = _give(owner, count, first, last, p, present[u(p)])
+                            last = give(owner, count, first, last, p, present[u(p)])
                             used -= present[u(p)]
                     if g >= 0:
                         holders[groups_at + g] -= 1
                         if holders[groups_at + g] == 0 and shared > 0:
                             lies[groups_at + g] = last
-                            last = _give(owner, count, first, last, groups_at + g, present[u(groups_at + g)])
+                            last = give(owner, count, first, last, groups_at + g, present[u(groups_at + g)])
                             used -= present[u(groups_at + g)]
             if status != DONE:
                 break
@@ -515,4 +438,5 @@ def build(full: bool, formula=None):  # type: ignore[no-untyped-def]
     return fast_clock
 
 
-lean_clock, full_clock = build(False), build(True)
+# the smallest that will do is taken
+CLOCKS = build(False, False), build(True, False), build(True, True)

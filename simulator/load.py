@@ -8,9 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from simulator.experiment import Experiment
+from simulator.queue import NEVER
 from simulator.workload import Requests, requests
-
-NEVER = np.iinfo(np.int64).max  # a time that does not come
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Limits:
     blocks: int
     caching: bool = True
     max_model_len: int = 0
-    horizon_us: int = NEVER
+    horizon_us: int = int(NEVER)
 
 
 @dataclass(frozen=True)

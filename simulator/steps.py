@@ -1,9 +1,9 @@
 """Step times remembered: with a batch's composition fixed, most programs are a straight line in its context.
 
-A step is decided by its composition (decodes, prompt chunks) and the tokens of context. For a composition that comes up
-for the first time the opcodes run once as straight lines, value and slope in the context at once; every `max`,
-comparison and conditional narrows the range of contexts in which the line holds, and a bound on the rounding error is
-carried along. From then on the composition costs one multiplication.
+A step is decided by its composition (decodes, prompt chunks), the tokens of context and, for programs that read it, the
+longest context. For a composition that comes up for the first time the opcodes run once as straight lines, value and
+slopes at once; every `max`, comparison and conditional narrows the range of contexts in which the line holds, and a
+bound on the rounding error is carried along. From then on the composition costs a multiplication or two.
 
 Nothing is remembered that is not proven: where the line does not hold, where rounding could reach 1e-7 us, and where
 its value lies within 1e-6 of a whole microsecond, the opcodes run as they are written.
@@ -19,20 +19,22 @@ import numpy as np
 from simulator.bind import Bound
 from simulator.jit import njit
 from simulator.load import Limits
+from simulator.queue import NEVER
 from simulator.vm import MAX_TICKS, clamps, run
 
 UNKNOWN, WHOLE, LINE, DIRECT = 0, 1, 2, 3  # kinds of piece: not looked at; one value; a straight line; run the opcodes
-PIECE = np.dtype(  # 64 bytes: one line of the processor's cache
-    [(name, "i8") for name in ("composition", "kind", "low", "high", "at")]
-    + [(name, "f8") for name in ("base", "slope", "unused")]
-)
+_EIGHT, _FOUR = ("composition", "low", "high"), ("kind", "tall_low", "tall_high", "unused")
+PIECE = np.dtype(  # 64 bytes: one line of the processor's cache. base is the value at no context
+    [*((name, "i8") for name in _EIGHT), *((name, "f8") for name in ("base", "slope", "tall_slope")),
+     *((name, "i4") for name in _FOUR)]
+)  # fmt: skip
 MIXED = 1 << 10  # places for compositions with prompt chunks; those of decodes only have one each
 CHUNKS = 2  # most prompt chunks of a composition that is remembered
 DECODES, TOKENS = 1 << 16, 1 << 20  # and more decodes, more tokens than it may have
-REACH = 1 << 22  # tokens of context up to which a line is looked for, at least
+REACH, TALL_REACH = 1 << 22, 1 << 17  # tokens of context, and of the longest, up to which a line is looked for at least
 ULP = 2.0**-52
 MARGIN = 1e-6  # us from a whole microsecond within which a line is not trusted
-NEVER = np.iinfo(np.int64).max
+TALLEST = np.iinfo(np.int32).max
 TRUSTED = 1e-7  # us, the largest bound on a line's rounding error
 # opcodes by number, as in language/opcodes.OPS
 ADD, SUB, MUL, DIV, NEG, MAX, MIN, LESS, NOT_EQUAL, SELECT = 0, 1, 2, 3, 4, 5, 6, 12, 17, 18
@@ -41,8 +43,9 @@ ADD, SUB, MUL, DIV, NEG, MAX, MIN, LESS, NOT_EQUAL, SELECT = 0, 1, 2, 3, 4, 5, 6
 class Steps(NamedTuple):
     """A program's step time on one deployment: opcodes, values, and what is remembered of them.
 
-    `lines`: whether anything may be remembered (the program reads nothing of single contexts); `spread`, `longest`:
-    whether it reads their variance, their maxima.
+    `slopes`: of every slot in the context and in the longest, and its error, float64[slots, 3]. `lines`: whether
+    anything may be remembered; `spread`, `longest`: whether the program reads the variance of the contexts (then
+    nothing is), their maximum.
     """
 
     rows: Any
@@ -51,8 +54,7 @@ class Steps(NamedTuple):
     values: Any
     raw: int
     out: int
-    slope: Any
-    error: Any
+    slopes: Any
     pieces: Any
     lines: bool
     spread: bool
@@ -62,14 +64,21 @@ class Steps(NamedTuple):
 def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
     """`bound` ready for the compiled clocks; `remember` False runs the opcodes at every step."""
     code = bound.code
-    max_seqs, budget = limits.max_seqs, limits.budget
     spread, longest = "kv_var" in code.uses, bool({"kv_max", "kv_decode_max"} & code.uses)
-    lines = remember and not (spread or longest) and max_seqs < DECODES and budget < TOKENS
+    lines = remember and not spread and limits.max_seqs < DECODES and limits.budget < TOKENS
     return Steps(
-        rows=code.rows, first=code.static, last=code.step, values=bound.values.copy(), raw=code.raw,
-        out=code.results[0], slope=np.zeros(code.slots), error=np.zeros(code.slots),
-        pieces=np.zeros(MIXED + (max_seqs if lines else 0) + 1, PIECE), lines=lines, spread=spread, longest=longest,
-    )  # fmt: skip
+        rows=code.rows,
+        first=code.static,
+        last=code.step,
+        values=bound.values.copy(),
+        raw=code.raw,
+        out=code.results[0],
+        slopes=np.zeros((code.slots, 3)),
+        pieces=np.zeros(MIXED + (limits.max_seqs if lines else 0) + 1, PIECE),
+        lines=lines,
+        spread=spread,
+        longest=longest,
+    )
 
 
 @njit
@@ -85,9 +94,11 @@ def put(v, raw, prefills, decodes, tokens, largest, pairs, context, decode_conte
 
 
 @njit
-def evaluate(t, prefills, decodes, tokens, largest, pairs, context):  # type: ignore[no-untyped-def]
-    """The step time in us, before truncation, by the opcodes; prompt chunks start at 0."""
+def evaluate(t, prefills, decodes, tokens, largest, pairs, context, tall):  # type: ignore[no-untyped-def]
+    """The step time in us, before truncation, by the opcodes; prompt chunks start at 0, their variance is not read."""
     put(t.values, t.raw, prefills, decodes, tokens, largest, pairs, context, context)
+    t.values[t.raw + 6] = tall
+    t.values[t.raw + 9] = tall
     run(t.rows, t.first, t.last, t.values)
     return t.values[t.out]
 
@@ -110,13 +121,21 @@ def find(pieces, prefills, decodes, tokens, largest, context):  # type: ignore[n
 
 
 @njit
-def recall(pieces, i, context):  # type: ignore[no-untyped-def]
-    """The step time in whole us that piece `i` knows for `context`, or -1 if the opcodes have to run."""
-    p = pieces[np.uintp(i)]
+def reaches(pieces, i, tall):  # type: ignore[no-untyped-def]
+    """Whether a piece that `find` found also holds for the longest context `tall`."""
+    return i >= 0 and tall >= pieces[i].tall_low and tall <= pieces[i].tall_high
+
+
+@njit
+def recall(pieces, i, context, tall):  # type: ignore[no-untyped-def]
+    """The step time in whole us that piece `i` knows for these contexts, or -1 if the opcodes have to run."""
+    p = pieces[i]
     if p.kind == WHOLE:
         return np.int64(p.base)
     if p.kind == LINE:
-        x = p.base + p.slope * (context - p.at)
+        x = p.base + p.slope * context
+        if tall > 0:
+            x += p.tall_slope * tall
         us = np.int64(x)
         part = x - us
         if part > MARGIN and part < 1.0 - MARGIN:
@@ -125,74 +144,99 @@ def recall(pieces, i, context):  # type: ignore[no-untyped-def]
 
 
 @njit
-def look(rows, first, last, v, raw, out, m, e, pieces, i, prefills, decodes, tokens, largest, pairs, context):  # type: ignore[no-untyped-def]
-    """Make piece `i`: run the opcodes with value, slope `m` and error `e` of every slot."""
-    p = pieces[np.uintp(i)]
+def look(rows, first, last, v, raw, out, m, pieces, i, prefills, decodes, tokens, largest, pairs, context, tall):  # type: ignore[no-untyped-def]
+    """Make piece `i`: run the opcodes with value, slopes and error of every slot."""
+    p = pieces[i]
     put(v, raw, prefills, decodes, tokens, largest, pairs, context, context)
+    v[raw + 6], v[raw + 9] = tall, tall
     moving = 1.0 if decodes > 0 else 0.0  # without decodes there is no context
-    m[raw + 5], m[raw + 8] = moving, moving
-    p.at, p.low, p.high = context, np.int64(0), max(4 * context, np.int64(REACH))
-    width = float(p.high)
+    m[raw + 5, 0], m[raw + 8, 0], m[raw + 6, 1], m[raw + 9, 1] = moving, moving, moving, moving
+    p.low, p.high, p.tall_low, p.tall_high = 0, max(4 * context, REACH), 0, min(max(4 * tall, TALL_REACH), TALLEST)
+    width, height = float(p.high), float(p.tall_high)
     for row in range(first, last):
         op, d, a, b, c = rows[row, 0], rows[row, 1], rows[row, 2], rows[row, 3], rows[row, 4]
         run(rows, row, row + 1, v)
-        if m[a] == 0.0 and m[b] == 0.0 and m[c] == 0.0 and e[a] == 0.0 and e[b] == 0.0 and e[c] == 0.0:
-            m[d], e[d] = 0.0, 0.0
+        still_a, still_b = _still(m, a), _still(m, b)
+        if still_a and still_b and _still(m, c):
+            m[d, 0], m[d, 1], m[d, 2] = 0.0, 0.0, 0.0
             continue
         x, y = v[a], v[b]
-        still_a, still_b = m[a] == 0.0 and e[a] == 0.0, m[b] == 0.0 and e[b] == 0.0
-        slope, error = 0.0, np.inf
+        slope, up, error = 0.0, 0.0, np.inf
         if op == ADD:
-            slope, error = m[a] + m[b], e[a] + e[b]
+            slope, up, error = m[a, 0] + m[b, 0], m[a, 1] + m[b, 1], m[a, 2] + m[b, 2]
         elif op == SUB:
-            slope, error = m[a] - m[b], e[a] + e[b]
+            slope, up, error = m[a, 0] - m[b, 0], m[a, 1] - m[b, 1], m[a, 2] + m[b, 2]
         elif op == MUL and still_b:
-            slope, error = m[a] * y, e[a] * abs(y)
+            slope, up, error = m[a, 0] * y, m[a, 1] * y, m[a, 2] * abs(y)
         elif op == MUL and still_a:
-            slope, error = m[b] * x, e[b] * abs(x)
+            slope, up, error = m[b, 0] * x, m[b, 1] * x, m[b, 2] * abs(x)
         elif op == DIV and still_b:
-            slope, error = (m[a] / y, e[a] / abs(y)) if y != 0.0 else (0.0, 0.0)
+            if y == 0.0:
+                error = 0.0
+            else:
+                slope, up, error = m[a, 0] / y, m[a, 1] / y, m[a, 2] / abs(y)
         elif op == NEG:
-            slope, error = -m[a], e[a]
-        elif op in (MAX, MIN):
-            if _narrow(p, width, x - y, m[a] - m[b], e[a] + e[b], abs(x) + abs(y), abs(m[a]) + abs(m[b])):
-                first_one = (x > y) == (op == MAX)
-                slope, error = (m[a], e[a]) if first_one else (m[b], e[b])
-        elif op >= LESS and op <= NOT_EQUAL:
-            if _narrow(p, width, x - y, m[a] - m[b], e[a] + e[b], abs(x) + abs(y), abs(m[a]) + abs(m[b])):
-                m[d], e[d] = 0.0, 0.0
-                continue
+            slope, up, error = -m[a, 0], -m[a, 1], m[a, 2]
+        elif op in (MAX, MIN) or (op >= LESS and op <= NOT_EQUAL):
+            size = abs(x) + abs(y) + (abs(m[a, 0]) + abs(m[b, 0])) * width + (abs(m[a, 1]) + abs(m[b, 1])) * height
+            doubt = m[a, 2] + m[b, 2] + 4.0 * ULP * size
+            if _narrow(p, context, tall, x - y, m[a, 0] - m[b, 0], m[a, 1] - m[b, 1], doubt):
+                if op >= LESS:
+                    m[d, 0], m[d, 1], m[d, 2] = 0.0, 0.0, 0.0
+                    continue
+                chosen = a if (x > y) == (op == MAX) else b
+                slope, up, error = m[chosen, 0], m[chosen, 1], m[chosen, 2]
         elif op == SELECT and still_a:
-            slope, error = (m[b], e[b]) if x != 0.0 else (m[c], e[c])
-        error += 4.0 * ULP * (abs(v[d]) + abs(slope) * width)
-        m[d], e[d] = slope, error if error == error else np.inf
-    x, slope, error = v[out], m[out], e[out]
-    p.base, p.slope, p.kind = x, slope, DIRECT
-    if slope == 0.0 and error == 0.0 and not clamps(x, 1):
+            chosen = b if x != 0.0 else c
+            slope, up, error = m[chosen, 0], m[chosen, 1], m[chosen, 2]
+        error += 4.0 * ULP * (abs(v[d]) + abs(slope) * width + abs(up) * height)
+        m[d, 0], m[d, 1], m[d, 2] = slope, up, error if error == error else np.inf
+    x, slope, up, error = v[out], m[out, 0], m[out, 1], m[out, 2]
+    p.base, p.slope, p.tall_slope, p.kind = x - slope * context - up * tall, slope, up, DIRECT
+    size = abs(x) + abs(slope) * width + abs(up) * height
+    error += 8.0 * ULP * size if size > 0.0 and not _still(m, out) else 0.0
+    if clamps(x, 1):
+        pass
+    elif _still(m, out):
         p.kind = WHOLE
     elif (
         error <= TRUSTED
-        and not clamps(x, 1)
-        and _narrow(p, width, x - 1.0, slope, error, abs(x), abs(slope))
-        and _narrow(p, width, MAX_TICKS - x, -slope, error, abs(x) + MAX_TICKS, abs(slope))
+        and _narrow(p, context, tall, x - 1.0, slope, up, error)
+        and _narrow(p, context, tall, x - MAX_TICKS, slope, up, error)
     ):
         p.kind = LINE
     if p.kind == DIRECT:
-        p.low, p.high = np.int64(0), NEVER
+        p.low, p.high, p.tall_low, p.tall_high = 0, NEVER, 0, TALLEST
 
 
 @njit
-def _narrow(p, width, gap, slope, error, size, slopes):  # type: ignore[no-untyped-def]
-    """Narrow `p` to the contexts where gap + slope * (context - p.at) surely keeps its sign; False if nowhere."""
-    doubt = error + 4.0 * ULP * (size + slopes * width)
+def _still(m, slot):  # type: ignore[no-untyped-def]
+    """Whether the slot has one value, exactly, for the composition."""
+    return m[slot, 0] == 0.0 and m[slot, 1] == 0.0 and m[slot, 2] == 0.0
+
+
+@njit
+def _narrow(p, context, tall, gap, slope, up, doubt):  # type: ignore[no-untyped-def]
+    """Narrow `p` to contexts in which `gap`, with these slopes, surely keeps its sign; False if it has none here."""
     if not abs(gap) > doubt:
         return False
-    towards = slope if gap < 0.0 else -slope  # above 0: the gap closes as the context grows
-    if towards != 0.0:
-        room = math.floor((abs(gap) - doubt) / abs(towards)) - 1.0
-        room = np.int64(max(0.0, min(room, 1e15)))
-        if towards > 0.0:
-            p.high = min(p.high, p.at + room)
-        else:
-            p.low = max(p.low, p.at - room)
+    room = abs(gap) - doubt
+    if slope != 0.0 and up != 0.0:
+        room /= 2.0  # half for each
+    closing = slope if gap < 0.0 else -slope  # above 0: the gap closes as the context grows
+    if closing > 0.0:
+        p.high = min(p.high, context + _whole(room / closing))
+    elif closing < 0.0:
+        p.low = max(p.low, context - _whole(room / -closing))
+    closing = up if gap < 0.0 else -up
+    if closing > 0.0:
+        p.tall_high = min(p.tall_high, tall + _whole(room / closing))
+    elif closing < 0.0:
+        p.tall_low = max(p.tall_low, tall - _whole(room / -closing))
     return True
+
+
+@njit
+def _whole(tokens):  # type: ignore[no-untyped-def]
+    """Whole tokens surely within `tokens`; not above 10^15."""
+    return np.int64(max(0.0, min(math.floor(tokens) - 1.0, 1e15)))

@@ -16,7 +16,8 @@ from simulator.bind import Bound, bind
 from simulator.clock import NeverEnds
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.load import NEVER, Limits, Load
+from simulator.load import Limits, Load
+from simulator.queue import NEVER
 from simulator.replay import Replay, replay_bound
 from simulator.steps import steps_of
 from simulator.workload import Requests
@@ -40,6 +41,8 @@ PROGRAMS = [
     "def step_time(b, s, *, c=0.37): return 3000.7 - c * b.kv_sum + (b.kv_sum - b.kv_decode_sum) * 5",
     "def step_time(b, s): return 1000 + b.kv_decode_sum * 0.5 + b.batch_size * 2",
     "def step_time(b, s, *, c=1e9): return 777.7 + (b.kv_sum + c - c) * 0.11",
+    "def step_time(b, s, *, c=0.13): return max(900.7 + c * b.kv_max * b.decode_reqs, 7.7 * b.kv_decode_max)",
+    "def step_time(b, s, *, c=71.3): return 1500.3 + (b.kv_sum * 0.31 if b.kv_max > c else b.kv_mean * 1.7)",
     # hostile: nothing, less than nothing, for ever, and one step now and then that is
     "def step_time(b, s): return b.prefill_tokens - b.decode_reqs",
     "def step_time(b, s, *, c=1e300): return c * b.tokens * c",

@@ -11,8 +11,9 @@ import pytest
 from plain_clock import host, step_function
 
 from evaluator.summary import aggregate
-from evolve.cases import overheads_text, program_text, read_case, read_trace, write_results
+from evolve.cases import overheads_text, program_text, read_case, read_trace
 from evolve.cli import run_command
+from evolve.results import write_results
 from evolve.simulate import OVERHEADS
 from simulator.bind import bind, ticks
 from simulator.language.opcodes import assemble

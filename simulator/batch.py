@@ -1,0 +1,200 @@
+"""The exact clock's batch: running requests by slot, who leaves it and how (blis-des-semantics 4.4 to 4.6)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simulator.blocks import FREE, name, release, take
+from simulator.jit import inlined, njit
+from simulator.queue import NEVER
+
+UNFINISHED, COMPLETED, GAVE_UP = 0, 1, 2  # Exact.outcome
+FAR = 2**30  # more tokens, and more steps in one call, than there are
+
+
+class Exact(NamedTuple):
+    """What the exact clock keeps between calls: running requests by slot, and their slots in order of admission."""
+
+    outcome: Any  # per request
+    region: Any  # per request: first key of a prompt of its own, -1 until preempted
+    group_key: Any  # first key of each group's blocks
+    prompt_key: Any  # first key of each prompt's blocks
+    quitters: Any  # requests whose client may give up, by deadline
+    stack: Any  # preempted requests, the next one to be admitted on top
+    free_slots: Any
+    order: Any  # slots in order of admission
+    table: Any  # blocks of each slot's request, in order
+    who: Any
+    progress: Any
+    goal: Any  # progress at the end of the step, while in the prompt
+    granted: Any  # new tokens in this step
+    spare: Any  # room for tokens in the last block
+    held: Any  # number of blocks
+    left: Any  # decode steps to go, once the prompt is done; spare and left of free slots are FAR
+    since: Any  # decode time of the instance when the prompt was done, plus steps that passed the request by
+    born: Any  # first step after its prompt was done
+    serial: Any  # order of admission
+
+
+@njit
+def lower(column, n):  # type: ignore[no-untyped-def]
+    """One less at each of the first `n` places; the least that is now there. Compiled to vector instructions."""
+    least = np.int32(2**31 - 1)
+    for j in range(n):
+        x = np.int32(column[j] - np.int32(1))
+        column[j] = x
+        least = min(least, x)
+    return least
+
+
+@njit
+def lift(column, n):  # type: ignore[no-untyped-def]
+    """One more at each of the first `n` places."""
+    for j in range(n):
+        column[j] += np.int32(1)
+
+
+@inlined
+def own_key(q, w, r):  # type: ignore[no-untyped-def]
+    """The key of the first block of request `r`'s prompt behind what it shares; -1 where nobody could look for it."""
+    if q.prompt[r] >= 0:
+        return np.int64(w.prompt_key[q.prompt[r]])
+    return np.int64(w.region[r])
+
+
+@inlined
+def key_of(q, w, r, i):  # type: ignore[no-untyped-def]
+    """The key of block `i` of request `r`'s prompt; -1 where nobody could look for it."""
+    shared = np.int64(q.shared_blocks[r])
+    if i < shared:
+        return np.int64(w.group_key[q.group[r]] + i)
+    own = own_key(q, w, r)
+    return own + i - shared if own >= 0 and i < q.prompt_blocks[r] else np.int64(-1)
+
+
+@inlined
+def first_waiting(w, s):  # type: ignore[no-untyped-def]
+    """The first waiting request; those that gave up are passed over."""
+    while s.stacked > 0:
+        r = np.int64(w.stack[s.stacked - 1])
+        if w.outcome[r] == UNFINISHED:
+            return r
+        s.stacked -= 1
+    while w.outcome[s.head] != UNFINISHED:
+        s.head += 1
+    return s.head
+
+
+@inlined
+def leave(w, c, s, j):  # type: ignore[no-untyped-def]
+    """The request at place `j` of the batch gives back its blocks and its slot; the order of the others stays."""
+    i = w.order[j]
+    if w.born[i] == NEVER:
+        s.filling -= 1
+    else:
+        s.context -= w.progress[i]
+    let_go(w, c, s, i)
+    for other in range(j, s.running - 1):
+        w.order[other] = w.order[other + 1]
+    s.running -= 1
+
+
+@inlined
+def let_go(w, c, s, i):  # type: ignore[no-untyped-def]
+    """Blocks and slot `i` are free again."""
+    release(c.blocks, c.counts, w.table[i], w.held[i])
+    w.free_slots[s.slots] = i
+    s.slots += 1
+    w.spare[i], w.left[i] = FAR, FAR
+
+
+@njit
+def preempt(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
+    """The last request of the batch goes back to the head of the queue and starts from scratch."""
+    i = w.order[s.running - 1]
+    r = w.who[i]
+    forget(w, log, reach, i, k)
+    ours = np.int64(q.prompt_blocks[r]) - q.shared_blocks[r]
+    if rules.caching and q.prompt[r] < 0 and w.region[r] < 0 and ours > 0:  # from now on it looks for its blocks itself
+        w.region[r] = s.keys
+        s.keys += ours
+        stored = w.held[i] * rules.block - w.spare[i]
+        if stored >= w.progress[i]:  # its prompt was not found whole
+            for b in range(q.shared_blocks[r], min(stored // rules.block, np.int64(q.prompt_blocks[r]))):
+                name(c.blocks, c.holder, w.table[i, b], key_of(q, w, r, b))
+    if s.running == 1:
+        s.alone = s.alone + 1 if s.lone == r else 1
+        s.lone = r
+    leave(w, c, s, s.running - 1)
+    w.stack[s.stacked] = r
+    s.stacked += 1
+    s.waiting += 1
+    s.preemptions += 1
+
+
+@njit
+def give_up(w, c, s, log, reach, r):  # type: ignore[no-untyped-def]
+    """The client of request `r` leaves: out of the batch or the queue."""
+    w.outcome[r] = GAVE_UP
+    for j in range(s.running):
+        if w.who[w.order[j]] == r:
+            forget(w, log, reach, w.order[j], s.step)
+            leave(w, c, s, j)
+            return
+    s.waiting -= 1
+
+
+@njit
+def forget(w, log, reach, i, k):  # type: ignore[no-untyped-def]
+    """The tokens that slot `i` decoded before step `k` count no longer."""
+    if log.us.size > 0 and w.born[i] < k:
+        for step in range(w.born[i] - log.first[0], k - log.first[0]):
+            if w.serial[i] <= reach[step]:
+                log.tokens[step] -= 1
+
+
+@njit
+def single_contexts(q, w, s, t, ahead):  # type: ignore[no-untyped-def]
+    """Variance and maxima of the contexts of the requests in the step, into the value vector (schema.RAW); returns the
+    longest of a decode. The first `ahead` places of the batch have their new token counted already."""
+    size, s1, s2, longest, longest_decode = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    for j in range(s.running):
+        i = w.order[j]
+        if j < ahead or w.granted[i] > 0:
+            done = np.int64(w.progress[i]) - (1 if j < ahead else 0)
+            size += 1
+            s1 += done
+            s2 += done * done
+            longest = max(longest, done)
+            if done >= q.input_len[w.who[i]]:
+                longest_decode = max(longest_decode, done)
+    t.values[t.raw + 6] = longest
+    t.values[t.raw + 7] = (size * s2 - s1 * s1) / (size * size) if size > 0 else 0.0
+    t.values[t.raw + 9] = longest_decode
+    return longest_decode
+
+
+@inlined
+def complete(q, rules, w, c, s, times):  # type: ignore[no-untyped-def]
+    """Completions in order of the batch: the last token gets its place, then all blocks are given back."""
+    kept = np.int64(0)
+    for j in range(s.running):
+        i = w.order[j]
+        if w.left[i] > 0 or w.born[i] == NEVER:
+            w.order[kept] = i
+            kept += 1
+            continue
+        r = w.who[i]
+        s.context -= w.progress[i]
+        if q.output_len[r] > 0 and w.spare[i] == 0:
+            if c.counts[FREE] == 0:
+                s.failures += 1
+            else:
+                w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
+                w.held[i] += 1
+        let_go(w, c, s, i)
+        w.outcome[r] = COMPLETED
+        times.decode_us[r] = s.elapsed - w.since[i]
+    s.running = kept
