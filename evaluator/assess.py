@@ -13,7 +13,7 @@ import numpy as np
 from evaluator.fit import FitSet, fit, fit_set
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
 from simulator.bind import bind
-from simulator.clock import HostileStep
+from simulator.clock.run import HostileStep
 from simulator.experiment import Experiment
 from simulator.fields import Active, raw_fields
 from simulator.language.complete import complete

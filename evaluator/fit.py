@@ -18,7 +18,7 @@ from scipy.optimize import lsq_linear, nnls
 from evaluator.meanfield import Stages, bases, cold_steps, jacobian, predict, stages_of
 from evaluator.metrics import stage_means
 from simulator.bind import bind
-from simulator.clock import HostileStep
+from simulator.clock.run import HostileStep
 from simulator.experiment import Experiment
 from simulator.language.bounds import bounds
 from simulator.language.ir import Program

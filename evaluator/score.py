@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from evaluator.metrics import LATENCIES, average, components_ms, error_pct, mean, observe_all, run_means_ms
 from simulator.bind import bind
+from simulator.clock.steps import steps_of
 from simulator.experiment import Experiment, Observed
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.load import Load, load_of
 from simulator.replay import Replay, replay_bound
-from simulator.steps import steps_of
 
 SCORE_SEEDS = (1, 2, 3)  # arrival seeds of reported figures; never those of a fit
 

@@ -19,16 +19,16 @@ from evaluator.experiments import bundled_experiments, data_hash
 from evolve import __version__
 from evolve.report import console, new_table, show
 from simulator.bind import Bound, bind
-from simulator.clock import Run, run_clock
+from simulator.clock.fast import build
+from simulator.clock.run import Run, run_clock
+from simulator.clock.steps import Steps, steps_of
 from simulator.experiment import Experiment
-from simulator.fast import build
 from simulator.jit import njit
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.load import Limits, Load, load_of
 from simulator.replay import replay_bound
-from simulator.steps import Steps, steps_of
 from simulator.vm import experts_fraction
 from simulator.workload import Requests
 

@@ -16,7 +16,7 @@ from evolve import __version__
 from evolve.choose import fittable, nothing_to_fit
 from evolve.programs import Source
 from evolve.records import record
-from simulator.clock import HostileStep
+from simulator.clock.run import HostileStep
 from simulator.errors import InputError
 from simulator.experiment import Experiment
 from simulator.language.ir import Program

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from simulator.clock.queue import NEVER
 from simulator.errors import InputError, Section, nearest
 from simulator.load import Limits
-from simulator.queue import NEVER
 from simulator.workload import Requests
 
 ALPHA = ("base_us", "per_input_token_us", "per_output_token_us", "completion_us")

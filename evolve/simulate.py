@@ -19,7 +19,7 @@ from evolve.going import facts_of
 from evolve.programs import Source
 from evolve.results import write_results
 from simulator.bind import Bound, bind
-from simulator.clock import NeverEnds
+from simulator.clock.run import NeverEnds
 from simulator.errors import InputError
 from simulator.experiment import Engine, Experiment
 from simulator.language.ir import Program

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
+from simulator.clock.queue import NEVER
 from simulator.experiment import Experiment
-from simulator.queue import NEVER
 from simulator.workload import Requests, requests
 
 

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from simulator.bind import Bound, bind, ticks
-from simulator.clock import HostileStep, Run, run_clock
+from simulator.clock.run import HostileStep, Run, run_clock
+from simulator.clock.steps import Steps, steps_of
 from simulator.experiment import Experiment
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.load import Load, load_of
-from simulator.steps import Steps, steps_of
 from simulator.vm import clamps
 from simulator.workload import Requests
 

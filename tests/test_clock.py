@@ -13,13 +13,13 @@ from plain_clock import Host, host, step_function
 
 from evaluator.summary import aggregate
 from simulator.bind import Bound, bind
-from simulator.clock import NeverEnds
+from simulator.clock.queue import NEVER
+from simulator.clock.run import NeverEnds
+from simulator.clock.steps import steps_of
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.load import Limits, Load
-from simulator.queue import NEVER
 from simulator.replay import Replay, replay_bound
-from simulator.steps import steps_of
 from simulator.workload import Requests
 
 FACTS = {

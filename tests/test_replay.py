@@ -11,7 +11,7 @@ from plain_clock import host, step_function
 from evaluator.experiments import bundled_experiments
 from evaluator.metrics import components_ms, error_pct, observe_all, stage_means
 from simulator.bind import bind, ticks
-from simulator.clock import HostileStep
+from simulator.clock.run import HostileStep
 from simulator.experiment import Engine, Experiment, Stage, Workload
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble

@@ -12,11 +12,11 @@ from test_clock import FACTS
 from test_language import facts_maps, programs
 
 from simulator.bind import bind
+from simulator.clock.steps import DIRECT, LINE, WHOLE, Steps, evaluate, find, look, reaches, recall, steps_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.load import Limits
-from simulator.steps import DIRECT, LINE, WHOLE, Steps, evaluate, find, look, reaches, recall, steps_of
 from simulator.vm import clamps, to_ticks
 
 SEQS = 128

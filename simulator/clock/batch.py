@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator.blocks import FREE, name, release, take
+from simulator.clock.blocks import FREE, name, release, take
+from simulator.clock.queue import NEVER
 from simulator.jit import inlined, njit
-from simulator.queue import NEVER
 
 UNFINISHED, COMPLETED, GAVE_UP = 0, 1, 2  # Exact.outcome
 FAR = 2**30  # more tokens, and more steps in one call, than there are

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.batch import (
+from simulator.clock.batch import (
     FAR,
     GAVE_UP,
     UNFINISHED,
@@ -25,10 +25,10 @@ from simulator.batch import (
     preempt,
     single_contexts,
 )  # fmt: skip
-from simulator.blocks import FREE, REFERENCES, claim, name, take
+from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
+from simulator.clock.queue import DONE, HOSTILE, MORE, NEVER, ROOM, STUCK
+from simulator.clock.steps import CHUNKS, find, look, put, reaches, recall
 from simulator.jit import njit
-from simulator.queue import DONE, HOSTILE, MORE, NEVER, ROOM, STUCK
-from simulator.steps import CHUNKS, find, look, put, reaches, recall
 from simulator.vm import clamps, run, to_ticks
 
 STATE = np.dtype(

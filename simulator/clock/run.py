@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from simulator import exact, fast
-from simulator.batch import COMPLETED, GAVE_UP, Exact
-from simulator.blocks import HITS, MISSES, new_cache
-from simulator.exact import exact_clock
-from simulator.fast import CLOCKS, Work
-from simulator.gaps import Gaps
+from simulator.clock import exact, fast
+from simulator.clock.batch import COMPLETED, GAVE_UP, Exact
+from simulator.clock.blocks import HITS, MISSES, new_cache
+from simulator.clock.exact import exact_clock
+from simulator.clock.fast import CLOCKS, Work
+from simulator.clock.gaps import Gaps
+from simulator.clock.queue import DONE, HOSTILE, MORE, NEVER, ROOM, STUCK, UNPROVEN, Queue, Rules, Times
+from simulator.clock.steps import Steps
 from simulator.load import Load
-from simulator.queue import DONE, HOSTILE, MORE, NEVER, ROOM, STUCK, UNPROVEN, Queue, Rules, Times
-from simulator.steps import Steps
 
 CHUNK = 1 << 20  # steps between two looks at the world: progress, Ctrl-C, folding of the log
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.queue import Log
+from simulator.clock.queue import Log
 
 
 class Gaps:

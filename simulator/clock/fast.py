@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simulator.clock.queue import DONE, HOSTILE, MORE, NEVER, UNPROVEN
+from simulator.clock.segments import claim, eat, give
+from simulator.clock.steps import CHUNKS, DIRECT, LINE, MARGIN, find, look, put, reaches, recall
 from simulator.jit import njit
-from simulator.queue import DONE, HOSTILE, MORE, NEVER, UNPROVEN
-from simulator.segments import claim, eat, give
-from simulator.steps import CHUNKS, DIRECT, LINE, MARGIN, find, look, put, reaches, recall
 from simulator.vm import clamps, run, to_ticks
 
 u = np.uintp  # an index that is not below 0, so that the compiled code need not look
