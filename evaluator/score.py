@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from evaluator.metrics import LATENCIES, average, components_ms, error_pct, mean, observe_all, run_means_ms
@@ -29,7 +30,8 @@ class ScoreSet:
 class Prediction:
     """What a program predicts for one experiment, averaged over arrival seeds; components in ms.
 
-    clamped, preemptions, refused (longer than max_model_len or than the KV cache), gave_up: counts over all seeds.
+    clamped, preemptions, refused (longer than max_model_len or than the KV cache), gave_up: counts, the
+    mean over seeds rounded up.
     """
 
     experiment: str
@@ -82,13 +84,18 @@ def predictions(program: Program, data: ScoreSet, *, stop_when_hostile: bool = F
                 e.id,
                 Observed(average(summaries), stages),
                 components,
-                clamped=sum(r.clamped for r in replays),
-                preemptions=sum(r.run.preemptions for r in replays),
-                refused=sum(int((~r.load.accepted).sum()) for r in replays),
-                gave_up=sum(int(r.run.gave_up.sum()) for r in replays),
+                clamped=_count(r.clamped for r in replays),
+                preemptions=_count(r.run.preemptions for r in replays),
+                refused=_count(int((~r.load.accepted).sum()) for r in replays),
+                gave_up=_count(int(r.run.gave_up.sum()) for r in replays),
             )
         )
     return out
+
+
+def _count(values: Iterable[int]) -> int:
+    known = list(values)
+    return math.ceil(sum(known) / len(known))
 
 
 def _replays(program: Program, code: Code, data: ScoreSet, stop_when_hostile: bool) -> Iterator[list[Replay]]:

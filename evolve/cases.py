@@ -5,7 +5,10 @@ The formats are those of the recordings of the host simulator that the exactness
 
 from __future__ import annotations
 
+import difflib
 import json
+import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +33,7 @@ ENGINE = {
 TRACE = ("row", "arrival_s", "input_len", "output_len", "prefix_group", "prefix_len", "timeout_s")
 NEEDED = ("arrival_s", "input_len", "output_len")
 LONGEST = 2**30  # tokens of a request
+NO_TIMEOUT = -math.inf  # an empty timeout_s
 LATEST_S = 1e11  # seconds: 10^17 us, far below what an int64 holds
 
 
@@ -130,9 +134,10 @@ def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
     arrival_s, inputs, outputs = (columns[name] for name in NEEDED)
     group = columns.get("prefix_group", np.full(n, -1, np.int32))
     prefix = np.where(group >= 0, columns.get("prefix_len", np.zeros(n, np.int32)), 0)
-    _refuse(path, "arrival_s", ~((arrival_s >= 0) & (arrival_s <= LATEST_S)), arrival_s, "give seconds, 0 or more")
-    _refuse(path, "input_len", (inputs < 1) | (inputs > LONGEST), inputs, "give at least one token")
-    _refuse(path, "output_len", (outputs < 0) | (outputs > LONGEST), outputs, "give 0 or more tokens")
+    late = f"give seconds from 0 to {LATEST_S:g}"
+    _refuse(path, "arrival_s", ~((arrival_s >= 0) & (arrival_s <= LATEST_S)), arrival_s, late)
+    _refuse(path, "input_len", (inputs < 1) | (inputs > LONGEST), inputs, f"give 1 to {LONGEST} tokens")
+    _refuse(path, "output_len", (outputs < 0) | (outputs > LONGEST), outputs, f"give 0 to {LONGEST} tokens")
     _refuse(path, "prefix_len", (prefix < 0) | (prefix > inputs), prefix, "give at most input_len, which includes it")
     if group.max() > n:
         distinct, place = np.unique(group, return_inverse=True)
@@ -141,9 +146,9 @@ def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
     deadline = np.zeros(n, np.int64)
     if "timeout_s" in columns:
         given = columns["timeout_s"]
-        known = ~np.isnan(given)
-        wrong = known & ~((given > 0) & (given <= LATEST_S))
-        _refuse(path, "timeout_s", wrong, given, "give seconds above 0, or nothing")
+        known = given != NO_TIMEOUT
+        wrong = known & ~((given >= 1e-6) & (given <= LATEST_S))
+        _refuse(path, "timeout_s", wrong, given, f"give seconds from 1e-6 to {LATEST_S:g}, or nothing")
         deadline[known] = arrival[known] + (given[known] * 1e6).astype(np.int64)
     number = columns.get("row", np.arange(n, dtype=np.int64))
     found = Requests(
@@ -166,6 +171,8 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
     import pyarrow as pa
     from pyarrow import csv
 
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError(f"{path}: is a pipe or a device, and a trace is read twice: save it as a file")
     try:
         with path.open("rb") as file:
             header = file.readline(65536).decode("utf-8-sig").strip()
@@ -177,6 +184,7 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
     for name in NEEDED:
         if name not in names:
             raise InputError(f"{path}:1: the column {name} is missing: the header names {header[:100]!r}")
+    _surely(path, names)
     kinds = {"arrival_s": pa.float64(), "timeout_s": pa.float64(), "row": pa.int64()}
     wanted = [name for name in TRACE if name in names]
     parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
@@ -197,16 +205,40 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
                 if column.null_count and name != "timeout_s":
                     at = line + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
                     raise InputError(f"{path}:{at}: {name} is empty: give a number")
+                column = column.fill_null(NO_TIMEOUT) if name == "timeout_s" else column
                 parts[name].append(column.to_numpy(zero_copy_only=False))
             line += batch.num_rows
     except pa.ArrowInvalid as e:
-        raise InputError(f"{path}: {' '.join(str(e).split())} (rows counted below the header): mend it") from None
+        raise InputError(_complaint(path, names, " ".join(str(e).split()))) from None
     kind = {name: np.float64 if name in ("arrival_s", "timeout_s") else None for name in wanted}
     out = {}
     for name in wanted:
         chunks = parts.pop(name)
         out[name] = np.concatenate(chunks) if chunks else np.zeros(0, kind[name] or np.int32)
     return out
+
+
+def _surely(path: Path, names: list[str]) -> None:
+    """Raises InputError for columns that would be left unread by mistake."""
+    if ("prefix_group" in names) != ("prefix_len" in names):
+        raise InputError(f"{path}:1: prefix_group and prefix_len go together: give both columns or neither")
+    for name in names:
+        close = difflib.get_close_matches(name, [known for known in TRACE if known not in names], 1, 0.8)
+        if name not in TRACE and close:
+            raise InputError(f"{path}:1: the column {name!r} is not read: did you mean {close[0]!r}?")
+
+
+def _complaint(path: Path, names: list[str], why: str) -> str:
+    """pyarrow's complaint in our terms: rows are lines, columns have names."""
+    row, column = re.search(r"Row #(\d+)", why), re.search(r"column #(\d+)", why)
+    value = re.search(r"invalid value '(.*)'", why)
+    where = f"{path}:{row[1]}" if row else str(path)
+    if column and value:
+        return f"{where}: {names[int(column[1])]} is {value[1]!r}: give a number that fits"
+    expected = re.search(r"Expected (\d+) columns, got (\d+)", why)
+    if expected:
+        return f"{where}: has {expected[2]} fields, the header {expected[1]}: mend it"
+    return f"{where}: {why}: mend it"
 
 
 def _refuse(path: Path, name: str, wrong: np.ndarray, values: np.ndarray, remedy: str) -> None:

@@ -25,7 +25,15 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run_command(sys.argv[1:]))
+    try:
+        status = run_command(sys.argv[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = _fail("interrupted", 130)
+    except OSError as e:  # a full disk, a pipe whose reader went away
+        status = _fail(f"standard output: {e.strerror}", 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)
 
 
 def run_command(args: list[str]) -> int:
@@ -397,6 +405,8 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
             raise InputError("--seed goes with --id: a trace has its own arrivals")
         if tp is not None and not model:
             raise InputError("--tp needs --model and --hardware: a case names no model")
+        if model and not program:
+            raise InputError("--model goes with --program: the case's own backend reads no model")
         names = Names(model, hardware, tp or 1) if model and hardware else None
         work = of_case(case, trace, load(program) if program else None, names)
     else:

@@ -70,15 +70,19 @@ def warnings(known: dict[str, Any] | None, experiment: Experiment, prediction: P
     out = list(experiment.notes)
     if prediction.clamped:
         out.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
+    summary = prediction.predicted.summary
+    all_of_them = (summary.completed or 0) + (summary.failed or 0) if summary else 0
     if prediction.refused:
-        out.append(f"{prediction.refused} requests are longer than max_model_len and were refused")
+        out.append(f"{prediction.refused} of {all_of_them} requests are longer than max_model_len and were refused")
     if prediction.gave_up:
-        out.append(
-            f"{prediction.gave_up} requests were given up by their client after {experiment.workload.timeout_s:g} s"
-        )
+        out.append(f"{prediction.gave_up} of {all_of_them} requests were given up by their client after "
+                   f"{experiment.workload.timeout_s:g} s: the latencies are those of the others")  # fmt: skip
     if prediction.preemptions:
         out.append(f"{prediction.preemptions} preemptions: {experiment.facts['kv_blocks']:.0f} KV blocks are too few "
                    "for this load")  # fmt: skip
+    mean = summary.e2e_ms.mean if summary else None
+    if mean and prediction.components["waiting"] > 0.5 * mean:
+        out.append("overloaded: requests wait longer than they are served, and the longer the load lasts")
     if experiment.quality != "clean":
         out.append(f"quality is {experiment.quality}")
     if known is None:

@@ -17,7 +17,7 @@ from evolve import __version__
 from evolve.cases import overheads_text, program_text, read_case, read_trace
 from evolve.going import facts_of
 from evolve.programs import Source
-from evolve.results import write_results
+from evolve.results import check_out, save_results
 from simulator.bind import Bound, bind
 from simulator.clock.run import NeverEnds
 from simulator.errors import InputError
@@ -26,7 +26,7 @@ from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.load import Limits, Load, load_of
-from simulator.replay import Replay, replay_bound
+from simulator.replay import replay_bound
 
 OVERHEADS = {"queueing_time", "output_token_time", "completion_time"}
 
@@ -40,6 +40,7 @@ class Work:
     number: np.ndarray
     about: dict[str, Any]
     where: str
+    files: tuple[Path, ...] = ()  # what was read
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Nam
         while block := file.read(1 << 20):
             digest.update(block)
     about = {"data": digest.hexdigest()[:16], "seeds": []}
-    return Work(Load(requests, case.limits), bind(code, program.theta, facts), number, about, str(trace_path))
+    load, bound = Load(requests, case.limits), bind(code, program.theta, facts)
+    return Work(load, bound, number, about, str(trace_path), (case_path, trace_path))
 
 
 def _step(overheads: str) -> str:
@@ -123,6 +125,8 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> Work:
 
 def run(work: Work, out: Path | None, quiet: bool) -> dict[str, Any]:
     """Simulate, write the per-request results to `out` if given, and return the host's aggregate fields."""
+    if out is not None:
+        check_out(out, work.files)
     line = _Line(len(work.load.requests), quiet)
     try:
         replay = replay_bound(work.load, work.bound, account=True, progress=line.update)
@@ -134,20 +138,10 @@ def run(work: Work, out: Path | None, quiet: bool) -> dict[str, Any]:
     finally:
         line.close()
     if out is not None:
-        _write(replay, work.number, out)
+        save_results(replay, work.number, out)
+    if replay.clamped and not quiet:
+        print(f"evolve: warning: {replay.clamped:,} times were outside [1, 1e10] us and clamped", file=sys.stderr)
     return {"engine": __version__, **work.about, **aggregate(replay), "clamped_times": replay.clamped}
-
-
-def _write(replay: Replay, number: np.ndarray, out: Path) -> None:
-    """Whole or not at all: the name appears when the last row is written."""
-    part = out.with_name(out.name + ".part")
-    try:
-        write_results(replay, number, part)
-        part.replace(out)
-    except OSError as e:
-        raise InputError(f"{out}: cannot be written ({e.strerror or e}): choose another --out") from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 class _Line:
@@ -156,14 +150,17 @@ class _Line:
     def __init__(self, total: int, quiet: bool) -> None:
         self.total, self.quiet = total, quiet
         self.terminal = sys.stderr.isatty()
-        self.begun, self.shown, self.last = time.monotonic(), time.monotonic(), ""
+        self.begun = self.shown = time.monotonic()
+        self.first, self.last = -1, ""
 
     def update(self, done: int) -> None:
         now = time.monotonic()
+        if self.first < 0:  # what came before was compiling
+            self.first, self.begun = done, now
         if self.quiet or done >= self.total or now - self.shown < (0.2 if self.last and self.terminal else 1.0):
             return
         self.shown = now
-        left = (now - self.begun) * (self.total / max(done, 1) - 1)
+        left = (now - self.begun) * (self.total - done) / max(done - self.first, 1)
         text = f"{done:,} of {self.total:,} requests, {left:.0f} s left"
         print(("\r" + text.ljust(len(self.last))) if self.terminal else text,
               end="" if self.terminal else "\n", file=sys.stderr, flush=True)  # fmt: skip

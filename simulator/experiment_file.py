@@ -205,7 +205,7 @@ def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, 
     longest = int(prompt_lengths(workload).max()) + workload.output_len
     room = facts["kv_blocks"] * engine.block_size
     if room < longest - 1 and longest <= facts["max_model_len"]:
-        problem = f"or what is computed for it holds {room:.0f} tokens, a request needs {longest}"
+        problem = f"= {facts['kv_blocks']:.0f} holds {room:.0f} tokens, and one request needs {longest}"
         raise Section(top.where, "engine", {}).error("total_kv_blocks", problem, "give more blocks or shorter requests")
 
 

@@ -59,7 +59,8 @@ def test_rows_and_aggregates_are_the_hosts(name: str, force_exact: bool, tmp_pat
     bound = bind(assemble(program), program.theta, {})
     seen = replay_bound(Load(requests, case.limits), bound, force_exact=force_exact, account=True)
     assert seen.run.fast == (name in FAST and not force_exact)
-    write_results(seen, number, tmp_path / "results.csv")
+    with (tmp_path / "results.csv").open("wb") as out:
+        write_results(seen, number, out)
     assert rows(tmp_path / "results.csv") == rows(folder / "results.csv")
     if (folder / "aggregate.json").exists():
         assert aggregate(seen) == json.loads((folder / "aggregate.json").read_text())

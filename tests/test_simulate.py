@@ -87,6 +87,19 @@ def test_rows_may_stand_in_any_order(files: Path, capsys: pytest.CaptureFixture[
     assert sorted((files / "a.csv").read_text().splitlines()) == sorted((files / "b.csv").read_text().splitlines())
 
 
+def test_links_are_followed_and_pipes_written_to(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "real.csv").write_text("old")
+    (files / "link.csv").symlink_to("real.csv")
+    assert simulate(capsys, *BOTH, "--out", "link.csv")[0] == 0
+    assert (files / "link.csv").is_symlink() and len((files / "real.csv").read_text().splitlines()) == 4
+    os.mkfifo(files / "pipe")
+    reader = subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, text=True, cwd=files)
+    assert simulate(capsys, *BOTH, "--out", "pipe")[0] == 0
+    assert reader.communicate(timeout=30)[0] == (files / "real.csv").read_text() and (files / "pipe").is_fifo()
+    status, _, err = simulate(capsys, "--case", "case.json", "--trace", "pipe")
+    assert status == 2 and "pipe: is a pipe or a device" in err
+
+
 def test_a_program_times_the_steps_and_the_case_the_rest(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (files / "mine.py").write_text("def step_time(b, s, *, a=500.0): return a + b.batch_size / s.max_num_seqs\n")
     status, _, _ = simulate(capsys, *BOTH, "--program", "mine.py", "--out", "results.csv")
@@ -105,9 +118,10 @@ def test_a_program_times_the_steps_and_the_case_the_rest(files: Path, capsys: py
 )
 def test_hostile_steps_are_clamped_and_counted(files: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (files / "mine.py").write_text(f"def step_time(b, s): return {text}\n")
-    status, out, _ = simulate(capsys, *BOTH, "--program", "mine.py", "--json")
+    status, out, err = simulate(capsys, *BOTH, "--program", "mine.py", "--json")
     told = json.loads(out)
     assert status == 0 and told["completed_requests"] == 3 and told["clamped_times"] > 0
+    assert "were outside [1, 1e10] us and clamped" in err
 
 
 def test_an_experiments_requests(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,14 +153,18 @@ BAD_TRACES = {
     "": "trace.csv:1: the column arrival_s is missing",
     "arrival_s,input_len\n0,1\n": "trace.csv:1: the column output_len is missing",
     "arrival_s,input_len,output_len\n": "holds no request",
-    "arrival_s,input_len,output_len\n0,0,1\n": "trace.csv:2: input_len is 0: give at least one token",
+    "arrival_s,input_len,output_len\n0,0,1\n": "trace.csv:2: input_len is 0: give 1 to",
     "arrival_s,input_len,output_len\n0,5,1\n-1,5,1\n": "trace.csv:3: arrival_s is -1: give seconds",
     "arrival_s,input_len,output_len\n0,5,1\nnan,5,1\n": "trace.csv:3: arrival_s is nan",
     "arrival_s,input_len,output_len\n0,5,1\n1,5,\n": "trace.csv:3: output_len is empty",
-    "arrival_s,input_len,output_len\n0,5,x\n": "Row #2",
-    "arrival_s,input_len,output_len\n0,5,1,7\n": "trace.csv:",
+    "arrival_s,input_len,output_len\n0,5,1\n0,5,x\n": "trace.csv:3: output_len is 'x': give a number",
+    "arrival_s,input_len,output_len\n0,5,99999999999\n": "trace.csv:2: output_len is '99999999999': give a number",
+    "arrival_s,input_len,output_len,prefix_grp\n0,5,1,1\n": "trace.csv:1: the column 'prefix_grp' is not read: did you",
+    "arrival_s,input_len,output_len,prefix_group\n0,5,1,1\n": "trace.csv:1: prefix_group and prefix_len go together",
+    "arrival_s,input_len,output_len\n0,5,1,7\n": "trace.csv:2: has 4 fields, the header 3",
     "arrival_s,input_len,output_len,prefix_group,prefix_len\n0,5,1,0,6\n": "trace.csv:2: prefix_len is 6",
     "arrival_s,input_len,output_len,timeout_s\n0,5,1,-3\n": "trace.csv:2: timeout_s is -3",
+    "arrival_s,input_len,output_len,timeout_s\n0,5,1,nan\n": "trace.csv:2: timeout_s is nan",
 }
 
 
@@ -177,7 +195,12 @@ def test_a_bad_trace_is_one_line(files: Path, capsys: pytest.CaptureFixture[str]
         (("--experiments", "e.yaml"), "--experiments needs --id"),
         (("--case", "no.json", "--trace", "trace.csv"), "no.json: cannot be read"),
         (("--case", "case.json", "--trace", "no.csv"), "no.csv: cannot be read"),
-        ((*BOTH, "--out", "no/such/folder.csv"), "cannot be written"),
+        ((*BOTH, "--out", "no/such/folder.csv"), "no/such/folder.csv: cannot be written"),
+        ((*BOTH, "--out", "case.json/x"), "case.json/x: cannot be written"),
+        ((*BOTH, "--out", "."), ".: is a folder"),
+        ((*BOTH, "--out", ""), ".: is a folder"),
+        ((*BOTH, "--out", "trace.csv"), "trace.csv: is what is read"),
+        ((*BOTH, "--model", "llama-2-7b", "--hardware", "H100-SXM-80GB"), "--model goes with --program"),
     ],
 )
 def test_bad_arguments_are_one_line(
