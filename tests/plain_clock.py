@@ -52,7 +52,7 @@ class Request:
 class Block:
     tokens: list[object] = field(default_factory=list)
     references: int = 0
-    content: object = None  # its tokens chained to what stands before
+    content: int | None = None  # a number for its tokens chained to what stands before
 
 
 class Cache:
@@ -62,14 +62,19 @@ class Cache:
         self.size = size
         self.free = [Block() for _ in range(blocks)]
         self.table: dict[Request, list[Block]] = {}
-        self.known: dict[object, Block] = {}
+        self.known: dict[int, Block] = {}
+        self.chains: dict[tuple[int | None, tuple[object, ...]], int] = {}
         self.hits = self.misses = 0
+
+    def chain(self, before: int | None, tokens: list[object]) -> int:
+        """Equal numbers for equal tokens after equal beginnings."""
+        return self.chains.setdefault((before, tuple(tokens)), len(self.chains))
 
     def cached(self, r: Request) -> list[Block]:  # 5.2
         found: list[Block] = []
-        before: object = None
+        before: int | None = None
         for i in range(len(r.tokens) // self.size):
-            before = (before, tuple(r.tokens[i * self.size : (i + 1) * self.size]))
+            before = self.chain(before, r.tokens[i * self.size : (i + 1) * self.size])
             if before not in self.known:
                 break
             found.append(self.known[before])
@@ -117,8 +122,8 @@ class Cache:
             table.append(b)
         return True
 
-    def _name(self, block: Block, before: object) -> None:
-        block.content = (before, tuple(block.tokens))
+    def _name(self, block: Block, before: int | None) -> None:
+        block.content = self.chain(before, block.tokens)
         self.known[block.content] = block
 
     def release(self, r: Request) -> None:  # 5.5
