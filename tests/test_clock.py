@@ -126,13 +126,15 @@ def compare(seen: Replay, told: Host) -> None:
     assert dict(zip(*(x.tolist() for x in run.account.gaps), strict=True)) == gaps
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=500, deadline=None, derandomize=True)
 @given(loads(), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
 def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str) -> None:
     bound = bound_of(step + "\n" + queueing)
     queue_us = [max(0, min(int(bound.queueing_us(int(n))), 10**10)) for n in load.requests.input_len]
     told = host(load.requests, queue_us, load.limits, step_function(parse(step), FACTS), most_steps=20_000)
-    if told.stuck:
+    if told.stuck:  # for ever, unless a client gives up some time, or the horizon comes
+        if load.requests.deadline_us.any() or load.limits.horizon_us != NEVER:
+            return
         with pytest.raises(NeverEnds):
             replay_bound(load, bound, force_exact=True)
         event("never ends")
@@ -143,7 +145,7 @@ def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str) ->
         compare(seen, told)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(loads(), st.sampled_from(PROGRAMS))
 def test_what_the_fast_clock_takes_on_evicts_nothing_that_matters(load: Load, step: str) -> None:
     """Small caches, prompts that come back: the fast clock either leaves the load or is right."""

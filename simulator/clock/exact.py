@@ -224,7 +224,7 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
                 i = min(i, -1 - i)
             if i < 0:
                 i = -1 - i
-                look(rows, first_row, last_row, v, raw, out, t.slopes, pieces, i,
+                look(rows, t.moving, first_row, last_row, v, raw, out, t.slopes, pieces, i,
                      prefills, decodes, tokens, largest, pairs, context, tall)  # fmt: skip
             dt = np.int64(recall(pieces, i, context, tall))
         if dt < 0:

@@ -241,7 +241,7 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                     i = min(i, -1 - i)
                 if i < 0:
                     i = -1 - i
-                    look(rows, first_row, last_row, v, raw, out, slopes, pieces, i,
+                    look(rows, t.moving, first_row, last_row, v, raw, out, slopes, pieces, i,
                          prefills, decodes, tokens, largest, pairs, s1, tall)  # fmt: skip
                 kind = pieces[u(i)].kind if opcodes else LINE
                 if fills == 0 and kind != DIRECT:
@@ -252,7 +252,7 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                     most = s1 + decodes * (last_step - k - 2)  # its last step is left to the general way
                     context, more = float(s1), float(decodes)
                     end = float(min(high, most) if opcodes else most)
-                    dt = np.int64(base)
+                    dt, owed = np.int64(base), due
                     line = kind == LINE
                     while True:
                         if line:
@@ -281,12 +281,12 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                             tall += 1
                         if watch:
                             phase = phase + 1 if phase + 1 < block else 0
-                            used += phases[u(phase)]
                             due += phases[u(phase)]
                         if context > end or (longest and tall > tallest):
                             dt = np.int64(-1)
                             break
                     s1 = np.int64(context)
+                    used += due - owed
                     if dt < 0:
                         continue
                 elif opcodes:

@@ -49,6 +49,7 @@ class Steps(NamedTuple):
     """
 
     rows: Any
+    moving: Any
     first: int
     last: int
     values: Any
@@ -68,6 +69,7 @@ def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
     lines = remember and not spread and limits.max_seqs < DECODES and limits.budget < TOKENS
     return Steps(
         rows=code.rows,
+        moving=code.moving,
         first=code.static,
         last=code.step,
         values=bound.values.copy(),
@@ -144,18 +146,22 @@ def recall(pieces, i, context, tall):  # type: ignore[no-untyped-def]
 
 
 @njit
-def look(rows, first, last, v, raw, out, m, pieces, i, prefills, decodes, tokens, largest, pairs, context, tall):  # type: ignore[no-untyped-def]
+def look(  # type: ignore[no-untyped-def]
+    rows, moving, first, last, v, raw, out, m, pieces, i, prefills, decodes, tokens, largest, pairs, context, tall
+):
     """Make piece `i`: run the opcodes with value, slopes and error of every slot."""
     p = pieces[i]
     put(v, raw, prefills, decodes, tokens, largest, pairs, context, context)
     v[raw + 6], v[raw + 9] = tall, tall
-    moving = 1.0 if decodes > 0 else 0.0  # without decodes there is no context
-    m[raw + 5, 0], m[raw + 8, 0], m[raw + 6, 1], m[raw + 9, 1] = moving, moving, moving, moving
+    unit = 1.0 if decodes > 0 else 0.0  # without decodes there is no context
+    m[raw + 5, 0], m[raw + 8, 0], m[raw + 6, 1], m[raw + 9, 1] = unit, unit, unit, unit
     p.low, p.high, p.tall_low, p.tall_high = 0, max(4 * context, REACH), 0, min(max(4 * tall, TALL_REACH), TALLEST)
     width, height = float(p.high), float(p.tall_high)
     for row in range(first, last):
-        op, d, a, b, c = rows[row, 0], rows[row, 1], rows[row, 2], rows[row, 3], rows[row, 4]
         run(rows, row, row + 1, v)
+        if not moving[row]:
+            continue
+        op, d, a, b, c = rows[row, 0], rows[row, 1], rows[row, 2], rows[row, 3], rows[row, 4]
         still_a, still_b = _still(m, a), _still(m, b)
         if still_a and still_b and _still(m, c):
             m[d, 0], m[d, 1], m[d, 2] = 0.0, 0.0, 0.0

@@ -41,6 +41,8 @@ _CODE = {name: i for i, name in enumerate(OPS)}
 
 STATIC, STEP, REQUEST = 0, 1, 2  # when a row runs: once per deployment, once a step, once a prompt length
 
+CONTEXT = ("kv_sum", "kv_max", "kv_var", "kv_decode_sum", "kv_decode_max")  # raw fields that move while requests decode
+
 # names of the methods that the search knows, in the order of `Code.results`
 RESULTS = ("step_time", "queueing_time", "output_token_time", "completion_time")
 
@@ -53,7 +55,8 @@ class Code:
     rows[static:step] once a step, rows[step:] once a prompt length. slots: length of the value vector.
     statics: names of the s. fields at their slots; literals: (slot, value); raw, request: first slots of the
     raw batch fields and of (input_len, reference_step_us); results: slots of RESULTS (-1 where a method is
-    missing). uses: which raw fields any row reads.
+    missing). uses: which raw fields any row reads. moving: bool[n], the rows that depend on the context of requests
+    (CONTEXT), not only on how many requests and new tokens a step has.
     """
 
     rows: np.ndarray
@@ -67,6 +70,7 @@ class Code:
     request: int
     results: tuple[int, ...]
     uses: frozenset[str]
+    moving: np.ndarray
 
 
 class _Assembler:
@@ -131,6 +135,11 @@ def assemble(program: Program) -> Code:
         first += len(function.constants)
     ordered = sorted(out.rows, key=lambda row: out.when[row[1]])  # stable: operands stay before their use
     counts = [sum(out.when[row[1]] <= when for row in ordered) for when in (STATIC, STEP)]
+    moved, moving = {slot for name, slot in zip(RAW, raw, strict=True) if name in CONTEXT}, []
+    for _, slot, *operands in ordered:
+        moving.append(not moved.isdisjoint(operands))
+        if moving[-1]:
+            moved.add(slot)
     read = {slot for row in ordered for slot in row[2:]} | set(results.values())
     return Code(
         rows=np.array(ordered, dtype=np.uint32).reshape(-1, 5),
@@ -144,6 +153,7 @@ def assemble(program: Program) -> Code:
         request=request[0],
         results=tuple(results.values()),
         uses=frozenset(name for name, slot in zip(RAW, raw, strict=True) if slot in read),
+        moving=np.array(moving, dtype=np.bool_),
     )
 
 
