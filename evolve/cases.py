@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from simulator.clock.queue import NEVER
-from simulator.errors import InputError, Section, nearest
+from simulator.errors import InputError, Section
 from simulator.load import Limits
 from simulator.workload import Requests
 
@@ -86,9 +86,7 @@ def read_case(path: Path) -> Case:
 
 
 def _only(section: Section, known: tuple[str, ...]) -> None:
-    for key in section.raw:
-        if key not in known and not str(key).startswith("x_"):
-            raise section.error(str(key), "is not a key of a case", nearest(str(key), known))
+    section.only(known, ("x_",), "a key of a case")
 
 
 def _numbers(section: Section, names: tuple[str, ...]) -> dict[str, float]:
@@ -210,12 +208,8 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
             line += batch.num_rows
     except pa.ArrowInvalid as e:
         raise InputError(_complaint(path, names, " ".join(str(e).split()))) from None
-    kind = {name: np.float64 if name in ("arrival_s", "timeout_s") else None for name in wanted}
-    out = {}
-    for name in wanted:
-        chunks = parts.pop(name)
-        out[name] = np.concatenate(chunks) if chunks else np.zeros(0, kind[name] or np.int32)
-    return out
+    # one column after the other: its pieces are let go before the next is put together
+    return {name: np.concatenate(parts.pop(name) or [np.zeros(0)]) for name in wanted}
 
 
 def _surely(path: Path, names: list[str]) -> None:

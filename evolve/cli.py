@@ -361,6 +361,16 @@ def _experiments(file: str | None, ids: str | None) -> list[Any]:
     return [e for e in found if not wanted or e.id in wanted]
 
 
+def _whole_names(model: str | None, hardware: str | None, tp: int | None, why: str = "") -> None:
+    """A deployment is named by model and GPU; `why` --tp alone names none."""
+    from simulator.errors import InputError
+
+    if bool(model) != bool(hardware):
+        raise InputError("--model and --hardware go together: give both")
+    if tp is not None and not model:
+        raise InputError(f"--tp needs --model and --hardware: {why}")
+
+
 @cli.command()
 @click.option("--case", "case", type=click.Path(path_type=Path), help="Engine limits and backend constants, JSON.")
 @click.option("--trace", type=click.Path(path_type=Path), help="One request a row, CSV; with --case.")
@@ -396,15 +406,13 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
     given = case is not None or trace is not None
     if given == (experiment is not None or experiments is not None):
         raise InputError("simulate needs --case and --trace, or --id: give one of the two")
-    if bool(model) != bool(hardware):
-        raise InputError("--model and --hardware go together: give both")
+    _whole_names(model, hardware, None)
     if given:
         if case is None or trace is None:
             raise InputError(f"--{'trace' if trace is None else 'case'} is missing: a trace needs a case's limits")
         if seed is not None:
             raise InputError("--seed goes with --id: a trace has its own arrivals")
-        if tp is not None and not model:
-            raise InputError("--tp needs --model and --hardware: a case names no model")
+        _whole_names(model, hardware, tp, "a case names no model")
         if model and not program:
             raise InputError("--model goes with --program: the case's own backend reads no model")
         names = Names(model, hardware, tp or 1) if model and hardware else None
@@ -463,10 +471,7 @@ def emit(program: str, target: str, out: Path, experiments: str | None, experime
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
     if (experiment or experiments) and model:
         raise InputError("--id or --experiments and --model exclude each other: name one deployment")
-    if bool(model) != bool(hardware):
-        raise InputError("--model and --hardware go together: give both")
-    if tp is not None and not model:
-        raise InputError("--tp needs --model and --hardware: an experiment has its own")
+    _whole_names(model, hardware, tp, "an experiment has its own")
     deployment = None
     if experiment:
         deployment = of_experiment(_experiments(experiments, experiment)[0])

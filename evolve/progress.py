@@ -1,24 +1,45 @@
-"""The progress line: candidates done, per second, accepted, best error, time left. To stderr."""
+"""Progress lines, to stderr: of a search, candidates done, per second, accepted, best error, time left."""
 
 from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
-from evolve.loop import State
+if TYPE_CHECKING:
+    from evolve.loop import State
 
 EVERY_S = 10.0  # between lines where stderr is not a terminal
 
 
-class Progress:
-    """One line that is rewritten in a terminal, and a line now and then elsewhere."""
+class Line:
+    """One line that is rewritten in a terminal, and line after line elsewhere."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stderr.isatty()
+        self.last = ""
+
+    def show(self, text: str) -> None:
+        if self.terminal:
+            print("\r" + text.ljust(len(self.last)), end="", file=sys.stderr, flush=True)
+            self.last = text
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self.terminal and self.last:
+            print(file=sys.stderr, flush=True)
+            self.last = ""
+
+
+class Progress(Line):
+    """How far a search is, now and then."""
 
     def __init__(self, budget: int, resumed: int, quiet: bool) -> None:
+        super().__init__()
         self.budget, self.resumed, self.quiet = budget, resumed, quiet
-        self.terminal = sys.stderr.isatty()
         self.begun = self.shown = time.monotonic()
         self.first: int | None = None
-        self.last = ""
 
     def update(self, state: State) -> None:
         if self.quiet or state.proposals < self.resumed:
@@ -33,23 +54,11 @@ class Progress:
         rate = done / max(now - self.begun, 1e-9)
         left = f"{(self.budget - state.fitted) / rate:.0f} s left" if done >= 10 else "time left unknown yet"
         best = min((e.joint for e in state.archive.grid.cells.values()), default=float("nan"))
-        self._show(
+        self.show(
             f"{state.fitted}/{self.budget} candidates, {rate:.1f}/s, {len(state.archive.members())} accepted, "
             f"best joint error {best:.2f} %, {left}"
         )
 
     def stage(self, name: str) -> None:
         if not self.quiet:
-            self._show(f"{name} ...")
-
-    def _show(self, text: str) -> None:
-        if self.terminal:
-            print("\r" + text.ljust(len(self.last)), end="", file=sys.stderr, flush=True)
-            self.last = text
-        else:
-            print(text, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        if self.terminal and self.last:
-            print(file=sys.stderr, flush=True)
-            self.last = ""
+            self.show(f"{name} ...")

@@ -17,6 +17,7 @@ from evolve import __version__
 from evolve.cases import overheads_text, program_text, read_case, read_trace
 from evolve.going import facts_of
 from evolve.programs import Source
+from evolve.progress import Line
 from evolve.results import check_out, save_results
 from simulator.bind import Bound, bind
 from simulator.clock.run import NeverEnds
@@ -127,7 +128,7 @@ def run(work: Work, out: Path | None, quiet: bool) -> dict[str, Any]:
     """Simulate, write the per-request results to `out` if given, and return the host's aggregate fields."""
     if out is not None:
         check_out(out, work.files)
-    line = _Line(len(work.load.requests), quiet)
+    line = _Simulated(len(work.load.requests), quiet)
     try:
         replay = replay_bound(work.load, work.bound, account=True, progress=line.update)
     except NeverEnds as e:
@@ -144,31 +145,24 @@ def run(work: Work, out: Path | None, quiet: bool) -> dict[str, Any]:
     return {"engine": __version__, **work.about, **aggregate(replay), "clamped_times": replay.clamped}
 
 
-class _Line:
-    """How far the simulation is, on stderr, from the second second on."""
+class _Simulated(Line):
+    """How far the simulation is, from the second second on."""
 
     def __init__(self, total: int, quiet: bool) -> None:
+        super().__init__()
         self.total, self.quiet = total, quiet
-        self.terminal = sys.stderr.isatty()
         self.begun = self.shown = time.monotonic()
-        self.first, self.last = -1, ""
+        self.first: int | None = None
 
     def update(self, done: int) -> None:
         now = time.monotonic()
-        if self.first < 0:  # what came before was compiling
+        if self.first is None:  # what came before was compiling
             self.first, self.begun = done, now
-        if self.quiet or done >= self.total or now - self.shown < (0.2 if self.last and self.terminal else 1.0):
+        if self.quiet or done >= self.total or now - self.shown < (0.2 if self.last else 1.0):
             return
         self.shown = now
         left = (now - self.begun) * (self.total - done) / max(done - self.first, 1)
-        text = f"{done:,} of {self.total:,} requests, {left:.0f} s left"
-        print(("\r" + text.ljust(len(self.last))) if self.terminal else text,
-              end="" if self.terminal else "\n", file=sys.stderr, flush=True)  # fmt: skip
-        self.last = text
-
-    def close(self) -> None:
-        if self.terminal and self.last:
-            print(file=sys.stderr, flush=True)
+        self.show(f"{done:,} of {self.total:,} requests, {left:.0f} s left")
 
 
 def print_aggregate(result: dict[str, Any]) -> None:

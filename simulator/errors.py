@@ -49,11 +49,11 @@ class Section:
         """The complaint about one key, ready to be raised; line breaks are folded, it is always one line."""
         return InputError(" ".join(f"{self.where}: {self.at(key)} {problem}: {remedy}".split()))
 
-    def only(self, known: Sequence[str], free: Sequence[str] = ()) -> None:
-        """Raises InputError at the first key that is neither known nor begins with a `free` prefix."""
+    def only(self, known: Sequence[str], free: Sequence[str] = (), what: str = "a known key") -> None:
+        """Raises InputError, it is not `what`, at the first key neither known nor beginning with a `free` prefix."""
         for key in self.raw:
             if key not in known and not (isinstance(key, str) and key.startswith(tuple(free))):
-                raise self.error(key, "is not a known key", nearest(key, known))
+                raise self.error(key, f"is not {what}", nearest(key, known))
 
     def has(self, key: str) -> bool:
         """Whether the key is there with a value other than null."""

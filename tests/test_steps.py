@@ -12,7 +12,7 @@ from test_clock import FACTS
 from test_language import facts_maps, programs
 
 from simulator.bind import bind
-from simulator.clock.steps import DIRECT, LINE, WHOLE, Steps, evaluate, find, look, reaches, recall, steps_of
+from simulator.clock.steps import DIRECT, LINE, WHOLE, Steps, evaluate, piece_for, recall, steps_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
@@ -25,12 +25,7 @@ LIMITS = Limits(max_seqs=SEQS, budget=8192, threshold=0, block=16, blocks=1000)
 
 def remembered(t: Steps, parts: tuple[int, int, int, int, int], context: int, tall: int) -> tuple[int, int]:
     """(kind of piece, step time in us or -1) for prefills, decodes, tokens, largest chunk and pairs."""
-    i = find(t.pieces, *parts[:4], context)
-    if not reaches(t.pieces, i, tall):
-        i = min(i, -1 - i)
-    if i < 0:
-        i = -1 - i
-        look(t.rows, t.moving, t.first, t.last, t.values, t.raw, t.out, t.slopes, t.pieces, i, *parts, context, tall)
+    i = piece_for(t, t.longest, *parts, context, tall)
     return int(t.pieces[i]["kind"]), int(recall(t.pieces, i, context, tall))
 
 

@@ -27,7 +27,7 @@ from simulator.clock.batch import (
 )  # fmt: skip
 from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
 from simulator.clock.queue import DONE, HOSTILE, MORE, NEVER, ROOM, STUCK
-from simulator.clock.steps import CHUNKS, find, look, put, reaches, recall
+from simulator.clock.steps import CHUNKS, piece_for, put, recall
 from simulator.jit import njit
 from simulator.vm import clamps, run, to_ticks
 
@@ -219,13 +219,7 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         if t.longest or t.spread:
             tall = single_contexts(q, w, s, t, before if quiet else np.int64(0))
         if t.lines and filled == 0 and prefills <= CHUNKS:
-            i = find(pieces, prefills, decodes, tokens, largest, context)
-            if t.longest and not reaches(pieces, i, tall):
-                i = min(i, -1 - i)
-            if i < 0:
-                i = -1 - i
-                look(rows, t.moving, first_row, last_row, v, raw, out, t.slopes, pieces, i,
-                     prefills, decodes, tokens, largest, pairs, context, tall)  # fmt: skip
+            i = piece_for(t, t.longest, prefills, decodes, tokens, largest, pairs, context, tall)
             dt = np.int64(recall(pieces, i, context, tall))
         if dt < 0:
             put(v, raw, prefills, decodes, tokens, largest, pairs, context + filled, context)

@@ -21,7 +21,7 @@ import numpy as np
 
 from simulator.clock.queue import DONE, HOSTILE, MORE, NEVER, UNPROVEN
 from simulator.clock.segments import claim, eat, give
-from simulator.clock.steps import CHUNKS, DIRECT, LINE, MARGIN, find, look, put, reaches, recall
+from simulator.clock.steps import CHUNKS, DIRECT, LINE, MARGIN, evaluate, piece_for, put, recall
 from simulator.jit import njit
 from simulator.vm import clamps, run, to_ticks
 
@@ -102,13 +102,13 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
     @njit
     def fast_clock(q, rules, t, w, state, times, log, last_step):  # type: ignore[no-untyped-def]
         """Run until every request is done (DONE) or step `last_step` (MORE: call again)."""
-        # local names: the compiler counts references of a tuple's arrays at every use
+        # the tuples taken apart once
         queued_us, input_len, output_len, prompt, group = q.queued_us, q.input_len, q.output_len, q.prompt, q.group
         shared_blocks, prompt_blocks, all_blocks = q.shared_blocks, q.prompt_blocks, q.all_blocks
         max_seqs, budget, threshold, block = rules.max_seqs, rules.budget, rules.threshold, rules.block
         watch = blocks and rules.watch
         rows, first_row, last_row, v, raw, out = t.rows, t.first, t.last, t.values, t.raw, t.out
-        pieces, slopes = t.pieces, t.slopes
+        pieces = t.pieces
         lines, spread, longest = not single or t.lines, single and t.spread, single and t.longest
         present, holders, lies, owner, count = w.present, w.holders, w.lies, w.owner, w.count
         phases, turn, calendar, after, ending = w.phases, w.turn, w.calendar, w.after, w.ending
@@ -236,13 +236,9 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
             tall = oldest + k - 1 if longest and decodes > 0 else np.int64(0)
             dt = np.int64(-1)
             if lines and ((fill_s1 == 0 and prefills <= CHUNKS) or not opcodes):
-                i = find(pieces, prefills, decodes, tokens, largest, s1) if opcodes else np.int64(0)
-                if longest and not reaches(pieces, i, tall):
-                    i = min(i, -1 - i)
-                if i < 0:
-                    i = -1 - i
-                    look(rows, t.moving, first_row, last_row, v, raw, out, slopes, pieces, i,
-                         prefills, decodes, tokens, largest, pairs, s1, tall)  # fmt: skip
+                i = np.int64(0)
+                if opcodes:
+                    i = piece_for(t, longest, prefills, decodes, tokens, largest, pairs, s1, tall)
                 kind = pieces[u(i)].kind if opcodes else LINE
                 if fills == 0 and kind != DIRECT:
                     # nothing but decodes until the next arrival that finds room, or the next completion
@@ -264,11 +260,8 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                                 x = formula(v, prefills, decodes, tokens, pairs, context)
                             dt = np.int64(x)
                             if opcodes and abs(x - dt - 0.5) > 0.5 - MARGIN:
-                                put(v, raw, prefills, decodes, tokens, largest, pairs, context, context)
-                                if longest:
-                                    v[raw + 6], v[raw + 9] = tall, tall
-                                run(rows, first_row, last_row, v)
-                                dt = np.int64(to_ticks(v[out], 1))
+                                x = evaluate(t, prefills, decodes, tokens, largest, pairs, context, tall)
+                                dt = np.int64(to_ticks(x, 1))
                         if calendar[u(place)] >= 0 or now + dt >= stop_us:
                             break
                         if logging:

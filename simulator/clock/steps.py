@@ -18,7 +18,7 @@ import numpy as np
 
 from simulator.bind import Bound
 from simulator.clock.queue import NEVER
-from simulator.jit import njit
+from simulator.jit import inlined, njit
 from simulator.load import Limits
 from simulator.vm import MAX_TICKS, clamps, run
 
@@ -126,6 +126,20 @@ def find(pieces, prefills, decodes, tokens, largest, context):  # type: ignore[n
 def reaches(pieces, i, tall):  # type: ignore[no-untyped-def]
     """Whether a piece that `find` found also holds for the longest context `tall`."""
     return i >= 0 and tall >= pieces[i].tall_low and tall <= pieces[i].tall_high
+
+
+@inlined
+def piece_for(t, longest, prefills, decodes, tokens, largest, pairs, context, tall):  # type: ignore[no-untyped-def]
+    """The place of the piece for this composition and these contexts, made if there is none. `longest`: whether the
+    program reads `tall`."""
+    i = find(t.pieces, prefills, decodes, tokens, largest, context)
+    if longest and not reaches(t.pieces, i, tall):
+        i = min(i, -1 - i)
+    if i < 0:
+        i = -1 - i
+        look(t.rows, t.moving, t.first, t.last, t.values, t.raw, t.out, t.slopes, t.pieces, i,
+             prefills, decodes, tokens, largest, pairs, context, tall)  # fmt: skip
+    return i
 
 
 @njit
