@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test check lock clean help
+.PHONY: run test check parity fuzz lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -15,6 +15,12 @@ test: $(VENV)/dev  ## set up, then pass the tests
 check: $(VENV)/dev  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+parity: $(VENV)/dev  ## hundreds of random programs through Go and through Python: minutes
+	$(BIN)/python tests/parity.py
+
+fuzz: $(VENV)/dev  ## a hundred thousand bad program texts: minutes
+	$(BIN)/python tests/fuzz_language.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'

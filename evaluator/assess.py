@@ -8,29 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from evaluator import gates
 from evaluator.fit import FitSet, fit, fit_set
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
-from simulator.bind import bind
 from simulator.clock.run import HostileStep
 from simulator.experiment import Experiment
-from simulator.fields import Active, raw_fields
 from simulator.language.complete import complete
+from simulator.language.infer import UnitError, check_units
 from simulator.language.ir import Program
-from simulator.language.measure import Caps, complaints
-from simulator.language.opcodes import assemble
+from simulator.language.measure import Caps, complaints, features
 from simulator.language.parse import parse
 from simulator.language.simplify import lean
 from simulator.language.source import ProgramError
 from simulator.language.unparse import unparse
-from simulator.schema import RAW
-from simulator.vm import clamps
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Why a candidate went no further: the stage (parse, caps, fields, duplicate, sweep, replay) and one line."""
+    """Why a candidate went no further: the stage (parse, caps, units, fields, duplicate, the gates' names, replay) and
+    one line."""
 
     stage: str
     why: str
@@ -51,24 +47,26 @@ class Data:
 
     fit: FitSet
     score: ScoreSet
+    deployments: gates.Facts
     moe_weight: float
 
 
 def prepare(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SEEDS, moe_weight: float = 1.0) -> Data:
-    return Data(fit_set(experiments), score_set(experiments, seeds), moe_weight)
+    return Data(fit_set(experiments), score_set(experiments, seeds), gates.deployments_of(experiments), moe_weight)
 
 
 def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program | Rejected:
-    """The complete program that `text` spells, within the caps and the allowed fields (None: all)."""
+    """The complete program that `text` spells, within the caps, of sound units and the allowed fields (None: all)."""
     try:
         program = complete(parse(text))
+        for complaint in complaints(program, caps):
+            return Rejected("caps", complaint)
+        check_units(program, "program")
+    except UnitError as e:
+        return Rejected("units", str(e))
     except ProgramError as e:
         return Rejected("parse", str(e))
-    for complaint in complaints(program, caps):
-        return Rejected("caps", complaint)
     if fields is not None:
-        from simulator.language.measure import features
-
         step = Program(tuple(f for f in program.functions if f.name == "step_time"))
         for name in features(step):
             if name not in fields:
@@ -77,47 +75,15 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
 
 
 def assess(program: Program, data: Data) -> Scored | Rejected:
-    """Sweep, fit, score. Deterministic: depends on the program and the data only."""
-    why = sweep(program, data.fit.experiments)
-    if why is not None:
-        return Rejected("sweep", why)
+    """Gates, fit, gates at the fitted constants, score. Deterministic: depends on the program and the data only."""
+    first = gates.finite(program, data.deployments)
+    if not first.passes:
+        return Rejected(first.name, first.complaint)
     try:
-        fitted = fit(program, data.fit)
-        program = lean(fitted.program)
+        program = lean(fit(program, data.fit).program)
+        for gate in gates.judge(program, data.deployments):
+            if not gate.passes:
+                return Rejected(gate.name, gate.complaint)
         return Scored(unparse(program), score(program, data.score, data.moe_weight))
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))
-
-
-def _edges() -> list[tuple[str, list[Active]]]:
-    decode = [Active(512, 512 + 7 * i, 1) for i in range(128)]
-    return [
-        ("empty batch", []),
-        ("one decode", decode[:1]),
-        ("128 decodes", decode),
-        ("one prefill of 2048", [Active(4096, 0, 2048)]),
-        ("one prefill token", [Active(16, 15, 1)]),
-        ("128k context", [Active(131072, 131072, 1)]),
-        ("mixed", [*decode[:64], Active(4096, 2048, 512), Active(40, 0, 40)]),
-    ]
-
-
-_SWEEP = [(name, np.array([raw_fields(batch)[f] for f in RAW])) for name, batch in _edges()]
-
-
-def sweep(program: Program, experiments: Sequence[Experiment]) -> str | None:
-    """What is wrong with the step time on a few edge batches of every deployment, or None.
-
-    Judged at the start values; the replay judges again at the fitted ones.
-    """
-    code, seen = assemble(program), set()
-    for e in experiments:
-        if (e.model, e.hardware, e.engine) in seen:
-            continue
-        seen.add((e.model, e.hardware, e.engine))
-        bound = bind(code, program.theta, e.facts)
-        for name, raw in _SWEEP:
-            x = bound.step_us(raw)
-            if clamps(x, 1):
-                return f"{e.model}, {name}: the step would last {x:g} us: it must be finite and within 1 and 1e10"
-    return None

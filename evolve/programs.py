@@ -12,6 +12,7 @@ from typing import Any
 from evolve.run_folder import open_run
 from simulator.errors import InputError, nearest
 from simulator.language.complete import complete
+from simulator.language.infer import check_units
 from simulator.language.ir import Program
 from simulator.language.measure import Caps, enforce
 from simulator.language.parse import parse
@@ -75,6 +76,7 @@ def load(spec: str, caps: Caps | None = None) -> Source:
     program = parse(raw, spec)
     if caps is not None:
         enforce(program, caps, f"{spec}:1")
+    check_units(program, spec)
     beside = path.with_suffix(".json")
     record = beside.read_text() if path.suffix == ".py" and beside.is_file() else None
     return Source(spec, raw.decode(), program, _record(record, beside))

@@ -25,6 +25,20 @@ naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitt
 experiment; roof: the datasheet alone; floor: larger of a floor and bytes over bandwidth; p-: published, unsigned."""
 
 
+MOST_BIAS_PCT = 5.0  # INV-M-6
+
+
+def bias_label(rows: list[dict[str, Any]]) -> str:
+    """INV-M-6 of these experiments: is the mean signed E2E error within 5 %? "" where none was observed."""
+    known = [r["e2e"] for r in rows if r["e2e"] is not None]
+    if not known:
+        return ""
+    bias = sum(known) / len(known)
+    return (
+        f"INV-M-6 {'holds' if abs(bias) < MOST_BIAS_PCT else 'BROKEN'}: mean signed E2E error {bias:+.2f} % (limit 5)"
+    )
+
+
 def console() -> Console:
     """Standard output, wide where it is not a terminal."""
     import sys
@@ -82,6 +96,8 @@ def print_run(report: dict[str, Any]) -> None:
         table = errors_table(report, known=False)  # the known answers of each run are in report.json
     show(out, table)
     show(out, means_table(report))
+    label = bias_label([r for r in report["errors"] if r["experiment"] in set(report["fitted"])])
+    out.print(f"{label}, over the fitted experiments.\n" if label else "", soft_wrap=True)
     arrivals = ", ".join(map(str, report["search_seeds"]))
     out.print(LEGEND.format(search=arrivals) + "\n", markup=False, soft_wrap=True)
     print_gain(out, report)

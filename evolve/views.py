@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evolve import __version__
-from evolve.report import console, front_table, mean_cells, new_table, number, passes, show
+from evolve.report import bias_label, console, front_table, mean_cells, new_table, number, passes, show
 
 
 def archive_json(run: Any) -> dict[str, Any]:
@@ -40,22 +40,34 @@ def print_archive(run: Any, grid: bool, pareto: bool) -> None:
 
 
 def show_json(source: Any) -> dict[str, Any]:
-    """A program as plain values: text, counts, constants with their bounds, record."""
+    """A program as plain values: text, counts, constants with units and bounds, dot products, record."""
     from simulator.language import measure
+    from simulator.language.affine import affine
     from simulator.language.bounds import bounds
+    from simulator.language.infer import infer
     from simulator.language.key import key
-    from simulator.language.units import spell
-    from simulator.language.unparse import unparse
+    from simulator.language.unparse import spell, unparse
 
     program = source.program
     limits = iter(bounds(program))
-    constants = []
+    constants, products = [], {}
     for f in program.functions:
+        units, found = infer(f).units, affine(f)
         for c in f.constants:
             low, high = next(limits)
-            unit = spell(c.unit) if c.unit is not None else None
-            constants.append({"method": f.name, "name": c.name, "value": c.value, "unit": unit, "low": low,
-                              "high": None if high == float("inf") else high})  # fmt: skip
+            constants.append({"method": f.name, "name": c.name, "value": c.value, "unit": units[c.name],
+                              "annotated": c.unit is not None, "low": low,
+                              "high": None if high == float("inf") else high,
+                              "enters": "affine" if c.name in found.linear else "otherwise"})  # fmt: skip
+        products[f.name] = {
+            "affine": found.whole,
+            "complete": found.complete,
+            "pieces": [
+                {"where": list(piece.taken),
+                 "terms": [{"constant": t.constant, "feature": spell(t.feature)} for t in piece.terms]}
+                for piece in found.pieces
+            ],
+        }  # fmt: skip
     record = source.record or {}
     return {
         "engine": __version__,
@@ -70,30 +82,35 @@ def show_json(source: Any) -> dict[str, Any]:
         "complexity": measure.complexity(program),
         "features": list(measure.features(program)),
         "constants": constants,
+        "products": products,
         "record": source.record,
     }
 
 
-def print_check(source: Any) -> None:
-    facts = show_json(source)
-    counts = [f"{facts[name]} {name}" for name in ("operations", "conditionals")]
-    counts += [f"{len(facts[name])} {name}" for name in ("constants", "features")]
-    console().print(f"{source.name}: ok: {', '.join(counts)}, key {facts['key']}")
+def counts(facts: dict[str, Any]) -> str:
+    """How large the program of `show_json` is, and its key."""
+    sizes = [f"{facts[name]} {name}" for name in ("operations", "conditionals")]
+    sizes += [f"{len(facts[name])} {name}" for name in ("constants", "features")]
+    return f"{', '.join(sizes)}, key {facts['key']}"
 
 
 def print_show(source: Any) -> None:
     out, facts = console(), show_json(source)
     out.print(facts["program"], markup=False, soft_wrap=True)
-    print_check(source)
+    out.print(f"{source.name}: {counts(facts)}")
     out.print("features: " + ", ".join(facts["features"]))
-    table = new_table("Constants", "method|name|>value|unit|bounds")
+    table = new_table("Constants", "method|name|>value|unit|bounds|enters")
     for c in facts["constants"]:
         high = "inf" if c["high"] is None else f"{c['high']:g}"
         at = " (at the bound)" if c["value"] in (c["low"], c["high"]) else ""
         if c["value"] < c["low"] or (c["high"] is not None and c["value"] > c["high"]):
             at = " (OUTSIDE; a fit moves it in)"
-        table.add_row(c["method"], c["name"], f"{c['value']:g}", c["unit"] or "any", f"{c['low']:g} to {high}{at}")
+        unit = c["unit"] or "any"
+        unit += "" if c["annotated"] else " (found)"
+        limits = f"{c['low']:g} to {high}{at}"
+        table.add_row(c["method"], c["name"], f"{c['value']:g}", unit, limits, c["enters"])
     show(out, table)
+    show(out, products_table(facts))
     record = source.record
     if record is None:
         out.print("No record of what it was fitted on.")
@@ -103,6 +120,32 @@ def print_show(source: Any) -> None:
     for name, row in record["errors_pct"].items():
         table.add_row(name, *(number(row[x]) for x in ("e2e", "ttft", "itl")))
     show(out, table)
+    out.print(bias_label(list(record["errors_pct"].values())))
+
+
+# as the host calls the coefficients; those of an output token follow those of the queue
+_COEFFICIENTS = {"step_time": "beta", "queueing_time": "alpha", "output_token_time": "alpha"}
+
+
+def products_table(facts: dict[str, Any]) -> Any:
+    """The dot product of each method, of each branch where it has some: coefficients and features."""
+    table = new_table("As dot products: the sum of constant * feature", "method|where|coefficient|constant|feature")
+    used = {"alpha": 0, "beta": 0}
+    for method, found in facts["products"].items():
+        letter = _COEFFICIENTS.get(method, "")
+        first = last = used.get(letter, 0)
+        for piece in found["pieces"]:
+            where, n = " and ".join(piece["where"]), first
+            for term in piece["terms"]:
+                name = f"{letter}[{n}]" if letter and term["constant"] else ""
+                table.add_row(method, where, name, term["constant"] or "-", term["feature"])
+                n += term["constant"] is not None
+                method, where = "", ""
+            last = max(last, n)
+        used[letter] = last
+        if not found["complete"]:
+            table.add_row("", "...", "", "", "")
+    return table
 
 
 def fields_json() -> dict[str, Any]:

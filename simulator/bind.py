@@ -43,6 +43,16 @@ def waits(rows, low, high, v, request, slot, lengths, out):  # type: ignore[no-u
     return clamped, offending
 
 
+@njit
+def steps(rows, static, step, slot, raw, table, v, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with the step time in us of every row of raw batch fields. Changes `v` in place."""
+    for i in range(len(table)):
+        for j in range(RAW_FIELDS):
+            v[raw + j] = table[i, j]
+        run(rows, static, step, v)
+        out[i] = v[slot]
+
+
 @dataclass(frozen=True)
 class Bound:
     """Opcodes with their value vector settled for one deployment and one set of constants."""
@@ -52,10 +62,13 @@ class Bound:
 
     def step_us(self, raw: np.ndarray) -> float:
         """The step time in microseconds, before truncation, for raw batch fields in the order of schema.RAW."""
-        v = self.values.copy()
-        v[self.code.raw : self.code.raw + RAW_FIELDS] = raw
-        run(self.code.rows, self.code.static, self.code.step, v)
-        return float(v[self.code.results[0]])
+        return float(self.steps_us(raw[np.newaxis])[0])
+
+    def steps_us(self, table: np.ndarray) -> np.ndarray:
+        """float64[rows]: `step_us` of every row of float64[rows, RAW]."""
+        code, out = self.code, np.empty(len(table))
+        steps(code.rows, code.static, code.step, code.results[0], code.raw, table, self.values.copy(), out)
+        return out
 
     def queueing_us(self, input_len: int) -> float:
         """The queueing time in microseconds, before truncation; 0 where the program has none."""

@@ -116,13 +116,21 @@ def test_objectives_by_hand() -> None:
     assert score.worst3 == pytest.approx((3.0 + 2.0 + 5.0) / 3)
 
 
+FIXED = "def step_time(b, s, *, k: us[9000, 9000] = 9000"  # whatever the measurements say
+
+
 def test_a_bad_candidate_is_a_rejection_with_stage_and_reason() -> None:
     data = prepare(SOME[:1], [1])
     cases = {
         "parse": read("import os", Caps()),
         "caps": read("def step_time(b, s): return b.tokens + 1", Caps(operations=0)),
-        "fields": read("def step_time(b, s): return b.tokens + 1", Caps(), frozenset({"b.kv_sum"})),
-        "sweep": assess(complete(parse("def step_time(b, s): return b.kv_sum")), data),
+        "units": read("def step_time(b, s): return b.tokens + s.weights_us", Caps()),
+        "fields": read("def step_time(b, s, *, k=1.0): return k * b.tokens + 1", Caps(), frozenset({"b.kv_sum"})),
+        "finite": assess(complete(parse("def step_time(b, s): return b.kv_sum")), data),
+        "monotone": assess(complete(parse(f"{FIXED}): return k / max(b.tokens, 1) + k")), data),
+        "growth": assess(
+            complete(parse(f"{FIXED}, w: token[200, 200] = 200): return k + k * exp(b.prefill_tokens / w)")), data
+        ),
     }
     for stage, verdict in cases.items():
         assert isinstance(verdict, Rejected) and verdict.stage == stage and "\n" not in verdict.why

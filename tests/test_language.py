@@ -578,22 +578,59 @@ SAME = [
     ("a * b.tokens + c * b.tokens + c * b.kv_sum", "a * b.kv_sum + c * b.tokens + a * b.tokens"),
     ("17 * b.tokens", "a * b.tokens"),
     ("pow(b.tokens, a)", "pow(b.tokens, 3)"),
+    # algebraic duplicates
+    ("a * b.tokens + 0", "a * b.tokens * 1"),
+    ("a * b.tokens / 1 - 0 * b.kv_sum", "-(-( a * b.tokens))"),
+    ("max(a * b.tokens, a * b.tokens)", "a * b.tokens"),
+    ("max(b.tokens, b.kv_sum, b.tokens)", "max(b.kv_sum, b.tokens)"),
+    ("max(b.tokens, 1, 2)", "max(2, b.tokens)"),
+    ("a * (b.tokens + b.kv_sum)", "b.kv_sum * a + a * b.tokens"),
+    ("(a + b.tokens) * (c - b.kv_sum)", "a * c - a * b.kv_sum + b.tokens * (c - b.kv_sum)"),
+    ("(b.tokens + b.kv_sum) / b.kv_max", "b.tokens / b.kv_max + b.kv_sum / b.kv_max"),
+    ("b.tokens / (b.kv_max / b.kv_sum)", "b.tokens * b.kv_sum / b.kv_max"),
+    ("b.tokens / b.kv_max / b.kv_sum", "b.tokens / (b.kv_sum * b.kv_max)"),
+    ("b.kv_max * b.kv_max / b.kv_max", "b.kv_max"),
+    ("1 / (2 * b.tokens + 2 * b.kv_sum)", "0.5 / (b.tokens + b.kv_sum)"),
+    ("b.tokens - b.tokens + a", "c"),
+    ("b.tokens + b.tokens", "2 * b.tokens"),
+    ("pow(b.kv_sum, 0.5)", "sqrt(b.kv_sum)"),
+    ("pow(b.kv_sum, 0)", "1"),
+    ("sqrt(2 + 2)", "2"),
+    ("b.tokens if 1 < 2 else b.kv_sum", "b.tokens"),
+    ("b.tokens if b.kv_max > a else b.tokens", "b.tokens"),
+    ("b.tokens if b.kv_max >= a else b.kv_sum", "b.kv_sum if b.kv_max < a else b.tokens"),
+    ("b.tokens if b.kv_max - a > 0 else b.kv_sum", "b.tokens if b.kv_max > a else b.kv_sum"),
+    ("b.tokens if b.kv_max != a else b.kv_sum", "b.kv_sum if a - b.kv_max == 0 else b.tokens"),
+    ("a if b.tokens >= c else d", "a if b.tokens < c else d"),  # a and d change places
+    # derived fields
+    ("a * b.kv_read_us", "a * s.kv_us_per_token * b.kv_sum"),
+    ("b.tokens - b.prefill_tokens", "b.decode_reqs"),
+    ("b.kv_sum / (b.prefill_reqs + b.decode_reqs)", "b.kv_mean"),
+    # constants that one constant does the work of
+    ("a * c * b.kv_max", "d * b.kv_max"),
+    ("a * b.tokens + c * b.tokens", "d * b.tokens"),
+    ("a * b.tokens + 0.5 * c * d * b.tokens", "b.tokens * a"),
+    ("2 * a * b.kv_max", "a * b.kv_max"),
+    ("max(a + c, b.tokens)", "max(b.tokens, d)"),
 ]
 
 DIFFERENT = [
     "a * b.tokens + a * b.kv_sum", "a * b.tokens + c * b.kv_sum", "a * b.tokens + c * b.kv_max",
     "a * b.tokens + b.kv_sum", "a if b.tokens > c else d", "d if b.tokens > c else c",
-    "d if b.tokens > c else d",
-    "a if b.tokens >= c else d", "a if b.tokens < c else d", "a - b.tokens", "b.tokens - a", "a / b.tokens",
+
+    "a if b.tokens >= c else d", "a - b.tokens", "b.tokens - a", "a / b.tokens",
     "b.tokens / a", "a * b.tokens", "2 * b.tokens", "0.5 * b.tokens", "b.tokens", "-b.tokens",
     "max(a, b.tokens)",
     "min(a, b.tokens)", "max(a, b.tokens, c)", "b.kv_sum if b.tokens > c else b.kv_max",
     "b.kv_max if b.tokens > c else b.kv_sum", "pow(b.tokens, 2)", "pow(b.tokens, a)", "sqrt(b.tokens)",
     "a * b.tokens + a * b.kv_sum + c * b.kv_max", "a * b.tokens + c * b.kv_sum + a * b.kv_max",
     "a * b.tokens + c * b.kv_sum + c * b.kv_max", "a * b.tokens + c * b.kv_sum + d * b.kv_max",
-    "a * s.layers", "a * s.experts_us", "max(a * b.tokens, a * b.tokens)", "max(a * b.tokens, c * b.tokens)",
+    "a * s.layers", "a * s.experts_us", "max(a * b.tokens, c * b.tokens)",
+    "b.kv_sum / b.kv_sum", "b.tokens * b.tokens", "a * b.tokens - c * b.tokens", "a * a * b.tokens",
+    "a * c * b.tokens + c * b.kv_sum", "1 / (b.tokens + b.kv_sum)", "1 / b.tokens + 1 / b.kv_sum",
+    "sqrt(a * b.tokens)", "log(b.tokens)", "log1p(b.tokens)", "exp(b.tokens)",
     "max(a + c * b.tokens, d + e * b.tokens)", "max(a + c * b.tokens, a + e * b.tokens)",
-    "max(a + c * b.tokens, d + c * b.tokens)", "max(a + c * b.tokens, a + c * b.tokens)", "a", "1", "0",
+    "max(a + c * b.tokens, d + c * b.tokens)", "a + c * b.tokens", "a", "1", "0",
 ]  # fmt: skip
 
 
@@ -767,7 +804,8 @@ def test_caps(body: str, complaint: str | None) -> None:
         ("def step_time(b, s, *, a=1.0): return a", 0.0),
         ("def step_time(b, s, *, a=1.0): return a + b.kv_read_us", 0.0),
         ("def step_time(b, s, *, a=1.0): return max(a, b.kv_read_us)", 0.0),
-        ("def step_time(b, s, *, a=1.0): return b.kv_read_us / a", 0.0),
+        ("def step_time(b, s, *, a: token=1.0): return b.kv_read_us / a", 0.0),
+        ("def step_time(b, s, *, a=1.0): return exp(b.kv_read_us / a)", 0.0),
         ("def step_time(b, s, *, a=1.0): return a / b.kv_read_us", 0.0),
         ("def step_time(b, s, *, a=1.0): return a * b.kv_read_us / s.layers", 1.0),
         ("def step_time(b, s, *, a=1.0): return b.kv_read_us / 2 * a", 1.0),
@@ -790,6 +828,19 @@ def test_caps(body: str, complaint: str | None) -> None:
 )  # fmt: skip
 def test_default_bounds(text: str, expected: float) -> None:
     assert bounds(parse(text)) == ((expected, math.inf),)
+
+
+@pytest.mark.parametrize(
+    "formula", ["b.kv_read_us / a", "b.tokens * (s.gemm_us_per_token / (2 * a))", "b.weight_read_us / 0.7"]
+)
+def test_an_efficiency_is_at_most_the_datasheets(formula: str) -> None:
+    head = "" if "0.7" in formula else ", *, a=1.0"
+    assert bounds(parse(f"def step_time(b, s{head}): return {formula}")) == ((0.01, 1.0),)
+    method = (
+        formula.replace("b.", "r.").replace("r.kv_read_us", "s.weights_us").replace("r.weight_read_us", "s.weights_us")
+    )
+    text = f"def step_time(b, s): return 1\ndef queueing_time(r, s{head}): return {method.replace('r.tokens', 'r.input_len')}"
+    assert bounds(parse(text)) == ((0.0, math.inf),)
 
 
 def test_annotated_bounds_win_and_keep_their_order() -> None:

@@ -6,24 +6,19 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from grown import RUNS, SEEDS, WORDS
 
-from evaluator.experiments import bundled_experiments
-from evolve.programs import seed_texts
 from evolve.propose import OPERATORS, propose
-from evolve.terms import draft, function_of, get, join, places, sites, split, unit_of
+from evolve.terms import draft, function_of, get, join, places, sites, split
 from evolve.vocabulary import coefficient_unit, field_set, vocabulary
 from simulator.fields import Active, BatchFields
 from simulator.language import units
-from simulator.language.complete import complete
 from simulator.language.evaluate import evaluate
+from simulator.language.infer import check_units
 from simulator.language.ir import Const, Expr, Field, Program, nodes, rebuild
 from simulator.language.measure import features, operations
 from simulator.language.parse import parse
 from simulator.language.unparse import spell, unparse
-
-RUNS = bundled_experiments()[:12]
-WORDS = vocabulary(RUNS, "all")
-SEEDS = [complete(parse(text)) for _, text in seed_texts()]
 
 
 def rng(i: int) -> np.random.Generator:
@@ -39,12 +34,7 @@ def test_a_thousand_proposals_are_programs_with_sound_units() -> None:
         used.update(operator.split("+"))
         again = parse(unparse(child))
         assert again == child
-        for f in child.functions:
-            d = draft(f)
-            for site in sites(d.expr)[:1]:
-                for _, term in places(d.expr, site):
-                    found = unit_of(term, d.constants)
-                    assert found in (None, units.read("us")), (i, operator, unparse(child))
+        check_units(child, f"{i} {operator}")
         if operations(child) <= 40:
             pool.append(child)
     assert set(OPERATORS) <= set(used)

@@ -101,7 +101,7 @@ def test_links_are_followed_and_pipes_written_to(files: Path, capsys: pytest.Cap
 
 
 def test_a_program_times_the_steps_and_the_case_the_rest(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (files / "mine.py").write_text("def step_time(b, s, *, a=500.0): return a + b.batch_size / s.max_num_seqs\n")
+    (files / "mine.py").write_text("def step_time(b, s, *, a=500.0, c=1.0): return a + c * b.batch_size / s.max_num_seqs\n")
     status, _, _ = simulate(capsys, *BOTH, "--program", "mine.py", "--out", "results.csv")
     assert status == 0
     rows = list(csv.DictReader((files / "results.csv").read_text().splitlines()))
@@ -114,7 +114,7 @@ def test_a_program_times_the_steps_and_the_case_the_rest(files: Path, capsys: py
 
 
 @pytest.mark.parametrize(
-    "text", ["b.decode_reqs / b.decode_reqs * 1e300", "0 - b.tokens", "exp(b.tokens) * 0", "1e300"]
+    "text", ["b.decode_reqs / b.decode_reqs * 1e300", "0 - 3 * b.tokens", "exp(b.tokens / s.block_size) * 0", "1e300"]
 )
 def test_hostile_steps_are_clamped_and_counted(files: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (files / "mine.py").write_text(f"def step_time(b, s): return {text}\n")

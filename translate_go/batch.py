@@ -16,8 +16,8 @@ ALL, PREFILL, DECODE = "all", "prefill", "decode"
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """What a sum is, the statement that updates it, for which requests, and which of n (new tokens) and pi
-    (progress) that statement reads."""
+    """What a sum is, the statement that updates it, for which requests, and which of n (new tokens) and
+    progress that statement reads."""
 
     meaning: str
     update: str
@@ -32,13 +32,15 @@ _SUMS = {
     "maxPrefillChunk": _Sum(
         "largest prompt chunk, tokens", "s.maxPrefillChunk = max(s.maxPrefillChunk, n)", PREFILL, "n"
     ),
-    "prefillPairs": _Sum("token pairs attended in prefill", "s.prefillPairs += n*pi + n*(n+1)/2", PREFILL, "n pi"),
-    "kvSum": _Sum("sum of progress, tokens", "s.kvSum += pi", ALL, "pi"),
-    "kvSquares": _Sum("sum of squared progress, tokens^2", "s.kvSquares += pi * pi", ALL, "pi"),
-    "kvMax": _Sum("largest progress, tokens", "s.kvMax = max(s.kvMax, pi)", ALL, "pi"),
-    "kvDecodeSum": _Sum("sum of progress over decodes, tokens", "s.kvDecodeSum += pi", DECODE, "pi"),
+    "prefillPairs": _Sum(
+        "token pairs attended in prefill", "s.prefillPairs += n*progress + n*(n+1)/2", PREFILL, "n progress"
+    ),
+    "kvSum": _Sum("sum of progress, tokens", "s.kvSum += progress", ALL, "progress"),
+    "kvSquares": _Sum("sum of squared progress, tokens^2", "s.kvSquares += progress * progress", ALL, "progress"),
+    "kvMax": _Sum("largest progress, tokens", "s.kvMax = max(s.kvMax, progress)", ALL, "progress"),
+    "kvDecodeSum": _Sum("sum of progress over decodes, tokens", "s.kvDecodeSum += progress", DECODE, "progress"),
     "kvDecodeMax": _Sum(
-        "largest progress over decodes, tokens", "s.kvDecodeMax = max(s.kvDecodeMax, pi)", DECODE, "pi"
+        "largest progress over decodes, tokens", "s.kvDecodeMax = max(s.kvDecodeMax, progress)", DECODE, "progress"
     ),
 }
 _FACTS = {"experts_fraction": ("active_experts", "experts")}
@@ -63,6 +65,7 @@ def batch_use(function: Function) -> BatchUse:
     facts: set[str] = set()
 
     def visit(name: str) -> None:
+        name = variable(name)
         if name in fields:
             return
         for below in _below(name):
@@ -79,6 +82,15 @@ def batch_use(function: Function) -> BatchUse:
     if "kv_var" in fields:
         raw |= {"prefillReqs", "decodeReqs", "kvSum", "kvSquares"}
     return BatchUse(tuple(fields), tuple(name for name in _SUMS if name in raw), frozenset(facts))
+
+
+def variable(name: str) -> str:
+    """The batch field whose value this one is: another one's under a second name, or its own."""
+    if name not in RAW and name not in SPECIAL:
+        match formula(name):
+            case Field("b", other):
+                return other
+    return name
 
 
 def _below(name: str) -> tuple[str, ...]:
@@ -119,9 +131,9 @@ def sum_function(use: BatchUse) -> list[str]:
         "\t\t}",
     ]
     lines += ["\t\tn := int64(req.NumNewTokens)"] if "n" in reads else []
-    lines += ["\t\tpi := req.ProgressIndex"] if "pi" in reads else []
+    lines += ["\t\tprogress := req.ProgressIndex"] if "progress" in reads else []
     lines += [f"\t\t{update}" for update in updates[ALL]]
-    progress = "pi" if "pi" in reads else "req.ProgressIndex"
+    progress = "progress" if "progress" in reads else "req.ProgressIndex"
     prefill, decode = ([f"\t\t\t{update}" for update in updates[phase]] for phase in (PREFILL, DECODE))
     if prefill and decode:
         lines += [f"\t\tif {progress} < int64(len(req.InputTokens)) {{", *prefill, "\t\t} else {", *decode, "\t\t}"]

@@ -1,48 +1,70 @@
-"""defaults.yaml: the alpha and beta coefficients of a program that is one affine formula, and a remark for others."""
+"""defaults.yaml: the alpha and beta coefficients of a program that is one dot product, and a remark for others."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from simulator.language.evaluate import value
-from simulator.language.ir import Expr, Field, Function, Let, Local, Neg, Number, Op, Program, rebuild, walk
-from simulator.language.opcodes import formula
-from simulator.schema import FIELDS
+from simulator.bind import REFERENCE_DECODES
+from simulator.language.guarded import div
+from simulator.language.infer import infer
+from simulator.language.ir import Const, Constant, Expr, Function, Op, Program
+from simulator.language.measure import features
+from simulator.language.normal import Monomial, Normal, Polynomial, reachable
+from simulator.language.unparse import spell
+from simulator.language.written import Written
 from translate_go.deployment import Deployment
 from translate_go.spelling import clean
+from translate_go.vectors import batch_fields, step_us
 
-Affine = dict[str, float]  # field as written, "" for the intercept -> coefficient in microseconds per unit
+
+@dataclass(frozen=True, slots=True)
+class Coefficient:
+    """`value` microseconds per unit of the feature, whose unit the text names with it (`us/token`)."""
+
+    value: float
+    unit: str = "us"
+
+
+Coefficients = dict[str, Coefficient]  # feature as an expression of fields, "" for the intercept
 
 _ELSEWHERE = """\
-# Nothing to merge: this program is not one affine formula of its fields, so it has no alpha and beta coefficients.
-# Its constants live in evolved.go.
+# Nothing to merge: {why}.
+# There are no alpha and beta coefficients; the constants live in evolved.go.
 """
+_BRANCHED = "this program is not one dot product of features of the batch"
+_DELAYED = "the delay before the queue is not alpha[0] + alpha[1] * input length"
+_OPEN = "the delays depend on the deployment, and none is given"
 _NOTE = """\
 # Entry for the `models` list of the host's defaults.yaml. The generated backend does not read it: its constants are
 # those of evolved.go. alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token.
 """
+_BRANCHES = ("max", "min", "positive", "zero")
 
 
 class NotAffine(Exception):
-    """The expression is not a weighted sum of fields."""
+    """The method is not a weighted sum of features that fields alone determine."""
 
 
 def defaults_yaml(program: Program, deployment: Deployment | None) -> str:
     """The fragment; the deployment's facts, if given, are numbers in it."""
-    facts = deployment.facts if deployment else {}
+    facts = dict(deployment.facts) if deployment else {}
     try:
-        step = affine(program.function("step_time"), facts)
-        queueing = affine(program.function("queueing_time"), facts)
-        token = affine(program.function("output_token_time"), facts)
+        step = coefficients(program.function("step_time"), facts)
+        if facts and "s.reference_step_us" in features(program):
+            facts["reference_step_us"] = step_us(program, batch_fields(((REFERENCE_DECODES, 0, 0, 1),), facts))
+        queueing = coefficients(program.function("queueing_time"), facts)
+        token = coefficients(program.function("output_token_time"), facts)
     except NotAffine:
-        return _ELSEWHERE
+        return _ELSEWHERE.format(why=_BRANCHED)
     if set(queueing) - {"", "r.input_len"} or set(token) - {""}:
-        return _ELSEWHERE
+        return _ELSEWHERE.format(why=_DELAYED if facts else _OPEN)
+    none = Coefficient(0.0)
     alpha = [
-        (queueing.get("", 0.0), "us"),
-        (queueing.get("r.input_len", 0.0), "us/token of the prompt"),
-        (token.get("", 0.0), "us per output token"),
+        (queueing.get("", none).value, "us"),
+        (queueing.get("r.input_len", none).value, "us/token of the prompt"),
+        (token.get("", none).value, "us per output token"),
     ]
     host = {"", "b.prefill_tokens", "b.decode_reqs"}
     if set(step) <= host:
@@ -50,74 +72,58 @@ def defaults_yaml(program: Program, deployment: Deployment | None) -> str:
         remark = "# beta: the host's own order: intercept, prefill tokens, decode tokens.\n"
     else:
         order = ["", *(name for name in step if name)]
-        remark = "# beta: intercept, then one coefficient for each field named beside it.\n"
-    beta = [(step.get(name, 0.0), f"{name or 'intercept'}, {_unit(name)}") for name in order]
+        remark = "# beta: intercept, then one coefficient for each feature named beside it.\n"
+    chosen = [(name, step.get(name, none)) for name in order]
+    beta = [(c.value, f"{name or 'intercept'}, {c.unit}") for name, c in chosen]
     label = deployment or Deployment("", {})
     lines = [
         f"  - id: {json.dumps(clean(label.model or label.name) or 'MODEL')}",
         f"    GPU: {json.dumps(clean(label.hardware) or 'GPU')}",
         f"    tensor_parallelism: {int(facts.get('tp', 1))}",
     ]
-    for name, coefficients in (("alpha_coeffs", alpha), ("beta_coeffs", beta)):
-        lines += [f"    {name}:", *(f"      - {number!r}  # {what}" for number, what in coefficients)]
+    for name, numbers in (("alpha_coeffs", alpha), ("beta_coeffs", beta)):
+        lines += [f"    {name}:", *(f"      - {number!r}  # {what}" for number, what in numbers)]
     return _NOTE + remark + "models:\n" + "\n".join(lines) + "\n"
 
 
-def affine(function: Function | None, facts: Mapping[str, float]) -> Affine:
-    """The function as coefficients of fields; {} where it is missing. Raises NotAffine."""
+def coefficients(function: Function | None, facts: Mapping[str, float]) -> Coefficients:
+    """The method as a weighted sum of features, `facts` written out; {} where it is missing. Raises NotAffine."""
     if function is None:
         return {}
-    names = {c.name: c.value for c in function.constants}
-    lets: dict[str, Expr] = {}
-    for part in function.body:
-        if not isinstance(part, Let):
-            raise NotAffine
-        lets[part.name] = _unfold(part.value, lets)
-    return _affine(_unfold(function.result, lets), names, facts)
+    normal = Normal(values={("s", name): value for name, value in facts.items()})
+    root, written = normal.function(function), Written(normal)
+    constants = {c.name: c.value for c in function.constants}
+    values: dict[Monomial, float] = {(): 0.0}
+    for m, coefficient in root:
+        basis: Monomial = ()
+        for i, power in m:
+            atom = normal.atoms[i]
+            if atom.kind == "const":
+                coefficient *= _raised(constants[atom.name], power)
+            elif _fixed(normal, i):
+                basis += ((i, power),)
+            else:
+                raise NotAffine
+        values[basis] = values.get(basis, 0.0) + coefficient
+    found = {"": Coefficient(values.pop(()))}
+    for m, value in values.items():
+        feature = written.expression(((m, 1.0),))
+        found[spell(feature)] = Coefficient(value, _unit(function.name, feature))
+    return found
 
 
-def _unfold(node: Expr, lets: Mapping[str, Expr]) -> Expr:
-    result = rebuild(node, lambda n: lets[n.name] if isinstance(n, Local) else n)
-    if sum(1 for _ in walk(result)) > 2000:
-        raise NotAffine  # lets that double each other
-    return result
+def _fixed(normal: Normal, i: int) -> bool:
+    """Whether the atom has neither branches nor constants in it."""
+    below: Polynomial = ((((i, 1),), 1.0),)
+    return all(normal.atoms[n].kind not in ("const", *_BRANCHES) for n in reachable(normal, below))
 
 
-def _affine(node: Expr, names: Mapping[str, float], facts: Mapping[str, float]) -> Affine:
-    if not any(isinstance(n, Field) for n in walk(node)):
-        return {"": value(node, names, {})}
-    match node:
-        case Field("s", name) if name in facts:
-            return {"": float(facts[name])}
-        case Field("b", name) if FIELDS["b", name].formula:
-            try:
-                return _affine(formula(name), {}, facts)
-            except NotAffine:
-                return {f"b.{name}": 1.0}
-        case Field(scope, name):
-            return {f"{scope}.{name}": 1.0}
-        case Neg(inner):
-            return _scaled(_affine(inner, names, facts), -1.0)
-        case Op("+" | "-" as op, left, right):
-            a, b = _affine(left, names, facts), _affine(right, names, facts)
-            b = b if op == "+" else _scaled(b, -1.0)
-            return {k: a.get(k, 0.0) + b.get(k, 0.0) for k in {**a, **b}}
-        case Op("*" | "/" as op, left, right):
-            a, b = _affine(left, names, facts), _affine(right, names, facts)
-            if set(b) <= {""}:
-                number = Number(b.get("", 0.0))
-                return {k: value(Op(op, Number(x), number), {}, {}) for k, x in a.items()}
-            if op == "*" and set(a) <= {""}:
-                return _scaled(b, a.get("", 0.0))
-    raise NotAffine
+def _raised(value: float, power: int) -> float:
+    """A power in the guarded arithmetic: 1/0 is 0."""
+    return value**power if power > 0 else div(1.0, value**-power) if power else div(value, value)
 
 
-def _scaled(terms: Affine, factor: float) -> Affine:
-    return {k: factor * x for k, x in terms.items()}
-
-
-def _unit(name: str) -> str:
-    if not name:
-        return "us"
-    unit = FIELDS[name[0], name[2:]].unit
-    return "us" if unit == "one" else f"us/({unit})" if "/" in unit or "*" in unit else f"us/{unit}"
+def _unit(method: str, feature: Expr) -> str:
+    """The unit of a coefficient of the feature."""
+    term = Function(method, (Constant("c", 1.0),), (), Op("*", Const("c"), feature))
+    return infer(term).units["c"] or "us per unit of it"

@@ -8,6 +8,7 @@ from translate_go.coefficients import defaults_yaml
 from translate_go.deployment import Deployment, checked
 from translate_go.gotest import go_test
 from translate_go.integration import integration
+from translate_go.mark import MARK
 from translate_go.plan import plan
 from translate_go.source import source
 from translate_go.target import TARGETS
@@ -29,7 +30,7 @@ def emit(
         checked(deployment, needs.facts)
     return {
         "evolved.go": source(needs, deployment, provenance),
-        "evolved_test.go": go_test(program, TARGETS[target], needs.facts, deployment),
-        "defaults.yaml": defaults_yaml(program, deployment),
-        "INTEGRATION.md": integration(TARGETS[target], deployment),
+        "evolved_test.go": go_test(needs, deployment),
+        "defaults.yaml": f"# {MARK}\n{defaults_yaml(program, deployment)}",
+        "INTEGRATION.md": f"<!-- {MARK} -->\n{integration(needs, deployment)}",
     }

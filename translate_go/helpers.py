@@ -75,7 +75,7 @@ func capturedBatch(prefillReqs, decodeReqs float64) float64 {
 	case decodeReqs <= 4:
 		return 4
 	}
-	return 8 * math.Ceil(decodeReqs/8)
+	return float64(8 * math.Ceil(decodeReqs/8))
 }
 """,
 }
@@ -87,7 +87,7 @@ const maxTicks = 10_000_000_000
 // toTicks is a time as the simulator's clock counts it: truncated to microseconds and clamped to
 // [low, maxTicks]; NaN becomes maxTicks.
 func toTicks(us float64, low int64) int64 {
-	if !(us < maxTicks) {
+	if !(us < maxTicks) { // not us >= maxTicks, which lets NaN pass
 		return maxTicks
 	}
 	if !(us > float64(low)) {

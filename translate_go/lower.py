@@ -1,8 +1,8 @@
 """IR -> Go statements: lets become `:=`, guards stay early returns, conditionals become small if/else blocks.
 
-The order of evaluation is the IR's, and no product may be fused with a following sum: Go may do that on some
-machines unless the product is converted, hence `float64(x * y)` around every product that is not merely a factor.
-(A quotient by a power of two may still be fused: it is exact, so nothing is lost.)
+The order of evaluation is the IR's, and no product may be fused with a following sum. Go does that on some machines,
+through assignments and inlined calls too, unless the product is converted: hence `float64(x * y)` around every product
+that is not merely a factor. (A quotient by a power of two may still be fused: it is exact, so nothing is lost.)
 Numbers are folded beforehand, because Go computes constant expressions exactly, where the IR rounds every step.
 """
 
@@ -27,7 +27,6 @@ from simulator.language.ir import (
     Local,
     Neg,
     Node,
-    Number,
     Op,
     walk,
 )
@@ -175,9 +174,10 @@ class Lowering:
     def quotient(self, left: Expr, right: Expr) -> GoExpr:
         """A guarded division, or a plain one where the divisor cannot be 0."""
         above, below = self.factor(left, right), self.lower(right)
-        folded = value(right, self.constants, {}) if isinstance(right, (Const, Number)) else 0.0
+        open_ = any(isinstance(n, (Field, Local)) for n in walk(right))
+        known = 0.0 if open_ else value(right, self.constants, {})
         checked = isinstance(right, Field) and right.scope == "s" and right.name != "reference_step_us"
-        if folded != 0.0 or (checked and isinstance(right, Field) and least(right.name) > 0.0):
+        if known != 0.0 or (checked and isinstance(right, Field) and least(right.name) > 0.0):
             return Binary("/", above, below)
         return self.helper("safeDiv", rounded(above), rounded(below))
 

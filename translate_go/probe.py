@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from translate_go.stub import MODULE
+from translate_go.target import Target
 from translate_go.vectors import Batch
 
 _EXPOSE = """\
@@ -47,6 +48,14 @@ func fill[T any](prompt *[]T, n int) {{
 	*prompt = make([]T, n)
 }}
 
+func made(factory func(sim.LatencyCoeffs, sim.ModelHardwareConfig) (sim.LatencyModel, error)) model {{
+	m, err := factory(sim.LatencyCoeffs{{}}, sim.ModelHardwareConfig{{}})
+	if err != nil {{
+		panic(err)
+	}}
+	return m.(model)
+}}
+
 func main() {{
 	in := bufio.NewReader(os.Stdin)
 	out := bufio.NewWriter(os.Stdout)
@@ -80,11 +89,18 @@ func main() {{
 		}}
 		fmt.Fprintln(out)
 	}}
+{overheads}
 }}
 """
 
+_OVERHEAD = """\
+	for _, m := range models {{
+		fmt.Fprint(out, m.{method}(), " 0 ")
+	}}
+	fmt.Fprintln(out)"""
 
-def probe_files(sources: Mapping[str, str]) -> dict[str, str]:
+
+def probe_files(sources: Mapping[str, str], target: Target) -> dict[str, str]:
     """Each evolved.go in a folder of its own, with a window on the time before truncation, and the main program."""
     files = {}
     for name, source in sources.items():
@@ -92,8 +108,9 @@ def probe_files(sources: Mapping[str, str]) -> dict[str, str]:
         files[f"{name}/evolved.go"] = source
         files[f"{name}/bits.go"] = _EXPOSE.format(module=MODULE, argument=argument)
     imports = "\n".join(f'\t{name} "{MODULE}/sim/latency/{name}"' for name in sources)
-    models = ", ".join(f"{name}.NewEvolvedForProbe()" for name in sources)
-    files["cmd/main.go"] = _MAIN.format(imports=imports, module=MODULE, models=models)
+    models = ", ".join(f"made({name}.NewEvolvedModel)" for name in sources)
+    overheads = "\n".join(_OVERHEAD.format(method=method) for method, _ in target.overheads)
+    files["cmd/main.go"] = _MAIN.format(imports=imports, module=MODULE, models=models, overheads=overheads)
     return files
 
 

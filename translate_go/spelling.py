@@ -23,8 +23,8 @@ PREDECLARED = words(
     "float64 imag int int8 int16 int32 int64 iota len make max min new nil panic print println real recover rune "
     "string true uint uint8 uint16 uint32 uint64 uintptr"
 )
-# names that the file itself uses inside functions
-OWN = words("b d m i n batch req math fmt sim toTicks maxTicks batchSums sumBatch")
+# names that the file itself uses inside formulas, or everywhere
+OWN = words("b m n math fmt sim toTicks maxTicks batchSums sumBatch")
 HELPERS = words("safeDiv safeSqrt safeLog safeLog1p safeExp safePow expertsTouched capturedBatch newEvolved")
 
 

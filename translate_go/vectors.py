@@ -54,10 +54,10 @@ def random_batch(rng: Random) -> Batch:
     return tuple(rows)
 
 
-def batches(n: int, seed: int) -> list[Batch]:
-    """The edge cases and seeded random ones, `n` in all."""
+def batches(n_random: int, seed: int) -> list[Batch]:
+    """The edge cases, then `n_random` seeded random ones."""
     rng = Random(seed)
-    return [*EDGES[:n], *(random_batch(rng) for _ in range(n - len(EDGES)))]
+    return [*EDGES, *(random_batch(rng) for _ in range(n_random))]
 
 
 def batch_fields(batch: Batch, facts: Mapping[str, float]) -> BatchFields:
@@ -66,7 +66,7 @@ def batch_fields(batch: Batch, facts: Mapping[str, float]) -> BatchFields:
     return BatchFields(list(rows), facts)
 
 
-def step_us(program: Program, fields: BatchFields) -> float:
+def step_us(program: Program, fields: Mapping[tuple[str, str], float]) -> float:
     """The step time by the plain interpreter, before truncation."""
     function = program.function("step_time")
     assert function is not None

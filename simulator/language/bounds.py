@@ -1,13 +1,14 @@
 """Between which values the fit may move a constant: as annotated, else by physics.
 
-In step_time a constant that multiplies a field of bytes or FLOPs over a datasheet peak is at least 1, because
-nothing beats the datasheet; every other constant is at least 0.
+In step_time a constant that multiplies a field of bytes or FLOPs over a datasheet peak is at least 1, and a pure number
+that divides one (an efficiency) at most 1, because nothing beats the datasheet; every other constant is at least 0.
 """
 
 from __future__ import annotations
 
 import math
 
+from simulator.language.infer import infer
 from simulator.language.ir import (
     Call,
     Choose,
@@ -27,6 +28,8 @@ from simulator.schema import PHYSICAL
 
 Bounds = tuple[float, float]
 
+LEAST_EFFICIENCY = 0.01  # share of the datasheet: a division by 0 would be 0, the fastest of all
+
 
 def bounds(program: Program) -> tuple[Bounds, ...]:
     """(low, high) of every constant, in the order of `program.theta`."""
@@ -34,21 +37,28 @@ def bounds(program: Program) -> tuple[Bounds, ...]:
 
 
 def _function_bounds(function: Function) -> list[Bounds]:
-    floored = _physical_factors(function) if function.name == "step_time" else set()
-    return [_bounds(c, floored) for c in function.constants]
+    if function.name != "step_time":
+        return [c.bounds or (0.0, math.inf) for c in function.constants]
+    factors, divisors = _physical_factors(function)
+    if divisors:
+        units = infer(function).units
+        divisors = {name for name in divisors if units[name] == "one"}
+    return [_bounds(c, factors, divisors) for c in function.constants]
 
 
-def _bounds(constant: Constant, floored: set[str]) -> Bounds:
+def _bounds(constant: Constant, factors: set[str], divisors: set[str]) -> Bounds:
     if constant.bounds is not None:
         return constant.bounds
-    return (1.0 if constant.name in floored else 0.0), math.inf
+    low = 1.0 if constant.name in factors else LEAST_EFFICIENCY if constant.name in divisors else 0.0
+    return low, max(low, 1.0) if constant.name in divisors else math.inf
 
 
-def _physical_factors(function: Function) -> set[str]:
-    """Names of the constants that multiply a physical field somewhere in the function."""
+def _physical_factors(function: Function) -> tuple[set[str], set[str]]:
+    """Names of the constants that multiply, and that divide, a physical field somewhere in the function."""
     physical_local: dict[str, bool] = {}
     factors_of: dict[str, set[str]] = {}
     found: set[str] = set()
+    below: set[str] = set()
 
     def physical(node: Expr) -> bool:
         """Whether the value carries a physical field as an additive part."""
@@ -91,4 +101,5 @@ def _physical_factors(function: Function) -> set[str]:
     for node in nodes(function):
         if isinstance(node, Op) and node.op in "*/" and physical(node):
             found |= factors(node)
-    return found
+            below |= factors(node.right) if node.op == "/" and physical(node.left) else set()
+    return found, below

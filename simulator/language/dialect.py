@@ -37,12 +37,12 @@ def translate(tree: ast.Module, where: str) -> Program:
                 if method in functions:
                     raise scope.fail(node, f"{head} is defined twice: keep one")
                 own_doc, rest = docstring(node.body)
-                body, result = block(rest, scope, node)
+                body, result, line = block(rest, scope, node)
                 for unused in sorted(scope.locals - scope.used):
                     raise scope.fail(node, f"{head}: {unused!r} is never used: remove it")
                 constants = tuple(c for c in scope.constants.values() if c.name in scope.used)
                 spent |= scope.used
-                functions[method] = Function(method, constants, body, result, own_doc)
+                functions[method] = Function(method, constants, body, result, own_doc, line)
             case _:
                 what = "this function's head" if isinstance(node, ast.FunctionDef) else kind(node)
                 remedy = "use CONSTANTS = {...} and def predict_step_time(b)"

@@ -13,7 +13,7 @@ NaN on. The guards are the same in every back end, so that all of them agree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from simulator.language.units import Unit
 
@@ -99,6 +99,7 @@ class Let:
 
     name: str
     value: Expr
+    line: int = field(default=0, compare=False, repr=False)  # where it stands in its text, for complaints only
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ class Guard:
 
     condition: Compare
     value: Expr
+    line: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ class Function:
     body: tuple[Let | Guard, ...]
     result: Expr
     doc: str = ""
+    line: int = field(default=0, compare=False, repr=False)  # of the final return
 
 
 @dataclass(frozen=True, slots=True)

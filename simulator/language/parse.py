@@ -59,10 +59,10 @@ def _function(node: ast.FunctionDef, where: str) -> Function:
         unit, bounds = _annotation(arg.annotation, scope) if arg.annotation else (None, None)
         scope.constants[arg.arg] = Constant(arg.arg, number(default, scope), unit, bounds)
     doc, statements = docstring(node.body)
-    body, result = block(statements, scope, node)
+    body, result, line = block(statements, scope, node)
     for unused in [n for n in (*scope.constants, *sorted(scope.locals)) if n not in scope.used]:
         raise scope.fail(node, f"{node.name}: {unused!r} is never used: remove it")
-    return Function(node.name, tuple(scope.constants.values()), body, result, doc)
+    return Function(node.name, tuple(scope.constants.values()), body, result, doc, line)
 
 
 def _annotation(node: ast.expr, scope: Scope) -> tuple[units.Unit, tuple[float, float] | None]:

@@ -61,8 +61,9 @@ class Scope:
         return Const(f"k{n}")
 
 
-def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tuple[Let | Guard, ...], Expr]:
-    """Fresh assignments and early returns, then the final return. What follows an if's return is its else."""
+def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tuple[Let | Guard, ...], Expr, int]:
+    """Fresh assignments and early returns, then the final return and its line. What follows an if's return is its
+    else."""
     body: list[Let | Guard] = []
     rest = list(statements)
     while rest:
@@ -71,14 +72,14 @@ def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tup
             case ast.Return(value=ast.expr() as value):
                 if rest:
                     raise scope.fail(rest[0], "nothing may follow a return: remove it")
-                return tuple(body), expression(value, scope)
+                return tuple(body), expression(value, scope), node.lineno
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 if name in (*scope.locals, *scope.constants, *scope.objects, *CALLS, "CONSTANTS"):
                     raise scope.fail(node, f"the name {name!r} is taken: assign to a fresh one")
-                body.append(Let(name, expression(value, scope)))
+                body.append(Let(name, expression(value, scope), node.lineno))
                 scope.locals.add(name)
             case ast.If(test=test, body=[ast.Return(value=ast.expr() as value)], orelse=orelse):
-                body.append(Guard(_condition(test, scope), expression(value, scope)))
+                body.append(Guard(_condition(test, scope), expression(value, scope), node.lineno))
                 rest = [*orelse, *rest]
             case ast.If():
                 raise scope.fail(node, "an if may hold one return and nothing else: use `x if a < b else y`")

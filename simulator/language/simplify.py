@@ -1,4 +1,4 @@
-"""What may be written shorter without changing a result: terms that a fit has switched off, a max within a max."""
+"""What may be written shorter without changing a result: terms that a fit has switched off, x + 0, x * 1, max(x, x)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from simulator.language.ir import (
     Let,
     Local,
     Neg,
+    Number,
     Op,
     Program,
     nodes,
@@ -24,8 +25,8 @@ from simulator.language.ir import (
 
 
 def lean(program: Program) -> Program:
-    """The program without terms that a constant of value 0 multiplies, nested max and min flat; equal on every batch
-    whose values are finite."""
+    """The program without terms that a constant of value 0 multiplies and without operations that do nothing, nested
+    max and min flat; equal on every batch whose values are finite."""
     return replace(program, functions=tuple(map(_function, program.functions)))
 
 
@@ -33,7 +34,7 @@ def _function(function: Function) -> Function:
     zeros = {c.name for c in function.constants if c.value == 0.0}
 
     def simpler(node: Expr) -> Expr:
-        return rebuild(node, lambda n: _flat(_sum(n, zeros)))
+        return rebuild(node, lambda n: _idle(_flat(_sum(n, zeros))))
 
     body: list[Let | Guard] = []
     for statement in function.body:
@@ -68,8 +69,24 @@ def _flat(node: Expr) -> Expr:
             return node
 
 
+def _idle(node: Expr) -> Expr:
+    """The operand of an operation that does nothing to it."""
+    match node:
+        case Op("*" | "/", inner, Number(1.0)) | Op("*", Number(1.0), inner) | Neg(Neg(inner)):
+            return inner
+        case Choose(_, then, other) if then == other:
+            return then
+        case Call("max" | "min" as name, args) if len(set(args)) < len(args):
+            kept = tuple(dict.fromkeys(args))
+            return kept[0] if len(kept) == 1 else Call(name, kept)
+        case _:
+            return node
+
+
 def _is_zero(node: Expr, zeros: set[str]) -> bool:
     match node:
+        case Number(value):
+            return value == 0.0
         case Const(name):
             return name in zeros
         case Neg(value):

@@ -1,0 +1,144 @@
+"""Is what a program says of hardware consistent? Four checks that measurements of a few deployments cannot make.
+
+    roofline   a step takes at least 0.8 of its bytes over the bandwidth and of its FLOPs over the peak
+    parallel   four GPUs do a heavy step 1.5 to 4 times as fast as one
+    sublinear  twice the decodes take at most twice as long, for every batch
+    size       of two dense models on the same GPUs, the one with more parameters is slower, one request at a time
+
+Sources: Williams, Waterman and Patterson, Roofline, CACM 2009 (first check); Amdahl's law with communication (second).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+
+from evaluator.gates import Facts, Gate
+from simulator.bind import Bound, bind
+from simulator.fields import Active, BatchFields, raw_fields
+from simulator.language.ir import Program
+from simulator.language.opcodes import assemble
+from simulator.schema import RAW
+
+LEAST_OF_ROOFLINE = 0.8
+PARALLEL = (1.5, 4.0)
+ROUNDING = 1e-9
+
+Batch = tuple[Active, ...]
+
+
+def _decodes(n: int, context: int) -> Batch:
+    return tuple(Active(32, context, 1) for _ in range(n))
+
+
+# Steps as an engine with a budget of 2048 tokens makes them.
+_STEPS: dict[str, Batch] = {
+    "1 decode in 512 context": _decodes(1, 512),
+    "64 decodes in 512 context": _decodes(64, 512),
+    "128 decodes in 4096 context": _decodes(128, 4096),
+    "a prefill of 2048": (Active(2048, 0, 2048),),
+    "a prefill of 2048 after 14336": (Active(16384, 14336, 2048),),
+    "a prefill of 512 and 64 decodes in 512 context": (*_decodes(64, 512), Active(512, 0, 512)),
+}
+HEAVY = "a prefill of 1920 and 128 decodes in 4096 context"
+_HEAVY: Batch = (*_decodes(128, 4096), Active(1920, 0, 1920))
+_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def physics(program: Program, deployments: Facts) -> list[Gate]:
+    """The four checks over `deployments`, one (model, tp) each as far as the names say, all of one kind of GPU."""
+    code = assemble(program)
+    bounds = {name: bind(code, program.theta, facts) for name, facts in deployments.items()}
+    return [
+        _roofline(bounds, deployments),
+        _parallel(bounds, deployments),
+        _sublinear(bounds),
+        _size(bounds, deployments),
+    ]
+
+
+def _step_us(bound: Bound, batch: Batch) -> float:
+    raw = raw_fields(batch)
+    return bound.step_us(np.array([raw[f] for f in RAW]))
+
+
+def roofline_us(batch: Batch, facts: Mapping[str, float]) -> float:
+    """The datasheet's lower bound of a step: the larger of bytes over bandwidth and FLOPs over peak, in us."""
+    fields = BatchFields(batch, facts)
+    return max(fields["b", "total_bytes"] / facts["bytes_per_us"], fields["b", "total_flops"] / facts["flops_per_us"])
+
+
+def _roofline(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
+    found = []
+    for name, bound in bounds.items():
+        for what, batch in _STEPS.items():
+            least, said = roofline_us(batch, deployments[name]), _step_us(bound, batch)
+            found.append((said / least, f"{name}: {what}: {said:,.0f} us, the datasheet allows {least:,.0f} us"))
+    ratio, worst = min(found)
+    low = sum(r < LEAST_OF_ROOFLINE for r, _ in found)
+    measured = f"{ratio:.2f} of it at least ({low} of {len(found)} steps below {LEAST_OF_ROOFLINE}): {worst}"
+    return _gate(
+        "roofline", not low, measured, f"no step may take less than {LEAST_OF_ROOFLINE} of the datasheet's time"
+    )
+
+
+def _parallel(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
+    found = []
+    for model, by_tp in _by_model(deployments).items():
+        if 1 in by_tp and 4 in by_tp:
+            one, four = (_step_us(bounds[by_tp[tp]], _HEAVY) for tp in (1, 4))
+            found.append((one / four, f"{model}: {HEAVY}: {one:,.0f} us on one GPU, {four:,.0f} us on four"))
+    if not found:
+        return Gate("parallel", True, "no model here fits on one GPU and on four")
+    low, high = PARALLEL
+    (least, slow), (most, fast) = min(found), max(found)
+    measured = f"{least:.2f} to {most:.2f} times as fast over {len(found)} models: {slow if least < low else fast}"
+    return _gate(
+        "parallel", low <= least and most <= high, measured, f"four GPUs do it {low} to {high:g} times as fast"
+    )
+
+
+def _sublinear(bounds: Mapping[str, Bound]) -> Gate:
+    found = []
+    for name, bound in bounds.items():
+        times = [_step_us(bound, _decodes(n, 1024)) for n in _COUNTS]
+        for n, (one, other) in zip(_COUNTS, pairwise(times), strict=False):
+            found.append(
+                (other / one, f"{name}: {n} -> {2 * n} decodes in 1024 context: {one:,.0f} -> {other:,.0f} us")
+            )
+    ratio, worst = max(found)
+    passes = ratio <= 2.0 * (1.0 + ROUNDING)
+    return _gate(
+        "sublinear", passes, f"{ratio:.2f} times at most: {worst}", "twice the decodes take at most twice as long"
+    )
+
+
+def _size(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
+    dense = {name: facts for name, facts in deployments.items() if not facts["is_moe"] and not facts["is_fp8"]}
+    pairs, wrong = 0, []
+    for small, a in dense.items():
+        for large, c in dense.items():
+            if a["tp"] != c["tp"] or a["model_params_b"] * 1.5 > c["model_params_b"]:
+                continue  # of nearly equal ones the shapes decide
+            pairs += 1
+            one, other = (_step_us(bounds[name], _STEPS["1 decode in 512 context"]) for name in (small, large))
+            if not other > one:
+                wrong.append((other / one, f"{small} {one:,.0f} us, {large} {other:,.0f} us"))
+    measured = f"{pairs - len(wrong)} of {pairs} pairs of dense models"
+    if wrong:
+        measured += f", worst: {min(wrong)[1]}"
+    return _gate("size", not wrong, measured, "a model with half as many parameters again must be slower")
+
+
+def _by_model(deployments: Facts) -> dict[str, dict[int, str]]:
+    """Model -> tp -> name of the deployment; a name is `MODEL tpN`."""
+    out: dict[str, dict[int, str]] = {}
+    for name, facts in deployments.items():
+        out.setdefault(name.rpartition(" tp")[0], {})[int(facts["tp"])] = name
+    return out
+
+
+def _gate(name: str, passes: bool, measured: str, rule: str) -> Gate:
+    return Gate(name, passes, measured, "" if passes else f"{measured}: {rule}")

@@ -1,0 +1,99 @@
+"""`evolve check`: the gates that a program meets in a search, as invariants, and its consistency with hardware."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from evaluator.experiments import bundled_experiments, model_table
+from evaluator.gates import Facts, Gate, deployments_of, judge
+from evaluator.physics import physics
+from evolve.going import facts_of
+from evolve.programs import Source
+from evolve.report import console, new_table, show
+from evolve.views import counts, show_json
+from simulator.bind import bind
+from simulator.errors import InputError
+from simulator.experiment import Engine
+from simulator.fields import Active, raw_fields
+from simulator.language.ir import Program
+from simulator.language.opcodes import assemble
+from simulator.schema import RAW
+
+INVARIANTS = {
+    "finite": "INV-M-1",
+    "deterministic": "INV-M-2",
+    "pure": "INV-M-3",
+    "quick": "INV-M-4",
+    "monotone": "INV-M-5",
+}
+GPU = "H100-SXM-80GB"
+TPS = (1, 2, 4)
+LIMIT_MS = 1.0  # of one step of 128 requests
+REPEATS = 20
+
+
+def check(source: Source, hardware: bool) -> dict[str, Any]:
+    """What `evolve check` prints, as plain values; `ok` is whether every gate passes. `hardware`: also the four
+    consistency checks."""
+    program = source.complete
+    deployments = deployments_of(bundled_experiments())
+    gates = {g.name: g for g in judge(program, deployments)}
+    order = {"finite": None, **{g.name: g for g in _language(program, deployments)}, **gates}
+    shown = [asdict(g) | {"invariant": INVARIANTS.get(g.name)} for g in order.values() if g is not None]
+    if hardware and gates["finite"].passes:
+        shown += [asdict(g) | {"invariant": None} for g in physics(program, known_deployments())]
+    return show_json(source) | {"gates": shown, "ok": all(g["passes"] for g in shown)}
+
+
+def known_deployments() -> dict[str, dict[str, float]]:
+    """Every known model on one, two and four GPUs of the kind that the shipped runs used, where its weights fit."""
+    found: dict[str, dict[str, float]] = {}
+    for model in dict.fromkeys(str(entry["id"]) for entry in model_table().values()):
+        for tp in TPS:
+            try:
+                found[f"{model} tp{tp}"] = facts_of(model, GPU, Engine(tensor_parallel=tp))
+            except InputError:  # does not fit, or its heads cannot be split so
+                continue
+    return found
+
+
+def _language(program: Program, deployments: Facts) -> list[Gate]:
+    """The invariants that the language gives by its construction, and how long a step takes to compute."""
+    batch = tuple(Active(512, 512 + 7 * i, 1) for i in range(128))
+    bound = bind(assemble(program), program.theta, next(iter(deployments.values())))
+    raw = np.array([raw_fields(batch)[f] for f in RAW])
+    same = bound.step_us(raw) == bound.step_us(raw) or not np.isfinite(bound.step_us(raw))
+    elapsed = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        fields = raw_fields(batch)
+        bound.step_us(np.array([fields[f] for f in RAW]))
+        elapsed.append(1e3 * (time.perf_counter() - start))
+    fastest = min(elapsed)
+    slow = (
+        "" if fastest < LIMIT_MS else f"a step of 128 requests takes {fastest:.2f} ms to compute: shorten the program"
+    )
+    return [
+        Gate("deterministic", bool(same), "by construction: no state, no randomness, no clock"),
+        Gate("pure", True, "by construction: the text is parsed, never executed; batch and deployment are only read"),
+        Gate("quick", not slow, f"{fastest:.3f} ms for a step of 128 requests here, at most {LIMIT_MS:g}", slow),
+    ]
+
+
+def print_check(result: dict[str, Any]) -> None:
+    """A line of counts, then a row for each gate; complaints in full."""
+    out = console()
+    verdict = "ok" if result["ok"] else "refused: " + ", ".join(g["name"] for g in result["gates"] if not g["passes"])
+    out.print(f"{result['name']}: {verdict}: {counts(result)}", markup=False, soft_wrap=True)
+    table = new_table("Gates, at the constants as they stand", "gate|invariant|")
+    table.add_column("measured", overflow="fold")
+    for g in result["gates"]:
+        table.add_row(g["name"], g["invariant"] or "", "ok" if g["passes"] else "NO", g["measured"] or g["complaint"])
+    out.print(table) if out.is_terminal else show(out, table)
+    for g in result["gates"]:
+        if not g["passes"]:
+            out.print(f"- {g['name']}: {g['complaint']}", markup=False, soft_wrap=True)

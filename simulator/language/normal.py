@@ -1,0 +1,238 @@
+"""The normal form of a method: one polynomial over atoms, in which algebraic duplicates coincide.
+
+    polynomial = sum of coefficient * monomial
+    monomial   = product of atom**power
+    atom       = constant | field | call | choice | inverse of a sum | product too large to expand
+
+Assignments are written out, early returns become choices, products of sums are expanded, equal terms collected, nested
+`max` and `min` flattened, comparisons brought to `difference > 0` or `difference = 0`. Division is the guarded one
+(x/0 = 0), whose inverse obeys x * x * (1/x) = x and (1/x) * (1/y) = 1/(x*y), but x * (1/x) is 1 or 0: such an atom
+stays, with power 0. Equal in the algebra of reals; float64 may differ in the last bit.
+
+Atoms are numbered as they come and equal ones share a number, so that a polynomial is a small tuple of numbers even
+where assignments double each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simulator.language import guarded
+from simulator.language.ir import (
+    Call,
+    Choose,
+    Compare,
+    Const,
+    Expr,
+    Field,
+    Function,
+    Guard,
+    Let,
+    Local,
+    Neg,
+    Number,
+    Op,
+)
+from simulator.language.opcodes import formula
+from simulator.schema import FIELDS
+
+Monomial = tuple[tuple[int, int], ...]  # (atom, power), by atom; a power below 0 is that of the guarded inverse
+Polynomial = tuple[tuple[Monomial, float], ...]  # (monomial, coefficient), by monomial; () is 0
+
+MAX_TERMS = 64  # of a product that is expanded; a larger one is an atom
+ZERO: Polynomial = ()
+
+_UNARY = {"sqrt": guarded.sqrt, "log": guarded.log, "log1p": guarded.log1p, "exp": guarded.exp}
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """What a polynomial takes as a whole.
+
+    kind: `const` or `field` (name), a function of the language (args), `inverse` (of args[0]), `product` (of args),
+    `positive` or `zero` (args: difference, then, other): then where the difference is > 0, or = 0.
+    """
+
+    kind: str
+    name: str = ""
+    args: tuple[Polynomial, ...] = ()
+
+
+def number(value: float) -> Polynomial:
+    return (((), value),) if value else ZERO
+
+
+def as_number(p: Polynomial) -> float | None:
+    """The value of a polynomial without atoms."""
+    if not p:
+        return 0.0
+    return p[0][1] if len(p) == 1 and not p[0][0] else None
+
+
+def scaled(p: Polynomial, factor: float) -> Polynomial:
+    return tuple((m, c * factor) for m, c in p) if factor else ZERO
+
+
+def plus(p: Polynomial, q: Polynomial, sign: float = 1.0) -> Polynomial:
+    out = dict(p)
+    for m, c in q:
+        out[m] = out.get(m, 0.0) + sign * c
+    return tuple(sorted((m, c) for m, c in out.items() if c))
+
+
+def _join(a: Monomial, b: Monomial) -> Monomial:
+    out = dict(a)
+    for atom, power in b:
+        out[atom] = out.get(atom, 0) + power
+    return tuple(sorted(out.items()))
+
+
+class Normal:
+    """Atoms by number, an operand always before what is made of it.
+
+    `expand`: write derived batch fields out by the schema's formulas. `values`: numbers for constants (by name) and
+    fields (by scope and name), where they are known.
+    """
+
+    def __init__(self, *, expand: bool = True, values: Mapping[str | tuple[str, str], float] | None = None) -> None:
+        self.expand = expand
+        self.values = values or {}
+        self.atoms: list[Atom] = []
+        self._numbers: dict[Atom, int] = {}
+
+    def function(self, function: Function) -> Polynomial:
+        """The method's result."""
+        names: dict[str, Polynomial] = {}
+        guards: list[tuple[Compare, dict[str, Polynomial], Polynomial]] = []
+        for statement in function.body:
+            match statement:
+                case Let(name, value):
+                    names[name] = self.of(value, names)
+                case Guard(condition, value):
+                    guards.append((condition, dict(names), self.of(value, names)))
+        result = self.of(function.result, names)
+        for condition, known, early in reversed(guards):
+            result = self._choice(condition, early, result, known)
+        return result
+
+    def of(self, node: Expr, names: Mapping[str, Polynomial]) -> Polynomial:
+        """The polynomial of an expression whose locals are `names`."""
+        match node:
+            case Number(value):
+                return number(value)
+            case Local(name):
+                return names[name]
+            case Const(name):
+                known = self.values.get(name)
+                return self._atom(Atom("const", name)) if known is None else number(known)
+            case Field(scope, name):
+                return self._field(scope, name)
+            case Neg(value):
+                return scaled(self.of(value, names), -1.0)
+            case Op("+" | "-" as op, left, right):
+                return plus(self.of(left, names), self.of(right, names), 1.0 if op == "+" else -1.0)
+            case Op("*", left, right):
+                return self.product(self.of(left, names), self.of(right, names))
+            case Op(_, left, right):
+                return self.product(self.of(left, names), self._inverse(self.of(right, names)))
+            case Call("max" | "min" as name, args):
+                return self._extreme(name, [self.of(a, names) for a in args])
+            case Call(name, args):
+                return self._call(name, tuple(self.of(a, names) for a in args))
+            case Choose(condition, then, other):
+                return self._choice(condition, self.of(then, names), self.of(other, names), names)
+        raise AssertionError(node)
+
+    def _atom(self, atom: Atom) -> Polynomial:
+        if atom not in self._numbers:
+            self._numbers[atom] = len(self.atoms)
+            self.atoms.append(atom)
+        return ((((self._numbers[atom], 1),), 1.0),)
+
+    def single(self, p: Polynomial) -> Atom | None:
+        """The atom that the polynomial is, if it is just one."""
+        if len(p) == 1 and p[0][1] == 1.0 and len(p[0][0]) == 1 and p[0][0][0][1] == 1:
+            return self.atoms[p[0][0][0][0]]
+        return None
+
+    def _field(self, scope: str, name: str) -> Polynomial:
+        known = self.values.get((scope, name))
+        if known is not None:
+            return number(known)
+        written_out = self.expand and scope == "b" and FIELDS[scope, name].formula is not None
+        return self.of(formula(name), {}) if written_out else self._atom(Atom("field", f"{scope}.{name}"))
+
+    def product(self, p: Polynomial, q: Polynomial) -> Polynomial:
+        if len(p) * len(q) > max(MAX_TERMS, len(p), len(q)):
+            return self._atom(Atom("product", args=tuple(sorted((p, q)))))
+        out: dict[Monomial, float] = {}
+        for a, x in p:
+            for b, y in q:
+                m = _join(a, b)
+                out[m] = out.get(m, 0.0) + x * y
+        if not all(map(math.isfinite, out.values())):
+            return self._atom(Atom("product", args=tuple(sorted((p, q)))))
+        return tuple(sorted((m, c) for m, c in out.items() if c))
+
+    def _inverse(self, p: Polynomial) -> Polynomial:
+        if not p:
+            return ZERO
+        if len(p) == 1:
+            m, c = p[0]
+            return ((tuple((atom, -power) for atom, power in m), 1.0 / c),)
+        scale = max(abs(c) for _, c in p)
+        return scaled(self._atom(Atom("inverse", args=(scaled(p, 1.0 / scale),))), 1.0 / scale)
+
+    def _extreme(self, name: str, args: list[Polynomial]) -> Polynomial:
+        parts: set[Polynomial] = set()
+        for arg in args:
+            inside = self.single(arg)
+            parts.update(inside.args if inside is not None and inside.kind == name else (arg,))
+        numbers = [x for x in map(as_number, parts) if x is not None]
+        if len(numbers) > 1:
+            pick = max(numbers) if name == "max" else min(numbers)
+            parts = {p for p in parts if as_number(p) is None} | {number(pick)}
+        ordered = sorted(parts)
+        return ordered[0] if len(ordered) == 1 else self._atom(Atom(name, args=tuple(ordered)))
+
+    def _call(self, name: str, args: tuple[Polynomial, ...]) -> Polynomial:
+        values = [as_number(a) for a in args]
+        if name == "pow" and values[1] == 0.0:
+            return number(1.0)
+        if name == "pow" and values[1] == 0.5:
+            return self._call("sqrt", args[:1])
+        if name != "pow" and values[0] is not None:
+            return number(_UNARY[name](values[0]))
+        return self._atom(Atom(name, args=args))
+
+    def _choice(
+        self, condition: Compare, then: Polynomial, other: Polynomial, names: Mapping[str, Polynomial]
+    ) -> Polynomial:
+        left, right = self.of(condition.left, names), self.of(condition.right, names)
+        if condition.op in ("<", ">="):
+            left, right = right, left
+        if condition.op in ("<=", ">=", "!="):
+            then, other = other, then
+        gap = plus(left, right, -1.0)
+        kind = "zero" if condition.op in ("==", "!=") else "positive"
+        value = as_number(gap)
+        if value is not None:
+            return then if (value == 0.0 if kind == "zero" else value > 0.0) else other
+        if then == other:
+            return then
+        gap = scaled(gap, 1.0 / max(abs(c) for _, c in gap))
+        return self._atom(Atom(kind, args=(gap, then, other)))
+
+
+def reachable(normal: Normal, root: Polynomial) -> list[int]:
+    """Numbers of the atoms that the polynomial is made of, operands first."""
+    needed: set[int] = set()
+    waiting = [atom for m, _ in root for atom, _ in m]
+    while waiting:
+        i = waiting.pop()
+        if i not in needed:
+            needed.add(i)
+            waiting += [atom for arg in normal.atoms[i].args for m, _ in arg for atom, _ in m]
+    return sorted(needed)

@@ -1,0 +1,108 @@
+"""The defaults.yaml fragment: its numbers are the program's own, as the host's dot product has them."""
+
+from __future__ import annotations
+
+import ast
+from random import Random
+
+import pytest
+import yaml
+from grown import RUNS, grown
+
+from simulator.bind import bind
+from simulator.language.affine import affine
+from simulator.language.complete import complete
+from simulator.language.evaluate import value
+from simulator.language.ir import Expr, Program
+from simulator.language.opcodes import assemble
+from simulator.language.parse import parse
+from simulator.language.reader import Scope, expression
+from translate_go import Deployment
+from translate_go.coefficients import NotAffine, coefficients, defaults_yaml
+from translate_go.vectors import batch_fields, overhead_us, random_batch, step_us
+
+FACTS = RUNS[3].facts
+HERE = Deployment("here", FACTS, "org/model", "H100")
+
+
+def read(text: str) -> tuple[Expr, dict[str, float]]:
+    """A feature and the numbers in it."""
+    scope = Scope(("b", "r", "s"), {}, "feature")
+    feature = expression(ast.parse(text, mode="eval").body, scope)
+    return feature, {c.name: c.value for c in scope.constants.values()}
+
+
+def step(formula: str, head: str = "") -> Program:
+    return complete(parse(f"def step_time(b, s{', *, ' + head if head else ''}): return {formula}"))
+
+
+def test_the_dot_product_is_the_program() -> None:
+    rng, compared = Random(4), 0
+    batches = [batch_fields(random_batch(rng), FACTS) for _ in range(20)]
+    for seed in range(150):
+        program = grown(seed)
+        try:
+            beta = coefficients(program.function("step_time"), FACTS)
+        except NotAffine:
+            continue
+        features = {name: read(name) for name in beta if name}
+        for fields in batches:
+            product = beta[""].value + sum(
+                beta[name].value * value(f, numbers, fields) for name, (f, numbers) in features.items()
+            )
+            assert product == pytest.approx(step_us(program, fields), rel=1e-9)
+        compared += 1
+    assert compared > 30
+
+
+def test_alpha_is_the_delay_before_the_queue_on_this_deployment() -> None:
+    program = complete(
+        parse(
+            "def step_time(b, s, *, a: us = 900.5, c: us/token = 2.0): return a + c * b.tokens\n"
+            "def queueing_time(r, s, *, n: one = 1.5, k: us/token = 0.25): return n * s.reference_step_us + k * r.input_len\n"
+            "def output_token_time(s, *, t: us = 3.0): return t * s.tp_log2\n"
+        )
+    )
+    (entry,) = yaml.safe_load(defaults_yaml(program, HERE))["models"]
+    base, each, token = entry["alpha_coeffs"]
+    assert base + 1000 * each == pytest.approx(overhead_us(program, "queueing_time", FACTS, 1000))
+    assert each == 0.25 and token == 3.0 * FACTS["tp_log2"]
+    assert entry["beta_coeffs"] == [900.5, 2.0, 2.0]  # a, b.prefill_tokens, b.decode_reqs: the host's own order
+    assert (entry["id"], entry["GPU"], entry["tensor_parallelism"]) == ("org/model", "H100", FACTS["tp"])
+    reference = bind(assemble(program), program.theta, FACTS)
+    assert base == pytest.approx(1.5 * (900.5 + 24 * 2.0)) and reference.queueing_us(0) == pytest.approx(base)
+
+
+@pytest.mark.parametrize(
+    ("program", "deployment", "why"),
+    [
+        (step("max(a, b.tokens)", "a=1.0"), HERE, "not one dot product"),
+        (step("log1p(b.tokens / a)", "a=1.0"), HERE, "not one dot product"),
+        (step("1 if b.tokens > 2 else 2"), None, "not one dot product"),
+        (complete(parse("def step_time(b, s): return 1\ndef queueing_time(r, s): return sqrt(r.input_len)")), HERE, "alpha[1] * input length"),
+        (complete(parse("def step_time(b, s): return 1\ndef queueing_time(r, s): return s.weights_us")), None, "depend on the deployment"),
+    ],
+)  # fmt: skip
+def test_other_programs_get_a_remark(program: Program, deployment: Deployment | None, why: str) -> None:
+    text = defaults_yaml(program, deployment)
+    assert why in text and "live in evolved.go" in text and yaml.safe_load(text) is None
+
+
+def test_a_branch_that_the_deployment_decides_is_no_branch() -> None:
+    program = step("a * b.tokens + (c if s.is_moe > 0 else 2 * c)", "a=1.5, c=100.0")
+    assert not affine(program.functions[0]).whole
+    found = coefficients(program.function("step_time"), FACTS)
+    assert found[""].value == (100.0 if FACTS["is_moe"] else 200.0)
+    with pytest.raises(NotAffine):
+        coefficients(program.function("step_time"), {})
+
+
+def test_units_of_the_coefficients() -> None:
+    found = coefficients(step("a * b.tokens * b.kv_max / b.kv_sum + b.weight_read_us", "a=1.0").functions[0], {})
+    assert {name: c.unit for name, c in found.items()} == {
+        "": "us",
+        "b.prefill_tokens * b.kv_max / b.kv_sum": "us/token",
+        "b.decode_reqs * b.kv_max / b.kv_sum": "us/request",
+        "s.shared_weights_us": "one",
+        "s.experts_us * b.experts_fraction": "one",
+    }
