@@ -68,6 +68,11 @@ def judge(program: Program, deployments: Facts) -> list[Gate]:
     return [finite, _monotone(steps), _growth(steps)]
 
 
+def complaints(program: Program, deployments: Facts) -> list[str]:
+    """What the gates refuse, a line each; empty when they pass."""
+    return [f"gate {gate.name}: {gate.complaint}" for gate in judge(program, deployments) if not gate.passes]
+
+
 def finite(program: Program, deployments: Facts) -> Gate:
     """The first gate alone: cheap, and the only one that makes sense before the constants are fitted."""
     code = assemble(program)
@@ -79,15 +84,19 @@ def _finite(bounds: Mapping[str, Bound]) -> Gate:
     for deployment, bound in bounds.items():
         for name, x in zip(names, bound.steps_us(raw), strict=True):
             if clamps(x, 1):
-                why = f"{deployment}, {name}: the step would last {x:g} us: it must be finite and within 1 and 1e10"
+                why = f"{deployment}, {name}: the step would last {x:g} us: it must be finite and within 1 and 1e10: {_mend(x)}"
                 return Gate("finite", False, "", why)
         overheads = [(f"queueing of a prompt of {n} tokens", bound.queueing_us(n)) for n in PROMPTS]
         overheads += [("an output token", bound.output_token_us()), ("a completion", bound.completion_us())]
         for name, x in overheads:
             if clamps(x, 0):
-                why = f"{deployment}, {name}: would take {x:g} us: it must be finite and within 0 and 1e10"
+                why = f"{deployment}, {name}: would take {x:g} us: it must be finite and within 0 and 1e10: {_mend(x)}"
                 return Gate("finite", False, "", why)
     return Gate("finite", True, f"{len(names)} batches on {len(bounds)} deployments")
+
+
+def _mend(x: float) -> str:
+    return "add a constant, or take the max with one" if x < 1.0 else "let it grow more slowly"
 
 
 def _monotone(steps: Mapping[str, np.ndarray]) -> Gate:
@@ -177,11 +186,12 @@ def _sweep() -> _Sweep:
     rows: list[Batch] = [*batches, *map(_doubled, batches)]
     base, pairs = [], []
     for i, batch in enumerate(batches):
-        for what, move in _MOVES.items():
-            changed = move(batch, rng)
+        for what, (move, most) in _MOVES.items():
+            size = round(2 ** rng.uniform(0, most))
+            changed = move(batch, size, rng)
             if changed is not None:
                 base.append(i)
-                pairs.append(f"{_said(batch)}, {what}")
+                pairs.append(f"{_said(batch)}, {what.format(size)}")
                 rows.append(changed)
     n, twice = len(batches), np.arange(len(batches), 2 * len(batches))
     return _Sweep(_raw(rows), [_said(b) for b in batches], twice, np.array(base), np.arange(2 * n, len(rows)), pairs)
@@ -201,7 +211,7 @@ def _random_batch(rng: Random) -> Batch:
 def _said(batch: Batch) -> str:
     decodes = [r.progress for r in batch if r.progress >= r.input_len]
     many = f"{len(decodes)} decode{'s' * (len(decodes) > 1)}"
-    parts = [f"{many} in {round(sum(decodes) / len(decodes))} context"] if decodes else []
+    parts = [f"{many} after some {round(sum(decodes) / len(decodes))} tokens"] if decodes else []
     parts += [f"a prefill of {r.new} after {r.progress}" for r in batch if r.progress < r.input_len]
     return " and ".join(parts)
 
@@ -213,33 +223,34 @@ def _doubled(batch: Batch) -> Batch:
     return (*decodes, *decodes, *prefills)
 
 
-def _longer_chunk(batch: Batch, rng: Random) -> Batch | None:
+def _longer_chunks(batch: Batch, more: int, rng: Random) -> Batch | None:
     if all(r.progress >= r.input_len for r in batch):
         return None
-    more = round(2 ** rng.uniform(0, 10))
     return tuple(Active(r.input_len + more, r.progress, r.new + more) if r.progress < r.input_len else r for r in batch)
 
 
-def _longer_context(batch: Batch, rng: Random) -> Batch:
-    chosen, more = rng.randrange(len(batch)), round(2 ** rng.uniform(4, 12))
-    return tuple(
-        Active(r.input_len + more * (r.progress < r.input_len), r.progress + more, r.new) if i == chosen else r
-        for i, r in enumerate(batch)
-    )
+def _longer_context(batch: Batch, more: int, rng: Random) -> Batch:
+    chosen = rng.randrange(len(batch))
+    return tuple(_later(r, more) if i == chosen else r for i, r in enumerate(batch))
 
 
-def _longer_contexts(batch: Batch, rng: Random) -> Batch:
-    more = round(2 ** rng.uniform(4, 12))
-    return tuple(Active(r.input_len + more * (r.progress < r.input_len), r.progress + more, r.new) for r in batch)
+def _longer_contexts(batch: Batch, more: int, rng: Random) -> Batch:
+    return tuple(_later(r, more) for r in batch)
 
 
-def _more_decodes(batch: Batch, rng: Random) -> Batch:
-    return (*batch, *(Active(32, round(2 ** rng.uniform(5, 15)), 1) for _ in range(round(2 ** rng.uniform(0, 6)))))
+def _later(r: Active, more: int) -> Active:
+    """The request with more tokens done before the step, in the same phase."""
+    return Active(r.input_len + more * (r.progress < r.input_len), r.progress + more, r.new)
 
 
-_MOVES: dict[str, Callable[[Batch, Random], Batch | None]] = {
-    "chunks longer": _longer_chunk,
-    "one context longer": _longer_context,
-    "every context longer": _longer_contexts,
-    "more decodes": _more_decodes,
+def _more_decodes(batch: Batch, more: int, rng: Random) -> Batch:
+    return (*batch, *(Active(32, round(2 ** rng.uniform(5, 15)), 1) for _ in range(more)))
+
+
+# what is said of a move -> the move, and the largest size as a power of two
+_MOVES: dict[str, tuple[Callable[[Batch, int, Random], Batch | None], int]] = {
+    "every chunk {} tokens longer": (_longer_chunks, 10),
+    "one context {} tokens longer": (_longer_context, 12),
+    "every context {} tokens longer": (_longer_contexts, 12),
+    "{} decodes more": (_more_decodes, 6),
 }

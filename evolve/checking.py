@@ -94,6 +94,10 @@ def print_check(result: dict[str, Any]) -> None:
     for g in result["gates"]:
         table.add_row(g["name"], g["invariant"] or "", "ok" if g["passes"] else "NO", g["measured"] or g["complaint"])
     out.print(table) if out.is_terminal else show(out, table)
+    for c in result["constants"]:
+        if c["value"] < c["low"] or (c["high"] is not None and c["value"] > c["high"]):
+            limits = f"{c['low']:g} to {'inf' if c['high'] is None else format(c['high'], 'g')}"
+            out.print(f"- note: {c['name']} = {c['value']:g} lies outside {limits}: a fit moves it in", markup=False)
     for g in result["gates"]:
         if not g["passes"]:
             out.print(f"- {g['name']}: {g['complaint']}", markup=False, soft_wrap=True)

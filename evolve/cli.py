@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -76,23 +77,30 @@ def cli() -> None:
     """
 
 
+CAPS = ("operations", "conditionals", "constants")
+
+
 def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--max-operations, --max-conditionals, --max-constants."""
+    """--max-operations and so on, handed to the command as one mapping `caps` of those that are given."""
     from simulator.language.measure import Caps
 
-    for name in ("constants", "conditionals", "operations"):
+    @wraps(command)
+    def with_caps(**options: Any) -> Any:
+        given = {name: options.pop(f"max_{name}") for name in CAPS}
+        return command(caps={name: most for name, most in given.items() if most is not None}, **options)
+
+    for name in reversed(CAPS):
         text = f"Most {name} a program may have [default: {getattr(Caps(), name)}, or the configuration's]."
-        command = click.option(f"--max-{name}", type=click.IntRange(min=0), help=text)(command)
-    return command
+        with_caps = click.option(f"--max-{name}", type=click.IntRange(min=0), help=text)(with_caps)
+    return with_caps
 
 
-def _caps(operations: int | None, conditionals: int | None, constants: int | None) -> Any:
-    from dataclasses import replace
-
+def _load(program: str, caps: dict[str, int]) -> Any:
+    """The program that the user names, held to the caps if it is a file."""
+    from evolve.programs import load
     from simulator.language.measure import Caps
 
-    given = {"operations": operations, "conditionals": conditionals, "constants": constants}
-    return replace(Caps(), **{k: v for k, v in given.items() if v is not None})
+    return load(program, Caps(**caps))
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,9 +122,10 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
         click.option("--quiet", is_flag=True, help="No progress line."),
     ]
+    command = caps_options(command)
     for option in reversed(options):
         command = option(command)
-    return caps_options(command)
+    return command
 
 
 @cli.command()
@@ -165,12 +174,9 @@ def _config(options: dict[str, Any], models: str | None) -> Any:
     for name, text in (("models", models), ("workloads", options["workloads"]), ("exclude", options["exclude"])):
         if text:
             data = replace(data, **{name: parse_list(text)})
-    caps = {
-        n: options[f"max_{n}"] for n in ("operations", "conditionals", "constants") if options[f"max_{n}"] is not None
-    }
     search = replace(config.search, evolve=options["methods"]) if options["methods"] else config.search
     top = {name: options[name] for name in ("budget", "seed") if options[name] is not None}
-    return replace(config, data=data, caps=replace(config.caps, **caps), search=search, **top)
+    return replace(config, data=data, caps=replace(config.caps, **options["caps"]), search=search, **top)
 
 
 def _search(config: Any, options: dict[str, Any], pilot: bool = False) -> int:
@@ -238,7 +244,8 @@ def archive(run_path: Path, grid: bool, pareto: bool, as_json: bool) -> int:
 @cli.command()
 @click.argument("program")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def show(program: str, as_json: bool) -> int:
+@caps_options
+def show(program: str, as_json: bool, caps: dict[str, int]) -> int:
     """Show a program: text, counts, constants with units and bounds, its dot products, and what it reached.
 
     \b
@@ -246,10 +253,9 @@ def show(program: str, as_json: bool) -> int:
     evolve show runs/0001:137
     evolve show my_model.py --json
     """
-    from evolve.programs import load
     from evolve.views import print_show, show_json
 
-    source = load(program)
+    source = _load(program, caps)
     if as_json:
         _print_json(show_json(source))
     else:
@@ -265,8 +271,7 @@ def show(program: str, as_json: bool) -> int:
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
-def check(program: str | None, fields: bool, physics: bool, as_json: bool, max_operations: int | None,
-          max_conditionals: int | None, max_constants: int | None) -> int:  # fmt: skip
+def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps: dict[str, int]) -> int:
     """Check a program as a search would: language, caps, units, then the gates on batches of many kinds.
 
     Exit status 2 where the text is not a program of sound units within the caps, 1 where a gate refuses it.
@@ -276,7 +281,6 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, max_o
     evolve check champion --physics
     evolve check --fields
     """
-    from evolve.programs import load
     from evolve.views import fields_json, print_fields
     from simulator.errors import InputError
 
@@ -291,7 +295,7 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, max_o
     from evolve.checking import check as judge
     from evolve.checking import print_check
 
-    result = judge(load(str(program), _caps(max_operations, max_conditionals, max_constants)), physics)
+    result = judge(_load(str(program), caps), physics)
     if as_json:
         _print_json(result)
     else:
@@ -306,8 +310,9 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, max_o
 @click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, its record beside it.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
-def fit(program: str, experiments: str | None, ids: str | None, out: Path | None, as_json: bool,
-        max_operations: int | None, max_conditionals: int | None, max_constants: int | None) -> int:  # fmt: skip
+def fit(
+    program: str, experiments: str | None, ids: str | None, out: Path | None, as_json: bool, caps: dict[str, int]
+) -> int:
     """Calibrate a program's constants on experiments: the same form, your measurements.
 
     \b
@@ -315,10 +320,9 @@ def fit(program: str, experiments: str | None, ids: str | None, out: Path | None
     evolve fit my_model.py
     """
     from evolve.calibrate import calibrate
-    from evolve.programs import load
     from evolve.views import print_fit
 
-    source = load(program, _caps(max_operations, max_conditionals, max_constants))
+    source = _load(program, caps)
     result = calibrate(source, _experiments(experiments, ids), out)
     if as_json:
         _print_json(result)
@@ -336,8 +340,9 @@ def fit(program: str, experiments: str | None, ids: str | None, out: Path | None
 )
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
 @caps_options
-def predict(program: str, experiments: str | None, ids: str | None, seeds: int, as_json: bool,
-            max_operations: int | None, max_conditionals: int | None, max_constants: int | None) -> int:  # fmt: skip
+def predict(
+    program: str, experiments: str | None, ids: str | None, seeds: int, as_json: bool, caps: dict[str, int]
+) -> int:
     """Predict TTFT, ITL and E2E of experiments, beside what was observed if anything was.
 
     \b
@@ -345,10 +350,9 @@ def predict(program: str, experiments: str | None, ids: str | None, seeds: int, 
     evolve predict runs/0001:137 --experiments plan.yaml --json
     """
     from evolve.predict import predict as make
-    from evolve.programs import load
     from evolve.views import print_prediction
 
-    source = load(program, _caps(max_operations, max_conditionals, max_constants))
+    source = _load(program, caps)
     result = make(source, _experiments(experiments, ids), range(1, seeds + 1))
     if as_json:
         _print_json(result)
@@ -393,9 +397,10 @@ def _whole_names(model: str | None, hardware: str | None, tp: int | None, why: s
 @click.option("--out", type=click.Path(path_type=Path), help="Write the completed requests here, CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print the aggregate figures as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
+@caps_options
 def simulate(case: Path | None, trace: Path | None, experiments: str | None, experiment: str | None,
              program: str | None, model: str | None, hardware: str | None, tp: int | None, seed: int | None,
-             out: Path | None, as_json: bool, quiet: bool) -> int:  # fmt: skip
+             out: Path | None, as_json: bool, quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Replay a trace, or an experiment's load, as the host simulator does, to the microsecond.
 
     A case holds `engine` (total_kv_blocks, block_size, max_num_seqs, max_num_batched_tokens,
@@ -408,7 +413,6 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
     evolve simulate --case case.json --trace trace.csv --program champion --model llama-2-7b --hardware H100-SXM-80GB
     evolve simulate --id llama-2-7b-tp1-general --out requests.csv
     """
-    from evolve.programs import load
     from evolve.simulate import Names, of_case, of_experiment, print_aggregate, run
     from simulator.errors import InputError
 
@@ -425,7 +429,7 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
         if model and not program:
             raise InputError("--model goes with --program: the case's own backend reads no model")
         names = Names(model, hardware, tp or 1) if model and hardware else None
-        work = of_case(case, trace, load(program) if program else None, names)
+        work = of_case(case, trace, _load(program, caps) if program else None, names)
     else:
         if model or tp is not None:
             raise InputError("--model, --hardware and --tp go with --case: an experiment has its own")
@@ -434,7 +438,7 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
         found = _experiments(experiments, experiment)
         if len(found) != 1:
             raise InputError(f"--id {experiment}: name one experiment")
-        work = of_experiment(found[0], load(program or "champion"), 1 if seed is None else seed)
+        work = of_experiment(found[0], _load(program or "champion", caps), 1 if seed is None else seed)
     result = run(work, out, quiet)
     if as_json:
         _print_json(result)
@@ -466,8 +470,7 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
 )
 @caps_options
 def emit(program: str, target: str, out: Path, experiments: str | None, experiment: str | None, model: str | None,
-         hardware: str | None, tp: int | None, verify: bool, max_operations: int | None, max_conditionals: int | None,
-         max_constants: int | None) -> int:  # fmt: skip
+         hardware: str | None, tp: int | None, verify: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Write a program as Go that runs unchanged in the host simulator.
 
     \b
@@ -476,10 +479,9 @@ def emit(program: str, target: str, out: Path, experiments: str | None, experime
     evolve emit champion --out go/ --model llama-3.1-70b --hardware H100-SXM-80GB --tp 4
     """
     from evolve.going import emit_to, of_experiment, of_names
-    from evolve.programs import load
     from simulator.errors import InputError
 
-    source = load(program, _caps(max_operations, max_conditionals, max_constants))
+    source = _load(program, caps)
     if experiments and not experiment and not model:
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
     if (experiment or experiments) and model:

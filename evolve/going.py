@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from evaluator.experiments import hardware_table, model_table
+from evaluator.experiments import bundled_experiments, hardware_table, model_table
+from evaluator.gates import complaints, deployments_of
 from evolve import __version__
 from evolve.programs import Source
 from evolve.progress import Line
@@ -80,7 +82,11 @@ def emit_to(source: Source, target: str, out: Path, deployment: Deployment | Non
     files = emit(program, target=target, deployment=deployment, provenance=provenance(source))
     write(files, out)
     print(f"{out}: {', '.join(sorted(files))}")
-    return 0 if not verify or _check(program, files, target, deployment) else 1
+    here = {deployment.name: deployment.facts} if deployment else deployments_of(bundled_experiments())
+    refused = complaints(program, here)
+    for warning in (*refused, *source.assumed):
+        print(f"evolve: warning: {warning}", file=sys.stderr)
+    return 0 if not verify or (_check(program, files, target, deployment) and not refused) else 1
 
 
 def _check(program: Program, files: Mapping[str, str], target: str, deployment: Deployment | None) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evaluator.experiments import data_hash
+from evaluator.gates import complaints, deployments_of
 from evaluator.known import datasheet
 from evaluator.metrics import LATENCIES, error_pct
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
@@ -27,19 +28,24 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
     rows = [errors(p, e) for p, e in zip(made, experiments, strict=True)]
     total = summarise(rows)
     means = {"e2e": total.e2e, "ttft": total.ttft, "itl": total.itl}
+    about = [*complaints(program, deployments_of(experiments)), *source.assumed]
     return {
         "engine": __version__,
         "data": data_hash(experiments),
         "seeds": list(seeds),
         "program": unparse(program),
         "key": key(program),
-        "experiments": [_experiment(*row, source.record) for row in zip(made, bound, experiments, strict=True)],
+        "experiments": [_experiment(*row, source.record, about) for row in zip(made, bound, experiments, strict=True)],
         "mean_abs_error_pct": means,
     }
 
 
 def _experiment(
-    prediction: Prediction, bound: Prediction, experiment: Experiment, record: dict[str, Any] | None
+    prediction: Prediction,
+    bound: Prediction,
+    experiment: Experiment,
+    record: dict[str, Any] | None,
+    about: Sequence[str],
 ) -> dict[str, Any]:
     observed = experiment.observed
     stages = observed.stages if observed and observed.stages else (None,) * len(experiment.workload.stages)
@@ -49,7 +55,7 @@ def _experiment(
         **_compare(prediction.predicted.summary, summary),
         "components": prediction.components,
         "stages": [_compare(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)],
-        "warnings": [*beaten(prediction, bound), *warnings(record, experiment, prediction)],
+        "warnings": [*beaten(prediction, bound), *warnings(record, experiment, prediction), *about],
     }
 
 

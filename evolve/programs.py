@@ -11,7 +11,7 @@ from typing import Any
 
 from evolve.run_folder import open_run
 from simulator.errors import InputError, nearest
-from simulator.language.complete import complete
+from simulator.language.complete import DEFAULTS, complete
 from simulator.language.infer import check_units
 from simulator.language.ir import Program
 from simulator.language.measure import Caps, enforce
@@ -34,6 +34,14 @@ class Source:
     def complete(self) -> Program:
         """With every timed method written out."""
         return complete(self.program)
+
+    @property
+    def assumed(self) -> list[str]:
+        """What the program does not say and no fit has found, a line for the reader."""
+        if self.record is not None or self.program.function("queueing_time"):
+            return []
+        start = DEFAULTS[0].constants[0].value
+        return [f"no queueing_time: {start:g} us from arrival to queue are assumed until `evolve fit` finds them"]
 
 
 def seed_names() -> list[str]:

@@ -356,3 +356,83 @@ def test_fit_wants_a_python_file(files: Path, capsys: pytest.CaptureFixture[str]
     told = refused(capsys, "fit", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--out", str(files / "x.json"))
     assert told.endswith("a program's file ends in .py, its record stands beside it: write --out x.py")
     assert not (files / "x.json").exists()
+
+
+REFUSED = "def step_time(b, s, *, k: us/token = 1.0): return k * b.tokens"  # an empty batch takes no time
+
+
+def test_what_a_gate_refuses_is_said_wherever_the_program_is_used(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "p.py").write_text(REFUSED)
+    status, told, _ = run(capsys, "check", str(files / "p.py"), "--json")
+    gates = {g["name"]: g for g in json.loads(told)["gates"]}
+    assert status == 1 and not json.loads(told)["ok"] and "empty batch" in gates["finite"]["complaint"]
+    status, _, err = run(capsys, "emit", str(files / "p.py"), "--out", str(files / "go"))
+    assert status == 0 and (files / "go" / "evolved.go").exists()
+    assert [line.split(":")[2] for line in err.splitlines()] == [" gate finite", " no queueing_time"]
+    status, told, _ = run(capsys, "predict", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--json")
+    warnings = json.loads(told)["experiments"][0]["warnings"]
+    assert any(w.startswith("gate finite: ") for w in warnings)
+    assert any(w.startswith("no queueing_time: 5000 us") for w in warnings)
+
+
+def test_check_lists_gates_units_and_what_a_fit_would_move(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "p.py").write_text("def step_time(b, s, *, e=1.3, c=90.0): return b.weight_read_us / e + c * s.layers")
+    status, told, _ = run(capsys, "check", str(files / "p.py"), "--physics")
+    assert "e = 1.3 lies outside 0.01 to 1: a fit moves it in" in told
+    for name in (
+        "finite",
+        "deterministic",
+        "pure",
+        "quick",
+        "monotone",
+        "growth",
+        "roofline",
+        "parallel",
+        "sublinear",
+        "size",
+    ):
+        assert f" {name} " in told
+    assert status == 1 and "roofline: " in told
+    found = json.loads(run(capsys, "show", str(files / "p.py"), "--json")[1])
+    assert [(c["name"], c["unit"], c["enters"]) for c in found["constants"]] == [
+        ("e", "one", "otherwise"),
+        ("c", "us", "affine"),
+    ]
+    terms = found["products"]["step_time"]["pieces"][0]["terms"]
+    assert terms == [{"constant": "c", "feature": "s.layers"}, {"constant": None, "feature": "b.weight_read_us / e"}]
+
+
+def test_units_that_do_not_fit_are_one_line_everywhere(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "p.py").write_text("def step_time(b, s):\n    return b.tokens + b.weight_read_us\n")
+    why = "p.py:2: units: cannot add b.tokens (token) and b.weight_read_us (us): multiply the first by a constant of us/token"
+    for command in (
+        ("check",),
+        ("show",),
+        ("fit",),
+        ("predict",),
+        ("emit", "--out", str(files / "go")),
+        ("simulate", "--id", "llama-2-7b-tp1-codegen", "--program"),
+    ):
+        name, *more = command
+        assert refused(capsys, name, *more, str(files / "p.py")) == f"{files}/{why}"
+
+
+def test_all_caps_that_are_exceeded_are_named_at_once(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "p.py").write_text(SUM)
+    told = refused(
+        capsys,
+        "simulate",
+        "--id",
+        "llama-2-7b-tp1-codegen",
+        "--program",
+        str(files / "p.py"),
+        "--max-operations",
+        "9",
+        "--max-constants",
+        "0",
+    )
+    assert (
+        told.startswith(f"{files}/p.py:1: 40 operations, at most 9 are allowed") and "; 1 constants, at most 0" in told
+    )

@@ -328,7 +328,7 @@ def test_the_factory_is_there_unless_facts_are_open() -> None:
         ("linear", None, True),
     ):
         files = emit(SEEDS[name], target="blis-4", deployment=deployment)
-        assert ("func NewEvolvedModel(" in files["evolved.go"]) == made
+        assert ("func NewEvolvedBackend(" in files["evolved.go"]) == made
         assert ("Write a factory" in files["INTEGRATION.md"]) == (not made)
 
 
@@ -418,7 +418,7 @@ def test_header_survives_hostile_text() -> None:
 def test_coefficients_only_for_affine_programs() -> None:
     deployment = Deployment("m", FACTS, "org/m", "H100")
     affine = emit(PROGRAMS["dialect"], target="blis-5", deployment=deployment)["defaults.yaml"]
-    assert "- 4000.5  # intercept" in affine and "- 12.75  # b.prefill_tokens" in affine and "own order" in affine
+    assert "- 4000.5  # intercept" in affine and "- 12.75  # b.prefill_tokens" in affine and "own features" in affine
     for name in ("roofline", "branches", "guards"):
         assert "live in evolved.go" in emit(PROGRAMS[name], target="blis-4")["defaults.yaml"]
     other = parse("def step_time(b, s, *, a=2.5, c=3.0): return a * (b.kv_read_us + c) + b.kv_sum * 0.5 / c")

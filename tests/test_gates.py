@@ -50,9 +50,9 @@ def test_deployments_are_the_distinct_ones() -> None:
         (step("10", "def completion_time(s): return exp(s.hidden)"), "finite", r"a completion: would take 5\.\d+e\+21 us"),
         (step("10000 + 1000 / max(b.prefill_tokens, 1)"), "monotone",
          r"pairs get shorter, worst: .* tp1: .*prefill of .*: [\d,]+ -> [\d,]+ us: more work must not take less time, at most 5 %"),
-        (step("10000 - b.kv_decode_max / 100"), "monotone", r"worst: .*(context longer|more decodes): [\d,]+ -> [\d,]+ us"),
+        (step("10000 - b.kv_decode_max / 100"), "monotone", r"worst: .*, \d+ decodes more: [\d,]+ -> [\d,]+ us"),
         (step("10 + b.kv_var"), "monotone", r"us: more work"),
-        (step("10000 if b.decode_reqs < 16 else 9000"), "monotone", r"more decodes: 10,000 -> 9,000 us"),
+        (step("10000 if b.decode_reqs < 16 else 9000"), "monotone", r", \d+ decodes more: 10,000 -> 9,000 us"),
         (step("1000 + b.kv_mean * b.kv_mean * b.tokens / 1e5"), "growth",
          r"9\.\d+ times at most: .* tp1: .*, doubled: [\d,]+ -> [\d,]+ us: twice the requests, tokens and context may take 4.5"),
         (step("1000 if b.tokens < 100 else 10000"), "growth", r"10\.00 times at most"),
@@ -92,7 +92,7 @@ def test_every_move_and_doubling_is_more_work() -> None:
     assert (tokens[sweep.twice] == 2 * tokens[:n]).all()
     decodes = column["kv_decode_sum"]
     assert (sweep.raw[sweep.twice, decodes] == 4 * sweep.raw[:n, decodes]).all()
-    assert {pair.rsplit(", ", 1)[1] for pair in sweep.pairs} == set(gates._MOVES)
+    assert {re.sub(r"\d+", "{}", pair.rsplit(", ", 1)[1]) for pair in sweep.pairs} == set(gates._MOVES)
 
 
 def test_the_edges_span_what_they_should() -> None:

@@ -75,22 +75,30 @@ def test_what_is_found(body: str, constants: dict[str, str], expected: dict[str,
          "cannot subtract x (token) and b.kv_read_us (us): multiply the first by a constant of us/token"),
         ("max(a, b.tokens, c)", {"a": "us", "c": "us"}, 2,
          "cannot take the larger or smaller of a (us) and b.tokens (token): multiply the second by a constant of "
-         "us/token"),
+         "us/token, or correct the unit of a"),
         ("if b.tokens > s.layers: return a\n    return 2 * a", {"a": "us"}, 2,
          "cannot compare b.tokens (token) and s.layers (one): multiply the second by a constant of token"),
         ("if b.tokens > 1: return b.tokens\n    return a", {"a": "us"}, 2,
          "step_time returns us, b.tokens is token: multiply it by a constant of us/token"),
         ("a if b.tokens > 1 else b.kv_sum", {"a": "us"}, 2,
-         "cannot choose between a (us) and b.kv_sum (token): multiply the second by a constant of us/token"),
+         "cannot choose between a (us) and b.kv_sum (token): multiply the second by a constant of us/token, or correct the "
+         "unit of a"),
         ("a * log(b.tokens)", {"a": "us"}, 2,
          "log takes a pure number (one), b.tokens is token: divide it by a constant of token"),
         ("a * exp(b.kv_read_us)", {"a": "us"}, 2,
          "exp takes a pure number (one), b.kv_read_us is us: divide it by a constant of us"),
         ("a * pow(b.tokens / b.kv_max, c)", {"a": "us", "c": "token"}, 2,
-         "the exponent of pow takes a pure number (one), c is token: divide it by a constant of token"),
+         "the exponent of pow takes a pure number (one), c is token: divide it by a constant of token, or correct "
+         "the unit of c"),
         ("a * pow(b.tokens, c)", {"a": "us/token", "c": ""}, 2,
-         "step_time returns us, a * pow(b.tokens, c) is us*token**c/token: leave out the unit of a constant that it "
-         "holds, or add a constant without one"),
+         "step_time returns us, a * pow(b.tokens, c) is us*token**c/token: multiply it by a constant without a unit, or "
+         "correct the unit of a"),
+        ("a * b.tokens + 4000", {"a": "us/request"}, 2,
+         "step_time returns us, a * b.tokens + 4000 is us*token/request: multiply it by a constant of request/token, or "
+         "correct the unit of a"),
+        ("b.weight_read_us + sqrt(b.kv_read_us)", {}, 2,
+         "cannot add b.weight_read_us (us) and sqrt(b.kv_read_us) (us**(1/2)): multiply the second by a constant "
+         "without a unit"),
         ("a * b.tokens + a * b.kv_var", {"a": ""}, 2,
          "cannot add a * b.tokens (token*[a]) and a * b.kv_var (token**2*[a]): multiply the second by a constant of "
          "one/token"),

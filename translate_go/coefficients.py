@@ -38,8 +38,17 @@ _DELAYED = "the delay before the queue is not alpha[0] + alpha[1] * input length
 _OPEN = "the delays depend on the deployment, and none is given"
 _NOTE = """\
 # Entry for the `models` list of the host's defaults.yaml. The generated backend does not read it: its constants are
-# those of evolved.go. alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token.
+# those of evolved.go. alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token. Times of
+# completion, scheduling and preemption have no place here.
 """
+_SAME = """\
+# beta: the host's own features in their order: intercept, prefill tokens, decode tokens.
+"""
+_OTHER = """\
+# beta: intercept, then one coefficient for each feature named beside it. These are NOT the features of the host's own
+# backends, which would take the numbers for others: the entry documents the model, it is not to be merged.
+"""
+_HOST = {"": "us", "b.prefill_tokens": "us/token", "b.decode_reqs": "us/request"}
 _BRANCHES = ("max", "min", "positive", "zero")
 
 
@@ -66,20 +75,19 @@ def defaults_yaml(program: Program, deployment: Deployment | None) -> str:
         (queueing.get("r.input_len", none).value, "us/token of the prompt"),
         (token.get("", none).value, "us per output token"),
     ]
-    host = {"", "b.prefill_tokens", "b.decode_reqs"}
-    if set(step) <= host:
-        order = ["", "b.prefill_tokens", "b.decode_reqs"]
-        remark = "# beta: the host's own order: intercept, prefill tokens, decode tokens.\n"
+    if set(step) <= set(_HOST):
+        remark = _SAME
+        step = {name: step.get(name, Coefficient(0.0, unit)) for name, unit in _HOST.items()}
     else:
-        order = ["", *(name for name in step if name)]
-        remark = "# beta: intercept, then one coefficient for each feature named beside it.\n"
-    chosen = [(name, step.get(name, none)) for name in order]
-    beta = [(c.value, f"{name or 'intercept'}, {c.unit}") for name, c in chosen]
+        remark = _OTHER
+    negative = [name or "the intercept" for name, c in step.items() if c.value < 0.0]
+    remark += f"# Negative, which the host does not take: {', '.join(negative)}.\n" * bool(negative)
+    beta = [(c.value, f"{name or 'intercept'}, {c.unit}") for name, c in step.items()]
     label = deployment or Deployment("", {})
     lines = [
-        f"  - id: {json.dumps(clean(label.model or label.name) or 'MODEL')}",
-        f"    GPU: {json.dumps(clean(label.hardware) or 'GPU')}",
-        f"    tensor_parallelism: {int(facts.get('tp', 1))}",
+        f"  - id: {json.dumps(clean(label.model or label.name) or 'MODEL')}  # as your file spells it",
+        f"    GPU: {json.dumps(clean(label.hardware) or 'GPU')}  # as your file spells it",
+        f"    tensor_parallelism: {int(facts.get('tp', 1))}" + "  # fill in" * (not facts),
     ]
     for name, numbers in (("alpha_coeffs", alpha), ("beta_coeffs", beta)):
         lines += [f"    {name}:", *(f"      - {number!r}  # {what}" for number, what in numbers)]

@@ -105,9 +105,9 @@ def _referring(build: str, plan: Plan) -> list[str]:
 
 def _factory(name: str) -> list[str]:
     return [
-        "// NewEvolvedModel has the form in which a latency backend is registered. Constants and facts are those of",
+        "// NewEvolvedBackend has the form in which a latency backend is registered. Constants and facts are those of",
         "// this file: neither coefficients nor configuration are consulted.",
-        "func NewEvolvedModel(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {",
+        "func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {",
         f"\treturn {name}(), nil",
         "}",
     ]

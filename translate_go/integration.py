@@ -17,23 +17,23 @@ keeps no state between calls, and treats batch and requests as read-only. It was
 2. Run `go vet ./sim/latency` and `go test ./sim/latency -run Evolved -bench Evolved`: the test compares recorded
    batches and prompts with the times of the interpreter in which the program was scored, the benchmark times a batch of
    128 requests.
-3. Register it, as below. Where the host already has a backend called `evolved`, choose another name.
+3. Register it, as below. Where the host already has a backend called `evolved`, or a name of `evolved.go` stands in
+   another file of the package (`go vet` says so), choose another.
 
-`defaults.yaml` is an entry for the host's file of that name where the program has alpha and beta coefficients. This
-backend does not read it.
+`defaults.yaml` has the program's alpha and beta coefficients where it has some. This backend does not read it.
 """
 
 _BAKED = """
-The factory to register is `NewEvolvedModel`; the facts of {name} are baked in. The constructor `NewEvolved` takes the
+The factory to register is `NewEvolvedBackend`; the facts of {name} are baked in. The constructor `NewEvolved` takes the
 facts of any other deployment.
 """
 _NO_FACTS = """
-The factory to register is `NewEvolvedModel`. The program reads no fact of a deployment, so it is the same for all.
+The factory to register is `NewEvolvedBackend`. The program reads no fact of a deployment, so it is the same for all.
 """
 _OPEN = """
 No deployment is baked in. Write a factory that fills `Deployment` and calls `NewEvolved`:
 
-    func NewEvolvedModel(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
+    func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
         return NewEvolved(Deployment{ /* the facts named in evolved.go */ })
     }
 
@@ -46,7 +46,7 @@ _MAIN = """
 1. `sim/latency/latency.go`, in `NewLatencyModel`: add to the switch on `hw.Backend`
 
        case "evolved":
-           return NewEvolvedModel(coeffs, hw)
+           return NewEvolvedBackend(coeffs, hw)
 
 2. `sim/bundle.go`: add `"evolved"` to the set of valid latency backends. It feeds `--latency-model`, the per-pool flags
    and the error texts.
@@ -73,7 +73,7 @@ This branch chooses its backend by which settings are present, so it needs a nam
 2. `sim/latency/latency.go`: in `NewLatencyModel`, after the alpha coefficients are checked,
 
        if hw.Backend == "evolved" {{
-           return NewEvolvedModel(coeffs, hw)
+           return NewEvolvedBackend(coeffs, hw)
        }}
 
 3. `cmd/root.go`: a string flag `--latency-backend`, stored in `Backend` before the cluster is built. Where the command

@@ -32,6 +32,8 @@ def write(files: Mapping[str, str], out: Path) -> None:
 
 def _may_replace(path: Path) -> bool:
     """Whether nothing is lost by writing there; raises OSError where that cannot be seen."""
+    if path.exists() and not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             return MARK.encode() in file.read(_HEAD)

@@ -108,7 +108,7 @@ def probe_files(sources: Mapping[str, str], target: Target) -> dict[str, str]:
         files[f"{name}/evolved.go"] = source
         files[f"{name}/bits.go"] = _EXPOSE.format(module=MODULE, argument=argument)
     imports = "\n".join(f'\t{name} "{MODULE}/sim/latency/{name}"' for name in sources)
-    models = ", ".join(f"made({name}.NewEvolvedModel)" for name in sources)
+    models = ", ".join(f"made({name}.NewEvolvedBackend)" for name in sources)
     overheads = "\n".join(_OVERHEAD.format(method=method) for method, _ in target.overheads)
     files["cmd/main.go"] = _MAIN.format(imports=imports, module=MODULE, models=models, overheads=overheads)
     return files

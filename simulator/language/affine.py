@@ -59,7 +59,7 @@ def affine(function: Function) -> Affine:
     normal = Normal(expand=False)
     root = normal.function(function)
     outer, written = _outer(normal, root), Written(normal)
-    first = list(islice(_pieces(written, root, ()), MOST_PIECES + 1))
+    first = list(islice(_pieces(written, root), MOST_PIECES + 1))
     pieces = tuple(Piece(taken, _terms(written, p, outer)) for taken, p in first[:MOST_PIECES])
     names = [c.name for c in function.constants]
     linear = tuple(name for name in names if name not in outer)
@@ -96,6 +96,8 @@ def _outer(normal: Normal, root: Polynomial) -> set[str]:
             outer.update(inside[i])
         return inside[i]
 
+    for i in reachable(normal, root):  # operands first: nothing recurses far
+        atom(i, 1)
     visit(root)
     while clashes := [pair for pair in pairs if outer.isdisjoint(pair)]:
         often = Counter(name for pair in sorted(clashes) for name in sorted(set(pair)))
@@ -103,22 +105,25 @@ def _outer(normal: Normal, root: Polynomial) -> set[str]:
     return outer
 
 
-def _pieces(written: Written, p: Polynomial, taken: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Polynomial]]:
+def _pieces(written: Written, root: Polynomial) -> Iterator[tuple[tuple[str, ...], Polynomial]]:
     """Every branch assignment of the polynomial with what it leaves."""
     normal = written.normal
-    branch = next((i for m, _ in p for i, power in m if power == 1 and normal.atoms[i].kind in BRANCHES), None)
-    if branch is None:
-        yield taken, p
-        return
-    for label, choice in _choices(written, branch):
-        rest: Polynomial = ()
-        for m, c in p:
-            if (branch, 1) in m:
-                others = tuple(entry for entry in m if entry != (branch, 1))
-                rest = plus(rest, normal.product(((others, c),), choice))
-            else:
-                rest = plus(rest, ((m, c),))
-        yield from _pieces(written, rest, (*taken, label))
+    waiting: list[tuple[tuple[str, ...], Polynomial]] = [((), root)]
+    while waiting:
+        taken, p = waiting.pop()
+        branch = next((i for m, _ in p for i, power in m if power == 1 and normal.atoms[i].kind in BRANCHES), None)
+        if branch is None:
+            yield taken, p
+            continue
+        for label, choice in reversed(_choices(written, branch)):
+            rest: Polynomial = ()
+            for m, c in p:
+                if (branch, 1) in m:
+                    others = tuple(entry for entry in m if entry != (branch, 1))
+                    rest = plus(rest, normal.product(((others, c),), choice))
+                else:
+                    rest = plus(rest, ((m, c),))
+            waiting.append(((*taken, label), rest))
 
 
 def _choices(written: Written, branch: int) -> list[tuple[str, Polynomial]]:

@@ -1,7 +1,8 @@
 """Between which values the fit may move a constant: as annotated, else by physics.
 
-In step_time a constant that multiplies a field of bytes or FLOPs over a datasheet peak is at least 1, and a pure number
-that divides one (an efficiency) at most 1, because nothing beats the datasheet; every other constant is at least 0.
+Nothing beats the datasheet. So in step_time a pure number that multiplies a time of bytes or FLOPs over a datasheet peak is
+at least 1, and one that divides it, an efficiency, at most 1. Where the sum holds the bare time already, what is added to it
+in proportion may be anything from 0; so may every other constant. Judged on the normal form: the spelling does not matter.
 """
 
 from __future__ import annotations
@@ -9,26 +10,19 @@ from __future__ import annotations
 import math
 
 from simulator.language.infer import infer
-from simulator.language.ir import (
-    Call,
-    Choose,
-    Const,
-    Constant,
-    Expr,
-    Field,
-    Function,
-    Let,
-    Local,
-    Neg,
-    Op,
-    Program,
-    nodes,
-)
+from simulator.language.ir import Constant, Function, Program
+from simulator.language.normal import Monomial, Normal, Polynomial
 from simulator.schema import PHYSICAL
 
 Bounds = tuple[float, float]
 
 LEAST_EFFICIENCY = 0.01  # share of the datasheet: a division by 0 would be 0, the fastest of all
+
+# quantities of work, and the peak that makes a datasheet time of them
+_WORK = {
+    "b.total_flops": "s.flops_per_us", "b.attention_flops": "s.flops_per_us",
+    "b.total_bytes": "s.bytes_per_us", "s.kv_bytes_per_token": "s.bytes_per_us",
+}  # fmt: skip
 
 
 def bounds(program: Program) -> tuple[Bounds, ...]:
@@ -37,12 +31,7 @@ def bounds(program: Program) -> tuple[Bounds, ...]:
 
 
 def _function_bounds(function: Function) -> list[Bounds]:
-    if function.name != "step_time":
-        return [c.bounds or (0.0, math.inf) for c in function.constants]
-    factors, divisors = _physical_factors(function)
-    if divisors:
-        units = infer(function).units
-        divisors = {name for name in divisors if units[name] == "one"}
+    factors, divisors = _physical(function) if function.name == "step_time" else (set(), set())
     return [_bounds(c, factors, divisors) for c in function.constants]
 
 
@@ -50,56 +39,70 @@ def _bounds(constant: Constant, factors: set[str], divisors: set[str]) -> Bounds
     if constant.bounds is not None:
         return constant.bounds
     low = 1.0 if constant.name in factors else LEAST_EFFICIENCY if constant.name in divisors else 0.0
-    return low, max(low, 1.0) if constant.name in divisors else math.inf
+    return low, 1.0 if constant.name in divisors else math.inf
 
 
-def _physical_factors(function: Function) -> tuple[set[str], set[str]]:
-    """Names of the constants that multiply, and that divide, a physical field somewhere in the function."""
-    physical_local: dict[str, bool] = {}
-    factors_of: dict[str, set[str]] = {}
-    found: set[str] = set()
-    below: set[str] = set()
+def _physical(function: Function) -> tuple[set[str], set[str]]:
+    """Names of the pure numbers that multiply, and that divide, a datasheet time somewhere in the function."""
+    normal = Normal(expand=False)
+    root = normal.function(function)
+    units = infer(function).units
+    factors: set[str] = set()
+    divisors: set[str] = set()
+    for p in _times(normal, root):
+        bare = {m for m, c in p if c >= 1.0 and all(normal.atoms[i].kind == "field" for i, _ in m)}
+        for m, c in p:
+            basis = tuple((i, power) for i, power in m if normal.atoms[i].kind in ("field", "max", "positive", "zero"))
+            if c <= 0.0 or not _datasheet_time(normal, basis):
+                continue
+            for i, power in m:
+                if power == 1 and basis not in bare:
+                    factors |= _constants(normal, i)
+                elif power == -1:
+                    divisors |= _constants(normal, i)
+    pure = {name for name, unit in units.items() if unit in ("one", None)}
+    return factors & pure, divisors & {name for name in pure if units[name] == "one"}
 
-    def physical(node: Expr) -> bool:
-        """Whether the value carries a physical field as an additive part."""
-        match node:
-            case Field(_, name):
-                return name in PHYSICAL
-            case Local(name):
-                return physical_local[name]
-            case Neg(inner) | Op("/", inner, _):
-                return physical(inner)
-            case Op(_, left, right):
-                return physical(left) or physical(right)
-            case Call("max" | "min", args):
-                return any(map(physical, args))
-            case Choose(_, then, other):
-                return physical(then) or physical(other)
-            case _:
-                return False
 
-    def factors(node: Expr) -> set[str]:
-        """Names of the constants of which the value is a multiple, on either branch of a conditional."""
-        match node:
-            case Const(name):
-                return {name}
-            case Local(name):
-                return factors_of[name]
-            case Neg(inner) | Op("/", inner, _):
-                return factors(inner)
-            case Op("*", left, right):
-                return factors(left) | factors(right)
-            case Choose(_, then, other):
-                return factors(then) | factors(other)
-            case _:
-                return set()
+def _times(normal: Normal, root: Polynomial) -> list[Polynomial]:
+    """The method's result and what it is made of by max, min, choice and product: not conditions, not arguments."""
+    found, seen = [root], {root}
+    for p in found:
+        for i in {i for m, _ in p for i, _ in m}:
+            atom = normal.atoms[i]
+            if atom.kind in ("max", "min", "positive", "zero", "product"):
+                new = [arg for arg in _branches(atom.kind, atom.args) if arg not in seen]
+                seen.update(new)
+                found += new
+    return found
 
-    for statement in function.body:
-        if isinstance(statement, Let):
-            physical_local[statement.name] = physical(statement.value)
-            factors_of[statement.name] = factors(statement.value)
-    for node in nodes(function):
-        if isinstance(node, Op) and node.op in "*/" and physical(node):
-            found |= factors(node)
-            below |= factors(node.right) if node.op == "/" and physical(node.left) else set()
-    return found, below
+
+def _datasheet_time(normal: Normal, basis: Monomial) -> bool:
+    """Whether the product has a datasheet time as a factor."""
+    powers = {normal.atoms[i].name: power for i, power in basis if normal.atoms[i].kind == "field"}
+    if any(power > 0 and name[2:] in PHYSICAL for name, power in powers.items()):
+        return True
+    if any(powers.get(work, 0) > 0 and powers.get(peak, 0) < 0 for work, peak in _WORK.items()):
+        return True
+    branches = [normal.atoms[i] for i, power in basis if power > 0 and normal.atoms[i].kind != "field"]
+    return any(_holds_one(normal, arg) for atom in branches for arg in _branches(atom.kind, atom.args))
+
+
+def _holds_one(normal: Normal, p: Polynomial) -> bool:
+    return any(_datasheet_time(normal, m) for m, _ in p)
+
+
+def _branches(kind: str, args: tuple[Polynomial, ...]) -> tuple[Polynomial, ...]:
+    """The operands that are values: of a choice not the condition."""
+    return args[1:] if kind in ("positive", "zero") else args
+
+
+def _constants(normal: Normal, i: int) -> set[str]:
+    """The constants that the atom is, on one branch or the other."""
+    atom = normal.atoms[i]
+    if atom.kind == "const":
+        return {atom.name}
+    if atom.kind not in ("max", "positive", "zero"):
+        return set()
+    alone = [p[0][0] for p in _branches(atom.kind, atom.args) if len(p) == 1]
+    return {name for m in alone for j, power in m if power == 1 for name in _constants(normal, j)}

@@ -8,6 +8,7 @@ of `pow(x, c)` has the exponent c itself, which only another unknown, or the sam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,12 +30,15 @@ from simulator.language.ir import (
     Number,
     Op,
     Program,
+    rebuild,
+    walk,
 )
 from simulator.language.source import ProgramError
 from simulator.language.unparse import spell
 from simulator.schema import FIELDS
 
 SHOWN = 60  # characters of an expression in a complaint
+LIFTED = re.compile(r"k\d+")  # how the reader calls a number in a formula that became a constant
 
 
 class UnitError(ProgramError):
@@ -95,6 +99,10 @@ class _Solver:
         self.constants: dict[str, Form] = {
             c.name: form_of(c.unit) if c.unit is not None else {c.name: Fraction(1)} for c in function.constants
         }
+        self.annotated = [c.name for c in function.constants if c.unit is not None]
+        self.numbered: dict[str, Expr] = {
+            c.name: Number(c.value) for c in function.constants if c.unit is None and LIFTED.fullmatch(c.name)
+        }
         self.locals: dict[str, Form] = {}
         self.known: dict[Unknown, Form] = {}  # in terms of what was unknown at the time: never a circle
         self.raised: dict[Unknown, tuple[Unknown, str]] = {}  # unknown u**c -> u, c
@@ -122,15 +130,17 @@ class _Solver:
             self.known[root] = {key[:-1]: n for key, n in rest.items()}  # u**c = token**c: u is token
         return True
 
-    def clash(self, why: str) -> None:
-        self.clashes.append(Clash(self.line, why))
+    def clash(self, why: str, *sides: Expr) -> None:
+        """Note what does not fit; a side that holds a constant with a unit may be wrong about it."""
+        held = {n.name for side in sides for n in walk(side) if isinstance(n, Const)}
+        doubted = [name for name in self.annotated if name in held]
+        self.clashes.append(Clash(self.line, why + (f", or correct the unit of {doubted[0]}" if doubted else "")))
 
     def returned(self, value: Expr) -> None:
         form = self.unit(value, bare=True)
         if not self.same(form, US):
-            self.clash(
-                f"{self.method} returns us, {_short(value)} is {self._text(form)}: {self._factor('it', form, US)}"
-            )
+            remedy = self._factor("it", form, US)
+            self.clash(f"{self.method} returns us, {self._side(value)} is {self._text(form)}: {remedy}", value)
 
     def compare(self, condition: Compare) -> None:
         self._sides("compare", condition.left, condition.right)
@@ -138,28 +148,32 @@ class _Solver:
     def _sides(self, verb: str, left: Expr, right: Expr) -> Form:
         a, b = self.unit(left, bare=True), self.unit(right, bare=True)
         if not self.same(a, b):
-            sides = f"{_short(left)} ({self._text(a)}) and {_short(right)} ({self._text(b)})"
+            sides = f"{self._side(left)} ({self._text(a)}) and {self._side(right)} ({self._text(b)})"
             first = self.reduced(b) == US  # towards the time that is wanted in the end
             remedy = self._factor("the first", a, b) if first else self._factor("the second", b, a)
-            self.clash(f"cannot {verb} {sides}: {remedy}")
+            self.clash(f"cannot {verb} {sides}: {remedy}", left, right)
         return a
 
     def _factor(self, what: str, form: Form, goal: Form) -> str:
         ratio = self.reduced(plus(goal, form, -1))
         if any(isinstance(key, str) or len(key) > 1 or n.denominator > 1 for key, n in ratio.items()):
-            return "leave out the unit of a constant that it holds, or add a constant without one"
+            return f"multiply {what} by a constant without a unit"
         return f"multiply {what} by a constant of {spell_form(ratio)}"
 
     def _text(self, form: Form) -> str:
         return spell_form(self.reduced(form))
 
+    def _side(self, node: Expr) -> str:
+        """The expression as it was written, numbers that became constants as numbers, cut short."""
+        text = spell(rebuild(node, lambda n: self.numbered.get(n.name, n) if isinstance(n, Const) else n))
+        return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
     def pure(self, what: str, value: Expr) -> None:
         form = self.unit(value, bare=True)
         if not self.same(form, ONE):
             text = self._text(form)
-            self.clash(
-                f"{what} takes a pure number (one), {_short(value)} is {text}: divide it by a constant of {text}"
-            )
+            why = f"{what} takes a pure number (one), {self._side(value)} is {text}: divide it by a constant of {text}"
+            self.clash(why, value)
 
     def unit(self, node: Expr, *, bare: bool = False) -> Form:
         """The unit of an expression; `bare` where a number would take the unit of its surroundings."""
@@ -216,8 +230,3 @@ class _Solver:
             else:
                 power[(*key, inner.name)] = n * sign
         return power
-
-
-def _short(node: Expr) -> str:
-    text = spell(node)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

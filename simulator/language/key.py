@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from simulator.language.ir import Function, Program
 from simulator.language.normal import Atom, Monomial, Normal, Polynomial, reachable
@@ -104,7 +104,7 @@ def _text(normal: Normal, needed: Iterable[int], root: Polynomial, labels: Mappi
     return polynomial(root)
 
 
-def _atom(atom: Atom, polynomial) -> str:  # type: ignore[no-untyped-def]
+def _atom(atom: Atom, polynomial: Callable[..., str]) -> str:
     if atom.kind == "field":
         return atom.name
     args = [polynomial(arg) for arg in atom.args]

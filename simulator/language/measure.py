@@ -69,7 +69,7 @@ def complaints(program: Program, caps: Caps) -> list[str]:
 
 
 def enforce(program: Program, caps: Caps, where: str) -> Program:
-    """The program itself, or InputError naming the first cap that it exceeds."""
-    for complaint in complaints(program, caps):
-        raise InputError(f"{where}: {complaint}")
+    """The program itself, or InputError naming the caps that it exceeds."""
+    if exceeded := complaints(program, caps):
+        raise InputError(f"{where}: {'; '.join(exceeded)}")
     return program

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.language.ir import Call, Choose, Compare, Const, Expr, Field, Local, Neg, Number, Op, walk
-from simulator.language.normal import Monomial, Normal, Polynomial, scaled
+from simulator.language.normal import Monomial, Normal, Polynomial, reachable, scaled
 
 LARGEST = 200  # nodes of an atom; a larger one is left out as `...`
 
@@ -19,6 +19,8 @@ class Written:
         """The polynomial as an expression, in the order in which its atoms came."""
         if not p:
             return Number(0.0)
+        for i in reachable(self.normal, p):  # operands first: nothing recurses far
+            self._atom(i)
         (first, c), *rest = p
         total = self._monomial(first, abs(c))
         total = total if c > 0 else Neg(total)

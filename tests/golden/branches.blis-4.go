@@ -37,9 +37,9 @@ func NewEvolved() *Evolved {
 	return &Evolved{}
 }
 
-// NewEvolvedModel has the form in which a latency backend is registered. Constants and facts are those of
+// NewEvolvedBackend has the form in which a latency backend is registered. Constants and facts are those of
 // this file: neither coefficients nor configuration are consulted.
-func NewEvolvedModel(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
+func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
 	return NewEvolved(), nil
 }
 

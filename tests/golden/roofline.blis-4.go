@@ -111,9 +111,9 @@ func NewEvolvedForMixtral_8x7bTp2() *Evolved {
 	}}
 }
 
-// NewEvolvedModel has the form in which a latency backend is registered. Constants and facts are those of
+// NewEvolvedBackend has the form in which a latency backend is registered. Constants and facts are those of
 // this file: neither coefficients nor configuration are consulted.
-func NewEvolvedModel(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
+func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
 	return NewEvolvedForMixtral_8x7bTp2(), nil
 }
 
