@@ -84,8 +84,8 @@ def _finite(bounds: Mapping[str, Bound]) -> Gate:
     for deployment, bound in bounds.items():
         for name, x in zip(names, bound.steps_us(raw), strict=True):
             if clamps(x, 1):
-                why = f"{deployment}, {name}: the step would last {x:g} us: it must be finite and within 1 and 1e10: {_mend(x)}"
-                return Gate("finite", False, "", why)
+                why = f"{deployment}, {name}: the step would last {x:g} us: it must be finite and within 1 and 1e10"
+                return Gate("finite", False, "", f"{why}: {_mend(x)}")
         overheads = [(f"queueing of a prompt of {n} tokens", bound.queueing_us(n)) for n in PROMPTS]
         overheads += [("an output token", bound.output_token_us()), ("a completion", bound.completion_us())]
         for name, x in overheads:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import ast
+import ctypes
+import importlib
+import marshal
+import os
+import pickle
 import re
+import socket
+import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fuzz_language import checked_complaint, follow, nothing_but_computation, read, warm
+from hostile_texts import texts
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
+from simulator.language.infer import check_units
 from simulator.language.ir import CALLS, METHODS, Program
 from simulator.language.parse import parse
 from simulator.language.source import KINDS, ProgramError
 from simulator.language.unparse import unparse
+from translate_go import TARGETS, emit
 
 HEAD = "def step_time(b, s):\n    return "
 FUNCTIONS = "max, min, sqrt, log, log1p, exp, pow"
@@ -23,6 +35,7 @@ USE = f"use fields, constants, + - * / and {FUNCTIONS}"
 STATEMENTS = "use assignments, `if ...: return` and return"
 METHOD_NAMES = ", ".join(METHODS)
 DEEP = "nested too deeply, at most 100 levels are read: split it over assignments"
+LONG = "too long, at most 2000 fields, constants, numbers and operations are read: shorten the program"
 LARGE = "a number too large for float64: give a finite one"
 SIZE = "bytes, at most 20000 are read: shorten the program"
 NOT_UNIT = "is not a unit: use one, us, token, request, byte, flop with * / **, e.g. us/token[0, 5]"
@@ -57,6 +70,9 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "a lone surrogate": (HEAD + "1 # \ud800", "1: not UTF-8 text (byte 36): give a program's text"),
     "5 MB": ("x" * 5_000_000, f"1: 5000000 {SIZE}"),
     "5 MB of bytes": (b"\xff" * 5_000_000, f"1: 5000000 {SIZE}"),
+    "5 MB of accents": ("é" * 2_500_000, f"1: 5000000 {SIZE}"),
+    "5 MB of a program": ((HEAD + "1").ljust(5_000_000), f"1: 5000000 {SIZE}"),
+    "5 MB of a program in bytes": ((HEAD + "1").encode().ljust(5_000_000), f"1: 5000000 {SIZE}"),
     "just too long": (HEAD + "1".ljust(20_001 - len(HEAD)), f"1: 20001 {SIZE}"),
     "prose": ("Here is the program:", "1: not valid syntax (invalid syntax): mend the text"),
     "a half": ("def step_time(b, s", "1: not valid syntax ('(' was never closed): mend the text"),
@@ -93,6 +109,10 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "a vast bound": (constants("a: us[0, 0x" + "f" * 15_000 + "] = 1"), f"1: {LARGE}"),
     "a long name": (HEAD + "x" * 65,
                     f"2: name '{'x' * 40}' is not plain ASCII of at most 64 characters: rename it"),
+    "a thousand statements": ("x;" * 9_000, f"1: {LONG}"),
+    "2,500 numbers": (HEAD + " + ".join(["max(" + "1, " * 61 + "1)"] * 40), f"1: {LONG}"),
+    "2,500 constants of the dialect": ("CONSTANTS = {" + "'a': 1, " * 1_001 + "}\ndef predict_step_time(b): return 1",
+                                       f"1: {LONG}"),
     # statements
     "import": ("import os\n" + HEAD + "1", "1: only functions may stand here, not an import: remove it"),
     "import inside": (body("import os\n    return a"),
@@ -164,6 +184,12 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
                   "1: step_time takes (b, s, *, constants...): write its head so"),
     "two stars": ("def step_time(b, s, **a): return 1",
                   "1: step_time takes (b, s, *, constants...): write its head so"),
+    "two stars beside constants": ("def step_time(b, s, *, a=1, **c): return a",
+                                   "1: step_time takes (b, s, *, constants...): write its head so"),
+    "a head of look-alikes": ("def step_time(ｂ, s): return 1",
+                              "1: name 'ｂ' is not plain ASCII of at most 64 characters: rename it"),
+    "a look-alike method": ("def ﬆep_time(b, s): return 1",
+                            "1: name 'ﬆep_time' is not plain ASCII of at most 64 characters: rename it"),
     "queueing_time of b": (HEAD + "1\ndef queueing_time(b, s): return 1",
                            "3: queueing_time takes (r, s, *, constants...): write its head so"),
     "completion_time of r": (HEAD + "1\ndef completion_time(r): return 1",
@@ -171,6 +197,9 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "a decorator": ("@f\n" + HEAD + "1",
                     "2: decorators, return annotations and type parameters are not part of "
                     "the language: remove them"),
+    "a called decorator": ("@print(1)\n@(lambda f: f)\n" + HEAD + "1",
+                           "3: decorators, return annotations and type parameters are not part of "
+                           "the language: remove them"),
     "a return annotation": ("def step_time(b, s) -> float: return 1",
                             "1: decorators, return annotations and type "
                             "parameters are not part of the language: remove them"),
@@ -181,6 +210,9 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "a sum as a constant": (constants("a=1 + 1"), "1: arithmetic is not a number: give a plain number"),
     "a call as a constant": (constants("a=float('inf')"), "1: a call is not a number: give a plain number"),
     "a lambda as a constant": (constants("a=lambda: 1"), "1: a lambda is not a number: give a plain number"),
+    "a walrus as a constant": (constants("a=(x := 1)"), "1: a walrus is not a number: give a plain number"),
+    "an f-string as a constant": (constants("a=f'{1}'"), "1: an f-string is not a number: give a plain number"),
+    "a power as a constant": (constants("a=(-8)**(1/3)"), "1: arithmetic is not a number: give a plain number"),
     "an imaginary constant": (constants("a=1j"), "1: 1j is not a number: give a plain number"),
     "a constant named b": ("def step_time(b, s, *, r=1, max=1): return r",
                            "1: the name 'max' is taken: rename the constant"),
@@ -194,6 +226,9 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "float as a unit": (constants("a: float = 1"), f"1: 'float' {NOT_UNIT}"),
     "a number as a unit": (constants("a: 1/us = 1"), f"1: 1 {NOT_UNIT}"),
     "text as a unit": (constants("a: 'us' = 1"), f"1: 'us' {NOT_UNIT}"),
+    "a lambda as a unit": (constants("a: (lambda: 1) = 1"), f"1: a lambda {NOT_UNIT}"),
+    "a walrus as a unit": (constants("a: (us := 1) = 1"), f"1: a walrus {NOT_UNIT}"),
+    "an f-string as a unit": (constants("a: f'{us}' = 1"), f"1: an f-string {NOT_UNIT}"),
     "a sum of units": (constants("a: us + token = 1"), f"1: arithmetic {NOT_UNIT}"),
     "a root of a unit": (constants("a: us**0.5 = 1"), f"1: arithmetic {NOT_UNIT}"),
     "a true power": (constants("a: us**True = 1"), f"1: arithmetic {NOT_UNIT}"),
@@ -236,6 +271,11 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
                           "2: name 'ｍａｘ' is not plain ASCII of at most 64 characters: rename it"),
     "an accent": (constants("é=1, a=1"),
                   "1: name 'é' is not plain ASCII of at most 64 characters: rename it"),
+    "a full-width constant": (constants("ａ=1"),
+                              "1: name 'ａ' is not plain ASCII of at most 64 characters: rename it"),
+    "a mathematical bold object": (HEAD + "𝐛.tokens",
+                                   "2: name '𝐛' is not plain ASCII of at most 64 characters: rename it"),
+    "a full-width digit": (HEAD + "１", "2: not valid syntax (invalid character '１' (U+FF11)): mend the text"),
     "unknown function": (HEAD + "foo(1)", f"2: cannot call 'foo': the functions are {FUNCTIONS}"),
     "abs": (HEAD + "abs(-1)", f"2: cannot call 'abs': the functions are {FUNCTIONS}"),
     "eval": (HEAD + "eval('1')", f"2: cannot call 'eval': the functions are {FUNCTIONS}"),
@@ -243,13 +283,16 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "a called f-string": (HEAD + 'f"{1!r:\\n}"()',
                           f"2: cannot call an f-string: the functions are {FUNCTIONS}"),
     "math.sqrt": (HEAD + "math.sqrt(1)", f"2: cannot call an attribute: the functions are {FUNCTIONS}"),
-    "no arguments": (HEAD + "sqrt()", "2: sqrt takes 1 argument, got 0: write its arguments so"),
-    "max of one": (HEAD + "max(1)", "2: max takes 2 or more arguments, got 1: write its arguments so"),
+    "no arguments": (HEAD + "sqrt()", "2: sqrt takes 1 argument, got 0: give it that many"),
+    "max of one": (HEAD + "max(1)", "2: max takes 2 or more arguments, got 1: give it that many"),
     "max of a hundred": (HEAD + "max(" + "1," * 100 + ")",
-                         "2: max takes 2 or more arguments, got 100: write its arguments so"),
-    "pow of three": (HEAD + "pow(1, 2, 0.5)", "2: pow takes 2 arguments, got 3: write its arguments so"),
+                         "2: max takes 2 or more arguments, got 100: give it that many"),
+    "pow of three": (HEAD + "pow(1, 2, 0.5)", "2: pow takes 2 arguments, got 3: give it that many"),
     "a keyword": (HEAD + "max(1, 2, key=1)", "2: max takes plain arguments only: remove keywords and stars"),
     "a star": (HEAD + "max(*b)", "2: max takes plain arguments only: remove keywords and stars"),
+    "a star among arguments": (HEAD + "max(1, *b)",
+                               "2: max takes plain arguments only: remove keywords and stars"),
+    "stars in a call": (HEAD + "max(1, **b)", "2: max takes plain arguments only: remove keywords and stars"),
     "a field as exponent": (HEAD + "pow(2, b.tokens)", f"2: {EXPONENT}"),
     "minus a field as exponent": (HEAD + "pow(2, --b.tokens)",
                                   f"2: {EXPONENT}"),
@@ -262,11 +305,14 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "bytes": (HEAD + "b'x'", "2: b'x' is not a number: give a plain number"),
     "an f-string": (HEAD + "f'{b.tokens}'", f"2: an f-string is not part of the language: {USE}"),
     "a walrus": (HEAD + "(x := 1)", f"2: a walrus is not part of the language: {USE}"),
+    "a walrus in a condition": (HEAD + "1 if (x := b.tokens) > 1 else 2",
+                                f"2: a walrus is not part of the language: {USE}"),
+    "a walrus as an argument": (HEAD + "max(1, x := 2)", f"2: a walrus is not part of the language: {USE}"),
     "a lambda": (HEAD + "(lambda: 1)", f"2: a lambda is not part of the language: {USE}"),
     "a called lambda": (HEAD + "(lambda: 1)()", f"2: cannot call a lambda: the functions are {FUNCTIONS}"),
     "a comprehension": (HEAD + "[x for x in b]", f"2: a comprehension is not part of the language: {USE}"),
     "a generator": (HEAD + "max(x for x in b)",
-                    "2: max takes 2 or more arguments, got 1: write its arguments so"),
+                    "2: max takes 2 or more arguments, got 1: give it that many"),
     "a list": (HEAD + "[1]", f"2: a list is not part of the language: {USE}"),
     "a tuple": (HEAD + "1, 2", f"2: a tuple is not part of the language: {USE}"),
     "a dict": (HEAD + "{}", f"2: a dict is not part of the language: {USE}"),
@@ -274,6 +320,8 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "yield": (HEAD + "(yield 1)", f"2: a yield is not part of the language: {USE}"),
     "await": (HEAD + "(await b)", f"2: an await is not part of the language: {USE}"),
     "**": (HEAD + "b.tokens ** 2", "2: `**` is not part of the language: write pow(x, c)"),
+    "a root of a negative": (HEAD + "(-8)**(1/3)", "2: `**` is not part of the language: write pow(x, c)"),
+    "a computed exponent": (HEAD + "pow(-8, 1/3)", f"2: {EXPONENT}"),
     "//": (HEAD + "b.tokens // 2", "2: operator FloorDiv is not part of the language: use + - * /"),
     "%": (HEAD + "b.tokens % 2", "2: operator Mod is not part of the language: use + - * /"),
     "@": (HEAD + "b.tokens @ 2", "2: operator MatMult is not part of the language: use + - * /"),
@@ -331,6 +379,14 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "dialect, a default": ("def predict_step_time(b=1): return 1",
                            "1: this function's head is not part of the "
                            "language: use CONSTANTS = {...} and def predict_step_time(b)"),
+    "dialect, star-args": ("def predict_step_time(*b): return 1",
+                           "1: this function's head is not part of the "
+                           "language: use CONSTANTS = {...} and def predict_step_time(b)"),
+    "dialect, a decorator": ("@print(1)\ndef predict_step_time(b): return 1",
+                             "2: this function's head is not part of the "
+                             "language: use CONSTANTS = {...} and def predict_step_time(b)"),
+    "dialect, a look-alike field": (dialect("b['ﬁeld']"), "2: a subscript of something else: use b['field'], "
+                                    "r['input_len'] or CONSTANTS['name']"),
     "dialect, both": (dialect("CONSTANTS['a']") + "\n" + HEAD + "1",
                       "3: this function's head is not part of the "
                       "language: use CONSTANTS = {...} and def predict_step_time(b)"),
@@ -439,7 +495,125 @@ def test_repeated_pieces(piece: str, times: int, end: str) -> None:
     survives((HEAD + piece * (min(times, 150) // len(piece)) + end)[:20_000])
 
 
-# nothing is run, nothing is printed
+def test_a_program_as_deep_as_can_be_survives() -> None:
+    depths = []
+    for n in range(80, 120):
+        text = HEAD + "-" * n + "9"  # the number becomes a constant's name
+        survives(text)
+        try:
+            parse(text)
+            depths.append(n)
+        except ProgramError as e:
+            assert str(e) == f"program:2: {DEEP}"
+    assert 90 < max(depths) < 100
+
+
+# nothing is run, nothing is opened, nothing is printed
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda: print("text"),
+        lambda: sys.stderr.write("text"),
+        lambda: warnings.warn("text", stacklevel=2),
+        lambda: Path(os.devnull).read_bytes(),
+        lambda: os.listdir("."),
+        lambda: eval("1"),
+        lambda: compile("1", "text", "eval"),
+        lambda: ast.parse("(", "text"),
+        lambda: importlib.import_module("this"),
+        lambda: socket.socket(socket.AF_INET),
+        lambda: pickle.loads(b"cos\nsystem\n."),
+        lambda: marshal.loads(b"N"),
+        lambda: ctypes.string_at(b"x"),
+        lambda: sys.modules.update(text=os),
+    ],
+)
+def test_the_watch_sees(action: Callable[[], object]) -> None:
+    try:
+        with pytest.raises(AssertionError), nothing_but_computation():
+            action()
+    finally:
+        sys.modules.pop("text", None)
+
+
+def test_the_watch_lets_a_text_be_read() -> None:
+    with nothing_but_computation():
+        for text in ("x = (", "'\\d'", "1 is 1", "ﬁ = 1"):
+            with pytest.raises(ProgramError):
+                parse(text)
+
+
+def test_texts_of_the_fuzzing() -> None:
+    warm()
+    for text in [text for text, _ in COMPLAINTS.values()]:
+        assert read(text)[1] is None
+    verdicts = []
+    for text in texts(0, 300):
+        verdict, program = read(text)
+        verdicts.append(verdict)
+        if program is not None:
+            follow(program)
+    assert verdicts.count("accepted") > 50 and len(set(verdicts)) > 20, "sound ones, and bad ones of many kinds"
+
+
+def assigned(first: str, each: str, n: int, last: str, head: str = ", *, a: one = 1.5") -> str:
+    """x0 = first, x1 = each(x0), ..., return last(xn)."""
+    lines = [f"x0 = {first}", *(f"x{i} = {each.format(f'x{i - 1}')}" for i in range(1, n + 1))]
+    return f"def step_time(b, s{head}):\n    " + "\n    ".join([*lines, f"return {last.format(f'x{n}')}"])
+
+
+# sound or not, each once took minutes or broke something behind the parser
+FOUND = {
+    "max in max": HEAD + "max(" * 19 + "b.tokens" + ", 1, 1)" * 19,
+    "a max of what it was": assigned("b.tokens", "max({0}, -{0})", 39, "a * {0}"),
+    "a sum that branches": assigned("b.tokens", "max({0}, b.kv_sum) + {0}", 19, "a * {0}"),
+    "a large product": HEAD + "b.total_flops * b.total_bytes * b.kv_var * b.tokens",
+    "squares of squares": assigned("a", "{0} * {0}", 11, "{0} * s.layers", ", *, a: one = 10"),
+    "a branch of what it was": assigned("a", "{0} if {0} < 1 else -{0}", 39, "{0}", ", *, a=1.0"),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_the_fuzzing_found(name: str) -> None:
+    program = parse(FOUND[name])
+    follow(program)
+    for target in TARGETS:
+        assert emit(program, target=target)
+
+
+def test_a_program_that_is_long_once_written_out_is_refused() -> None:
+    with pytest.raises(
+        ProgramError, match=r"^program:1: written out it has \d+ bytes, at most 20000 are read: shorten"
+    ):
+        parse("'''" + '"' * 12_000 + "'''\n" + HEAD + "1")
+
+
+def test_a_unit_of_long_names_is_cut_short() -> None:
+    names = [c * 64 for c in "abcdefgh"]
+    head = ", ".join(f"{n}=1" for n in names)
+    text = f"def step_time(b, s, *, {head}):\n p = {' * '.join(names)}\n return p * b.tokens + p * s.layers"
+    with pytest.raises(ProgramError) as error:
+        check_units(parse(text), "program")
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("complaint", "text"),
+    [
+        ("two\nlines", "text"),
+        ("program:1: a reason without a remedy", "text"),
+        ("program:0: no line: mend it", "text"),
+        ("program:3: no such line: mend it", "one\r\ntwo"),
+        ("program:1: a colour \x1b[1m: mend it", "text"),
+        ("program:1: " + "x" * 400 + ": mend it", "text"),
+    ],
+)
+def test_the_fuzzing_sees_a_bad_complaint(complaint: str, text: str) -> None:
+    with pytest.raises(AssertionError):
+        checked_complaint(complaint, text)
+    checked_complaint("program:2: a reason: mend it", "one\r\ntwo")
 
 
 def test_nothing_is_ever_executed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simulator.bind import REFERENCE_DECODES
 from simulator.language.guarded import div
 from simulator.language.infer import infer
-from simulator.language.ir import Const, Constant, Expr, Function, Op, Program
+from simulator.language.ir import Const, Constant, Expr, Function, Local, Op, Program, walk
 from simulator.language.measure import features
 from simulator.language.normal import Monomial, Normal, Polynomial, reachable
 from simulator.language.unparse import spell
@@ -114,8 +115,12 @@ def coefficients(function: Function | None, facts: Mapping[str, float]) -> Coeff
                 raise NotAffine
         values[basis] = values.get(basis, 0.0) + coefficient
     found = {"": Coefficient(values.pop(()))}
+    if not all(map(math.isfinite, values.values())):
+        raise NotAffine
     for m, value in values.items():
         feature = written.expression(((m, 1.0),))
+        if any(isinstance(n, Local) for n in walk(feature)):
+            raise NotAffine  # too large to be written out
         found[spell(feature)] = Coefficient(value, _unit(function.name, feature))
     return found
 
@@ -128,7 +133,10 @@ def _fixed(normal: Normal, i: int) -> bool:
 
 def _raised(value: float, power: int) -> float:
     """A power in the guarded arithmetic: 1/0 is 0."""
-    return value**power if power > 0 else div(1.0, value**-power) if power else div(value, value)
+    try:
+        return value**power if power > 0 else div(1.0, value**-power) if power else div(value, value)
+    except OverflowError:
+        return math.inf
 
 
 def _unit(method: str, feature: Expr) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 
 from simulator.language.ir import Compare, Expr, Function
-from simulator.language.normal import Normal, Polynomial, plus, reachable
+from simulator.language.normal import Monomial, Normal, Polynomial, collected, reachable
 from simulator.language.unparse import spell, spell_condition
 from simulator.language.written import Written
 
@@ -111,19 +111,20 @@ def _pieces(written: Written, root: Polynomial) -> Iterator[tuple[tuple[str, ...
     waiting: list[tuple[tuple[str, ...], Polynomial]] = [((), root)]
     while waiting:
         taken, p = waiting.pop()
-        branch = next((i for m, _ in p for i, power in m if power == 1 and normal.atoms[i].kind in BRANCHES), None)
-        if branch is None:
+        open_ = [i for m, _ in p for i, power in m if power == 1 and normal.atoms[i].kind in BRANCHES]
+        if not open_:
             yield taken, p
             continue
+        branch = max(open_)  # the outermost: what is inside it may be open elsewhere too, and is then taken once
         for label, choice in reversed(_choices(written, branch)):
-            rest: Polynomial = ()
+            rest: list[tuple[Monomial, float]] = []
             for m, c in p:
                 if (branch, 1) in m:
                     others = tuple(entry for entry in m if entry != (branch, 1))
-                    rest = plus(rest, normal.product(((others, c),), choice))
+                    rest += normal.product(((others, c),), choice)
                 else:
-                    rest = plus(rest, ((m, c),))
-            waiting.append(((*taken, label), rest))
+                    rest.append((m, c))
+            waiting.append(((*taken, label), collected(rest)))
 
 
 def _choices(written: Written, branch: int) -> list[tuple[str, Polynomial]]:
@@ -140,12 +141,12 @@ def _choices(written: Written, branch: int) -> list[tuple[str, Polynomial]]:
 def _terms(written: Written, p: Polynomial, outer: set[str]) -> tuple[Term, ...]:
     """The dot product: the feature of each affine constant, in order of the text, then what has none."""
     atoms = written.normal.atoms
-    features: dict[str | None, Polynomial] = {}
+    features: dict[str | None, list[tuple[Monomial, float]]] = {}
     for m, c in p:
         linear = [i for i, _ in m if atoms[i].kind == "const" and atoms[i].name not in outer]
         name = atoms[linear[0]].name if linear else None
         rest = tuple(entry for entry in m if entry[0] not in linear)
-        features[name] = plus(features.get(name, ()), ((rest, c),))
+        features.setdefault(name, []).append((rest, c))
     alone = features.pop(None, None)
-    found = [Term(name, written.expression(feature)) for name, feature in features.items()]
-    return (*found, Term(None, written.expression(alone))) if alone else tuple(found)
+    found = [Term(name, written.expression(collected(feature))) for name, feature in features.items()]
+    return (*found, Term(None, written.expression(collected(alone)))) if alone else tuple(found)

@@ -1,8 +1,9 @@
 """Between which values the fit may move a constant: as annotated, else by physics.
 
-Nothing beats the datasheet. So in step_time a pure number that multiplies a time of bytes or FLOPs over a datasheet peak is
-at least 1, and one that divides it, an efficiency, at most 1. Where the sum holds the bare time already, what is added to it
-in proportion may be anything from 0; so may every other constant. Judged on the normal form: the spelling does not matter.
+Nothing beats the datasheet. So in step_time a pure number that multiplies a time of bytes or FLOPs over a datasheet
+peak is at least 1, and one that divides it, an efficiency, at most 1. Where the sum holds the bare time already, what
+is added to it in proportion may be anything from 0; so may every other constant. Judged on the normal form, not on
+the spelling.
 """
 
 from __future__ import annotations
@@ -46,22 +47,39 @@ def _physical(function: Function) -> tuple[set[str], set[str]]:
     """Names of the pure numbers that multiply, and that divide, a datasheet time somewhere in the function."""
     normal = Normal(expand=False)
     root = normal.function(function)
-    units = infer(function).units
+    timed, constants = _atoms(normal)
     factors: set[str] = set()
     divisors: set[str] = set()
     for p in _times(normal, root):
         bare = {m for m, c in p if c >= 1.0 and all(normal.atoms[i].kind == "field" for i, _ in m)}
         for m, c in p:
-            basis = tuple((i, power) for i, power in m if normal.atoms[i].kind in ("field", "max", "positive", "zero"))
-            if c <= 0.0 or not _datasheet_time(normal, basis):
+            if c <= 0.0 or not _datasheet_time(normal, m, timed):
                 continue
+            basis = tuple((i, power) for i, power in m if normal.atoms[i].kind in _VALUES)
             for i, power in m:
                 if power == 1 and basis not in bare:
-                    factors |= _constants(normal, i)
+                    factors |= constants[i]
                 elif power == -1:
-                    divisors |= _constants(normal, i)
+                    divisors |= constants[i]
+    units = infer(function).units
     pure = {name for name, unit in units.items() if unit in ("one", None)}
     return factors & pure, divisors & {name for name in pure if units[name] == "one"}
+
+
+_VALUES = ("field", "max", "positive", "zero")
+
+
+def _atoms(normal: Normal) -> tuple[list[bool], list[set[str]]]:
+    """Of every atom, operands first: whether it is a max or a choice that may be a datasheet time; and the constants
+    that it may be."""
+    timed: list[bool] = []
+    constants: list[set[str]] = []
+    for atom in normal.atoms:
+        branches = _branches(atom.kind, atom.args) if atom.kind in ("max", "positive", "zero") else ()
+        timed.append(any(_datasheet_time(normal, m, timed) for arg in branches for m, _ in arg))
+        alone = [i for p in branches if len(p) == 1 for i, power in p[0][0] if power == 1]
+        constants.append({atom.name} if atom.kind == "const" else set().union(*(constants[i] for i in alone)))
+    return timed, constants
 
 
 def _times(normal: Normal, root: Polynomial) -> list[Polynomial]:
@@ -77,32 +95,16 @@ def _times(normal: Normal, root: Polynomial) -> list[Polynomial]:
     return found
 
 
-def _datasheet_time(normal: Normal, basis: Monomial) -> bool:
+def _datasheet_time(normal: Normal, m: Monomial, timed: list[bool]) -> bool:
     """Whether the product has a datasheet time as a factor."""
-    powers = {normal.atoms[i].name: power for i, power in basis if normal.atoms[i].kind == "field"}
+    powers = {normal.atoms[i].name: power for i, power in m if normal.atoms[i].kind == "field"}
     if any(power > 0 and name[2:] in PHYSICAL for name, power in powers.items()):
         return True
     if any(powers.get(work, 0) > 0 and powers.get(peak, 0) < 0 for work, peak in _WORK.items()):
         return True
-    branches = [normal.atoms[i] for i, power in basis if power > 0 and normal.atoms[i].kind != "field"]
-    return any(_holds_one(normal, arg) for atom in branches for arg in _branches(atom.kind, atom.args))
-
-
-def _holds_one(normal: Normal, p: Polynomial) -> bool:
-    return any(_datasheet_time(normal, m) for m, _ in p)
+    return any(power > 0 and timed[i] for i, power in m)
 
 
 def _branches(kind: str, args: tuple[Polynomial, ...]) -> tuple[Polynomial, ...]:
     """The operands that are values: of a choice not the condition."""
     return args[1:] if kind in ("positive", "zero") else args
-
-
-def _constants(normal: Normal, i: int) -> set[str]:
-    """The constants that the atom is, on one branch or the other."""
-    atom = normal.atoms[i]
-    if atom.kind == "const":
-        return {atom.name}
-    if atom.kind not in ("max", "positive", "zero"):
-        return set()
-    alone = [p[0][0] for p in _branches(atom.kind, atom.args) if len(p) == 1]
-    return {name for m in alone for j, power in m if power == 1 for name in _constants(normal, j)}

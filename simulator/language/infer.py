@@ -37,7 +37,7 @@ from simulator.language.source import ProgramError
 from simulator.language.unparse import spell
 from simulator.schema import FIELDS
 
-SHOWN = 60  # characters of an expression in a complaint
+SHOWN = 60  # characters of an expression or a unit in a complaint
 LIFTED = re.compile(r"k\d+")  # how the reader calls a number in a formula that became a constant
 
 
@@ -146,7 +146,10 @@ class _Solver:
         self._sides("compare", condition.left, condition.right)
 
     def _sides(self, verb: str, left: Expr, right: Expr) -> Form:
-        a, b = self.unit(left, bare=True), self.unit(right, bare=True)
+        return self._equal(verb, left, self.unit(left, bare=True), right)
+
+    def _equal(self, verb: str, left: Expr, a: Form, right: Expr) -> Form:
+        b = self.unit(right, bare=True)
         if not self.same(a, b):
             sides = f"{self._side(left)} ({self._text(a)}) and {self._side(right)} ({self._text(b)})"
             first = self.reduced(b) == US  # towards the time that is wanted in the end
@@ -158,15 +161,14 @@ class _Solver:
         ratio = self.reduced(plus(goal, form, -1))
         if any(isinstance(key, str) or len(key) > 1 or n.denominator > 1 for key, n in ratio.items()):
             return f"multiply {what} by a constant without a unit"
-        return f"multiply {what} by a constant of {spell_form(ratio)}"
+        return f"multiply {what} by a constant of {_cut(spell_form(ratio))}"
 
     def _text(self, form: Form) -> str:
-        return spell_form(self.reduced(form))
+        return _cut(spell_form(self.reduced(form)))
 
     def _side(self, node: Expr) -> str:
         """The expression as it was written, numbers that became constants as numbers, cut short."""
-        text = spell(rebuild(node, lambda n: self.numbered.get(n.name, n) if isinstance(n, Const) else n))
-        return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+        return _cut(spell(rebuild(node, lambda n: self.numbered.get(n.name, n) if isinstance(n, Const) else n)))
 
     def pure(self, what: str, value: Expr) -> None:
         form = self.unit(value, bare=True)
@@ -198,9 +200,10 @@ class _Solver:
             case Op(op, left, right):
                 return self._sides("add" if op == "+" else "subtract", left, right)
             case Call("max" | "min", args):
+                first = self.unit(args[0], bare=True)
                 for other in args[1:]:
-                    form = self._sides("take the larger or smaller of", args[0], other)
-                return form
+                    self._equal("take the larger or smaller of", args[0], first, other)
+                return first
             case Call("sqrt", (arg,)):
                 return scaled(self.unit(arg), Fraction(1, 2))
             case Call("pow", (base, exponent)):
@@ -230,3 +233,7 @@ class _Solver:
             else:
                 power[(*key, inner.name)] = n * sign
         return power
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

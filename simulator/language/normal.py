@@ -16,7 +16,7 @@ where assignments double each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from simulator.language import guarded
@@ -75,11 +75,16 @@ def scaled(p: Polynomial, factor: float) -> Polynomial:
     return tuple((m, c * factor) for m, c in p) if factor else ZERO
 
 
-def plus(p: Polynomial, q: Polynomial, sign: float = 1.0) -> Polynomial:
-    out = dict(p)
-    for m, c in q:
-        out[m] = out.get(m, 0.0) + sign * c
+def collected(terms: Iterable[tuple[Monomial, float]]) -> Polynomial:
+    """The sum of the terms, equal monomials added up."""
+    out: dict[Monomial, float] = {}
+    for m, c in terms:
+        out[m] = out.get(m, 0.0) + c
     return tuple(sorted((m, c) for m, c in out.items() if c))
+
+
+def plus(p: Polynomial, q: Polynomial, sign: float = 1.0) -> Polynomial:
+    return collected([*p, *scaled(q, sign)])
 
 
 def _join(a: Monomial, b: Monomial) -> Monomial:
@@ -167,14 +172,8 @@ class Normal:
     def product(self, p: Polynomial, q: Polynomial) -> Polynomial:
         if len(p) * len(q) > max(MAX_TERMS, len(p), len(q)):
             return self._atom(Atom("product", args=tuple(sorted((p, q)))))
-        out: dict[Monomial, float] = {}
-        for a, x in p:
-            for b, y in q:
-                m = _join(a, b)
-                out[m] = out.get(m, 0.0) + x * y
-        if not all(map(math.isfinite, out.values())):
-            return self._atom(Atom("product", args=tuple(sorted((p, q)))))
-        return tuple(sorted((m, c) for m, c in out.items() if c))
+        out = collected((_join(a, b), x * y) for a, x in p for b, y in q)
+        return out if all(math.isfinite(c) for _, c in out) else self._atom(Atom("product", args=tuple(sorted((p, q)))))
 
     def _inverse(self, p: Polynomial) -> Polynomial:
         if not p:

@@ -11,7 +11,8 @@ from simulator.language import units
 from simulator.language.dialect import is_dialect, translate
 from simulator.language.ir import CALLS, METHODS, Constant, Function, Program
 from simulator.language.reader import Scope, block, number
-from simulator.language.source import ProgramError, docstring, kind, names, syntax_tree
+from simulator.language.source import MAX_BYTES, ProgramError, docstring, kind, names, syntax_tree
+from simulator.language.unparse import unparse
 
 
 def parse(text: str | bytes, where: str = "program") -> Program:
@@ -21,8 +22,15 @@ def parse(text: str | bytes, where: str = "program") -> Program:
     `b['prefill_tokens']` and `CONSTANTS = {...}`) is read into the same representation.
     """
     tree = syntax_tree(text, where)
-    if is_dialect(tree):
-        return translate(tree, where)
+    program = translate(tree, where) if is_dialect(tree) else _module(tree, where)
+    size = len(unparse(program).encode())
+    if size > MAX_BYTES:
+        why = f"written out it has {size} bytes, at most {MAX_BYTES} are read: shorten the program"
+        raise ProgramError(f"{where}:1: {why}")
+    return program
+
+
+def _module(tree: ast.Module, where: str) -> Program:
     doc, statements = docstring(tree.body)
     functions: dict[str, Function] = {}
     for node in statements:

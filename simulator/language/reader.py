@@ -47,18 +47,19 @@ class Scope:
     taken: frozenset[str] = frozenset()
     locals: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
+    lifted: int = 0
 
     def fail(self, node: ast.AST, why: str) -> ProgramError:
         return ProgramError(f"{self.where}:{getattr(node, 'lineno', 1)}: {why}")
 
     def lift(self, value: float) -> Const:
         """A number in a formula becomes a constant of its own, under a name that the text does not use."""
-        n = 1
-        while f"k{n}" in self.constants or f"k{n}" in self.taken:
-            n += 1
-        self.constants[f"k{n}"] = Constant(f"k{n}", value)
-        self.used.add(f"k{n}")
-        return Const(f"k{n}")
+        self.lifted += 1
+        while (name := f"k{self.lifted}") in self.constants or name in self.taken:
+            self.lifted += 1
+        self.constants[name] = Constant(name, value)
+        self.used.add(name)
+        return Const(name)
 
 
 def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tuple[Let | Guard, ...], Expr, int]:
@@ -147,7 +148,7 @@ def _call(node: ast.Call, scope: Scope) -> Expr:
         raise scope.fail(node, f"{name} takes plain arguments only: remove keywords and stars")
     if not fewest <= len(node.args) <= most:
         wanted = f"{fewest} or more arguments" if most > fewest else f"{fewest} argument{'s' * (fewest > 1)}"
-        raise scope.fail(node, f"{name} takes {wanted}, got {len(node.args)}: write its arguments so")
+        raise scope.fail(node, f"{name} takes {wanted}, got {len(node.args)}: give it that many")
     args = tuple(expression(a, scope) for a in node.args)
     if name == "pow":
         exponent = args[1]

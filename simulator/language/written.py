@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.language.ir import Call, Choose, Compare, Const, Expr, Field, Local, Neg, Number, Op, walk
-from simulator.language.normal import Monomial, Normal, Polynomial, reachable, scaled
+from simulator.language.normal import Monomial, Normal, Polynomial, scaled
 
 LARGEST = 200  # nodes of an atom; a larger one is left out as `...`
 
@@ -13,14 +13,16 @@ class Written:
 
     def __init__(self, normal: Normal) -> None:
         self.normal = normal
-        self._atoms: dict[int, Expr] = {}
+        self._atoms: list[Expr] = []  # operands first, as in the normal form: nothing recurses far
 
     def expression(self, p: Polynomial) -> Expr:
         """The polynomial as an expression, in the order in which its atoms came."""
         if not p:
             return Number(0.0)
-        for i in reachable(self.normal, p):  # operands first: nothing recurses far
-            self._atom(i)
+        for i in range(len(self._atoms), 1 + max((i for m, _ in p for i, _ in m), default=-1)):
+            made = self._made(i)
+            small = sum(1 for _ in zip(walk(made), range(LARGEST + 1), strict=False)) <= LARGEST
+            self._atoms.append(made if small else Local("..."))
         (first, c), *rest = p
         total = self._monomial(first, abs(c))
         total = total if c > 0 else Neg(total)
@@ -45,14 +47,7 @@ class Written:
         return product
 
     def _power(self, i: int, n: int) -> list[Expr]:
-        return [self._atom(i)] * n if n <= 4 else [Call("pow", (self._atom(i), Number(float(n))))]
-
-    def _atom(self, i: int) -> Expr:
-        if i not in self._atoms:
-            made = self._made(i)
-            small = sum(1 for _, _ in zip(walk(made), range(LARGEST + 1), strict=False)) <= LARGEST
-            self._atoms[i] = made if small else Local("...")
-        return self._atoms[i]
+        return [self._atoms[i]] * n if n <= 4 else [Call("pow", (self._atoms[i], Number(float(n))))]
 
     def _made(self, i: int) -> Expr:
         a = self.normal.atoms[i]
