@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from evaluator import gates
+from evaluator import gates, sweep
 from evaluator.experiments import bundled_experiments
 from evaluator.physics import physics, roofline_us
 from evolve.checking import known_deployments
@@ -45,6 +45,8 @@ def test_deployments_are_the_distinct_ones() -> None:
         (step("1000 - b.kv_max / 100"), "finite", r"one decode in 128k context: the step would last -310.72 us"),
         (step("10 + exp(b.prefill_tokens)"), "finite", r"one prefill of 2048: the step would last 5\.\d+e\+21 us"),
         (step("10 + b.prefill_reqs * b.kv_sum * 1e300 * 1e300"), "finite", "one prefill token: the step would last inf us"),
+        # no edge has three prefills: found by a doubled or moved batch only
+        (step("10 - 11 * (1 if b.decode_reqs == 62 else 0)"), "finite", r"31 decodes .*, doubled: the step would last -1 us"),
         (step("10", "def queueing_time(r, s): return 100 - r.input_len"), "finite", "queueing of a prompt of 512 tokens: would take -412 us"),
         (step("10", "def output_token_time(s): return 0 - s.layers"), "finite", "an output token: would take -32 us"),
         (step("10", "def completion_time(s): return exp(s.hidden)"), "finite", r"a completion: would take 5\.\d+e\+21 us"),
@@ -80,23 +82,23 @@ def test_few_pairs_may_break_monotony() -> None:
 
 
 def test_every_move_and_doubling_is_more_work() -> None:
-    sweep = gates._sweep()
+    swept = sweep.sweep()
     column = {name: i for i, name in enumerate(RAW)}
     tokens, context = (
-        sweep.raw[:, [column[a], column[b]]].sum(1) for a, b in (("prefill_tokens", "decode_reqs"), ("kv_sum",) * 2)
+        swept.raw[:, [column[a], column[b]]].sum(1) for a, b in (("prefill_tokens", "decode_reqs"), ("kv_sum",) * 2)
     )
-    more = (tokens[sweep.more] > tokens[sweep.base]) | (context[sweep.more] > context[sweep.base])
-    assert more.all() and len(sweep.pairs) == len(sweep.more) == len(sweep.base)
-    n = len(sweep.twice)
-    assert (sweep.raw[sweep.twice, column["decode_reqs"]] == 2 * sweep.raw[:n, column["decode_reqs"]]).all()
-    assert (tokens[sweep.twice] == 2 * tokens[:n]).all()
+    more = (tokens[swept.more] > tokens[swept.base]) | (context[swept.more] > context[swept.base])
+    assert more.all() and len(swept.more) == len(swept.base) and len(swept.names) == len(swept.raw)
+    n = len(swept.twice)
+    assert (swept.raw[swept.twice, column["decode_reqs"]] == 2 * swept.raw[:n, column["decode_reqs"]]).all()
+    assert (tokens[swept.twice] == 2 * tokens[:n]).all()
     decodes = column["kv_decode_sum"]
-    assert (sweep.raw[sweep.twice, decodes] == 4 * sweep.raw[:n, decodes]).all()
-    assert {re.sub(r"\d+", "{}", pair.rsplit(", ", 1)[1]) for pair in sweep.pairs} == set(gates._MOVES)
+    assert (swept.raw[swept.twice, decodes] == 4 * swept.raw[:n, decodes]).all()
+    assert {re.sub(r"\d+", "{}", swept.names[i].rsplit(", ", 1)[1]) for i in swept.more} == set(sweep._MOVES)
 
 
 def test_the_edges_span_what_they_should() -> None:
-    _, raw = gates._edges()
+    _, raw = sweep.edges()
     column = {name: i for i, name in enumerate(RAW)}
     requests = raw[:, column["prefill_reqs"]] + raw[:, column["decode_reqs"]]
     assert {0, 1, 128} <= set(requests) and raw[:, column["kv_max"]].max() >= 128 * 1024
@@ -105,7 +107,7 @@ def test_the_edges_span_what_they_should() -> None:
 
 def test_a_table_of_steps_is_its_rows() -> None:
     bound = bind(assemble(load("champion").complete), load("champion").complete.theta, next(iter(ONE.values())))
-    table = gates._sweep().raw[:20]
+    table = sweep.sweep().raw[:20]
     assert bound.steps_us(table).tolist() == [bound.step_us(row) for row in table]
 
 

@@ -101,7 +101,9 @@ def test_links_are_followed_and_pipes_written_to(files: Path, capsys: pytest.Cap
 
 
 def test_a_program_times_the_steps_and_the_case_the_rest(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (files / "mine.py").write_text("def step_time(b, s, *, a=500.0, c=1.0): return a + c * b.batch_size / s.max_num_seqs\n")
+    (files / "mine.py").write_text(
+        "def step_time(b, s, *, a=500.0, c=1.0): return a + c * b.batch_size / s.max_num_seqs\n"
+    )
     status, _, _ = simulate(capsys, *BOTH, "--program", "mine.py", "--out", "results.csv")
     assert status == 0
     rows = list(csv.DictReader((files / "results.csv").read_text().splitlines()))

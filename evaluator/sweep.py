@@ -1,0 +1,145 @@
+"""Batches of our own making, on which programs are judged: edges, and seeded ones with what is more work than they."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+import numpy as np
+
+from simulator.fields import Active, raw_fields
+from simulator.schema import RAW
+
+SEED = 5
+BATCHES = 64
+
+Batch = tuple[Active, ...]
+
+
+def _decodes(n: int, context: int) -> Batch:
+    return tuple(Active(min(context, 512), context + 7 * i, 1) for i in range(n))
+
+
+@cache
+def edges() -> tuple[list[str], np.ndarray]:
+    """Names of the edge batches and their raw fields, float64[batches, len(RAW)]."""
+    batches: dict[str, Batch] = {
+        "empty batch": (),
+        "one decode": _decodes(1, 512),
+        "one decode of 1 token": (Active(1, 1, 1),),
+        "128 decodes": _decodes(128, 512),
+        "one prefill of 2048": (Active(4096, 0, 2048),),
+        "one prefill token": (Active(16, 15, 1),),
+        "128 prefills of 16": tuple(Active(16, 0, 16) for _ in range(128)),
+        "mixed": (*_decodes(64, 512), Active(4096, 2048, 512), Active(40, 0, 40)),
+    }
+    for k in (4, 16, 32, 128):
+        batches[f"one decode in {k}k context"] = _decodes(1, 1024 * k)
+        batches[f"128 decodes in {k}k context"] = _decodes(128, 1024 * k)
+        batches[f"last chunk of a {k}k prompt"] = (Active(1024 * k, 1024 * k - 2048, 2048),)
+        batches[f"chunk of a {k}k prompt beside 64 decodes"] = (
+            *_decodes(64, 1024 * k),
+            Active(1024 * k, 1024 * k - 1024, 1024),
+        )
+    return list(batches), _raw(batches.values())
+
+
+def _raw(batches: Iterable[Batch]) -> np.ndarray:
+    rows = (raw_fields(batch) for batch in batches)
+    return np.array([[row[f] for f in RAW] for row in rows])
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Seeded batches and what is made of them.
+
+    raw: float64[rows, len(RAW)], first the batches; names: what each row is; twice: the row of each batch doubled;
+    base, more: the rows of each pair, of which the second is more work.
+    """
+
+    raw: np.ndarray
+    names: list[str]
+    twice: np.ndarray
+    base: np.ndarray
+    more: np.ndarray
+
+
+@cache
+def sweep() -> Sweep:
+    """The seeded batches, each doubled and each moved in every way that applies."""
+    rng = Random(SEED)
+    batches = [_random_batch(rng) for _ in range(BATCHES)]
+    rows: list[Batch] = [*batches, *map(_doubled, batches)]
+    names = [*map(_said, batches), *(f"{_said(batch)}, doubled" for batch in batches)]
+    base = []
+    for i, batch in enumerate(batches):
+        for what, (move, most) in _MOVES.items():
+            size = round(2 ** rng.uniform(0, most))
+            changed = move(batch, size, rng)
+            if changed is not None:
+                base.append(i)
+                names.append(f"{names[i]}, {what.format(size)}")
+                rows.append(changed)
+    n = len(batches)
+    return Sweep(_raw(rows), names, np.arange(n, 2 * n), np.array(base), np.arange(2 * n, len(rows)))
+
+
+def _random_batch(rng: Random) -> Batch:
+    """Up to 64 decodes in up to 32k of context, in half of the batches with a prefill chunk or two."""
+    decodes, context = 0 if rng.random() < 0.2 else round(2 ** rng.uniform(0, 6)), round(2 ** rng.uniform(5, 15))
+    batch = [Active(32, round(context * rng.uniform(0.5, 1.5)) + 32, 1) for _ in range(decodes)]
+    for _ in range(rng.choice((0, 0, 1, 2)) if decodes else rng.choice((1, 2))):
+        progress = rng.choice((0, 0, 512, 4096))
+        new = round(2 ** rng.uniform(0, 10))
+        batch.append(Active(progress + new + rng.choice((0, 1000)), progress, new))
+    return tuple(batch)
+
+
+def _said(batch: Batch) -> str:
+    decodes = [r.progress for r in batch if r.progress >= r.input_len]
+    many = f"{len(decodes)} decode{'s' * (len(decodes) > 1)}"
+    parts = [f"{many} after some {round(sum(decodes) / len(decodes))} tokens"] if decodes else []
+    parts += [f"a prefill of {r.new} after {r.progress}" for r in batch if r.progress < r.input_len]
+    return " and ".join(parts)
+
+
+def _doubled(batch: Batch) -> Batch:
+    """Twice the decodes in twice the context, twice the new tokens of every prefill after twice the progress."""
+    decodes = [Active(r.input_len, 2 * r.progress, 1) for r in batch if r.progress >= r.input_len]
+    prefills = [Active(2 * r.input_len, 2 * r.progress, 2 * r.new) for r in batch if r.progress < r.input_len]
+    return (*decodes, *decodes, *prefills)
+
+
+def _longer_chunks(batch: Batch, more: int, rng: Random) -> Batch | None:
+    if all(r.progress >= r.input_len for r in batch):
+        return None
+    return tuple(Active(r.input_len + more, r.progress, r.new + more) if r.progress < r.input_len else r for r in batch)
+
+
+def _longer_context(batch: Batch, more: int, rng: Random) -> Batch:
+    chosen = rng.randrange(len(batch))
+    return tuple(_later(r, more) if i == chosen else r for i, r in enumerate(batch))
+
+
+def _longer_contexts(batch: Batch, more: int, rng: Random) -> Batch:
+    return tuple(_later(r, more) for r in batch)
+
+
+def _later(r: Active, more: int) -> Active:
+    """The request with more tokens done before the step, in the same phase."""
+    return Active(r.input_len + more * (r.progress < r.input_len), r.progress + more, r.new)
+
+
+def _more_decodes(batch: Batch, more: int, rng: Random) -> Batch:
+    return (*batch, *(Active(32, round(2 ** rng.uniform(5, 15)), 1) for _ in range(more)))
+
+
+# what is said of a move -> the move, and the largest size as a power of two
+_MOVES: dict[str, tuple[Callable[[Batch, int, Random], Batch | None], int]] = {
+    "every chunk {} tokens longer": (_longer_chunks, 10),
+    "one context {} tokens longer": (_longer_context, 12),
+    "every context {} tokens longer": (_longer_contexts, 12),
+    "{} decodes more": (_more_decodes, 6),
+}
