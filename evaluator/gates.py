@@ -102,7 +102,9 @@ def _step_complaint(deployment: str, names: Sequence[str], steps_us: np.ndarray)
 
 
 def _mend(x: float) -> str:
-    return "add a constant, or take the max with one" if x < 1.0 else "let it grow more slowly"
+    if x < 0.0:
+        return "subtract less, or take the max with a constant"
+    return "add a constant, or take the max with one" if x < 1.0 else "lower a constant, or let it grow more slowly"
 
 
 def _monotone(steps: Mapping[str, np.ndarray]) -> Gate:
@@ -132,5 +134,5 @@ def _growth(steps: Mapping[str, np.ndarray]) -> Gate:
     measured = f"{ratios[name][worst]:.2f} times at most: {what}"
     if ratios[name][worst] <= MOST_GROWTH:
         return Gate("growth", True, measured)
-    why = f"{measured}: twice the requests, tokens and context may take {MOST_GROWTH} times as long"
+    why = f"{measured}: twice the requests, tokens and context may take {MOST_GROWTH} times as long at most"
     return Gate("growth", False, measured, why)

@@ -78,7 +78,8 @@ def _roofline(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
             found.append((said / least, f"{name}: {what}: {said:,.0f} us, the datasheet allows {least:,.0f} us"))
     ratio, worst = min(found)
     low = sum(r < LEAST_OF_ROOFLINE for r, _ in found)
-    measured = f"{ratio:.2f} of it at least ({low} of {len(found)} steps below {LEAST_OF_ROOFLINE}): {worst}"
+    share = f"{low} of {len(found)} steps below {LEAST_OF_ROOFLINE}"
+    measured = f"{ratio:.2f} of the datasheet's time at least ({share}): {worst}"
     return _gate(
         "roofline", not low, measured, f"no step may take less than {LEAST_OF_ROOFLINE} of the datasheet's time"
     )

@@ -86,7 +86,12 @@ def emit_to(source: Source, target: str, out: Path, deployment: Deployment | Non
     refused = complaints(program, here)
     for warning in (*refused, *source.assumed):
         print(f"evolve: warning: {warning}", file=sys.stderr)
-    return 0 if not verify or (_check(program, files, target, deployment) and not refused) else 1
+    if not verify:
+        return 0
+    ok = _check(program, files, target, deployment)
+    if refused:
+        print("check: gates: refused, see the warning")
+    return 0 if ok and not refused else 1
 
 
 def _check(program: Program, files: Mapping[str, str], target: str, deployment: Deployment | None) -> bool:

@@ -809,18 +809,19 @@ def test_caps(body: str, complaint: str | None) -> None:
         ("def step_time(b, s, *, a=1.0): return a", 0.0),
         ("def step_time(b, s, *, a=1.0): return a + b.kv_read_us", 0.0),
         ("def step_time(b, s, *, a=1.0): return max(a, b.kv_read_us)", 0.0),
-        ("def step_time(b, s, *, a: token=1.0): return b.kv_read_us / a", 0.0),
-        ("def step_time(b, s, *, a=1.0): return exp(b.kv_read_us / a)", 0.0),
+        ("def step_time(b, s, *, a: token=1.0): return b.kv_read_us / a", 1e-9),
+        ("def step_time(b, s, *, a=1.0): return exp(b.kv_read_us / a)", 1e-9),
+        ("def step_time(b, s, *, a=1.0): return 1 / (1 + 1 / a)", 1e-9),
         ("def step_time(b, s, *, a=1.0): return a / b.kv_read_us", 0.0),
         ("def step_time(b, s, *, a=1.0): return a * b.kv_read_us / s.layers", 1.0),
-        ("def step_time(b, s, *, a=1.0): return b.kv_read_us / 2 * a", 1.0),
+        ("def step_time(b, s, *, a=1.0): return b.kv_read_us / 2 * a", 2.0),
         ("def step_time(b, s, *, a=1.0): return a * (b.kv_read_us + b.weight_read_us)", 1.0),
         ("def step_time(b, s, *, a=1.0): return a * max(b.allreduce_us, b.kv_read_us)", 1.0),
         ("def step_time(b, s, *, a=1.0): return a * (b.kv_read_us if b.tokens > 1 else 0)", 1.0),
         ("def step_time(b, s, *, a=1.0): return (a if b.tokens > 1 else 2) * b.kv_read_us", 1.0),
         ("def step_time(b, s, *, a=1.0): return b.kv_read_us * max(a, 1)", 1.0),
         ("def step_time(b, s, *, a=1.0):\n x = b.kv_read_us + b.weight_read_us\n y = max(x, 2)\n return a * y", 1.0),
-        ("def step_time(b, s, *, a=1.0):\n f = a\n g = f * 2\n return g * b.kv_read_us", 1.0),
+        ("def step_time(b, s, *, a=1.0):\n f = a\n g = f * 2\n return g * b.kv_read_us", 0.5),
         ("def step_time(b, s, *, a=1.0):\n if b.tokens > 1: return a * b.kv_read_us\n return 0", 1.0),
         ("def step_time(b, s, *, a=1.0): return 1 if a * b.kv_read_us > b.logits_us else 2", 0.0),
         # what is taken away, what two parts share, and what comes on top of the whole
@@ -829,6 +830,7 @@ def test_caps(body: str, complaint: str | None) -> None:
         ("def step_time(b, s, *, a=1.0): return b.weight_read_us + a * b.weight_read_us", 0.0),
         ("def step_time(b, s, *, a=1.0): return b.weight_read_us * (1 + a * b.batch_size)", 0.0),
         ("def step_time(b, s, *, a=1.0): return b.weight_read_us / 2 + a * b.weight_read_us", 1.0),
+        ("def step_time(b, s, *, a=1.0): return 2 * a * b.kv_read_us + a * b.logits_us", 1.0),
         ("def step_time(b, s, *, a=1.0): return a * sqrt(b.kv_read_us)", 0.0),
         ("def step_time(b, s, *, a=1.0): return exp(a * b.kv_read_us)", 0.0),
         ("def step_time(b, s): return 3 * b.kv_read_us", 1.0),
@@ -854,7 +856,9 @@ def test_an_efficiency_is_at_most_the_datasheets(formula: str) -> None:
     head = "" if "0.7" in formula else ", *, a=1.0"
     assert bounds(parse(f"def step_time(b, s{head}): return {formula}")) == ((0.01, 1.0),)
     text = "def step_time(b, s): return 1\ndef queueing_time(r, s, *, a=1.0): return s.weights_us / a"
-    assert bounds(parse(text)) == ((0.0, math.inf),)
+    assert bounds(parse(text)) == ((1e-9, math.inf),)
+    split = "def step_time(b, s, *, e=1.0, f=1.0): return b.weight_read_us / e / f"
+    assert bounds(parse(split)) == ((0.01, 1.0),) * 2
 
 
 def test_bounds_do_not_depend_on_the_spelling() -> None:
@@ -885,7 +889,7 @@ def test_a_chain_that_doubles_forty_times_stays_cheap() -> None:
         lets = "\n".join(f"    x{i + 1} = x{i} {op} x{i}" for i in range(40))
         program = parse(f"def step_time(b, s, *, a=1.0):\n    x0 = a * b.kv_read_us\n{lets}\n    return x40")
         assert len(key(program)) == 16
-        assert bounds(program) == ((1.0 if op == "+" else 0.0, math.inf),)
+        assert bounds(program) == ((2.0**-40 if op == "+" else 0.0, math.inf),)
         assert len(assemble(program).rows) == 42
         assert measure.operations(program) == 41
         assert measure.features(program) == ("b.kv_read_us",)

@@ -92,7 +92,7 @@ def test_what_is_found(body: str, constants: dict[str, str], expected: dict[str,
          "the unit of c"),
         ("a * pow(b.tokens, c)", {"a": "us/token", "c": ""}, 2,
          "step_time returns us, a * pow(b.tokens, c) is us*token**c/token: multiply it by a constant without a unit, or "
-         "correct the unit of a"),
+         "leave out the unit of a"),
         ("a * b.tokens + 4000", {"a": "us/request"}, 2,
          "step_time returns us, a * b.tokens + 4000 is us*token/request: multiply it by a constant of request/token, or "
          "correct the unit of a"),

@@ -1,9 +1,9 @@
 """Between which values the fit may move a constant: as annotated, else by physics.
 
 Nothing beats the datasheet. So in step_time a pure number that multiplies a time of bytes or FLOPs over a datasheet
-peak is at least 1, and one that divides it, an efficiency, at most 1. Where the sum holds the bare time already, what
-is added to it in proportion may be anything from 0; so may every other constant. Judged on the normal form, not on
-the spelling.
+peak is at least 1 (with a number beside it: their product is), and one that divides it, an efficiency, at most 1. Where
+the sum holds the bare time already, what is added to it in proportion may be anything from 0; so may every other
+constant, but a divisor, of which 0 is no limit: x/0 is 0. Judged on the normal form, not on the spelling.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 
 from simulator.language.infer import infer
-from simulator.language.ir import Constant, Function, Program
+from simulator.language.ir import Function, Program
 from simulator.language.normal import Monomial, Normal, Polynomial
 from simulator.schema import PHYSICAL
 
 Bounds = tuple[float, float]
 
-LEAST_EFFICIENCY = 0.01  # share of the datasheet: a division by 0 would be 0, the fastest of all
+LEAST_EFFICIENCY = 0.01  # share of the datasheet
+LEAST_DIVISOR = 1e-9  # in its own unit
 
 # quantities of work, and the peak that makes a datasheet time of them
 _WORK = {
@@ -32,23 +33,27 @@ def bounds(program: Program) -> tuple[Bounds, ...]:
 
 
 def _function_bounds(function: Function) -> list[Bounds]:
-    factors, divisors = _physical(function) if function.name == "step_time" else (set(), set())
-    return [_bounds(c, factors, divisors) for c in function.constants]
-
-
-def _bounds(constant: Constant, factors: set[str], divisors: set[str]) -> Bounds:
-    if constant.bounds is not None:
-        return constant.bounds
-    low = 1.0 if constant.name in factors else LEAST_EFFICIENCY if constant.name in divisors else 0.0
-    return low, 1.0 if constant.name in divisors else math.inf
-
-
-def _physical(function: Function) -> tuple[set[str], set[str]]:
-    """Names of the pure numbers that multiply, and that divide, a datasheet time somewhere in the function."""
     normal = Normal(expand=False)
     root = normal.function(function)
+    everything = (root, *(arg for atom in normal.atoms for arg in atom.args))
+    below = {normal.atoms[i].name for p in everything for m, _ in p for i, power in m if power < 0}
+    limits = {c.name: (LEAST_DIVISOR if c.name in below else 0.0, math.inf) for c in function.constants}
+    if function.name == "step_time":
+        factors, divisors = _physical(function, normal, root)
+        for name in limits:
+            if name in divisors:
+                limits[name] = (LEAST_EFFICIENCY, 1.0)
+            if name in factors:
+                low = min(factors[name], limits[name][1])
+                limits[name] = (max(low, limits[name][0]), limits[name][1])
+    return [limits[c.name] if c.bounds is None else c.bounds for c in function.constants]
+
+
+def _physical(function: Function, normal: Normal, root: Polynomial) -> tuple[dict[str, float], set[str]]:
+    """The pure numbers that multiply a datasheet time somewhere in the function, each with its least value, and those
+    that divide one."""
     timed, constants = _atoms(normal)
-    factors: set[str] = set()
+    factors: dict[str, float] = {}
     divisors: set[str] = set()
     for p in _times(normal, root):
         bare = {m for m, c in p if c >= 1.0 and all(normal.atoms[i].kind == "field" for i, _ in m)}
@@ -58,12 +63,12 @@ def _physical(function: Function) -> tuple[set[str], set[str]]:
             basis = tuple((i, power) for i, power in m if normal.atoms[i].kind in _VALUES)
             for i, power in m:
                 if power == 1 and basis not in bare:
-                    factors |= constants[i]
+                    factors |= {name: max(factors.get(name, 0.0), 1.0 / c) for name in constants[i]}
                 elif power == -1:
                     divisors |= constants[i]
     units = infer(function).units
     pure = {name for name, unit in units.items() if unit in ("one", None)}
-    return factors & pure, divisors & {name for name in pure if units[name] == "one"}
+    return {name: least for name, least in factors.items() if name in pure}, divisors & pure
 
 
 _VALUES = ("field", "max", "positive", "zero")

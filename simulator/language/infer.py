@@ -38,6 +38,7 @@ from simulator.language.unparse import spell
 from simulator.schema import FIELDS
 
 SHOWN = 60  # characters of an expression or a unit in a complaint
+UNSPELLABLE = "by a constant without a unit"  # where an annotation cannot say which
 LIFTED = re.compile(r"k\d+")  # how the reader calls a number in a formula that became a constant
 
 
@@ -134,7 +135,8 @@ class _Solver:
         """Note what does not fit; a side that holds a constant with a unit may be wrong about it."""
         held = {n.name for side in sides for n in walk(side) if isinstance(n, Const)}
         doubted = [name for name in self.annotated if name in held]
-        self.clashes.append(Clash(self.line, why + (f", or correct the unit of {doubted[0]}" if doubted else "")))
+        change = "leave out" if why.endswith(UNSPELLABLE) else "correct"
+        self.clashes.append(Clash(self.line, why + (f", or {change} the unit of {doubted[0]}" if doubted else "")))
 
     def returned(self, value: Expr) -> None:
         form = self.unit(value, bare=True)
@@ -160,7 +162,7 @@ class _Solver:
     def _factor(self, what: str, form: Form, goal: Form) -> str:
         ratio = self.reduced(plus(goal, form, -1))
         if any(isinstance(key, str) or len(key) > 1 or n.denominator > 1 for key, n in ratio.items()):
-            return f"multiply {what} by a constant without a unit"
+            return f"multiply {what} {UNSPELLABLE}"
         return f"multiply {what} by a constant of {_cut(spell_form(ratio))}"
 
     def _text(self, form: Form) -> str:
