@@ -53,8 +53,7 @@ def deployments_of(experiments: Sequence[Experiment]) -> Facts:
 
 def judge(program: Program, deployments: Facts) -> list[Gate]:
     """All gates on every deployment, at the program's constants; where times are not finite the others are left out."""
-    code = assemble(program)
-    bounds = {name: bind(code, program.theta, facts) for name, facts in deployments.items()}
+    bounds = bound_on(program, deployments)
     finite = _finite(bounds)
     if not finite.passes:
         return [finite]
@@ -72,8 +71,18 @@ def complaints(program: Program, deployments: Facts) -> list[str]:
 
 def finite(program: Program, deployments: Facts) -> Gate:
     """The first gate alone: cheap, and the only one that makes sense before the constants are fitted."""
+    return _finite(bound_on(program, deployments))
+
+
+def bound_on(program: Program, deployments: Facts) -> dict[str, Bound]:
+    """The program at its constants on every deployment."""
     code = assemble(program)
-    return _finite({name: bind(code, program.theta, facts) for name, facts in deployments.items()})
+    return {name: bind(code, program.theta, facts) for name, facts in deployments.items()}
+
+
+def verdict(name: str, passes: bool, measured: str, rule: str) -> Gate:
+    """A gate whose complaint is what it measured and the rule that this breaks."""
+    return Gate(name, passes, measured, "" if passes else f"{measured}: {rule}")
 
 
 def _finite(bounds: Mapping[str, Bound]) -> Gate:
@@ -118,10 +127,8 @@ def _monotone(steps: Mapping[str, np.ndarray]) -> Gate:
         worst = int(drops[name].argmax())
         one, other = steps[name][swept.base[worst]], steps[name][swept.more[worst]]
         measured += f" get shorter, worst: {name}: {swept.names[swept.more[worst]]}: {one:,.0f} -> {other:,.0f} us"
-    if wrong < MOST_VIOLATIONS * pairs:
-        return Gate("monotone", True, measured)
-    why = f"{measured}: more work must not take less time, at most {100 * MOST_VIOLATIONS:g} % of pairs may be so"
-    return Gate("monotone", False, measured, why)
+    rule = f"more work must not take less time, at most {100 * MOST_VIOLATIONS:g} % of pairs may be so"
+    return verdict("monotone", wrong < MOST_VIOLATIONS * pairs, measured, rule)
 
 
 def _growth(steps: Mapping[str, np.ndarray]) -> Gate:
@@ -132,7 +139,5 @@ def _growth(steps: Mapping[str, np.ndarray]) -> Gate:
     one, other = steps[name][worst], steps[name][swept.twice[worst]]
     what = f"{name}: {swept.names[swept.twice[worst]]}: {one:,.0f} -> {other:,.0f} us"
     measured = f"{ratios[name][worst]:.2f} times at most: {what}"
-    if ratios[name][worst] <= MOST_GROWTH:
-        return Gate("growth", True, measured)
-    why = f"{measured}: twice the requests, tokens and context may take {MOST_GROWTH} times as long at most"
-    return Gate("growth", False, measured, why)
+    rule = f"twice the requests, tokens and context may take {MOST_GROWTH} times as long at most"
+    return verdict("growth", bool(ratios[name][worst] <= MOST_GROWTH), measured, rule)

@@ -10,23 +10,18 @@ Sources: Williams, Waterman and Patterson, Roofline, CACM 2009 (first check); Am
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-import numpy as np
-
-from evaluator.gates import Facts, Gate
-from simulator.bind import Bound, bind
-from simulator.fields import Active, BatchFields, raw_fields
+from evaluator.gates import Facts, Gate, bound_on, verdict
+from evaluator.sweep import Batch, table_of
+from simulator.bind import Bound
+from simulator.fields import Active, BatchFields
 from simulator.language.ir import Program
-from simulator.language.opcodes import assemble
-from simulator.schema import RAW
 
 LEAST_OF_ROOFLINE = 0.8
 PARALLEL = (1.5, 4.0)
 ROUNDING = 1e-9
-
-Batch = tuple[Active, ...]
 
 
 def _decodes(n: int, context: int) -> Batch:
@@ -49,8 +44,7 @@ _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 def physics(program: Program, deployments: Facts) -> list[Gate]:
     """The four checks over `deployments`, one (model, tp) each as far as the names say, all of one kind of GPU."""
-    code = assemble(program)
-    bounds = {name: bind(code, program.theta, facts) for name, facts in deployments.items()}
+    bounds = bound_on(program, deployments)
     return [
         _roofline(bounds, deployments),
         _parallel(bounds, deployments),
@@ -59,9 +53,10 @@ def physics(program: Program, deployments: Facts) -> list[Gate]:
     ]
 
 
-def _step_us(bound: Bound, batch: Batch) -> float:
-    raw = raw_fields(batch)
-    return bound.step_us(np.array([raw[f] for f in RAW]))
+def _steps_us(bounds: Mapping[str, Bound], batches: Iterable[Batch]) -> dict[str, list[float]]:
+    """The time of each batch on every deployment."""
+    table = table_of(batches)
+    return {name: bound.steps_us(table).tolist() for name, bound in bounds.items()}
 
 
 def roofline_us(batch: Batch, facts: Mapping[str, float]) -> float:
@@ -72,65 +67,65 @@ def roofline_us(batch: Batch, facts: Mapping[str, float]) -> float:
 
 def _roofline(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
     found = []
-    for name, bound in bounds.items():
-        for what, batch in _STEPS.items():
-            least, said = roofline_us(batch, deployments[name]), _step_us(bound, batch)
+    for name, times in _steps_us(bounds, _STEPS.values()).items():
+        for (what, batch), said in zip(_STEPS.items(), times, strict=True):
+            least = roofline_us(batch, deployments[name])
             found.append((said / least, f"{name}: {what}: {said:,.0f} us, the datasheet allows {least:,.0f} us"))
     ratio, worst = min(found)
     low = sum(r < LEAST_OF_ROOFLINE for r, _ in found)
     share = f"{low} of {len(found)} steps below {LEAST_OF_ROOFLINE}"
     measured = f"{ratio:.2f} of the datasheet's time at least ({share}): {worst}"
-    return _gate(
+    return verdict(
         "roofline", not low, measured, f"no step may take less than {LEAST_OF_ROOFLINE} of the datasheet's time"
     )
 
 
 def _parallel(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
-    found = []
+    found, times = [], _steps_us(bounds, [_HEAVY])
     for model, by_tp in _by_model(deployments).items():
         if 1 in by_tp and 4 in by_tp:
-            one, four = (_step_us(bounds[by_tp[tp]], _HEAVY) for tp in (1, 4))
+            one, four = (times[by_tp[tp]][0] for tp in (1, 4))
             found.append((one / four, f"{model}: {HEAVY}: {one:,.0f} us on one GPU, {four:,.0f} us on four"))
     if not found:
         return Gate("parallel", True, "no model here fits on one GPU and on four")
     low, high = PARALLEL
     (least, slow), (most, fast) = min(found), max(found)
     measured = f"{least:.2f} to {most:.2f} times as fast over {len(found)} models: {slow if least < low else fast}"
-    return _gate(
+    return verdict(
         "parallel", low <= least and most <= high, measured, f"four GPUs do it {low} to {high:g} times as fast"
     )
 
 
 def _sublinear(bounds: Mapping[str, Bound]) -> Gate:
     found = []
-    for name, bound in bounds.items():
-        times = [_step_us(bound, _decodes(n, 1024)) for n in _COUNTS]
+    for name, times in _steps_us(bounds, [_decodes(n, 1024) for n in _COUNTS]).items():
         for n, (one, other) in zip(_COUNTS, pairwise(times), strict=False):
             found.append(
                 (other / one, f"{name}: {n} -> {2 * n} decodes in 1024 context: {one:,.0f} -> {other:,.0f} us")
             )
     ratio, worst = max(found)
     passes = ratio <= 2.0 * (1.0 + ROUNDING)
-    return _gate(
+    return verdict(
         "sublinear", passes, f"{ratio:.2f} times at most: {worst}", "twice the decodes take at most twice as long"
     )
 
 
 def _size(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
     dense = {name: facts for name, facts in deployments.items() if not facts["is_moe"] and not facts["is_fp8"]}
+    times = _steps_us(bounds, [_STEPS["1 decode in 512 context"]])
     pairs, wrong = 0, []
     for small, a in dense.items():
         for large, c in dense.items():
             if a["tp"] != c["tp"] or a["model_params_b"] * 1.5 > c["model_params_b"]:
                 continue  # of nearly equal ones the shapes decide
             pairs += 1
-            one, other = (_step_us(bounds[name], _STEPS["1 decode in 512 context"]) for name in (small, large))
+            one, other = (times[name][0] for name in (small, large))
             if not other > one:
                 wrong.append((other / one, f"{small} {one:,.0f} us, {large} {other:,.0f} us"))
     measured = f"{pairs - len(wrong)} of {pairs} pairs of dense models"
     if wrong:
         measured += f", worst: {min(wrong)[1]}"
-    return _gate("size", not wrong, measured, "a model with half as many parameters again must be slower")
+    return verdict("size", not wrong, measured, "a model with half as many parameters again must be slower")
 
 
 def _by_model(deployments: Facts) -> dict[str, dict[int, str]]:
@@ -139,7 +134,3 @@ def _by_model(deployments: Facts) -> dict[str, dict[int, str]]:
     for name, facts in deployments.items():
         out.setdefault(name.rpartition(" tp")[0], {})[int(facts["tp"])] = name
     return out
-
-
-def _gate(name: str, passes: bool, measured: str, rule: str) -> Gate:
-    return Gate(name, passes, measured, "" if passes else f"{measured}: {rule}")

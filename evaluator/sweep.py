@@ -9,8 +9,7 @@ from random import Random
 
 import numpy as np
 
-from simulator.fields import Active, raw_fields
-from simulator.schema import RAW
+from simulator.fields import Active, raw_row
 
 SEED = 5
 BATCHES = 64
@@ -18,7 +17,8 @@ BATCHES = 64
 Batch = tuple[Active, ...]
 
 
-def _decodes(n: int, context: int) -> Batch:
+def decode_batch(n: int, context: int) -> Batch:
+    """Decodes of slightly different ages, the first after `context` tokens."""
     return tuple(Active(min(context, 512), context + 7 * i, 1) for i in range(n))
 
 
@@ -27,28 +27,28 @@ def edges() -> tuple[list[str], np.ndarray]:
     """Names of the edge batches and their raw fields, float64[batches, len(RAW)]."""
     batches: dict[str, Batch] = {
         "empty batch": (),
-        "one decode": _decodes(1, 512),
+        "one decode": decode_batch(1, 512),
         "one decode of 1 token": (Active(1, 1, 1),),
-        "128 decodes": _decodes(128, 512),
+        "128 decodes": decode_batch(128, 512),
         "one prefill of 2048": (Active(4096, 0, 2048),),
         "one prefill token": (Active(16, 15, 1),),
         "128 prefills of 16": tuple(Active(16, 0, 16) for _ in range(128)),
-        "mixed": (*_decodes(64, 512), Active(4096, 2048, 512), Active(40, 0, 40)),
+        "mixed": (*decode_batch(64, 512), Active(4096, 2048, 512), Active(40, 0, 40)),
     }
     for k in (4, 16, 32, 128):
-        batches[f"one decode in {k}k context"] = _decodes(1, 1024 * k)
-        batches[f"128 decodes in {k}k context"] = _decodes(128, 1024 * k)
+        batches[f"one decode in {k}k context"] = decode_batch(1, 1024 * k)
+        batches[f"128 decodes in {k}k context"] = decode_batch(128, 1024 * k)
         batches[f"last chunk of a {k}k prompt"] = (Active(1024 * k, 1024 * k - 2048, 2048),)
         batches[f"chunk of a {k}k prompt beside 64 decodes"] = (
-            *_decodes(64, 1024 * k),
+            *decode_batch(64, 1024 * k),
             Active(1024 * k, 1024 * k - 1024, 1024),
         )
-    return list(batches), _raw(batches.values())
+    return list(batches), table_of(batches.values())
 
 
-def _raw(batches: Iterable[Batch]) -> np.ndarray:
-    rows = (raw_fields(batch) for batch in batches)
-    return np.array([[row[f] for f in RAW] for row in rows])
+def table_of(batches: Iterable[Batch]) -> np.ndarray:
+    """float64[batches, len(RAW)]: the raw fields of each."""
+    return np.array([raw_row(batch) for batch in batches])
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def sweep() -> Sweep:
                 names.append(f"{names[i]}, {what.format(size)}")
                 rows.append(changed)
     n = len(batches)
-    return Sweep(_raw(rows), names, np.arange(n, 2 * n), np.array(base), np.arange(2 * n, len(rows)))
+    return Sweep(table_of(rows), names, np.arange(n, 2 * n), np.array(base), np.arange(2 * n, len(rows)))
 
 
 def _random_batch(rng: Random) -> Batch:

@@ -11,17 +11,17 @@ import numpy as np
 from evaluator.experiments import bundled_experiments, model_table
 from evaluator.gates import Facts, Gate, deployments_of, judge
 from evaluator.physics import physics
+from evaluator.sweep import decode_batch
 from evolve.going import facts_of
 from evolve.programs import Source
 from evolve.report import console, new_table, show
-from evolve.views import counts, show_json
+from evolve.views import counts, limits, outside, show_json
 from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.experiment import Engine
-from simulator.fields import Active, raw_fields
+from simulator.fields import raw_row
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
-from simulator.schema import RAW
 
 INVARIANTS = {
     "finite": "INV-M-1",
@@ -63,15 +63,14 @@ def known_deployments() -> dict[str, dict[str, float]]:
 
 def _language(program: Program, deployments: Facts) -> list[Gate]:
     """The invariants that the language gives by its construction, and how long a step takes to compute."""
-    batch = tuple(Active(512, 512 + 7 * i, 1) for i in range(128))
+    batch = decode_batch(128, 512)
     bound = bind(assemble(program), program.theta, next(iter(deployments.values())))
-    raw = np.array([raw_fields(batch)[f] for f in RAW])
+    raw = raw_row(batch)
     same = np.array_equal(bound.step_us(raw), bound.step_us(raw), equal_nan=True)
     elapsed = []
     for _ in range(REPEATS):
         start = time.perf_counter()
-        fields = raw_fields(batch)
-        bound.step_us(np.array([fields[f] for f in RAW]))
+        bound.step_us(raw_row(batch))
         elapsed.append(1e3 * (time.perf_counter() - start))
     fastest = min(elapsed)
     slow = (
@@ -94,10 +93,9 @@ def print_check(result: dict[str, Any]) -> None:
     for g in result["gates"]:
         table.add_row(g["name"], g["invariant"] or "", "ok" if g["passes"] else "NO", g["measured"] or g["complaint"])
     out.print(table) if out.is_terminal else show(out, table)
-    for c in result["constants"]:
-        if c["value"] < c["low"] or (c["high"] is not None and c["value"] > c["high"]):
-            limits = f"{c['low']:g} to {'inf' if c['high'] is None else format(c['high'], 'g')}"
-            out.print(f"- note: {c['name']} = {c['value']:g} lies outside {limits}: a fit moves it in", markup=False)
+    for c in filter(outside, result["constants"]):
+        text = f"- note: {c['name']} = {c['value']:g} lies outside {limits(c)}: a fit moves it in"
+        out.print(text, markup=False)
     for g in result["gates"]:
         if not g["passes"]:
             out.print(f"- {g['name']}: {g['complaint']}", markup=False, soft_wrap=True)

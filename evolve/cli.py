@@ -77,20 +77,21 @@ def cli() -> None:
     """
 
 
-CAPS = ("operations", "conditionals", "constants")
-
-
 def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--max-operations and so on, handed to the command as one mapping `caps` of those that are given."""
+    from dataclasses import asdict
+
     from simulator.language.measure import Caps
+
+    defaults = asdict(Caps())
 
     @wraps(command)
     def with_caps(**options: Any) -> Any:
-        given = {name: options.pop(f"max_{name}") for name in CAPS}
+        given = {name: options.pop(f"max_{name}") for name in defaults}
         return command(caps={name: most for name, most in given.items() if most is not None}, **options)
 
-    for name in reversed(CAPS):
-        text = f"Most {name} a program may have [default: {getattr(Caps(), name)}, or the configuration's]."
+    for name, most in reversed(defaults.items()):
+        text = f"Most {name} a program may have [default: {most}, or the configuration's]."
         with_caps = click.option(f"--max-{name}", type=click.IntRange(min=0), help=text)(with_caps)
     return with_caps
 
@@ -374,6 +375,15 @@ def _experiments(file: str | None, ids: str | None) -> list[Any]:
     return [e for e in found if not wanted or e.id in wanted]
 
 
+def _experiment(file: str | None, name: str) -> Any:
+    from simulator.errors import InputError
+
+    found = _experiments(file, name)
+    if len(found) != 1:
+        raise InputError(f"--id {name}: name one experiment")
+    return found[0]
+
+
 def _whole_names(model: str | None, hardware: str | None, tp: int | None, why: str = "") -> None:
     """A deployment is named by model and GPU; `why` --tp alone names none."""
     from simulator.errors import InputError
@@ -435,10 +445,9 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
             raise InputError("--model, --hardware and --tp go with --case: an experiment has its own")
         if experiment is None:
             raise InputError("--experiments needs --id: name the experiment to simulate")
-        found = _experiments(experiments, experiment)
-        if len(found) != 1:
-            raise InputError(f"--id {experiment}: name one experiment")
-        work = of_experiment(found[0], _load(program or "champion", caps), 1 if seed is None else seed)
+        work = of_experiment(
+            _experiment(experiments, experiment), _load(program or "champion", caps), 1 if seed is None else seed
+        )
     result = run(work, out, quiet)
     if as_json:
         _print_json(result)
@@ -489,10 +498,7 @@ def emit(program: str, target: str, out: Path, experiments: str | None, experime
     _whole_names(model, hardware, tp, "an experiment has its own")
     deployment = None
     if experiment:
-        chosen = _experiments(experiments, experiment)
-        if len(chosen) != 1:
-            raise InputError(f"--id {experiment}: name one experiment")
-        deployment = of_experiment(chosen[0])
+        deployment = of_experiment(_experiment(experiments, experiment))
     elif model and hardware:
         deployment = of_names(model, hardware, tp or 1)
     return emit_to(source, target, out, deployment, verify)

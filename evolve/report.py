@@ -34,9 +34,8 @@ def bias_label(rows: list[dict[str, Any]]) -> str:
     if not known:
         return ""
     bias = sum(known) / len(known)
-    return (
-        f"INV-M-6 {'holds' if abs(bias) < MOST_BIAS_PCT else 'BROKEN'}: mean signed E2E error {bias:+.2f} % (limit 5)"
-    )
+    state = "holds" if abs(bias) < MOST_BIAS_PCT else "BROKEN"
+    return f"INV-M-6 {state}: mean signed E2E error {bias:+.2f} % (limit {MOST_BIAS_PCT:g})"
 
 
 def console() -> Console:

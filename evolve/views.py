@@ -49,12 +49,12 @@ def show_json(source: Any) -> dict[str, Any]:
     from simulator.language.unparse import spell, unparse
 
     program = source.program
-    limits = iter(bounds(program))
+    pairs = iter(bounds(program))
     constants, products = [], {}
     for f in program.functions:
         units, found = infer(f).units, affine(f)
         for c in f.constants:
-            low, high = next(limits)
+            low, high = next(pairs)
             constants.append({"method": f.name, "name": c.name, "value": c.value, "unit": units[c.name],
                               "annotated": c.unit is not None, "low": low,
                               "high": None if high == float("inf") else high,
@@ -94,6 +94,17 @@ def counts(facts: dict[str, Any]) -> str:
     return f"{', '.join(sizes)}, key {facts['key']}"
 
 
+def limits(constant: dict[str, Any]) -> str:
+    """The bounds of a constant of `show_json`."""
+    return f"{constant['low']:g} to {'inf' if constant['high'] is None else format(constant['high'], 'g')}"
+
+
+def outside(constant: dict[str, Any]) -> bool:
+    """Whether a constant of `show_json` lies outside its bounds."""
+    value, high = constant["value"], constant["high"]
+    return bool(value < constant["low"] or (high is not None and value > high))
+
+
 def print_show(source: Any) -> None:
     out, facts = console(), show_json(source)
     out.print(facts["program"], markup=False, soft_wrap=True)
@@ -101,14 +112,11 @@ def print_show(source: Any) -> None:
     out.print("features: " + ", ".join(facts["features"]))
     table = new_table("Constants", "method|name|>value|unit|bounds|enters")
     for c in facts["constants"]:
-        high = "inf" if c["high"] is None else f"{c['high']:g}"
         at = " (at the bound)" if c["value"] in (c["low"], c["high"]) else ""
-        if c["value"] < c["low"] or (c["high"] is not None and c["value"] > c["high"]):
-            at = " (OUTSIDE; a fit moves it in)"
+        at = " (OUTSIDE; a fit moves it in)" if outside(c) else at
         unit = c["unit"] or "any"
         unit += "" if c["annotated"] else " (found)"
-        limits = f"{c['low']:g} to {high}{at}"
-        table.add_row(c["method"], c["name"], f"{c['value']:g}", unit, limits, c["enters"])
+        table.add_row(c["method"], c["name"], f"{c['value']:g}", unit, limits(c) + at, c["enters"])
     show(out, table)
     show(out, products_table(facts))
     record = source.record

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from simulator import vm
 from simulator.language.evaluate import value
 from simulator.language.opcodes import formula
@@ -39,6 +41,11 @@ def raw_fields(batch: Sequence[Active]) -> dict[str, float]:
         "kv_decode_max": max((r.progress for r in decode), default=0),
     }
     return {name: float(values[name]) for name in RAW}
+
+
+def raw_row(batch: Sequence[Active]) -> np.ndarray:
+    """float64[len(RAW)]: the raw batch fields as a row that `Bound.step_us` takes."""
+    return np.array(list(raw_fields(batch).values()))
 
 
 class BatchFields(Mapping[tuple[str, str], float]):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from random import Random
 
 from grown import grown
-from random_programs import LIBRARY, random_program
+from random_programs import random_program
 
 from evaluator.experiments import bundled_experiments
 from evolve.programs import load, seed_names
@@ -28,7 +28,7 @@ from simulator.language.unparse import unparse
 from simulator.vm import MAX_TICKS
 from translate_go import TARGETS
 from translate_go.agreement import Agreement, compare_all
-from translate_go.vectors import batch_fields, batches, step_us, tolerance
+from translate_go.vectors import LIBRARY, batch_fields, batches, step_us, tolerance
 
 CLASSES = ("no calls", "max, min, conditionals", "sqrt", "exp, log, log1p, pow")
 PACKAGES = 64  # most programs of one build

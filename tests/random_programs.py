@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from simulator.language.ir import (
+    COMPARISONS,
     METHODS,
     Call,
     Choose,
@@ -28,12 +29,10 @@ from simulator.schema import FIELDS
 BATCH_FIELDS = [f for f in FIELDS if f[0] == "b"]
 STATIC_FIELDS = [f for f in FIELDS if f[0] == "s" and f[1] != "reference_step_us"]
 REQUEST_FIELDS = [("r", "input_len"), ("s", "reference_step_us")]
-LIBRARY = ("exp", "log", "log1p", "pow")  # calls whose last bit is the maths library's
-COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
 def random_expression(rng: Random, depth: int, leaves: Sequence[Expr], calls: Sequence[str] = ()) -> Expr:
-    """An expression of the leaves and literals, over every operator, of LIBRARY only the `calls`."""
+    """An expression of the leaves and literals, over every operator, of the calls to the maths library only `calls`."""
     if depth == 0 or rng.random() < 0.1:
         return rng.choice(leaves) if rng.random() < 0.85 else Number(rng.choice((0.0, 1.0, 2.0, 0.5)))
 

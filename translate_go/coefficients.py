@@ -7,17 +7,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simulator.bind import REFERENCE_DECODES
 from simulator.language.guarded import div
 from simulator.language.infer import infer
 from simulator.language.ir import Const, Constant, Expr, Function, Local, Op, Program, walk
 from simulator.language.measure import features
-from simulator.language.normal import Monomial, Normal, Polynomial, reachable
+from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, reachable
 from simulator.language.unparse import spell
 from simulator.language.written import Written
 from translate_go.deployment import Deployment
 from translate_go.spelling import clean
-from translate_go.vectors import batch_fields, step_us
+from translate_go.vectors import reference_step_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,6 @@ _OTHER = """\
 # backends, which would take the numbers for others: the entry documents the model, it is not to be merged.
 """
 _HOST = {"": "us", "b.prefill_tokens": "us/token", "b.decode_reqs": "us/request"}
-_BRANCHES = ("max", "min", "positive", "zero")
 
 
 class NotAffine(Exception):
@@ -63,7 +61,7 @@ def defaults_yaml(program: Program, deployment: Deployment | None) -> str:
     try:
         step = coefficients(program.function("step_time"), facts)
         if facts and "s.reference_step_us" in features(program):
-            facts["reference_step_us"] = step_us(program, batch_fields(((REFERENCE_DECODES, 0, 0, 1),), facts))
+            facts["reference_step_us"] = reference_step_us(program, facts)
         queueing = coefficients(program.function("queueing_time"), facts)
         token = coefficients(program.function("output_token_time"), facts)
     except NotAffine:
@@ -128,7 +126,7 @@ def coefficients(function: Function | None, facts: Mapping[str, float]) -> Coeff
 def _fixed(normal: Normal, i: int) -> bool:
     """Whether the atom has neither branches nor constants in it."""
     below: Polynomial = ((((i, 1),), 1.0),)
-    return all(normal.atoms[n].kind not in ("const", *_BRANCHES) for n in reachable(normal, below))
+    return all(normal.atoms[n].kind not in ("const", *BRANCHES) for n in reachable(normal, below))
 
 
 def _raised(value: float, power: int) -> float:

@@ -18,6 +18,7 @@ from simulator.vm import to_ticks
 Row = tuple[int, int, int, int]
 Batch = tuple[Row, ...]
 
+LIBRARY = ("exp", "log", "log1p", "pow")  # calls whose last bit is the maths library's
 PROMPTS = (0, 1, 100, 1024, 4097, 131072)  # tokens, for queueing_time
 
 EDGES: tuple[Batch, ...] = (
@@ -73,14 +74,18 @@ def step_us(program: Program, fields: Mapping[tuple[str, str], float]) -> float:
     return evaluate(function, fields)
 
 
+def reference_step_us(program: Program, facts: Mapping[str, float]) -> float:
+    """The fact that is the program's own: its step time on the reference batch."""
+    return step_us(program, batch_fields(((REFERENCE_DECODES, 0, 0, 1),), facts))
+
+
 def overhead_us(program: Program, name: str, facts: Mapping[str, float], input_len: int = 0) -> float:
     """Any other method by the plain interpreter, before truncation; 0 for one that the program lacks."""
     function = program.function(name)
     if function is None:
         return 0.0
     fields = {("s", fact): value for fact, value in facts.items()} | {("r", "input_len"): float(input_len)}
-    reference = batch_fields(((REFERENCE_DECODES, 0, 0, 1),), facts)
-    fields["s", "reference_step_us"] = step_us(program, reference)
+    fields["s", "reference_step_us"] = reference_step_us(program, facts)
     return evaluate(function, fields)
 
 
@@ -94,6 +99,5 @@ def overhead_ticks(program: Program, name: str, facts: Mapping[str, float], inpu
 
 def tolerance(program: Program) -> int:
     """Microseconds by which two maths libraries may differ: 0 without exp, log, log1p and pow, else 1."""
-    transcendental = ("exp", "log", "log1p", "pow")
     calls = (n.name for f in program.functions for n in nodes(f) if isinstance(n, Call))
-    return int(any(name in transcendental for name in calls))
+    return int(any(name in LIBRARY for name in calls))

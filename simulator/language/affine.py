@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 
 from simulator.language.ir import Compare, Expr, Function
-from simulator.language.normal import Monomial, Normal, Polynomial, collected, reachable
+from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, collected, reachable
 from simulator.language.unparse import spell, spell_condition
 from simulator.language.written import Written
 
-BRANCHES = ("max", "min", "positive", "zero")
 MOST_PIECES = 16  # that are written out
 
 

@@ -12,7 +12,7 @@ import math
 
 from simulator.language.infer import infer
 from simulator.language.ir import Function, Program
-from simulator.language.normal import Monomial, Normal, Polynomial
+from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial
 from simulator.schema import PHYSICAL
 
 Bounds = tuple[float, float]
@@ -93,7 +93,7 @@ def _times(normal: Normal, root: Polynomial) -> list[Polynomial]:
     for p in found:
         for i in {i for m, _ in p for i, _ in m}:
             atom = normal.atoms[i]
-            if atom.kind in ("max", "min", "positive", "zero", "product"):
+            if atom.kind in (*BRANCHES, "product"):
                 new = [arg for arg in _branches(atom.kind, atom.args) if arg not in seen]
                 seen.update(new)
                 found += new

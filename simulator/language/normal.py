@@ -41,6 +41,7 @@ from simulator.schema import FIELDS
 Monomial = tuple[tuple[int, int], ...]  # (atom, power), by atom; a power below 0 is that of the guarded inverse
 Polynomial = tuple[tuple[Monomial, float], ...]  # (monomial, coefficient), by monomial; () is 0
 
+BRANCHES = ("max", "min", "positive", "zero")  # kinds of atoms that are one of several values
 MAX_TERMS = 64  # of a product that is expanded; a larger one is an atom
 ZERO: Polynomial = ()
 
@@ -156,7 +157,7 @@ class Normal:
             self.atoms.append(atom)
         return ((((self._numbers[atom], 1),), 1.0),)
 
-    def single(self, p: Polynomial) -> Atom | None:
+    def _single(self, p: Polynomial) -> Atom | None:
         """The atom that the polynomial is, if it is just one."""
         if len(p) == 1 and p[0][1] == 1.0 and len(p[0][0]) == 1 and p[0][0][0][1] == 1:
             return self.atoms[p[0][0][0][0]]
@@ -170,10 +171,11 @@ class Normal:
         return self.of(formula(name), {}) if written_out else self._atom(Atom("field", f"{scope}.{name}"))
 
     def product(self, p: Polynomial, q: Polynomial) -> Polynomial:
-        if len(p) * len(q) > max(MAX_TERMS, len(p), len(q)):
-            return self._atom(Atom("product", args=tuple(sorted((p, q)))))
-        out = collected((_join(a, b), x * y) for a, x in p for b, y in q)
-        return out if all(math.isfinite(c) for _, c in out) else self._atom(Atom("product", args=tuple(sorted((p, q)))))
+        if len(p) * len(q) <= max(MAX_TERMS, len(p), len(q)):
+            out = collected((_join(a, b), x * y) for a, x in p for b, y in q)
+            if all(math.isfinite(c) for _, c in out):
+                return out
+        return self._atom(Atom("product", args=tuple(sorted((p, q)))))
 
     def _inverse(self, p: Polynomial) -> Polynomial:
         if not p:
@@ -187,7 +189,7 @@ class Normal:
     def _extreme(self, name: str, args: list[Polynomial]) -> Polynomial:
         parts: set[Polynomial] = set()
         for arg in args:
-            inside = self.single(arg)
+            inside = self._single(arg)
             parts.update(inside.args if inside is not None and inside.kind == name else (arg,))
         numbers = [x for x in map(as_number, parts) if x is not None]
         if len(numbers) > 1:
