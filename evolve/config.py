@@ -33,7 +33,10 @@ class SearchSettings:
 
     Stops at the budget, after `generations`, or when the best joint error improved by less than `patience_gain`
     (relative) in `patience` generations. `selection`: nsga2 ranks on (worst3, joint, complexity), lexicographic
-    compares worst3, then ITL error (the error per step), then complexity.
+    compares worst3, then ITL error (the error per step), then complexity. `islands` populations evolve apart, `batch`
+    proposals each; every `migrate_every` generations each sends copies of its `migrants` fittest to the next one.
+    Parts that can be left out: `grid` (parents from the MAP-Elites cells, not from the front alone), `bandit` (the
+    operators' chances follow what they improved).
     """
 
     batch: int = 8
@@ -42,6 +45,11 @@ class SearchSettings:
     patience: int = 200
     patience_gain: float = 0.005
     selection: str = "nsga2"
+    islands: int = 4
+    migrate_every: int = 10
+    migrants: int = 2
+    grid: bool = True
+    bandit: bool = True
     evolve: str = "both"
     fields: str = "all"
     operation_bins: int = 10
@@ -117,6 +125,7 @@ def config_from(raw: object, where: str) -> Config:
     positive = {
         "budget": config.budget, "search.batch": config.search.batch, "search.tournament": config.search.tournament,
         "search.generations": config.search.generations, "search.patience": config.search.patience,
+        "search.islands": config.search.islands, "search.migrate_every": config.search.migrate_every,
         "search.operation_bins": config.search.operation_bins, "search.feature_bins": config.search.feature_bins,
         "score.seeds": config.score.seeds, "caps.operations": config.caps.operations,
         "caps.constants": config.caps.constants, "score.moe_weight": config.score.moe_weight,
@@ -129,6 +138,7 @@ def config_from(raw: object, where: str) -> Config:
         "seed": config.seed,
         "search.patience_gain": config.search.patience_gain,
         "score.within": config.score.within,
+        "search.migrants": config.search.migrants,
         "caps.conditionals": config.caps.conditionals,
     }
     for key, number in least.items():
@@ -181,6 +191,10 @@ def _value(default: Any, value: object, where: str, key: str) -> Any:
             if isinstance(value, str):
                 return value
             wanted = "text"
+        case bool():
+            if isinstance(value, bool):
+                return value
+            wanted = "true or false"
         case int():
             if isinstance(value, int) and not isinstance(value, bool):
                 return value
