@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from archive.elite import Elite
 from archive.grid import Added, Grid
-from archive.pareto import front
+from archive.pareto import dominates
 
 
 @dataclass
@@ -24,11 +24,9 @@ class Archive:
         self.by_id[elite.id] = elite
         self.keys.add(elite.key)
         added = self.grid.add(elite)
-        pool = [*self.front, elite]
-        kept = [pool[i] for i in front([e.objectives for e in pool])]
-        if not added and elite in kept:
-            added = Added.BETTER
-        self.front = kept
+        if not any(dominates(e, elite) for e in self.front):
+            self.front = [e for e in self.front if not dominates(elite, e)] + [elite]
+            added = added or Added.BETTER
         return added
 
     def front_by_size(self) -> list[Elite]:
@@ -40,13 +38,32 @@ class Archive:
         return sorted({e.id: e for e in (*self.grid.cells.values(), *self.front)}.values(), key=lambda e: e.id)
 
 
-def champion(elites: Iterable[Elite], within: float = 0.05, worst: float = 5.0) -> Elite | None:
-    """The simplest program within `within` (relative) of the lowest joint error among those with no experiment above
-    `worst` percent E2E; if there is none, the lowest worst3. Ties: the lower joint error, then the earlier one.
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a champion is chosen: the simplest program within `within` (relative) of the lowest merit, among those with no
+    experiment above `worst_pct` percent E2E and, if there are any, sound ones; where no experiment's error is that
+    low, the lowest worst3. merit: the joint error, or the mean of it and the transfer error (`by`: joint, transfer).
     """
+
+    by: str = "transfer"
+    within: float = 0.05
+    worst_pct: float = 5.0
+
+    def merit(self, elite: Elite) -> float:
+        """In percent; smaller is better."""
+        if self.by == "joint":
+            return elite.joint
+        return (elite.joint + elite.objectives[3]) / 2.0
+
+
+def champion(elites: Iterable[Elite], rule: Rule) -> Elite | None:
+    """The elite that `rule` chooses. Ties: the lower merit, then the earlier one."""
     pool: Sequence[Elite] = list(elites)
-    sound = [e for e in pool if e.worst_e2e <= worst]
-    if not sound:
+    pool = [e for e in pool if e.sound] or pool
+    if all(e.transfer is None for e in pool):  # nothing could be left out
+        rule = replace(rule, by="joint")
+    close = [e for e in pool if e.worst_e2e <= rule.worst_pct]
+    if not close:
         return min(pool, key=lambda e: (e.worst3, e.joint, e.id), default=None)
-    limit = (1.0 + within) * min(e.joint for e in sound)
-    return min((e for e in sound if e.joint <= limit), key=lambda e: (e.complexity, e.joint, e.id))
+    limit = (1.0 + rule.within) * min(map(rule.merit, close))
+    return min((e for e in close if rule.merit(e) <= limit), key=lambda e: (e.complexity, rule.merit(e), e.id))

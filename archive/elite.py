@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+UNMEASURED = 1e3  # percent
+
 
 @dataclass(frozen=True, slots=True)
 class Elite:
     """A scored candidate. `id` is its proposal number (seeds: their position, negative), errors are in percent.
 
     worst3, joint, e2e, ttft, itl: see evaluator.score.Score; None where never observed.
-    rows: (experiment, e2e, ttft, itl) signed errors.
+    rows: (experiment, e2e, ttft, itl) signed errors. transfer: the joint error on models left out of the fit, None where
+    it was not measured. sound: consistent with what is known of hardware.
     operator: what proposed it; parents: ids of the elites it was made from.
     """
 
@@ -29,6 +32,8 @@ class Elite:
     rows: tuple[tuple[str, float | None, float | None, float | None], ...]
     operator: str
     parents: tuple[int, ...]
+    transfer: float | None = None
+    sound: bool = True
 
     @property
     def complexity(self) -> int:
@@ -40,9 +45,10 @@ class Elite:
         return max((abs(row[1]) for row in self.rows if row[1] is not None), default=float("nan"))
 
     @property
-    def objectives(self) -> tuple[float, float, float]:
-        """(worst3, joint, complexity), all to be minimised."""
-        return (self.worst3, self.joint, float(self.complexity))
+    def objectives(self) -> tuple[float, float, float, float]:
+        """(worst3, joint, complexity, transfer), all to be minimised; a transfer that was not measured is the worst."""
+        transfer = UNMEASURED if self.transfer is None else self.transfer
+        return (self.worst3, self.joint, float(self.complexity), transfer)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

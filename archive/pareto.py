@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from archive.elite import Elite
+
 
 @cache
 def _fitness(size: int) -> type:
@@ -32,9 +34,10 @@ def fronts(objectives: Sequence[Sequence[float]]) -> list[list[int]]:
     return [sorted(p.index for p in front) for front in tools.sortNondominated(points, len(points))]
 
 
-def front(objectives: Sequence[Sequence[float]]) -> list[int]:
-    """Indices of the rows that no other row dominates."""
-    return fronts(objectives)[0] if objectives else []
+def dominates(a: Elite, b: Elite) -> bool:
+    """Whether `a` is at least as good as `b` in every objective, soundness one of them, and better in one."""
+    mine, other = ((not e.sound, *e.objectives) for e in (a, b))
+    return mine != other and all(x <= y for x, y in zip(mine, other, strict=True))
 
 
 def ranks(objectives: Sequence[Sequence[float]]) -> list[tuple[int, float]]:
@@ -47,4 +50,14 @@ def ranks(objectives: Sequence[Sequence[float]]) -> list[tuple[int, float]]:
         assignCrowdingDist([points[i] for i in members])
         for i in members:
             out[i] = (number, -float(points[i].fitness.crowding_dist))
+    return out
+
+
+def fitness(elites: Sequence[Elite]) -> list[tuple[float, ...]]:
+    """What a tournament compares, smaller is fitter: soundness, then NSGA-II's ranks among the equally sound."""
+    out: list[tuple[float, ...]] = [()] * len(elites)
+    for unsound in (False, True):
+        same = [i for i, e in enumerate(elites) if e.sound is not unsound]
+        for i, rank in zip(same, ranks([elites[i].objectives for i in same]), strict=True):
+            out[i] = (float(unsound), *map(float, rank))
     return out

@@ -5,12 +5,15 @@ A bad candidate is data, never an exception that stops a run: it is stored and s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evaluator import gates
 from evaluator.fit import FitSet, fit, fit_set
+from evaluator.physics import physics
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
+from evaluator.transfer import Fold, folds_of, transfer
 from simulator.clock.run import HostileStep
 from simulator.experiment import Experiment
 from simulator.language.complete import complete
@@ -35,10 +38,12 @@ class Rejected:
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A candidate with its constants fitted and the terms left out that the fit set to 0: `text` is exactly what was
-    scored."""
+    scored. transfer: see evaluator.transfer, None where it was not measured; sound: see evaluator.physics."""
 
     text: str
     score: Score
+    transfer: float | None
+    sound: bool
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,20 @@ class Data:
     score: ScoreSet
     deployments: gates.Facts
     moe_weight: float
+    folds: tuple[Fold, ...]
+    hardware: gates.Facts
 
 
-def prepare(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SEEDS, moe_weight: float = 1.0) -> Data:
-    return Data(fit_set(experiments), score_set(experiments, seeds), gates.deployments_of(experiments), moe_weight)
+def prepare(
+    experiments: Sequence[Experiment],
+    seeds: Sequence[int] = SCORE_SEEDS,
+    moe_weight: float = 1.0,
+    hardware: gates.Facts | None = None,
+) -> Data:
+    """`hardware`: deployments, named `MODEL tpN`, on which a program must be consistent with datasheets to be sound."""
+    fitted, scored = fit_set(experiments), score_set(experiments, seeds)
+    deployments = gates.deployments_of(experiments)
+    return Data(fitted, scored, deployments, moe_weight, folds_of(fitted, scored), hardware or {})
 
 
 def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program | Rejected:
@@ -74,16 +89,21 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
     return program
 
 
-def assess(program: Program, data: Data) -> Scored | Rejected:
-    """Gates, fit, gates at the fitted constants, score. Deterministic: depends on the program and the data only."""
+def assess(program: Program, data: Data, transfer_below: float = math.inf) -> Scored | Rejected:
+    """Gates, fit, gates at the fitted constants, score; where the joint error is at most `transfer_below` percent, the
+    error on models left out. Deterministic: depends on the arguments only."""
     first = gates.finite(program, data.deployments)
     if not first.passes:
         return Rejected(first.name, first.complaint)
     try:
-        program = lean(fit(program, data.fit).program)
+        found = fit(program, data.fit)
+        program = lean(found.program)
         for gate in gates.judge(program, data.deployments):
             if not gate.passes:
                 return Rejected(gate.name, gate.complaint)
-        return Scored(unparse(program), score(program, data.score, data.moe_weight))
+        result = score(program, data.score, data.moe_weight)
+        sound = all(gate.passes for gate in physics(program, data.hardware)) if data.hardware else True
+        left_out = transfer(program, found.ratio, data.folds) if result.joint <= transfer_below else None
+        return Scored(unparse(program), result, left_out, sound)
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))

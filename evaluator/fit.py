@@ -15,11 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import lsq_linear, nnls
 
-from evaluator.meanfield import Stages, bases, cold_steps, jacobian, predict, stages_of
+from evaluator.meanfield import DEPLOYMENT, Stages, bases, cold_steps, jacobian, predict, stages_of
 from evaluator.metrics import stage_means
 from simulator.bind import bind
 from simulator.clock.run import HostileStep
 from simulator.experiment import Experiment
+from simulator.language.affine import affine
 from simulator.language.bounds import bounds
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
@@ -53,11 +54,78 @@ class Fit:
 
     program: Program
     loss: float
+    ratio: np.ndarray
+
+
+def rows_of(data: FitSet, keep: Sequence[int]) -> list[np.ndarray]:
+    """The positions of the load stages of these experiments."""
+    return [np.flatnonzero(data.stages.table[:, DEPLOYMENT] == i) for i in keep]
+
+
+def subset(data: FitSet, keep: Sequence[int]) -> FitSet:
+    """The experiments at these positions only."""
+    rows = rows_of(data, keep)
+    every = np.concatenate(rows)
+    table = data.stages.table[every].copy()
+    table[:, DEPLOYMENT] = np.repeat(np.arange(len(keep)), [len(r) for r in rows])
+    first = tuple(int(x) for x in np.cumsum([0, *(len(r) for r in rows[:-1])]))
+    experiments = tuple(data.experiments[i] for i in keep)
+    stages = Stages(table, data.stages.observed_ms[every], experiments, first)
+    return FitSet(experiments, stages, tuple(data.loads[i] for i in keep))
+
+
+def refit(program: Program, ratio: np.ndarray, data: FitSet) -> Program:
+    """`program`, fitted on more than `data`, fitted again on `data` by the mean field alone; `ratio` puts back what
+    that leaves out, float64[stages, 3], replay over mean field. Constants start where they are."""
+    if not program.theta:
+        return program
+    model = _MeanField(assemble(program), data.stages)
+    low, high = np.array(bounds(program), dtype=float).reshape(-1, 2).T
+    theta = np.clip(np.array(program.theta), low, high)
+    origin, pull = _prior(program, theta, low, high)
+    return program.with_theta(tuple(model.solve(theta, origin, pull, low, high, ratio, fixed_load=False)))
+
+
+def replay_ratio(program: Program, data: FitSet) -> np.ndarray:
+    """Replay over mean field of every load stage, float64[stages, 3]."""
+    code, theta = assemble(program), np.array(program.theta)
+    means = _replay_loss(code, theta, data, True)[1]
+    return _MeanField(code, data.stages).ratio(means, theta)
+
+
+def residual_matrix(program: Program, data: FitSet, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(derivative of every weighted residual in every constant, the residuals), Huber-weighted, of what is observed."""
+    model = _MeanField(assemble(program), data.stages)
+    theta, observed = np.array(program.theta), data.stages.observed_ms
+    value = model.predict(theta, False)
+    out = np.empty((theta.size, *observed.shape))
+    jacobian(*model.head, data.stages.table, theta, False, model._sizes(theta), value, out)
+    known = ~np.isnan(observed).ravel()
+    r = residuals(value * ratio, observed).ravel()
+    slope = (out * (ratio / observed * WEIGHTS)).reshape(theta.size, -1).T
+    weight = np.sqrt(np.minimum(1.0, HUBER / np.maximum(np.abs(r), 1e-12)))[known]
+    return slope[known] * weight[:, None], r[known] * weight
+
+
+def _prior(
+    program: Program, theta: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(towards what, how strongly) constants are pulled where the data leave them open: affine ones towards the least
+    they may be, the others towards where they start."""
+    affinely = np.array([c.name in names for f, names in linear_of(program) for c in f.constants])
+    overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants])
+    origin = np.clip(np.where(overhead, 0.0, np.where(affinely & np.isfinite(low), low, theta)), low, high)
+    return origin, PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
+
+
+def linear_of(program):
+    return [(f, set(affine(f).linear)) for f in program.functions]
 
 
 def fit_set(experiments: Sequence[Experiment], seed: int = FIT_SEED) -> FitSet:
     """Prepare `experiments`, which need observed stage means, for any number of fits."""
-    return FitSet(tuple(experiments), stages_of(experiments), tuple(load_of(e, seed) for e in experiments))
+    loads = tuple(load_of(e, seed) for e in experiments)
+    return FitSet(tuple(experiments), stages_of(experiments, loads), loads)
 
 
 def fit(program: Program, data: FitSet, corrections: int = 3, *, allow_hostile: bool = False) -> Fit:
@@ -70,12 +138,11 @@ def fit(program: Program, data: FitSet, corrections: int = 3, *, allow_hostile: 
     low, high = np.array(bounds(program), dtype=float).reshape(-1, 2).T
     theta = np.array(program.theta)
     if not theta.size:
-        return Fit(program, _replay_loss(code, theta, data, allow_hostile)[0])
+        loss, means = _replay_loss(code, theta, data, allow_hostile)
+        return Fit(program, loss, model.ratio(means, theta))
     theta = np.clip(theta, low, high)
-    overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants])
-    origin = np.clip(np.where(overhead, 0.0, theta), low, high)
-    pull = PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
-    best_theta, best_loss = None, np.inf
+    origin, pull = _prior(program, theta, low, high)
+    best_theta, best_loss, best_means = None, np.inf, None
     ratio = np.ones_like(data.stages.observed_ms)
     start = model.solve(theta, origin, pull, low, high, ratio, fixed_load=True)
     theta = min((theta, start), key=lambda t: model.loss(t, ratio, False))
@@ -88,14 +155,12 @@ def fit(program: Program, data: FitSet, corrections: int = 3, *, allow_hostile: 
             loss, means = _replay_loss(code, theta, data, allow_hostile)
         improved = best_loss - loss
         if loss < best_loss:
-            best_theta, best_loss = theta, loss
+            best_theta, best_loss, best_means = theta, loss, means
         if not improved > 0.01 * loss:
             break
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = means / model.predict(theta, False)
-        ratio = np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0)
+        ratio = model.ratio(means, theta)
     assert best_theta is not None
-    return Fit(program.with_theta(tuple(best_theta)), float(best_loss))
+    return Fit(program.with_theta(tuple(best_theta)), float(best_loss), model.ratio(best_means, best_theta))
 
 
 def rounded(theta: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -138,6 +203,12 @@ class _MeanField:
         out = np.empty_like(self.stages.observed_ms)
         predict(*self.head, self.stages.table, theta, fixed_load, out)
         return out
+
+    def ratio(self, means_ms: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """What a replay says over what the mean field says, 1 where it says nothing."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = means_ms / self.predict(theta, False)
+        return np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0)
 
     def loss(self, theta: np.ndarray, ratio: np.ndarray, fixed_load: bool) -> float:
         predicted = self.predict(theta, fixed_load) * ratio

@@ -14,10 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.bind import RAW_FIELDS, base_values, settle
+from simulator.bind import RAW_FIELDS, base_values, bind, settle
 from simulator.experiment import Experiment, Observation
 from simulator.jit import njit
-from simulator.language.opcodes import Code
+from simulator.language.complete import complete
+from simulator.language.ir import Function, Number, Program
+from simulator.language.opcodes import Code, assemble
+from simulator.load import Load
+from simulator.replay import replay_bound
 from simulator.vm import run
 from simulator.workload import prompt_lengths
 
@@ -40,30 +44,51 @@ class Stages:
     first: tuple[int, ...]
 
 
-def stages_of(experiments: Sequence[Experiment]) -> Stages:
-    """All load stages in order; an experiment without observed stages but with one stage uses its summary."""
+def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stages:
+    """All load stages in order; an experiment without observed stages but with one stage uses its summary.
+
+    How much of the prompts the cache holds is taken from a replay of each load at the pace that was observed.
+    """
     rows: list[list[float]] = []
     observed, first = [], []
     for i, e in enumerate(experiments):
         first.append(len(rows))
-        lengths, block = prompt_lengths(e.workload), e.engine.block_size
+        lengths = prompt_lengths(e.workload)
         shared = e.engine.prefix_caching and e.workload.groups > 0
-        rest = lengths - (lengths // block * block if shared else 0)
-        uncached = float(rest[rest > 0].mean()) if (rest > 0).any() else 0.0
+        prompts = computed(e, loads[i])
         cold = float(len(lengths)) if shared else 0.0  # prompts that the first stage has to prefill in full
         for j, stage in enumerate(e.workload.stages):
             means = _means(_observation(e, j))
             observed.append(means)
             rate, output = stage.rate / 1e6, float(e.workload.output_len)
             n = rate * (output - 1) * means[2] * 1e3
+            uncached, hits = prompts[j]
             rows.append(
-                [rate, output, float(lengths.mean()), uncached, float((rest == 0).mean()), e.engine.max_num_seqs,
+                [rate, output, float(lengths.mean()), uncached, hits, e.engine.max_num_seqs,
                  e.engine.max_num_batched_tokens, stage.duration_s * 1e6, i, n,
                  min(cold, stage.rate * stage.duration_s) if j == 0 else 0.0, float(lengths.mean())]
             )  # fmt: skip
     table = np.array(rows)
     table[:, OBSERVED_N] = np.minimum(table[:, OBSERVED_N], table[:, SEQS])
     return Stages(table, np.array(observed), tuple(experiments), tuple(first))
+
+
+def computed(experiment: Experiment, load: Load) -> list[tuple[float, float]]:
+    """For each load stage: the mean prompt tokens computed by requests that compute any, and the share that find
+    their whole prompt cached. The first use of every prompt is left out. Replayed with steps of the observed ITL."""
+    means = [_means(_observation(experiment, j))[2] for j in range(len(experiment.workload.stages))]
+    known = [m for m in means if not math.isnan(m)] or [10.0]
+    pace = complete(Program((Function("step_time", (), (), Number(1e3 * sum(known) / len(known))),)))
+    replay = replay_bound(load, bind(assemble(pace), pace.theta, experiment.facts))
+    asked = replay.requests
+    new = asked.input_len - np.maximum(replay.spread(replay.run.cached), 0) * experiment.engine.block_size
+    new[: experiment.workload.groups * experiment.workload.prompts_per_group] = -1
+    out = []
+    for j in range(len(means)):
+        seen = new[(asked.stage == j) & (new >= 0)]
+        some = seen[seen > 0]
+        out.append((float(some.mean()) if len(some) else 0.0, float((seen == 0).mean()) if len(seen) else 0.0))
+    return out
 
 
 def _observation(experiment: Experiment, stage: int) -> Observation | None:

@@ -8,11 +8,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from archive.archive import Rule
 from simulator.errors import InputError, nearest
 from simulator.language.measure import Caps
 
 SELECTIONS = ("nsga2", "lexicographic")
 FIELD_SETS = ("all", "paper18", "components")
+RULES = ("joint", "transfer")
 METHODS = ("step", "queueing", "both")
 
 
@@ -60,12 +62,20 @@ class SearchSettings:
 @dataclass(frozen=True, slots=True)
 class ScoreSettings:
     """Scores: `seeds` arrival seeds a statistic is averaged over while searching (reports use 3), `moe_weight` the
-    weight of MoE experiments in worst3, `within` and `worst_pct` the champion's rule (see archive.champion)."""
+    weight of MoE experiments in worst3. `champion` (joint, transfer), `within` and `worst_pct` are the rule by which a
+    champion is chosen (see archive.Rule). `physics`: programs that contradict datasheets come last."""
 
     seeds: int = 1
     moe_weight: float = 1.0
+    physics: bool = True
+    champion: str = "transfer"
     within: float = 0.05
     worst_pct: float = 5.0
+
+    @property
+    def rule(self) -> Rule:
+        """The rule by which a champion is chosen."""
+        return Rule(self.champion, self.within, self.worst_pct)
 
     @property
     def arrival_seeds(self) -> list[int]:
@@ -118,6 +128,7 @@ def config_from(raw: object, where: str) -> Config:
         ("search.selection", config.search.selection, SELECTIONS),
         ("search.fields", config.search.fields, FIELD_SETS),
         ("search.evolve", config.search.evolve, METHODS),
+        ("score.champion", config.score.champion, RULES),
     )
     for key, value, allowed in choices:
         if value not in allowed:

@@ -6,21 +6,25 @@ the parents of a generation are chosen from the archive as it stood when the gen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from archive.archive import Archive
+from archive.archive import Archive, champion
 from archive.elite import Elite
+from archive.grid import Added
+from archive.island import Island
 from archive.journal import Journal
-from archive.pareto import ranks
+from archive.pareto import fitness
 from evaluator.assess import Rejected, Scored, read
+from evolve.bandit import Bandit
 from evolve.config import Config
 from evolve.pool import assess_text
-from evolve.propose import propose
+from evolve.propose import Probe, operator_weights, propose
 from evolve.run_folder import empty_archive
 from evolve.vocabulary import Vocabulary, field_set
 from simulator.language.key import key
@@ -29,13 +33,16 @@ from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
 Entry = dict[str, Any]
+SURVIVORS = 48  # of an island, beside the cells of its grid
+TRANSFER_WITHIN = 2.0  # times the lowest joint error: who is farther off is not measured on models left out
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A text on its way: its number, what made it, and from which elites."""
+    """A text on its way: its number, the island it is for (None: all), what made it, and from which elites."""
 
     id: int
+    island: int | None
     text: str
     operator: str
     parents: tuple[int, ...]
@@ -43,12 +50,31 @@ class Proposal:
 
 @dataclass
 class State:
-    """What the loop knows: rebuilt from the journal, changed by `commit` only."""
+    """What the loop knows: rebuilt from the journal, changed by `commit` and migration only.
 
+    fitted: candidates that reached fitting. stages: verdicts by stage of the cascade. best: the champion's joint and
+    transfer error (None: not measured) after every generation.
+    """
+
+    config: Config
     archive: Archive
-    fitted: int = 0  # candidates that reached fitting
+    islands: list[Island]
+    bandit: Bandit
+    fitted: int = 0
     proposals: int = 0
-    best: list[float] = field(default_factory=list)  # lowest joint error after every generation
+    stages: Counter[str] = field(default_factory=Counter)
+    best: list[tuple[float, float | None]] = field(default_factory=list)
+
+    def champion(self) -> Elite | None:
+        """The best so far, by the configuration's rule."""
+        return champion(self.archive.members(), self.config.score.rule)
+
+
+def first_state(config: Config) -> State:
+    """Nothing proposed yet."""
+    search = config.search
+    islands = [Island(empty_archive(config).grid, SURVIVORS, search.grid) for _ in range(search.islands)]
+    return State(config, empty_archive(config), islands, Bandit(operator_weights(search.operators)))
 
 
 def evolve(
@@ -59,59 +85,86 @@ def evolve(
     journal: Journal,
     pool: Executor,
     watch: Callable[[State], None],
+    probe: Probe | None = None,
 ) -> State:
     """Run the loop to its end and return the final state.
 
     `seeds`: (name, text) of the first generation. `past`: the journal's entries so far; the loop goes on from
-    there exactly as if it had never stopped. `watch` is called after every commit.
+    there exactly as if it had never stopped. `watch` is called after every commit. `probe`: see evolve.propose.
     """
-    state = State(empty_archive(config))
+    state = first_state(config)
     known = {entry["id"]: entry for entry in past}
-    for generation in _generations(config, seeds, words, state):
+    for generation in _generations(config, seeds, words, state, probe):
         _assess_generation(generation, config, state, known, journal, pool, watch)
-        state.best.append(min((e.joint for e in state.archive.grid.cells.values()), default=float("inf")))
+        best = state.champion()
+        state.best.append((best.joint, best.transfer) if best else (float("inf"), None))
         if _finished(config, state):
             break
     return state
 
 
 def _generations(
-    config: Config, seeds: Sequence[tuple[str, str]], words: Vocabulary, state: State
+    config: Config, seeds: Sequence[tuple[str, str]], words: Vocabulary, state: State, probe: Probe | None
 ) -> Iterator[list[Proposal]]:
-    yield [Proposal(i, text, f"seed:{name}", ()) for i, (name, text) in enumerate(seeds)]
+    yield [Proposal(i, None, text, f"seed:{name}", ()) for i, (name, text) in enumerate(seeds)]
+    search = config.search
     first = len(seeds)
-    for _ in range(config.search.generations):
-        parents = state.archive.members()
-        if not parents:
+    for number in range(1, search.generations + 1):
+        if not state.archive.by_id:
             return
-        fitness = _fitness(parents, config)
-        yield [_proposal(i, parents, fitness, config, words) for i in range(first, first + config.search.batch)]
-        first += config.search.batch
+        weights = state.bandit.chances() if search.bandit else state.bandit.prior
+        generation: list[Proposal] = []
+        for i, island in enumerate(state.islands):
+            island.select()
+            parents = island.members()
+            order = _fitness(parents, config)
+            for _ in range(search.batch):
+                made = _proposal(first + len(generation), i, parents, order, config, words, weights, probe)
+                generation.append(made)
+        first += len(generation)
+        yield generation
+        if number % search.migrate_every == 0:
+            migrate(state.islands, search.migrants)
+
+
+def migrate(islands: Sequence[Island], count: int) -> None:
+    """Copies of each island's fittest go to the next one round the ring."""
+    if len(islands) < 2:
+        return
+    leaving = [island.fittest(count) for island in islands]
+    for i, elites in enumerate(leaving):
+        for elite in elites:
+            islands[(i + 1) % len(islands)].add(elite)
 
 
 def _proposal(
-    number: int, parents: Sequence[Elite], fitness: Sequence[tuple[float, ...]], config: Config, words: Vocabulary
+    number: int,
+    island: int,
+    parents: Sequence[Elite],
+    order: Sequence[tuple[float, ...]],
+    config: Config,
+    words: Vocabulary,
+    weights: Mapping[str, float],
+    probe: Probe | None,
 ) -> Proposal:
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, number])))
-    first, second = (_tournament(parents, fitness, config.search.tournament, rng) for _ in range(2))
-    child, operator = propose(
-        parse(first.text), parse(second.text), words, rng, config.search.evolve, config.search.operators
-    )
-    return Proposal(number, unparse(child), operator, (first.id, second.id))
+    first, second = (_tournament(parents, order, config.search.tournament, rng) for _ in range(2))
+    child, operator = propose(parse(first.text), parse(second.text), words, rng, config.search.evolve, weights, probe)
+    return Proposal(number, island, unparse(child), operator, (first.id, second.id))
 
 
 def _fitness(elites: Sequence[Elite], config: Config) -> list[tuple[float, ...]]:
     """What a tournament compares, smaller is fitter."""
     if config.search.selection == "lexicographic":
         return [(e.worst3, e.joint if e.itl is None else e.itl, float(e.complexity)) for e in elites]
-    return [tuple(map(float, rank)) for rank in ranks([e.objectives for e in elites])]
+    return fitness(elites)
 
 
 def _tournament(
-    elites: Sequence[Elite], fitness: Sequence[tuple[float, ...]], size: int, rng: np.random.Generator
+    elites: Sequence[Elite], order: Sequence[tuple[float, ...]], size: int, rng: np.random.Generator
 ) -> Elite:
     entrants = rng.integers(len(elites), size=size)
-    return elites[min(entrants, key=lambda i: (fitness[i], elites[i].id))]
+    return elites[min(entrants, key=lambda i: (order[i], elites[i].id))]
 
 
 def _assess_generation(
@@ -125,6 +178,7 @@ def _assess_generation(
 ) -> None:
     """Admit, assess and commit one generation, in the order of its proposals."""
     allowed = field_set(config.search.fields)
+    limit = TRANSFER_WITHIN * min((e.joint for e in state.archive.grid.cells.values()), default=float("inf"))
     taken, room = set(state.archive.keys), config.budget - state.fitted
     waiting: list[tuple[Proposal, str, Any]] = []
     for proposal in generation:
@@ -146,7 +200,7 @@ def _assess_generation(
             continue
         taken.add(form)
         room -= 1
-        waiting.append((proposal, form, pool.submit(assess_text, unparse(program))))
+        waiting.append((proposal, form, pool.submit(assess_text, unparse(program), limit)))
     for proposal, form, outcome in waiting:
         if isinstance(outcome, dict):
             commit(state, outcome)
@@ -160,7 +214,8 @@ def _assess_generation(
 
 def _entry(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Entry:
     """The journal's line: everything the archive and the next proposals need, nothing of when or where."""
-    entry: Entry = {"id": proposal.id, "operator": proposal.operator, "parents": list(proposal.parents)}
+    entry: Entry = {"id": proposal.id, "island": proposal.island, "operator": proposal.operator,
+                    "parents": list(proposal.parents)}  # fmt: skip
     if isinstance(verdict, Rejected):
         entry |= {"verdict": "rejected", "stage": verdict.stage, "why": verdict.why, "text": proposal.text}
         return entry | ({"key": form} if form else {})
@@ -169,7 +224,7 @@ def _entry(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Entry:
         id=proposal.id, key=form, text=verdict.text, operations=operations(program), constants=constants(program),
         features=len(features(program)), worst3=score.worst3, joint=score.joint, e2e=score.e2e, ttft=score.ttft,
         itl=score.itl, rows=tuple((r.experiment, r.e2e, r.ttft, r.itl) for r in score.rows),
-        operator=proposal.operator, parents=proposal.parents,
+        operator=proposal.operator, parents=proposal.parents, transfer=verdict.transfer, sound=verdict.sound,
     )  # fmt: skip
     return entry | {"verdict": "scored", "key": form, "elite": elite.to_json()}
 
@@ -177,11 +232,20 @@ def _entry(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Entry:
 def commit(state: State, entry: Entry) -> None:
     """Take one journal entry into the state."""
     state.proposals += 1
+    scored = entry["verdict"] == "scored"
+    state.stages["scored" if scored else entry["stage"]] += 1
     if entry.get("key"):
         state.fitted += 1
         state.archive.keys.add(entry["key"])
-    if entry["verdict"] == "scored":
-        state.archive.add(Elite.from_json(entry["elite"]))
+    gained = False
+    if scored:
+        elite = Elite.from_json(entry["elite"])
+        state.archive.add(elite)
+        homes = state.islands if entry["island"] is None else [state.islands[entry["island"]]]
+        gained = [island.add(elite) for island in homes] != [Added.NOT] * len(homes)
+    if entry.get("key") and entry["island"] is not None:
+        for name in entry["operator"].split("+"):
+            state.bandit.learn(name, gained)
 
 
 def _finished(config: Config, state: State) -> bool:
@@ -190,5 +254,11 @@ def _finished(config: Config, state: State) -> bool:
     patience = config.search.patience
     if len(state.best) <= patience:
         return False
-    before, now = state.best[-1 - patience], state.best[-1]
+    before, now = (merit(state.best[i]) for i in (-1 - patience, -1))
     return not now < before * (1.0 - config.search.patience_gain)
+
+
+def merit(best: tuple[float, float | None]) -> float:
+    """Of a champion's joint and transfer error: their mean, the joint error where the other was not measured."""
+    joint, transfer = best
+    return joint if transfer is None else (joint + transfer) / 2.0

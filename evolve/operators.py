@@ -57,6 +57,12 @@ def add(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
     return replace(d, expr=put(d.expr, site, Op("+", get(d.expr, site), term)))
 
 
+def with_term(d: Draft, basis: Sequence[Expr], words: Vocabulary) -> Draft:
+    """`coefficient * basis` added to the whole, the coefficient new."""
+    d, term = _new_term(d, basis, words)
+    return replace(d, expr=Op("+", d.expr, term))
+
+
 def drop(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
     """One term less, or one argument of a max or min less."""
     return _edit_site(d, rng, lambda parts: _without(parts, rng) if len(parts) > 1 else _unwrapped(parts, rng))

@@ -9,28 +9,49 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import Any
 
+import numpy as np
+
 from evaluator import known
 from evaluator.assess import Data, Rejected, Scored, assess, prepare
+from evaluator.explain import gains
+from evaluator.fit import fit_set, replay_ratio
+from evaluator.gates import Facts
 from evaluator.score import Errors
+from evolve.propose import Probe
 from simulator.experiment import Experiment
+from simulator.language.ir import Expr, Program
 from simulator.language.parse import parse
+from simulator.language.unparse import unparse
 
 _data: Data | None = None
 
 
-def _begin(experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: float) -> None:
+def _begin(experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: float, hardware: Facts) -> None:
     global _data
-    _data = prepare(experiments, seeds, moe_weight)
+    _data = prepare(experiments, seeds, moe_weight, hardware)
 
 
-def assess_text(text: str) -> Scored | Rejected:
+def assess_text(text: str, transfer_below: float) -> Scored | Rejected:
     """`assess` on the data that this process prepared; the text has been admitted before."""
     assert _data is not None
-    return assess(parse(text), _data)
+    return assess(parse(text), _data, transfer_below)
 
 
 def solve_known(task: known.Task) -> list[Errors]:
     return known.solve(task)
+
+
+def prober(experiments: Sequence[Experiment]) -> Probe:
+    """The residual-informed proposals' view of the data, in this process."""
+    data, ratios = fit_set(experiments), {}
+
+    def probe(program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
+        text = unparse(program)
+        if text not in ratios:
+            ratios[text] = replay_ratio(program, data)
+        return gains(program, method, terms, data, ratios[text])
+
+    return probe
 
 
 class _Here(Executor):
@@ -45,15 +66,17 @@ class _Here(Executor):
         return future
 
 
-def executor(workers: int, experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: float) -> Executor:
+def executor(
+    workers: int, experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: float, hardware: Facts
+) -> Executor:
     """An executor for `assess_text` and `solve_known`; what it computes does not depend on `workers`."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     if workers == 1:
-        _begin(experiments, seeds, moe_weight)
+        _begin(experiments, seeds, moe_weight, hardware)
         return _Here()
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _begin, (tuple(experiments), tuple(seeds), moe_weight))
+    pool = ProcessPoolExecutor(workers, context, _begin, (tuple(experiments), tuple(seeds), moe_weight, hardware))
     # Ctrl-C is this process's business: workers inherit that it is ignored, from their first moment on
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

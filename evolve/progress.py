@@ -53,10 +53,14 @@ class Progress(Line):
         done = state.fitted - self.first
         rate = done / max(now - self.begun, 1e-9)
         left = f"{(self.budget - state.fitted) / rate:.0f} s left" if done >= 10 else "time left unknown yet"
-        best = min((e.joint for e in state.archive.grid.cells.values()), default=float("nan"))
+        best = state.champion()
+        errors = "no champion yet"
+        if best is not None:
+            left_out = "" if best.transfer is None else f", {best.transfer:.2f} % on models left out"
+            errors = f"champion's joint error {best.joint:.2f} %{left_out}"
         self.show(
             f"{state.fitted}/{self.budget} candidates, {rate:.1f}/s, {len(state.archive.members())} accepted, "
-            f"best joint error {best:.2f} %, {left}"
+            f"{errors}, {left}"
         )
 
     def stage(self, name: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from evolve.operators import add, cross, drop, exchange, ground, interact, swap, threshold, wrap
+from evolve.operators import add, cross, drop, exchange, ground, interact, swap, threshold, with_term, wrap
 from evolve.terms import Draft, draft, function_of, get, places, sites
 from evolve.vocabulary import Vocabulary
 from simulator.language.ir import METHODS, Const, Expr, Program, rebuild
@@ -25,7 +25,17 @@ OPERATORS: dict[str, tuple[Operator | None, float]] = {
     "cross": (cross, 0.10),
     "exchange": (None, 0.03),
     "ground": (ground, 0.06),
+    "explain": (None, 0.20),
 }
+LOOKED_AT = 16  # terms among which `explain` chooses
+
+# Of (program, method, terms): the share of its residuals that each term would take away (see evaluator.explain).
+Probe = Callable[[Program, str, Sequence[Sequence[Expr]]], np.ndarray]
+
+
+def operator_weights(given: Mapping[str, float]) -> dict[str, float]:
+    """The configuration's weights, those it leaves out 0; the defaults above if it gives none."""
+    return {name: given.get(name, 0.0 if given else default) for name, (_, default) in OPERATORS.items()}
 
 
 def propose(
@@ -33,21 +43,22 @@ def propose(
     second: Program,
     words: Vocabulary,
     rng: Rng,
-    evolve: str = "both",
-    weights: dict[str, float] | None = None,
+    evolve: str,
+    weights: Mapping[str, float],
+    probe: Probe | None = None,
 ) -> tuple[Program, str]:
     """A changed copy of `first` and the operator's name. Deterministic in `rng`.
 
-    `evolve`: which methods may change (step, queueing, both). Now and then two changes are made at once.
+    `evolve`: which methods may change (step, queueing, both). `weights`: relative chances of the operators. Now and
+    then two changes are made at once. Without a `probe` there is no `explain`.
     """
-    weights = {name: (weights or {}).get(name, 0.0 if weights else default) for name, (_, default) in OPERATORS.items()}
-    names = [name for name, weight in weights.items() if weight > 0]
+    names = [name for name, weight in weights.items() if weight > 0 and (probe or name != "explain")]
     chances = np.array([weights[name] for name in names])
     child, done = first, []
     for _ in range(2 if rng.random() < 0.25 else 1):
         for _ in range(20):
             name = names[rng.choice(len(names), p=chances / chances.sum())]
-            changed = _apply(name, child, second, words, rng, evolve)
+            changed = _apply(name, child, second, words, rng, evolve, probe)
             if changed is not None:
                 child = changed
                 done.append(name)
@@ -55,9 +66,11 @@ def propose(
     return child, "+".join(done) or "none"
 
 
-def _apply(name: str, first: Program, second: Program, words: Vocabulary, rng: Rng, evolve: str) -> Program | None:
+def _apply(
+    name: str, first: Program, second: Program, words: Vocabulary, rng: Rng, evolve: str, probe: Probe | None
+) -> Program | None:
     operator = OPERATORS[name][0]
-    if operator is None:
+    if name == "exchange":
         return exchange(first, second) if evolve == "both" else None
     method = {"step": "step_time", "queueing": "queueing_time"}.get(evolve) or (
         "step_time" if rng.random() < 0.8 else "queueing_time"
@@ -65,12 +78,26 @@ def _apply(name: str, first: Program, second: Program, words: Vocabulary, rng: R
     mine, theirs = first.function(method), second.function(method)
     if mine is None or theirs is None:
         return None
-    changed = operator(draft(mine), draft(theirs), words, rng)
+    if operator is None:
+        changed = _explain(first, draft(mine), words, rng, probe)
+    else:
+        changed = operator(draft(mine), draft(theirs), words, rng)
     if changed is None or _repeats(changed.expr):
         return None
     new = function_of(changed)
     known = {f.name: f for f in first.functions} | {method: new}
     return Program(tuple(known[m] for m in METHODS if m in known), "")
+
+
+def _explain(program: Program, mine: Draft, words: Vocabulary, rng: Rng, probe: Probe | None) -> Draft | None:
+    """Of several new terms the one that explains most of what the program gets wrong."""
+    assert probe is not None
+    terms = [basis for basis in (words.basis(mine.name, rng) for _ in range(LOOKED_AT)) if basis]
+    if not terms:
+        return None
+    gains = probe(program, mine.name, terms)
+    best = int(gains.argmax())
+    return with_term(mine, terms[best], words) if gains[best] > 0.0 else None
 
 
 def _repeats(expr: Expr) -> bool:

@@ -16,10 +16,11 @@ from evaluator import known
 from evaluator.experiments import data_hash
 from evaluator.score import Errors
 from evolve import __version__, run_folder
+from evolve.checking import known_deployments
 from evolve.choose import chosen
 from evolve.config import Config
 from evolve.loop import State, evolve
-from evolve.pool import executor, solve_known, stop
+from evolve.pool import executor, prober, solve_known, stop
 from evolve.programs import seed_texts
 from evolve.progress import Progress
 from evolve.records import ranges
@@ -67,11 +68,13 @@ def _search(
     """The loop, then the known answers, with one pool of workers."""
     config, past = run.config, run.entries()
     progress = Progress(config.budget, len(past), quiet)
-    pool = executor(workers, fitted, config.score.arrival_seeds, config.score.moe_weight)
+    hardware = known_deployments() if config.score.physics else {}
+    pool = executor(workers, fitted, config.score.arrival_seeds, config.score.moe_weight, hardware)
     journal = Journal(run.journal)
     try:
+        probe = prober(fitted)
         words = vocabulary(fitted, config.search.fields)
-        state = evolve(config, seed_texts(), words, past, journal, pool, progress.update)
+        state = evolve(config, seed_texts(), words, past, journal, pool, progress.update, probe)
         progress.stage("known answers")
         answers = _known_answers(run, fitted, [*fitted, *others], pool)
     except BaseException:
@@ -116,7 +119,7 @@ def _report(
     from simulator.language.parse import parse
 
     archive, rule = state.archive, run.config.score
-    best = champion(archive.by_id.values(), rule.within, rule.worst_pct)
+    best = champion(archive.members(), rule.rule)
     report: dict[str, Any] = {
         "engine": __version__,
         "data": run.about["data"],
@@ -124,7 +127,7 @@ def _report(
         "seed": run.config.seed,
         "seeds": list(SCORE_SEEDS),
         "search_seeds": rule.arrival_seeds,
-        "rule": {"within": rule.within, "worst_pct": rule.worst_pct},
+        "rule": asdict(rule.rule),
         "fitted": [e.id for e in fitted],
         "candidates": state.fitted,
         "proposals": state.proposals,

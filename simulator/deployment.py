@@ -76,7 +76,10 @@ def deployment_facts(
 
     blocks = engine.total_kv_blocks
     if blocks is None:
-        held = ((unrouted + routed) * weight_bytes + tables * 2) / tp
+        given = Section(where, "model_config", config)
+        has = given.has("extra_weights_gib")
+        extra = given.number("extra_weights_gib", "give GiB, or leave it out", least=0.0) if has else 0.0
+        held = ((unrouted + routed) * weight_bytes + tables * 2 + extra * GIB) / tp
         blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token)
     facts = {
         "layers": a.layers,

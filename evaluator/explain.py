@@ -1,0 +1,52 @@
+"""What a program's errors say is missing: how much a further term would explain, without fitting it.
+
+Every candidate term is added with coefficient 0; the mean field's derivative in that coefficient, cleared of what
+the program's own constants can do, is held against the residuals that are left (orthogonal matching pursuit: Pati,
+Rezaiifar and Krishnaprasad 1993, one step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from evaluator.fit import FitSet, residual_matrix
+from simulator.language.ir import Const, Constant, Expr, Op, Program
+
+
+def gains(program: Program, method: str, terms: Sequence[Sequence[Expr]], data: FitSet, ratio: np.ndarray) -> np.ndarray:
+    """The share of the squared residuals that each term (a product of factors) would take away if added to `method`
+    with a coefficient >= 0, the other constants free; float64[terms], 0 where it would not help.
+    """
+    function = program.function(method)
+    assert function is not None
+    names = [f"_{i}" for i in range(len(terms))]
+    result = function.result
+    for name, factors in zip(names, terms, strict=True):
+        term: Expr = Const(name)
+        for factor in factors:
+            term = Op("*", term, factor)
+        result = Op("+", result, term)
+    new = tuple(Constant(name, 0.0, None) for name in names)
+    longer = replace(function, constants=(*function.constants, *new), result=result)
+    first = 0
+    for f in program.functions:
+        if f.name == method:
+            break
+        first += len(f.constants)
+    first += len(function.constants)
+    extended = Program(tuple(longer if f.name == method else f for f in program.functions), program.doc)
+    slope, left = residual_matrix(extended, data, ratio)
+    added = slope[:, first : first + len(terms)]
+    own = np.delete(slope, np.s_[first : first + len(terms)], axis=1)
+    size = np.linalg.norm(own, axis=0)
+    basis = np.linalg.qr(own[:, size > 0] / size[size > 0])[0] if (size > 0).any() else np.zeros((len(left), 0))
+    left = left - basis @ (basis.T @ left)
+    whole = np.linalg.norm(added, axis=0)
+    added = added - basis @ (basis.T @ added)
+    rest = np.linalg.norm(added, axis=0)
+    told = rest > 1e-3 * whole  # the others can say the same
+    towards = np.where(told, -(added.T @ left) / np.where(told, rest, 1.0), 0.0)
+    return np.maximum(towards, 0.0) ** 2 / max(float(left @ left), 1e-300)

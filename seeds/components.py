@@ -1,0 +1,21 @@
+"""Every analytic component once: bytes over bandwidth, FLOPs over peaks, launches a layer, a wait in step times.
+
+Source: roofline model (Williams, Waterman and Patterson, CACM 2009), its components added up.
+"""
+
+def step_time(
+    b, s, *,
+    memory: one = 1.1,
+    gemm: one = 1.5,
+    attention: one = 1.5,
+    logits: one = 1.0,
+    allreduce: one = 1.0,
+    layer: us = 20.0,
+    base: us = 2000.0,
+):
+    compute = gemm * b.prefill_gemm_us + attention * b.prefill_attention_us + logits * b.logits_us
+    return memory * (b.weight_read_us + b.kv_read_us) + compute + allreduce * b.allreduce_us + layer * s.layers + base
+
+
+def queueing_time(r, s, *, base: us = 7000.0, cycles: one = 1.3):
+    return base + cycles * s.reference_step_us
