@@ -70,6 +70,11 @@ def score_set(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SE
     return ScoreSet(tuple(experiments), tuple(tuple(load_of(e, s) for s in seeds) for e in experiments))
 
 
+def subset(data: ScoreSet, keep: Sequence[int]) -> ScoreSet:
+    """The experiments `keep`, positions in `data.experiments`, with the loads they have."""
+    return ScoreSet(tuple(data.experiments[i] for i in keep), tuple(data.loads[i] for i in keep))
+
+
 def predictions(program: Program, data: ScoreSet, *, stop_when_hostile: bool = False) -> list[Prediction]:
     """Replay every experiment under every seed. Raises HostileStep if `stop_when_hostile`."""
     code, out = assemble(program), []

@@ -1,0 +1,46 @@
+"""What the mean field leaves out, put back: a full replay shows it as a ratio for every stage and latency, and the fit
+is repeated against the scaled figures as long as the replay's errors improve."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evaluator.problem import Problem
+from evaluator.routes import Route
+from simulator.clock.run import HostileStep
+
+CORRECTIONS = 3  # replays of all experiments, at most
+GAIN = 0.01  # share of the loss below which nothing more is gained
+
+
+def corrected(problem: Problem, route: Route, corrections: int, allow_hostile: bool) -> tuple[np.ndarray, float]:
+    """(phi, the replay's loss) at the best of at most `corrections` replays.
+
+    Raises HostileStep if a replay near the optimum meets a step time outside [1, 10^10] us (unless `allow_hostile`).
+    """
+    phi, data = problem.start, problem.data
+    best, lowest = phi, np.inf
+    ratio, last = data.ratio, np.inf
+    if not problem.free.size:
+        return phi, data.loss(problem.replay(phi, allow_hostile))
+    scales = problem.scales(phi)
+    for i in range(corrections):
+        phi = problem.rounded(route(problem, phi, ratio, scales, i == 0))
+        # under the ratio of the last replay the mean field's loss was that replay's
+        if i > 0 and not last - problem.loss(phi, ratio) > GAIN * last:
+            break
+        try:
+            means = problem.replay(phi, allow_hostile)
+        except HostileStep:  # the optimum lies where some step takes no time: stay a little on this side of it
+            phi = problem.rounded(0.9 * phi + 0.1 * problem.origin)
+            means = problem.replay(phi, allow_hostile)
+        last = data.loss(means)
+        improved = lowest - last
+        if last < lowest:
+            best, lowest = phi, last
+        if not improved > GAIN * last:
+            break
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = means / problem.predict(phi)
+        ratio = np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0)
+    return best, lowest
