@@ -40,9 +40,9 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How a champion is chosen: the simplest program within `within` (relative) of the lowest merit, among those with no
-    experiment above `worst_pct` percent E2E and, if there are any, sound ones; where no experiment's error is that
-    low, the lowest worst3. merit: the joint error, or the mean of it and the transfer error (`by`: joint, transfer).
+    """How a champion is chosen: the simplest program within `within` (relative) of the lowest merit, among those with
+    no experiment above `worst_pct` percent E2E and, if there are any, sound ones; where no program is that good, the
+    lowest worst3. merit: the joint error, or the mean of it and the transfer error (`by`: joint, transfer).
     """
 
     by: str = "transfer"

@@ -13,8 +13,8 @@ class Elite:
     """A scored candidate. `id` is its proposal number (seeds: their position, negative), errors are in percent.
 
     worst3, joint, e2e, ttft, itl: see evaluator.score.Score; None where never observed.
-    rows: (experiment, e2e, ttft, itl) signed errors. transfer: the joint error on models left out of the fit, None where
-    it was not measured. sound: consistent with what is known of hardware.
+    rows: (experiment, e2e, ttft, itl) signed errors. transfer: the joint error on models left out of the fit, None
+    where it was not measured. sound: consistent with what is known of hardware.
     operator: what proposed it; parents: ids of the elites it was made from.
     """
 

@@ -32,7 +32,7 @@ class Grid:
         return min(column, self.operation_bins - 1), min(row, self.feature_bins - 1)
 
     def add(self, elite: Elite) -> Added:
-        """Keep the elite if its cell is empty, or holds an unsound one or a larger joint error (ties: the earlier stays)."""
+        """Keep the elite if its cell is empty, holds an unsound one or a larger joint error (ties: the earlier)."""
         cell = self.cell(elite)
         holder = self.cells.get(cell)
         if holder is not None and not (not elite.sound, elite.joint) < (not holder.sound, holder.joint):

@@ -96,7 +96,7 @@ def assess(program: Program, data: Data, transfer_below: float = math.inf) -> Sc
     if not first.passes:
         return Rejected(first.name, first.complaint)
     try:
-        found = fit(program, data.fit)
+        found = fit(program, data.fit, towards="least")
         program = lean(found.program)
         for gate in gates.judge(program, data.deployments):
             if not gate.passes:

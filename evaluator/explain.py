@@ -12,11 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from evaluator.fit import FitSet, residual_matrix
+from evaluator.corrections import ratio_of
+from evaluator.loss import HUBER, FitSet
+from evaluator.problem import problem_of
 from simulator.language.ir import Const, Constant, Expr, Op, Program
 
 
-def gains(program: Program, method: str, terms: Sequence[Sequence[Expr]], data: FitSet, ratio: np.ndarray) -> np.ndarray:
+def gains(
+    program: Program, method: str, terms: Sequence[Sequence[Expr]], data: FitSet, ratio: np.ndarray
+) -> np.ndarray:
     """The share of the squared residuals that each term (a product of factors) would take away if added to `method`
     with a coefficient >= 0, the other constants free; float64[terms], 0 where it would not help.
     """
@@ -50,3 +54,23 @@ def gains(program: Program, method: str, terms: Sequence[Sequence[Expr]], data: 
     told = rest > 1e-3 * whole  # the others can say the same
     towards = np.where(told, -(added.T @ left) / np.where(told, rest, 1.0), 0.0)
     return np.maximum(towards, 0.0) ** 2 / max(float(left @ left), 1e-300)
+
+
+def replay_ratio(program: Program, data: FitSet) -> np.ndarray:
+    """Replay over mean field of every load stage at the program's constants, float64[stages, 3]."""
+    problem = problem_of(program, data)
+    return ratio_of(problem, problem.start, problem.replay(problem.start, True))
+
+
+def residual_matrix(program: Program, data: FitSet, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(derivative of every weighted residual in every constant, the residuals), Huber-weighted, of what is observed."""
+    problem = problem_of(program, data)
+    theta = problem.start
+    value = problem.predict(theta)
+    slopes = np.zeros((theta.size, *value.shape))
+    slopes[problem.free] = problem.jacobian(theta, False, problem.scales(theta)[0], value)
+    known = ~np.isnan(data.stages.observed_ms).ravel()
+    slope = (slopes * (ratio / data.stages.observed_ms * data.weights)).reshape(theta.size, -1).T[known]
+    left = data.residuals(value * ratio).ravel()[known]
+    weight = np.sqrt(np.minimum(1.0, HUBER / np.maximum(np.abs(left), 1e-12)))
+    return slope * weight[:, None], left * weight

@@ -13,16 +13,13 @@ from itertools import groupby
 
 from evaluator.experiments import published_errors
 from evaluator.fit import fit, fit_set
+from evaluator.noise import BLACKBOX
 from evaluator.score import SCORE_SEEDS, Errors, error_rows, score_set
 from simulator.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 
-_BLACKBOX = """
-def step_time(b, s, *, b0: us = 8000.0, b1: us/token = 10.0, b2: us/request = 30.0):
-    return b0 + b1 * b.prefill_tokens + b2 * b.decode_reqs
-"""
 _ROOFLINE = """
 def step_time(b, s):
     return max(b.total_flops / s.flops_per_us, b.total_bytes / s.bytes_per_us)
@@ -51,9 +48,9 @@ def datasheet() -> Program:
 # name -> (program, constants are shared by all the experiments with one value of this; None: nothing is fitted)
 _ANSWERS = {
     "naive mean": (_NAIVE, "all"),
-    "blackbox": (_BLACKBOX, "all"),
-    "blackbox per model": (_BLACKBOX, "model"),
-    "blackbox per experiment": (_BLACKBOX, "id"),
+    "blackbox": (BLACKBOX, "all"),
+    "blackbox per model": (BLACKBOX, "model"),
+    "blackbox per experiment": (BLACKBOX, "id"),
     "roofline": (_ROOFLINE, None),
     "overhead floor": (_FLOOR, "all"),
 }

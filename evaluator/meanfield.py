@@ -207,15 +207,28 @@ def predict(rows, static, step, raw, request, results, base, v, table, theta, fi
 
 
 @njit
-def cold_steps(rows, static, step, raw, request, results, base, v, table, theta, out):  # type: ignore[no-untyped-def]
-    """Fill out[stages] with the time in us of a step that prefills one whole prompt beside the observed decodes."""
+def cold_effects(rows, static, step, raw, request, results, base, v, table, theta, out):  # type: ignore[no-untyped-def]
+    """Fill out[constants, stages] with what a unit of each constant adds to the time in us of a step that prefills one
+    whole prompt beside the observed decodes."""
     for i in range(table.shape[0]):
         row = table[i]
-        _begin(v, base[int(row[DEPLOYMENT])])
-        settle(rows, static, step, raw, request, results[0], theta, v)
         n = math.floor(row[OBSERVED_N]) if row[OBSERVED_N] == row[OBSERVED_N] else 1.0
         chunk = min(row[COLD_LEN], max(row[BUDGET] - n, 1.0))
-        out[i] = _step(rows, static, step, raw, results[0], v, n, 1, chunk, row[INPUT], row[OUTPUT])
+        plain = 0.0
+        for j in range(-1, theta.size):
+            h = 0.0
+            if j >= 0:
+                here = theta[j]
+                h = 1e-3 * max(abs(here), 1e-3)
+                theta[j] = here + h
+            _begin(v, base[int(row[DEPLOYMENT])])
+            settle(rows, static, step, raw, request, results[0], theta, v)
+            time = _step(rows, static, step, raw, results[0], v, n, 1, chunk, row[INPUT], row[OUTPUT])
+            if j < 0:
+                plain = time
+            else:
+                theta[j] = here
+                out[j, i] = (time - plain) / h
 
 
 @njit
@@ -248,17 +261,18 @@ def _solve(rows, static, step, raw, out, v, row, chunk, chunks, shortest, span, 
 
 
 @njit
-def jacobian(rows, static, step, raw, request, results, base, v, table, theta, fixed_load, size, value, out):  # type: ignore[no-untyped-def]
-    """Forward differences of `predict` in every constant: out[constants, stages, 3], given its `value`."""
-    for j in range(theta.size):
+def jacobian(rows, static, step, raw, request, results, base, v, table, theta, which, fixed_load, size, value, out):  # type: ignore[no-untyped-def]
+    """Forward differences of `predict` in the constants `which`: out[which, stages, 3], given its `value`."""
+    for k in range(which.size):
+        j = which[k]
         here = theta[j]
         h = 1e-5 * max(abs(here), size[j])
         theta[j] = here + h
-        predict(rows, static, step, raw, request, results, base, v, table, theta, fixed_load, out[j])
+        predict(rows, static, step, raw, request, results, base, v, table, theta, fixed_load, out[k])
         theta[j] = here
         for i in range(value.shape[0]):
-            for k in range(3):
-                out[j, i, k] = (out[j, i, k] - value[i, k]) / h
+            for c in range(3):
+                out[k, i, c] = (out[k, i, c] - value[i, c]) / h
 
 
 @njit

@@ -1,6 +1,7 @@
-"""Is what a program says of hardware consistent? Four checks that measurements of a few deployments cannot make.
+"""Is what a program says of hardware consistent? Five checks that measurements of a few deployments cannot make.
 
     roofline   a step takes at least 0.8 of its bytes over the bandwidth and of its FLOPs over the peak
+    efficiency a step full of prefill takes at most ten times as long as that
     parallel   four GPUs do a heavy step 1.5 to 4 times as fast as one
     sublinear  twice the decodes take at most twice as long, for every batch
     size       of two dense models on the same GPUs, the one with more parameters is slower, one request at a time
@@ -20,6 +21,7 @@ from simulator.fields import Active, BatchFields
 from simulator.language.ir import Program
 
 LEAST_OF_ROOFLINE = 0.8
+MOST_OF_ROOFLINE = 10.0  # kernels that reach a tenth of the peak over thousands of tokens are poor ones
 PARALLEL = (1.5, 4.0)
 ROUNDING = 1e-9
 
@@ -37,16 +39,18 @@ _STEPS: dict[str, Batch] = {
     "a prefill of 2048 after 14336": (Active(16384, 14336, 2048),),
     "a prefill of 512 and 64 decodes in 512 context": (*_decodes(64, 512), Active(512, 0, 512)),
 }
+FULL = 2048  # tokens, the budget
 HEAVY = "a prefill of 1920 and 128 decodes in 4096 context"
 _HEAVY: Batch = (*_decodes(128, 4096), Active(1920, 0, 1920))
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 def physics(program: Program, deployments: Facts) -> list[Gate]:
-    """The four checks over `deployments`, one (model, tp) each as far as the names say, all of one kind of GPU."""
+    """The checks over `deployments`, one (model, tp) each as far as the names say, all of one kind of GPU."""
     bounds = bound_on(program, deployments)
     return [
         _roofline(bounds, deployments),
+        _efficiency(bounds, deployments),
         _parallel(bounds, deployments),
         _sublinear(bounds),
         _size(bounds, deployments),
@@ -78,6 +82,19 @@ def _roofline(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
     return verdict(
         "roofline", not low, measured, f"no step may take less than {LEAST_OF_ROOFLINE} of the datasheet's time"
     )
+
+
+def _efficiency(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
+    full = {name: batch for name, batch in _STEPS.items() if sum(r.new for r in batch) >= FULL}
+    found = []
+    for name, times in _steps_us(bounds, full.values()).items():
+        for (what, batch), said in zip(full.items(), times, strict=True):
+            least = roofline_us(batch, deployments[name])
+            found.append((said / least, f"{name}: {what}: {said:,.0f} us, the datasheet allows {least:,.0f} us"))
+    ratio, worst = max(found)
+    measured = f"{ratio:.1f} times the datasheet's time at most: {worst}"
+    rule = f"a step of {FULL} tokens takes at most {MOST_OF_ROOFLINE:g} times the datasheet's time"
+    return verdict("efficiency", ratio <= MOST_OF_ROOFLINE, measured, rule)
 
 
 def _parallel(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:

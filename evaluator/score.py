@@ -71,7 +71,7 @@ def score_set(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SE
 
 
 def subset(data: ScoreSet, keep: Sequence[int]) -> ScoreSet:
-    """The experiments at these positions only."""
+    """The experiments `keep`, positions in `data.experiments`, with the loads they have."""
     return ScoreSet(tuple(data.experiments[i] for i in keep), tuple(data.loads[i] for i in keep))
 
 

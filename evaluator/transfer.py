@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.fit import FitSet, refit, rows_of, subset
+from evaluator.fit import subset
+from evaluator.gauss_newton import solve
+from evaluator.loss import FitSet
+from evaluator.problem import problem_of
 from evaluator.score import Errors, ScoreSet, error_rows, summarise
 from evaluator.score import subset as score_subset
 from simulator.language.ir import Program
@@ -37,11 +40,11 @@ def folds_of(fit: FitSet, score: ScoreSet) -> tuple[Fold, ...]:
         groups = left_out([e.id for e in fit.experiments])
     if len(groups) < 2:
         return ()
-    everything = range(len(fit.experiments))
+    first = (*fit.stages.first, len(fit.stages.table))
     out = []
     for group in groups:
-        kept = [i for i in everything if i not in group]
-        rows = np.concatenate(rows_of(fit, kept))
+        kept = [i for i in range(len(fit.experiments)) if i not in group]
+        rows = np.concatenate([np.arange(first[i], first[i + 1]) for i in kept])
         out.append(Fold(rows, subset(fit, kept), score_subset(score, group)))
     return tuple(out)
 
@@ -61,6 +64,16 @@ def transfer(program: Program, ratio: np.ndarray, folds: Sequence[Fold]) -> floa
         return None
     rows = [row for fold in folds for row in error_rows(refit(program, ratio[fold.rows], fold.fit), fold.score)]
     return summarise([_capped(row) for row in rows]).joint
+
+
+def refit(program: Program, ratio: np.ndarray, data: FitSet) -> Program:
+    """`program`, fitted on more than `data`, fitted again on `data` by the mean field times `ratio`."""
+    problem = problem_of(program, data, towards="least")
+    if not problem.free.size:
+        return program
+    scales = problem.scales(problem.start)
+    start = np.where(scales[1] > 0.0, problem.start, problem.origin)
+    return program.with_theta(tuple(solve(problem, start, ratio, scales)[0]))
 
 
 def _capped(row: Errors) -> Errors:

@@ -13,8 +13,8 @@ import numpy as np
 
 from evaluator import known
 from evaluator.assess import Data, Rejected, Scored, assess, prepare
-from evaluator.explain import gains
-from evaluator.fit import fit_set, replay_ratio
+from evaluator.explain import gains, replay_ratio
+from evaluator.fit import fit_set
 from evaluator.gates import Facts
 from evaluator.score import Errors
 from evolve.propose import Probe

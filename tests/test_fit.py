@@ -9,10 +9,14 @@ import pytest
 
 from evaluator.assess import Rejected, Scored, assess, prepare, read
 from evaluator.experiments import bundled_experiments
-from evaluator.fit import fit, fit_set, rounded
-from evaluator.meanfield import stages_of
-from evaluator.metrics import observe_all
+from evaluator.fit import METHODS, fit, fit_set, subset
+from evaluator.loss import WEIGHTS, FitSet
+from evaluator.metrics import observe_all, stage_means
+from evaluator.noise import BLACKBOX, NOISE_SEEDS
+from evaluator.problem import problem_of, rounded
+from evaluator.routes import rough
 from evaluator.score import Errors, errors, predictions, score_set, summarise
+from evaluator.score import subset as score_subset
 from simulator.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.measure import Caps
@@ -87,18 +91,97 @@ def test_blackbox_per_experiment_is_nearly_exact_and_never_worse_than_a_constant
 
 def test_mean_field_agrees_with_the_replay_on_calm_stages() -> None:
     """Little's law against the replay it stands in for: within 4 % where nothing saturates (measured: 3.2)."""
-    from evaluator.fit import _MeanField
-    from simulator.language.opcodes import assemble
-
-    stages = stages_of(SOME)
-    model = _MeanField(assemble(TRUTH), stages)
-    predicted = model.predict(np.array(TRUTH.theta), False)
+    problem = problem_of(TRUTH, fit_set(SOME))
+    predicted = problem.predict(np.array(TRUTH.theta))
     row = 0
     for e in SOME:
         for o in observe_all(replay(e, TRUTH, 1)).stages:
             assert predicted[row, 0] == pytest.approx(o.e2e_ms.mean, rel=0.04), (e.id, row)
             assert predicted[row, 2] == pytest.approx(o.itl_ms.mean, rel=0.04), (e.id, row)
             row += 1
+
+
+def same(a: FitSet, b: FitSet) -> bool:
+    arrays = [(x.stages.table, x.stages.observed_ms, x.noise, x.ratio, x.weights) for x in (a, b)]
+    requests = [[(load.requests.arrival_us.tolist(), load.limits) for load in x.loads] for x in (a, b)]
+    equal = all(np.array_equal(x, y, equal_nan=True) for x, y in zip(*arrays, strict=True))
+    return equal and requests[0] == requests[1] and a.experiments == b.experiments and a.stages.first == b.stages.first
+
+
+def test_a_subset_is_what_a_fresh_set_of_the_same_experiments_is() -> None:
+    data = fit_set(SOME[:3])
+    for keep in ([2, 0], [1], [0, 1, 2]):
+        fresh = fit_set([SOME[i] for i in keep])
+        assert same(subset(data, keep), fresh)
+        assert fit(TRUTH, subset(data, keep)) == fit(TRUTH, fresh)
+        kept = score_subset(score_set(SOME[:3], [1]), keep)
+        assert kept.experiments == fresh.experiments and len(kept.loads) == len(keep)
+    assert not same(data, fit_set(SOME[1:4]))
+
+
+def test_a_stage_counts_less_the_more_its_arrivals_move_it() -> None:
+    busy, calm = RUNS["llama-2-70b-tp4-general"], SOME[0]
+    even = replace(calm, workload=replace(calm.workload, arrival="even"))
+    data = fit_set([busy, even])
+    n = len(busy.workload.stages)
+    # the same arrivals under every seed
+    assert data.noise[n:].max() < 1e-12 and np.allclose(data.weights[n:], WEIGHTS, rtol=1e-12)
+    # a program that is right there, replayed under those seeds from its text
+    program = fit(complete(parse(BLACKBOX)), subset(data, [0]), allow_hostile=True).program
+    drawn = np.array([stage_means(replay(busy, program, s), n) for s in NOISE_SEEDS])
+    direct = drawn.std(axis=0, ddof=1) / drawn.mean(axis=0)
+    np.testing.assert_allclose(data.noise[:n], direct, rtol=0.1, atol=5e-4)
+    assert data.noise[:n, 1].max() > 0.1  # it queues at the request limit: TTFT is mostly luck (data findings, noise)
+    # the weight as the text of MODEL_ERROR has it: one percent beside the noise
+    np.testing.assert_allclose(data.weights[:n], WEIGHTS / np.hypot(1.0, data.noise[:n] / 0.01))
+
+
+STEEP = parse("""
+def step_time(b, s, *, split: one = 50.0, few: us = 9000.0, many: us = 14000.0, each: us/request = 60.0):
+    if s.layers > split:
+        return many + each * b.decode_reqs
+    return few + each * b.decode_reqs
+
+def queueing_time(r, s, *, base: us = 8000.0):
+    return base
+
+def output_token_time(s):
+    return 0
+
+def completion_time(s):
+    return 0
+""")
+
+
+def test_every_method_finds_the_constants_of_simulated_data() -> None:
+    """Expected: the truth's own constants; and its loss, 0 but for the arrivals' noise, within the 2 % residuals."""
+    data = fit_set(simulated())
+    start = TRUTH.with_theta((2.0, 2.0, 10.0, 3000.0, 0.5))
+    before, state = fit(start, data, 0).loss, np.random.get_state()[1].copy()
+    for method in METHODS:
+        found = fit(start, data, method=method)
+        np.testing.assert_allclose(found.program.theta, TRUTH.theta, rtol=0.1, err_msg=method)
+        assert found.loss < 2e-5, method
+        assert found == fit(start, data, method=method), method  # deterministic, bit for bit
+    assert before == np.inf and (np.random.get_state()[1] == state).all()  # CMA-ES draws from a stream of its own
+
+
+def test_a_threshold_is_found_by_the_search_that_gauss_newton_cannot_do() -> None:
+    assert list(rough(STEEP)) == [0] and list(rough(TRUTH)) == []
+    seen = [replace(e, observed=observe_all(replay(e, STEEP, 77))) for e in SOME]
+    data = fit_set(seen)
+    start = STEEP.with_theta((200.0, 5000.0, 5000.0, 10.0, 3000.0))
+    found = fit(start, data)
+    assert found.loss < 2e-5
+    assert 32 <= found.program.theta[0] < 80  # layers of the smaller models and of the largest
+    np.testing.assert_allclose(found.program.theta[1:], STEEP.theta[1:], rtol=0.05)
+    assert found.loss < 0.1 * fit(start, data, method="lbfgsb").loss  # a gradient does not see it
+
+
+def test_a_program_without_constants_is_scored_by_every_method() -> None:
+    nothing = parse("def step_time(b, s): return 2 * b.weight_read_us")
+    losses = {fit(nothing, fit_set(SOME[:1]), method=m).loss for m in METHODS}
+    assert len(losses) == 1 and losses.pop() > 0
 
 
 def test_objectives_by_hand() -> None:

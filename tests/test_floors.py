@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "simulator": {"numpy", "numba"},
     "archive": {"deap"},
     "translate_go": {"simulator", "numpy"},
-    "evaluator": {"simulator", "numpy", "numba", "scipy", "yaml"},
+    "evaluator": {"simulator", "cma", "numpy", "numba", "scipy", "yaml"},
     "evolve": {"simulator", "archive", "translate_go", "evaluator", "numpy", "pyarrow", "yaml", "click", "rich"},
 }
 
@@ -60,7 +60,7 @@ def test_nothing_is_executed_outside_tests() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = {"numpy", "numba", "pyarrow", "scipy", "yaml", "rich", "deap", "litellm", "openevolve"}
+    heavy = {"numpy", "numba", "pyarrow", "scipy", "yaml", "rich", "cma", "deap", "litellm", "openevolve"}
     code = (
         "import sys\nfrom evolve.cli import run_command\n"
         "assert run_command(['--help']) == 0 and run_command(['run', '--help']) == 0\n"

@@ -1,0 +1,198 @@
+"""What a fit looks for: the constants of a program as one vector, and what the stages say under it.
+
+The vector `phi` may hold a constant once, for all experiments, or once for every group of them (see `scope.py`). A
+constant whose bounds leave no room is not searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from evaluator.loss import FitSet, huber
+from evaluator.meanfield import DEPLOYMENT, bases, cold_effects, jacobian, predict
+from evaluator.metrics import stage_means
+from simulator.bind import Bound, settle
+from simulator.language.affine import affine
+from simulator.language.bounds import bounds
+from simulator.language.ir import Program
+from simulator.language.opcodes import Code, assemble
+from simulator.replay import replay_bound
+
+PRIOR = 3e-3  # pull towards the start values, as a share of each constant's effect: decides what data cannot
+# Runs whose answers are about equally long cannot tell a time per token or per request from one per step: what they
+# leave open goes to the step, where it also holds for answers of another length.
+OVERHEADS = ("output_token_time", "completion_time")
+OVERHEAD_PRIOR = 1000.0  # times PRIOR, towards 0
+DIGITS = 6  # significant digits of a fitted constant, rounded before the final scoring
+_SMALL = 1e-3  # least size of a constant whose finite difference is taken
+
+
+@dataclass(frozen=True)
+class Group:
+    """Experiments that share their constants: which of the stages, and where in phi each constant stands."""
+
+    experiments: tuple[int, ...]
+    rows: np.ndarray
+    table: np.ndarray
+    index: np.ndarray
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A program to be fitted. start, low, high, origin, pull: float64[phi]; origin is where the prior pulls to."""
+
+    program: Program
+    code: Code
+    data: FitSet
+    groups: tuple[Group, ...]
+    start: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    origin: np.ndarray
+    pull: np.ndarray
+    position: np.ndarray  # int[phi]: of each entry in the program's theta
+    base: np.ndarray
+    work: np.ndarray = field(repr=False)
+
+    @property
+    def free(self) -> np.ndarray:
+        """Indices into phi of what may move."""
+        return np.flatnonzero(self.high > self.low)
+
+    @property
+    def head(self) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any]:
+        c = self.code
+        return c.rows, c.static, c.step, c.raw, c.request, c.results, self.base, self.work
+
+    def predict(self, phi: np.ndarray, fixed_load: bool = False) -> np.ndarray:
+        """float64[stages, 3]: the mean field's E2E, TTFT, ITL in ms. `fixed_load`: under the observed load."""
+        out = np.empty_like(self.data.stages.observed_ms)
+        for g in self.groups:
+            part = out if len(self.groups) == 1 else np.empty((len(g.rows), 3))
+            predict(*self.head, g.table, phi[g.index], fixed_load, part)
+            if part is not out:
+                out[g.rows] = part
+        return out
+
+    def jacobian(self, phi: np.ndarray, fixed_load: bool, size: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """float64[free, stages, 3]: forward differences of `predict`, `value` at `phi`, in every free entry of phi."""
+        out = np.zeros((len(self.free), *value.shape))
+        place = np.full(phi.size, -1)
+        place[self.free] = np.arange(len(self.free))
+        for g in self.groups:
+            which = np.flatnonzero(place[g.index] >= 0)
+            part = np.empty((len(which), len(g.rows), 3))
+            jacobian(*self.head, g.table, phi[g.index], which, fixed_load, size[g.index], value[g.rows], part)
+            out[np.ix_(place[g.index[which]], g.rows)] = part
+        return out
+
+    def scales(self, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(size, effect) of every entry of phi. size: its value, or what makes a percent of a step if that is more.
+
+        effect: what a unit of it does, in relative errors: to the stages, or to a step with a whole prompt in it (which
+        stages hardly show), whichever is larger.
+        """
+        free, observed = self.free, self.data.stages.observed_ms
+        value = self.predict(phi, True)
+        slopes = self.jacobian(phi, True, np.full(phi.size, _SMALL), value)
+        size, effect = np.maximum(np.abs(phi), _SMALL), np.zeros(phi.size)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            percent = 0.01 * np.abs(value).mean() / np.abs(slopes).mean(axis=(1, 2))
+            known = np.nan_to_num(slopes / observed, nan=0.0, posinf=0.0, neginf=0.0) * self.data.weights
+        size[free] = np.maximum(np.abs(phi[free]), np.where(np.isfinite(percent), percent, _SMALL))
+        usual = observed[:, 2] * 1e3
+        usual = np.where(np.isnan(usual), np.nanmean(usual) if (usual == usual).any() else 1e4, usual)
+        cold = np.zeros((phi.size, len(usual)))
+        for g in self.groups:
+            part = np.empty((len(g.index), len(g.rows)))
+            cold_effects(*self.head, g.table, phi[g.index], part)
+            cold[np.ix_(g.index, g.rows)] = part
+        effect[free] = np.linalg.norm(known.reshape(len(free), -1), axis=1)
+        effect = np.maximum(effect, np.nan_to_num(np.linalg.norm(cold / usual, axis=1), nan=0.0, posinf=0.0))
+        return size, effect
+
+    def objective(self, phi: np.ndarray, ratio: np.ndarray, prior: np.ndarray, fixed_load: bool = False) -> float:
+        """Sum of the Huber losses of the mean field times `ratio`, and the pull of the prior (weights float64[phi])."""
+        r = self.data.residuals(self.predict(phi, fixed_load) * ratio)
+        return float(huber(r).sum() + np.square(prior * (phi - self.origin)).sum())
+
+    def loss(self, phi: np.ndarray, ratio: np.ndarray) -> float:
+        return self.data.loss(self.predict(phi) * ratio)
+
+    def replay(self, phi: np.ndarray, allow_hostile: bool) -> np.ndarray:
+        """float64[stages, 3]: stage means in ms of full replays. Raises HostileStep unless `allow_hostile`."""
+        out = np.empty_like(self.data.stages.observed_ms)
+        c, first = self.code, self.data.stages.first
+        for g in self.groups:
+            theta = phi[g.index]
+            for i in g.experiments:
+                values = self.base[i].copy()
+                settle(c.rows, c.static, c.step, c.raw, c.request, c.results[0], theta, values)
+                run = replay_bound(self.data.loads[i], Bound(c, values), stop_when_hostile=not allow_hostile)
+                count = len(self.data.experiments[i].workload.stages)
+                out[first[i] : first[i] + count] = stage_means(run, count)
+        return out
+
+    def rounded(self, phi: np.ndarray) -> np.ndarray:
+        return rounded(phi, self.low, self.high)
+
+
+def problem_of(program: Program, data: FitSet, fixed: Sequence[int] = (), towards: str = "start") -> Problem:
+    """One value of every constant for all experiments; those at `fixed`, positions in theta, keep theirs as it is."""
+    everybody = [tuple(range(len(data.experiments)))]
+    return make(program, data, everybody, np.arange(len(program.theta))[None], fixed, towards)
+
+
+def make(
+    program: Program,
+    data: FitSet,
+    members: Sequence[Sequence[int]],
+    index: np.ndarray,
+    fixed: Sequence[int] = (),
+    towards: str = "start",
+) -> Problem:
+    """A problem with the constants of group g, the experiments `members[g]`, at phi[index[g]] (int[groups, theta])."""
+    code, theta = assemble(program), np.array(program.theta, dtype=float)
+    low, high = np.array(bounds(program), dtype=float).reshape(-1, 2).T.copy()
+    value = np.clip(theta, low, high)
+    for j in fixed:
+        low[j] = high[j] = value[j] = theta[j]
+    overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants], dtype=bool)
+    aim = value
+    if towards == "least":
+        affinely = [c.name in names for f in program.functions for names in [affine(f).linear] for c in f.constants]
+        aim = np.where(np.array(affinely, dtype=bool) & np.isfinite(low), low, value)
+    origin = np.clip(np.where(overhead, 0.0, aim), low, high)
+    pull = PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
+    of = np.zeros(int(index.max()) + 1 if index.size else 0, dtype=int)  # position in theta of every entry of phi
+    for row in index:
+        of[row] = np.arange(theta.size)
+    whose = data.stages.table[:, DEPLOYMENT].astype(int)
+    groups = []
+    for some, row in zip(members, index, strict=True):
+        rows = np.flatnonzero(np.isin(whose, list(some)))
+        groups.append(Group(tuple(some), rows, data.stages.table[rows], row))
+    base = bases(code, data.stages)
+    return Problem(
+        program,
+        code,
+        data,
+        tuple(groups),
+        value[of],
+        low[of],
+        high[of],
+        origin[of],
+        pull[of],
+        of,
+        base,
+        base[0].copy(),
+    )
+
+
+def rounded(theta: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Six significant digits, so that the text that is printed is what is scored; never outside the bounds."""
+    return np.clip([float(f"{x:.{DIGITS}g}") for x in theta], low, high)
