@@ -12,7 +12,7 @@ from evaluator.problem import Problem
 
 STEPS = 24
 NOTHING = 1e-7  # relative error, of all stages together, that a constant of its present size makes
-_TRIES = 4  # of a step, each damped more
+_TRIES = 8  # of a step, each damped more: at a kink the first ones miss
 
 
 def solve(
