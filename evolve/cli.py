@@ -290,7 +290,8 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
     from evolve.run_folder import open_run
     from evolve.validate import Options
     from evolve.validate import validate as make
-    from evolve.validate_report import check_csv, print_validation, write_csv
+    from evolve.validate_csv import check_csv, write_csv
+    from evolve.validate_report import print_validation
 
     run = open_run(run_path)
     if table is not None:
@@ -300,9 +301,7 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
     try:
         result = make(run, options)
     except KeyboardInterrupt:
-        return _fail(
-            "interrupted; nothing is lost: the same `evolve validate` goes on, finished folds are read back", 130
-        )
+        return _fail(f"interrupted; nothing is lost: the same `evolve validate {run_path} ...` goes on from there", 130)
     if table is not None:
         write_csv(result, table)
     if as_json:

@@ -83,7 +83,8 @@ def _winner(report: dict[str, Any]) -> Winner | None:
 def refit(text: str, fold: Fold) -> Winner:
     """The same form, its constants fitted on the fold's training experiments; no search.
 
-    The fit starts from the constants that `text` comes with, which data that cannot decide are faintly drawn to.
+    The fit starts from the constants that `text` comes with: where the training cannot decide about one (a term that
+    only the held-out model has), it stays near what it was, which may have been fitted on what is held out.
     """
     train = fold.train()
     program = fit(complete(parse(text)), fit_set(train), allow_hostile=True).program

@@ -11,26 +11,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evaluator import gates, known
 from evaluator.experiments import data_hash
-from evaluator.fit import fit, fit_set
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__, run_folder, validate_log
 from evolve.choose import chosen
+from evolve.fold_rows import fold_json, never_fitted, rows_of
 from evolve.fold_search import FoldProgress, Winner, finished, folder_of, refit, search
 from evolve.folds import Fold, folds_of
-from evolve.holdout import FIGURES, Figures, held_out_errors
 from evolve.programs import Source
 from evolve.progress import Line
 from evolve.run_folder import Run
 from evolve.validate_summary import MEANS, breakdown, fields_used, summary
 from simulator.errors import InputError
 from simulator.experiment import Experiment
-from simulator.language.ir import Program
-from simulator.language.measure import constants, features, operations
-from simulator.language.parse import parse
-
-HINDSIGHT = "form chosen with hindsight"
 
 
 @dataclass(frozen=True)
@@ -70,11 +63,12 @@ def validate(run: Run, options: Options) -> dict[str, Any]:
             raise InputError(f"{run.path}: settings have changed since the first validate ({'; '.join(changed)}): "
                              "change them back, or say --again, and the output will say so")  # fmt: skip
         winners, searched = _winners(run, folds, options, report["champion"]["text"])
-        result = _result(run, folds, winners, options, fitted, others, report) | {
+        result = {
             "call": len(validate_log.calls(run.path)) + 1,
             "changed_since_first_call": changed,
             "budget": None if options.hindsight else budget,
             "skipped": skipped,
+            **_result(run, folds, winners, options, fitted, others, report),
         }
         validate_log.append(run.path, _line(result, protocol, searched))
         name = "validate-hindsight.json" if options.hindsight else "validate.json"
@@ -115,8 +109,8 @@ def _result(
         if not options.quiet:
             line.show(f"held-out predictions and known answers of fold {number}/{len(folds)} ({fold.folder}) ...")
         train = fold.train()
-        found = _rows(fold, winner, train, options.against)
-        told.append(_fold(fold, winner, train, found))
+        found = rows_of(fold, winner, train, options.against)
+        told.append(fold_json(fold, winner, train, found))
         rows += found
     line.close()
     kinds = list(dict.fromkeys(f.kind for f in folds))
@@ -140,93 +134,8 @@ def _result(
             "front": fields_used(e["text"] for e in report["front"]),
             "folds": {kind: fields_used(texts) for kind, texts in champions.items()},
         },
-        "never_fitted": _never_fitted(report["champion"]["text"], [e for e in others if e.observed]),
+        "never_fitted": never_fitted(report["champion"]["text"], [e for e in others if e.observed]),
     }
-
-
-def _rows(
-    fold: Fold, winner: Winner | None, train: Sequence[Experiment], against: Source | None
-) -> list[dict[str, Any]]:
-    """One row for every held-out experiment: our errors, and those of the known answers fitted on the same training."""
-    nothing: Figures = dict.fromkeys(FIGURES)
-    ours = held_out_errors(parse(winner.text), fold.held, fold.last_stage) if winner else [nothing] * len(fold.held)
-    answers: dict[str, dict[str, Figures]] = {e.id: {} for e in fold.held}
-    for task in known.tasks(train, fold.held):
-        for name, figures in _means(known.program_of(task), task.predicted, fold.last_stage).items():
-            answers[name][task.name] = figures
-    theirs = {}
-    if against is not None:
-        program = fit(against.complete, fit_set(train), allow_hostile=True).program
-        theirs = _means(program, fold.held, fold.last_stage)
-    return [
-        {
-            "kind": fold.kind,
-            "fold": fold.name,
-            "experiment": e.id,
-            "model": e.model,
-            "workload": e.workload.name,
-            "tp": e.engine.tensor_parallel,
-            "moe": bool(e.facts["is_moe"]),
-            "champion": winner.key if winner else None,
-            "observed": bool(e.observed and e.observed.summary and e.observed.summary.e2e_ms.mean),
-            **figures,
-            "known": answers[e.id],
-            **({"against": {"label": f"{against.name}, form refitted", **theirs[e.id]}} if against else {}),
-        }
-        for e, figures in zip(fold.held, ours, strict=True)
-    ]
-
-
-def _means(program: Program, experiments: Sequence[Experiment], last_stage: bool) -> dict[str, Figures]:
-    """experiment -> errors of its means."""
-    found = held_out_errors(program, experiments, last_stage) if experiments else []
-    return {e.id: {x: row[x] for x in MEANS} for e, row in zip(experiments, found, strict=True)}
-
-
-def _fold(
-    fold: Fold, winner: Winner | None, train: Sequence[Experiment], rows: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    figures = summary(rows, 0)
-    about: dict[str, Any] = {
-        "kind": fold.kind,
-        "name": fold.name,
-        "folder": fold.folder,
-        "held_out": [e.id for e in fold.held],
-        "last_stage_only": fold.last_stage,
-        "fitted": [e.id for e in train],
-        "mean_abs_error_pct": figures["mean_abs_error_pct"],
-        "bias_pct": figures["bias_pct"],
-        "champion": None,
-        "gates": [],
-    }
-    if winner is None:
-        return about
-    program = parse(winner.text)
-    judged = gates.judge(program, gates.deployments_of(fold.held))
-    return about | {
-        "champion": {
-            "key": winner.key, "id": winner.id, "text": winner.text, "candidates": winner.candidates,
-            "operations": operations(program), "constants": constants(program), "fields": list(features(program)),
-            "fitted_mean_abs_error_pct": winner.trained,
-        },
-        "gates": [{"name": g.name, "passes": g.passes, "measured": g.measured or g.complaint} for g in judged],
-    }  # fmt: skip
-
-
-def _never_fitted(champion: str, experiments: Sequence[Experiment]) -> list[dict[str, Any]]:
-    """What the run leaves out (overloaded runs above all), predicted with the run's champion."""
-    from evaluator.score import errors, predictions, score_set
-
-    out = []
-    for made, e in zip(predictions(parse(champion), score_set(experiments)), experiments, strict=True):
-        mine, seen = made.predicted.summary, e.observed.summary if e.observed else None
-        out.append({
-            "experiment": e.id, "quality": e.quality,
-            "completed": {"predicted": mine.completed if mine else None, "observed": seen.completed if seen else None},
-            "failed": {"predicted": mine.failed if mine else None, "observed": seen.failed if seen else None},
-            **{name: getattr(errors(made, e), name) for name in MEANS},
-        })  # fmt: skip
-    return out
 
 
 def _line(result: dict[str, Any], protocol: dict[str, Any], searched: int) -> dict[str, Any]:
