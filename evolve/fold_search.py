@@ -66,7 +66,7 @@ def search(path: Path, fold: Fold, workers: int, progress: FoldProgress) -> tupl
     if report is None:
         run: Run = open_run(path) if path.exists() else start(fold.config, path)
         progress.begin(fold, len(run.entries()))
-        report = work(run, workers, progress.quiet, progress, answers_too=False)
+        report = work(run, workers, progress.quiet, progress, full=False)
         return _winner(report), True
     progress.skip(fold)
     return _winner(report), False

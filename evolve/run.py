@@ -47,20 +47,20 @@ def start(config: Config, out: Path | None) -> Run:
 
 
 def work(
-    run: Run, workers: int, quiet: bool = False, progress: Progress | None = None, answers_too: bool = True
+    run: Run, workers: int, quiet: bool = False, progress: Progress | None = None, full: bool = True
 ) -> dict[str, Any]:
     """Search from wherever the journal stands to the end of the budget, then report (report.json).
 
-    `answers_too`: with the known answers, which a fold of a validation does without. Ctrl-C leaves the journal whole:
-    `evolve resume` goes on from it.
+    `full`: with the known answers and predictions of what is not fitted; a fold of a validation does without, so that
+    its report shows no held-out error. Ctrl-C leaves the journal whole: `evolve resume` goes on from it.
     """
     fitted, others = chosen(run.config.data)
     run_folder.check_same(run, fitted)
     with run_folder.lock(run):
         progress = progress or Progress(run.config.budget, len(run.entries()), quiet)
-        state, answers = _search(run, fitted, others, workers, progress, answers_too)
+        state, answers = _search(run, fitted, others, workers, progress, full)
         run_folder.write_programs(run, state.archive.members())
-        report = _report(run, state, fitted, others, answers)
+        report = _report(run, state, fitted, others if full else [], answers)
         run_folder.write_json(run.path / "report.json", report)
     return report
 
@@ -71,7 +71,7 @@ def _search(
     others: Sequence[Experiment],
     workers: int,
     progress: Progress,
-    answers_too: bool,
+    full: bool,
 ) -> tuple[State, dict[str, list[Errors]]]:
     """The loop, then the known answers, with one pool of workers."""
     config, past = run.config, run.entries()
@@ -81,7 +81,7 @@ def _search(
         words = vocabulary(fitted, config.search.fields)
         state = evolve(config, seed_texts(), words, past, journal, pool, progress.update)
         answers: dict[str, list[Errors]] = {}
-        if answers_too:
+        if full:
             progress.stage("known answers")
             answers = _known_answers(run, fitted, [*fitted, *others], pool)
     except BaseException:

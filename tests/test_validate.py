@@ -83,6 +83,10 @@ def test_no_fold_is_given_what_it_holds_out(reference: Path) -> None:
         seen = {row[0] for entry in run.entries() if entry["verdict"] == "scored" for row in entry["elite"]["rows"]}
         assert seen == set(fold["fitted"])
         assert run.config.budget == 7 and run.config.seed == 0
+        shown = json.loads((run.path / "report.json").read_text())["errors"]
+        assert [row["experiment"] for row in shown] == fold[
+            "fitted"
+        ]  # of the earlier stages, where the last is held out
         if fold["kind"] == "models":
             assert not set(fold["held_out"]) & set(fold["fitted"])
             assert set(fold["held_out"]) | set(fold["fitted"]) == set(IDS)
