@@ -82,11 +82,14 @@ def tasks(fitted: Sequence[Experiment], everything: Sequence[Experiment]) -> lis
 
 def solve(task: Task, seeds: Sequence[int] = SCORE_SEEDS) -> list[Errors]:
     """The errors of one task; step times out of range are clamped, as the host would."""
+    return error_rows(program_of(task), score_set(task.predicted, seeds))
+
+
+def program_of(task: Task) -> Program:
+    """The program of one task, its constants fitted on what the task says."""
     text, scope = _ANSWERS[task.name]
     program: Program = complete(parse(text, task.name))
-    if scope is not None:
-        program = fit(program, fit_set(task.fitted), allow_hostile=True).program
-    return error_rows(program, score_set(task.predicted, seeds))
+    return program if scope is None else fit(program, fit_set(task.fitted), allow_hostile=True).program
 
 
 def published() -> dict[str, list[Errors]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from evaluator.experiments import BUNDLED, bundled_file, load_experiments, model_table
 from evolve.config import DataSettings
+from evolve.stages import but_last
 from simulator.errors import InputError
 from simulator.experiment import Experiment
 
@@ -59,6 +60,8 @@ def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
     Raises InputError when a filter names nothing, or when nothing is left to fit.
     """
     offered = experiments_of(data.files)
+    if data.stages == "but_last":
+        offered = [but_last(e) for e in offered]
     ids = {e.id for e in offered}
     further = [e for e in experiments_of(data.predict_files) if e.id not in ids]
     wanted = {_model(name, offered) for name in data.models}

@@ -16,17 +16,21 @@ SELECTIONS = ("nsga2", "lexicographic")
 FIELD_SETS = ("all", "paper18", "components")
 RULES = ("joint", "transfer")
 METHODS = ("step", "queueing", "both")
+STAGES = ("all", "but_last")
+FOLDS = ("models", "workloads", "tp", "files", "stages")
 
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """Which experiments are fitted. `files`: bundled names or paths of experiments files. Empty lists: no limit."""
+    """Which experiments are fitted. `files`: bundled names or paths of experiments files. Empty lists: no limit.
+    `stages`: all load stages, or but_last: without the last stage of every experiment of `files` that has several."""
 
     files: tuple[str, ...] = ("experiments_h100.yaml",)
     predict_files: tuple[str, ...] = ("experiments_h100_further.yaml",)
     models: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    stages: str = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,15 @@ class ScoreSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ValidateSettings:
+    """`evolve validate`: `budget` of the search in every fold, and the kinds of `folds` (see evolve.folds), none named:
+    all that apply. They stand here so that the protocol is fixed before the first held-out figure is seen."""
+
+    budget: int = 500
+    folds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """A resolved configuration. `budget`: distinct candidates that reach fitting, seeds included."""
 
@@ -94,6 +107,7 @@ class Config:
     caps: Caps = field(default_factory=Caps)
     search: SearchSettings = field(default_factory=SearchSettings)
     score: ScoreSettings = field(default_factory=ScoreSettings)
+    validate: ValidateSettings = field(default_factory=ValidateSettings)
 
 
 def load_config(name: str) -> Config:
@@ -129,6 +143,8 @@ def config_from(raw: object, where: str) -> Config:
         ("search.fields", config.search.fields, FIELD_SETS),
         ("search.evolve", config.search.evolve, METHODS),
         ("score.champion", config.score.champion, RULES),
+        ("data.stages", config.data.stages, STAGES),
+        *(("validate.folds", kind, FOLDS) for kind in config.validate.folds),
     )
     for key, value, allowed in choices:
         if value not in allowed:
@@ -140,7 +156,7 @@ def config_from(raw: object, where: str) -> Config:
         "search.operation_bins": config.search.operation_bins, "search.feature_bins": config.search.feature_bins,
         "score.seeds": config.score.seeds, "caps.operations": config.caps.operations,
         "caps.constants": config.caps.constants, "score.moe_weight": config.score.moe_weight,
-        "score.worst_pct": config.score.worst_pct,
+        "score.worst_pct": config.score.worst_pct, "validate.budget": config.validate.budget,
     }  # fmt: skip
     for key, number in positive.items():
         if not number > 0:

@@ -47,27 +47,35 @@ def start(config: Config, out: Path | None) -> Run:
     return run_folder.create(out or run_folder.next_path(), config, about)
 
 
-def work(run: Run, workers: int, quiet: bool = False) -> dict[str, Any]:
+def work(
+    run: Run, workers: int, quiet: bool = False, progress: Progress | None = None, full: bool = True
+) -> dict[str, Any]:
     """Search from wherever the journal stands to the end of the budget, then report (report.json).
 
-    Ctrl-C leaves the journal whole: `evolve resume` goes on from it.
+    `full`: with the known answers and predictions of what is not fitted; a fold of a validation does without, so that
+    its report shows no held-out error. Ctrl-C leaves the journal whole: `evolve resume` goes on from it.
     """
     fitted, others = chosen(run.config.data)
     run_folder.check_same(run, fitted)
     with run_folder.lock(run):
-        state, answers = _search(run, fitted, others, workers, quiet)
+        progress = progress or Progress(run.config.budget, len(run.entries()), quiet)
+        state, answers = _search(run, fitted, others, workers, progress, full)
         run_folder.write_programs(run, state.archive.members())
-        report = _report(run, state, fitted, others, answers)
+        report = _report(run, state, fitted, others if full else [], answers)
         run_folder.write_json(run.path / "report.json", report)
     return report
 
 
 def _search(
-    run: Run, fitted: Sequence[Experiment], others: Sequence[Experiment], workers: int, quiet: bool
+    run: Run,
+    fitted: Sequence[Experiment],
+    others: Sequence[Experiment],
+    workers: int,
+    progress: Progress,
+    full: bool,
 ) -> tuple[State, dict[str, list[Errors]]]:
     """The loop, then the known answers, with one pool of workers."""
     config, past = run.config, run.entries()
-    progress = Progress(config.budget, len(past), quiet)
     hardware = known_deployments() if config.score.physics else {}
     pool = executor(workers, fitted, config.score.arrival_seeds, config.score.moe_weight, hardware)
     journal = Journal(run.journal)
@@ -75,8 +83,10 @@ def _search(
         probe = prober(fitted)
         words = vocabulary(fitted, config.search.fields)
         state = evolve(config, seed_texts(), words, past, journal, pool, progress.update, probe)
-        progress.stage("known answers")
-        answers = _known_answers(run, fitted, [*fitted, *others], pool)
+        answers: dict[str, list[Errors]] = {}
+        if full:
+            progress.stage("known answers")
+            answers = _known_answers(run, fitted, [*fitted, *others], pool)
     except BaseException:
         stop(pool)
         raise

@@ -6,6 +6,7 @@ from typing import Any
 
 from evolve import __version__
 from evolve.report import bias_label, console, front_table, mean_cells, new_table, number, passes, show
+from evolve.validate_log import calls_note
 
 
 def archive_json(run: Any) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def print_archive(run: Any, grid: bool, pareto: bool) -> None:
             label = f"{2 * row + 1}+" if last else f"{2 * row + 1}-{2 * row + 2}"
             table.add_row(label, *(f"{e.joint:.2f} ({e.id})" if e else "." for e in cells))
         show(out, table)
+    out.print(f"Held-out figures: {calls_note(run.path)}.", markup=False, soft_wrap=True)
 
 
 def show_json(source: Any) -> dict[str, Any]:

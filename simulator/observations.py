@@ -29,7 +29,7 @@ def read_observed(top: Section, workload: Workload) -> Observed:
     if len(found) != len(workload.stages):
         problem = f"must be as many as workload.stages ({len(workload.stages)}), got {len(found)}"
         raise o.error("stages", problem, "give one entry per stage of the workload")
-    return Observed(summary or _together(found, workload), found)
+    return Observed(summary or together(found, workload), found)
 
 
 def _observation(o: Section, gaps: int) -> Observation:
@@ -49,7 +49,7 @@ def _observation(o: Section, gaps: int) -> Observation:
     return Observation(e2e, ttft, Statistic(mean=itl), completed, failed)
 
 
-def _together(stages: tuple[Observation, ...], workload: Workload) -> Observation:
+def together(stages: tuple[Observation, ...], workload: Workload) -> Observation:
     """The run's means from those of its stages, weighted by the requests offered; percentiles cannot be had so."""
     offered = [stage.rate * stage.duration_s for stage in workload.stages]
 
