@@ -1,8 +1,9 @@
-"""What a program's errors say is missing: how much a further term would explain, without fitting it.
+"""What a program's errors say is missing, and what it would not miss, without fitting anything.
 
 Every candidate term is added with coefficient 0; the mean field's derivative in that coefficient, cleared of what
 the program's own constants can do, is held against the residuals that are left (orthogonal matching pursuit: Pati,
-Rezaiifar and Krishnaprasad 1993, one step).
+Rezaiifar and Krishnaprasad 1993, one step). What leaving out a constant would cost follows from the same matrix
+(optimal brain surgeon: Hassibi and Stork 1993).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from evaluator.corrections import ratio_of
 from evaluator.loss import HUBER, FitSet
 from evaluator.problem import problem_of
 from simulator.language.ir import Const, Constant, Expr, Op, Program
+
+RIDGE = 1e-9  # keeps constants that the data cannot tell apart from being infinitely uncertain
 
 
 def gains(
@@ -54,6 +57,18 @@ def gains(
     told = rest > 1e-3 * whole  # the others can say the same
     towards = np.where(told, -(added.T @ left) / np.where(told, rest, 1.0), 0.0)
     return np.maximum(towards, 0.0) ** 2 / max(float(left @ left), 1e-300)
+
+
+def costs(program: Program, data: FitSet, ratio: np.ndarray) -> np.ndarray:
+    """How much the squared residuals would grow, as a share, if each constant were 0 and the others adapted;
+    float64[theta], to second order."""
+    slope, left = residual_matrix(program, data, ratio)
+    size = np.linalg.norm(slope, axis=0)
+    scaled = slope / np.where(size > 0, size, 1.0)
+    spread = np.diag(np.linalg.inv(scaled.T @ scaled + RIDGE * np.eye(len(size))))
+    grown = np.square(np.array(program.theta) * size) / spread
+    share: np.ndarray = grown / max(float(left @ left), 1e-300)
+    return share
 
 
 def replay_ratio(program: Program, data: FitSet) -> np.ndarray:

@@ -13,11 +13,10 @@ import numpy as np
 
 from evaluator import known
 from evaluator.assess import Data, Rejected, Scored, assess, prepare
-from evaluator.explain import gains, replay_ratio
+from evaluator.explain import costs, gains, replay_ratio
 from evaluator.fit import fit_set
 from evaluator.gates import Facts
 from evaluator.score import Errors
-from evolve.propose import Probe
 from simulator.experiment import Experiment
 from simulator.language.ir import Expr, Program
 from simulator.language.parse import parse
@@ -41,17 +40,24 @@ def solve_known(task: known.Task) -> list[Errors]:
     return known.solve(task)
 
 
-def prober(experiments: Sequence[Experiment]) -> Probe:
+class Prober:
     """The residual-informed proposals' view of the data, in this process."""
-    data, ratios = fit_set(experiments), {}
 
-    def probe(program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
+    def __init__(self, experiments: Sequence[Experiment]) -> None:
+        self._data = fit_set(experiments)
+        self._ratios: dict[str, np.ndarray] = {}
+
+    def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
+        return gains(program, method, terms, self._data, self._ratio(program))
+
+    def costs(self, program: Program) -> np.ndarray:
+        return costs(program, self._data, self._ratio(program))
+
+    def _ratio(self, program: Program) -> np.ndarray:
         text = unparse(program)
-        if text not in ratios:
-            ratios[text] = replay_ratio(program, data)
-        return gains(program, method, terms, data, ratios[text])
-
-    return probe
+        if text not in self._ratios:
+            self._ratios[text] = replay_ratio(program, self._data)
+        return self._ratios[text]
 
 
 class _Here(Executor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from evolve.operators import add, cross, drop, exchange, ground, interact, swap,
 from evolve.terms import Draft, draft, function_of, get, places, sites
 from evolve.vocabulary import Vocabulary
 from simulator.language.ir import METHODS, Const, Expr, Program, rebuild
+from simulator.language.simplify import lean
 
 Rng = np.random.Generator
 Operator = Callable[[Draft, Draft, Vocabulary, Rng], Draft | None]
@@ -26,11 +28,20 @@ OPERATORS: dict[str, tuple[Operator | None, float]] = {
     "exchange": (None, 0.03),
     "ground": (ground, 0.06),
     "explain": (None, 0.20),
+    "prune": (None, 0.06),
 }
+PROBING = ("explain", "prune")
 LOOKED_AT = 16  # terms among which `explain` chooses
 
-# Of (program, method, terms): the share of its residuals that each term would take away (see evaluator.explain).
-Probe = Callable[[Program, str, Sequence[Sequence[Expr]]], np.ndarray]
+
+class Probe(Protocol):
+    """What the data say of a program (see evaluator.explain)."""
+
+    def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
+        """The share of the residuals that each term would take away."""
+
+    def costs(self, program: Program) -> np.ndarray:
+        """How much the residuals would grow without each constant."""
 
 
 def operator_weights(given: Mapping[str, float]) -> dict[str, float]:
@@ -50,9 +61,9 @@ def propose(
     """A changed copy of `first` and the operator's name. Deterministic in `rng`.
 
     `evolve`: which methods may change (step, queueing, both). `weights`: relative chances of the operators. Now and
-    then two changes are made at once. Without a `probe` there is no `explain`.
+    then two changes are made at once. Without a `probe` there is neither `explain` nor `prune`.
     """
-    names = [name for name, weight in weights.items() if weight > 0 and (probe or name != "explain")]
+    names = [name for name, weight in weights.items() if weight > 0 and (probe or name not in PROBING)]
     chances = np.array([weights[name] for name in names])
     child, done = first, []
     for _ in range(2 if rng.random() < 0.25 else 1):
@@ -72,6 +83,8 @@ def _apply(
     operator = OPERATORS[name][0]
     if name == "exchange":
         return exchange(first, second) if evolve == "both" else None
+    if name == "prune":
+        return _prune(first, evolve, probe)
     method = {"step": "step_time", "queueing": "queueing_time"}.get(evolve) or (
         "step_time" if rng.random() < 0.8 else "queueing_time"
     )
@@ -95,9 +108,23 @@ def _explain(program: Program, mine: Draft, words: Vocabulary, rng: Rng, probe: 
     terms = [basis for basis in (words.basis(mine.name, rng) for _ in range(LOOKED_AT)) if basis]
     if not terms:
         return None
-    gains = probe(program, mine.name, terms)
+    gains = probe.gains(program, mine.name, terms)
     best = int(gains.argmax())
     return with_term(mine, terms[best], words) if gains[best] > 0.0 else None
+
+
+def _prune(program: Program, evolve: str, probe: Probe | None) -> Program | None:
+    """Without the constant that the data would miss least, and the terms it multiplies."""
+    assert probe is not None
+    methods = ("step_time", "queueing_time") if evolve == "both" else (f"{evolve}_time",)
+    offered = [f.name in methods and c.value > 0.0 for f in program.functions for c in f.constants]
+    if sum(offered) < 2:
+        return None
+    cost = np.where(offered, probe.costs(program), np.inf)
+    theta = list(program.theta)
+    theta[int(cost.argmin())] = 0.0
+    shorter = lean(program.with_theta(tuple(theta)))
+    return shorter if len(shorter.theta) < len(program.theta) else None
 
 
 def _repeats(expr: Expr) -> bool:

@@ -20,7 +20,7 @@ from evolve.checking import known_deployments
 from evolve.choose import chosen
 from evolve.config import Config
 from evolve.loop import State, evolve
-from evolve.pool import executor, prober, solve_known, stop
+from evolve.pool import Prober, executor, solve_known, stop
 from evolve.programs import seed_texts
 from evolve.progress import Progress
 from evolve.records import ranges
@@ -80,7 +80,7 @@ def _search(
     pool = executor(workers, fitted, config.score.arrival_seeds, config.score.moe_weight, hardware)
     journal = Journal(run.journal)
     try:
-        probe = prober(fitted)
+        probe = Prober(fitted)
         words = vocabulary(fitted, config.search.fields)
         state = evolve(config, seed_texts(), words, past, journal, pool, progress.update, probe)
         answers: dict[str, list[Errors]] = {}
