@@ -117,7 +117,7 @@ def _generations(
         for i, island in enumerate(state.islands):
             island.select()
             parents = island.members()
-            order = _fitness(parents, config)
+            order = _fitness(parents, config, i)
             for _ in range(search.batch):
                 made = _proposal(first + len(generation), i, parents, order, config, words, weights, probe)
                 generation.append(made)
@@ -153,10 +153,13 @@ def _proposal(
     return Proposal(number, island, unparse(child), operator, (first.id, second.id))
 
 
-def _fitness(elites: Sequence[Elite], config: Config) -> list[tuple[float, ...]]:
-    """What a tournament compares, smaller is fitter."""
+def _fitness(elites: Sequence[Elite], config: Config, island: int) -> list[tuple[float, ...]]:
+    """What a tournament compares, smaller is fitter: on every other island the merit by which a champion is chosen, so
+    that some follow the best and some the whole front."""
     if config.search.selection == "lexicographic":
         return [(e.worst3, e.joint if e.itl is None else e.itl, float(e.complexity)) for e in elites]
+    if island % 2:
+        return [(float(not e.sound), config.score.rule.merit(e), float(e.complexity)) for e in elites]
     return fitness(elites)
 
 

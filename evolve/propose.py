@@ -54,8 +54,8 @@ def propose(
     second: Program,
     words: Vocabulary,
     rng: Rng,
-    evolve: str,
-    weights: Mapping[str, float],
+    evolve: str = "both",
+    weights: Mapping[str, float] | None = None,
     probe: Probe | None = None,
 ) -> tuple[Program, str]:
     """A changed copy of `first` and the operator's name. Deterministic in `rng`.
@@ -63,6 +63,7 @@ def propose(
     `evolve`: which methods may change (step, queueing, both). `weights`: relative chances of the operators. Now and
     then two changes are made at once. Without a `probe` there is neither `explain` nor `prune`.
     """
+    weights = operator_weights({}) if weights is None else weights
     names = [name for name, weight in weights.items() if weight > 0 and (probe or name not in PROBING)]
     chances = np.array([weights[name] for name in names])
     child, done = first, []

@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archive.archive import Archive, champion
-from archive.elite import Elite
+from archive.archive import Archive, Rule, champion
+from archive.elite import UNMEASURED, Elite
 from archive.grid import Added, Grid
+from archive.island import Island
 from archive.journal import Journal, read_journal
-from archive.pareto import front, ranks
+from archive.pareto import dominates, fitness, fronts, ranks
+
+JOINT = Rule("joint")
 
 
 def elite(
@@ -36,7 +39,31 @@ def dominated(points: list[tuple[float, ...]], i: int) -> bool:
 @given(st.lists(st.tuples(*[st.integers(0, 6).map(float)] * 3), max_size=25))
 @settings(max_examples=200, deadline=None)
 def test_front_is_what_nothing_dominates(points: list[tuple[float, ...]]) -> None:
-    assert set(front(points)) == {i for i in range(len(points)) if not dominated(points, i)}
+    best = {i for i in range(len(points)) if not dominated(points, i)}
+    assert set(fronts(points)[0] if points else []) == best
+    elites = [elite(i, worst3=a, joint=b, operations=0, constants=int(c)) for i, (a, b, c) in enumerate(points)]
+    assert {e.id for e in elites if not any(dominates(other, e) for other in elites)} == best
+
+
+def test_what_is_unsound_dominates_nothing_sound_and_comes_after_it() -> None:
+    plain, better = elite(1), elite(2, worst3=1.0, joint=1.0, sound=False)
+    assert not dominates(better, plain) and not dominates(plain, better)
+    assert dominates(elite(3), replace(plain, sound=False))
+    order = fitness([better, plain])
+    assert order[1] < order[0]
+    grid = Grid()
+    assert [grid.add(better), grid.add(plain), grid.add(better)] == [Added.NEW, Added.BETTER, Added.NOT]
+
+
+def test_an_island_keeps_its_fittest_and_each_form_once() -> None:
+    island = Island(Grid(), size=2)
+    for e in (elite(1, joint=9.0, worst3=9.0), elite(2, joint=1.0), elite(3, joint=2.0, worst3=1.0)):
+        island.add(e)
+    assert island.add(elite(4, joint=1.0, key="k2")) is Added.NOT  # the form of 2, no better
+    island.select()
+    assert {e.id for e in island.survivors} == {2, 3}
+    assert [e.id for e in island.members()] == [2, 3]
+    assert [e.id for e in Island(Grid(), 2, cells=False).members()] == []
 
 
 def test_ranks_prefer_the_first_front_and_the_less_crowded() -> None:
@@ -80,9 +107,19 @@ def test_champion_is_the_simplest_near_the_best_among_the_sound() -> None:
     near = elite(2, joint=2.09, operations=8)  # within 5 % and simpler
     far = elite(3, joint=2.2, operations=1)  # simplest, but beyond 5 %
     unsound = elite(4, joint=0.5, operations=2, rows=(("a", 5.1, 0.0, 0.0),))  # one experiment above 5 % E2E
-    assert champion([good, near, far, unsound]) == near
-    assert champion([unsound, replace(unsound, id=5, worst3=1.0)]).id == 5  # type: ignore[union-attr]
-    assert champion([]) is None
+    assert champion([good, near, far, unsound], JOINT) == near
+    assert champion([unsound, replace(unsound, id=5, worst3=1.0)], JOINT).id == 5  # type: ignore[union-attr]
+    assert champion([], JOINT) is None
+    assert champion([replace(near, sound=False), far], JOINT) == far
+
+
+def test_champion_by_transfer_weighs_what_was_left_out_as_much_as_what_was_fitted() -> None:
+    fitted, general = elite(1, joint=1.0, transfer=6.0), elite(2, joint=2.0, transfer=3.0)
+    assert champion([fitted, general], Rule("transfer")) == general  # 2.5 against 3.5
+    assert champion([fitted, general], JOINT) == fitted
+    unknown = elite(3, joint=0.1)
+    assert unknown.objectives[3] == UNMEASURED and champion([general, unknown], Rule("transfer")) == general
+    assert champion([unknown], Rule("transfer")) == unknown  # where nothing could be left out, the joint error decides
 
 
 def test_elite_survives_json() -> None:
