@@ -125,7 +125,7 @@ def test_known_deployments_fit_their_gpus() -> None:
 def test_the_datasheet_itself_is_consistent() -> None:
     program = step("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us)")
     assert {g.name: g.passes for g in physics(program, KNOWN)} == dict.fromkeys(
-        ("roofline", "parallel", "sublinear", "size"), True
+        ("roofline", "efficiency", "parallel", "sublinear", "size"), True
     )
 
 
@@ -137,7 +137,8 @@ def test_the_datasheet_itself_is_consistent() -> None:
         ("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) * s.tp", {"parallel"}),
         ("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) * s.tp / s.tp / s.tp", {"roofline", "parallel"}),
         ("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) * b.batch_size", {"sublinear"}),
-        ("1e7 - s.model_params_b + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) / 1e9", {"parallel", "size"}),
+        ("1e7 - s.model_params_b + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) / 1e9", {"efficiency", "parallel", "size"}),
+        ("1 + 11 * max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us)", {"efficiency"}),
     ],
 )  # fmt: skip
 def test_what_is_inconsistent(formula: str, failing: set[str]) -> None:

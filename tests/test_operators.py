@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -25,12 +26,25 @@ def rng(i: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([0, i])))
 
 
+class Any:
+    """Answers of a probe that knows nothing: gains and costs at random."""
+
+    def __init__(self) -> None:
+        self.rng = rng(99)
+
+    def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
+        return self.rng.random(len(terms))
+
+    def costs(self, program: Program) -> np.ndarray:
+        return self.rng.random(len(program.theta))
+
+
 def test_a_thousand_proposals_are_programs_with_sound_units() -> None:
-    pool, used = list(SEEDS), Counter()
+    pool, used, probe = list(SEEDS), Counter(), Any()
     for i in range(1000):
         generator = rng(i)
         first, second = (pool[generator.integers(len(pool))] for _ in range(2))
-        child, operator = propose(first, second, WORDS, generator)
+        child, operator = propose(first, second, WORDS, generator, probe=probe)
         used.update(operator.split("+"))
         again = parse(unparse(child))
         assert again == child
