@@ -6,6 +6,7 @@ A bad candidate is data, never an exception that stops a run: it is stored and s
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,21 +90,43 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
     return program
 
 
-def assess(program: Program, data: Data, transfer_below: float = math.inf) -> Scored | Rejected:
+class Laps:
+    """CPU seconds of this process by stage of the cascade."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._since = time.process_time()
+
+    def lap(self, stage: str) -> None:
+        """All since the last lap went into `stage`."""
+        now = time.process_time()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._since
+        self._since = now
+
+
+def assess(
+    program: Program, data: Data, transfer_below: float = math.inf, laps: Laps | None = None
+) -> Scored | Rejected:
     """Gates, fit, gates at the fitted constants, score; where the joint error is at most `transfer_below` percent, the
-    error on models left out. Deterministic: depends on the arguments only."""
+    error on models left out. Deterministic: depends on the arguments only, `laps` apart."""
+    laps = laps or Laps()
     first = gates.finite(program, data.deployments)
+    laps.lap("gates")
     if not first.passes:
         return Rejected(first.name, first.complaint)
     try:
         found = fit(program, data.fit, towards="least")
         program = lean(found.program)
+        laps.lap("fit")
         for gate in gates.judge(program, data.deployments):
             if not gate.passes:
                 return Rejected(gate.name, gate.complaint)
-        result = score(program, data.score, data.moe_weight)
         sound = all(gate.passes for gate in physics(program, data.hardware)) if data.hardware else True
+        laps.lap("gates")
+        result = score(program, data.score, data.moe_weight)
+        laps.lap("replay")
         left_out = transfer(program, found.ratio, data.folds) if result.joint <= transfer_below else None
+        laps.lap("transfer")
         return Scored(unparse(program), result, left_out, sound)
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))

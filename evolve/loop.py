@@ -52,7 +52,8 @@ class Proposal:
 class State:
     """What the loop knows: rebuilt from the journal, changed by `commit` and migration only.
 
-    fitted: candidates that reached fitting. stages: verdicts by stage of the cascade. best: the champion's joint and
+    fitted: candidates that reached fitting. stages: verdicts by stage of the cascade. seconds: CPU time by stage, of
+    what was assessed since the start or the resumption; no choice depends on it. best: the champion's joint and
     transfer error (None: not measured) after every generation.
     """
 
@@ -63,6 +64,7 @@ class State:
     fitted: int = 0
     proposals: int = 0
     stages: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
     best: list[tuple[float, float | None]] = field(default_factory=list)
 
     def champion(self) -> Elite | None:
@@ -208,7 +210,8 @@ def _assess_generation(
         if isinstance(outcome, dict):
             commit(state, outcome)
         else:
-            verdict = outcome if isinstance(outcome, Rejected) else outcome.result()
+            verdict, seconds = (outcome, {}) if isinstance(outcome, Rejected) else outcome.result()
+            state.seconds.update(seconds)
             entry = _entry(proposal, form, verdict)
             journal.append([entry])
             commit(state, entry)

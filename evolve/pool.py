@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evaluator import known
-from evaluator.assess import Data, Rejected, Scored, assess, prepare
+from evaluator.assess import Data, Laps, Rejected, Scored, assess, prepare
 from evaluator.explain import costs, gains, replay_ratio
 from evaluator.fit import fit_set
 from evaluator.gates import Facts
@@ -30,10 +30,11 @@ def _begin(experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: 
     _data = prepare(experiments, seeds, moe_weight, hardware)
 
 
-def assess_text(text: str, transfer_below: float) -> Scored | Rejected:
-    """`assess` on the data that this process prepared; the text has been admitted before."""
+def assess_text(text: str, transfer_below: float) -> tuple[Scored | Rejected, dict[str, float]]:
+    """`assess` on the data that this process prepared, and its CPU seconds by stage; the text has been admitted."""
     assert _data is not None
-    return assess(parse(text), _data, transfer_below)
+    laps = Laps()
+    return assess(parse(text), _data, transfer_below, laps), laps.seconds
 
 
 def solve_known(task: known.Task) -> list[Errors]:
