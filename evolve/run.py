@@ -15,7 +15,7 @@ from archive.journal import Journal
 from evaluator import known
 from evaluator.experiments import data_hash
 from evaluator.score import Errors
-from evolve import __version__, run_folder
+from evolve import __version__, run_folder, summary
 from evolve.choose import chosen
 from evolve.config import Config
 from evolve.loop import State, evolve
@@ -58,6 +58,7 @@ def work(run: Run, workers: int, quiet: bool = False) -> dict[str, Any]:
         run_folder.write_programs(run, state.archive.members())
         report = _report(run, state, fitted, others, answers)
         run_folder.write_json(run.path / "report.json", report)
+        summary.write(run, report)
     return report
 
 

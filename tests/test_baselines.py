@@ -18,13 +18,14 @@ from evolve.baseline.engines import ENGINES, engine_names, search
 from evolve.baseline.gp import text_of
 from evolve.baseline.judge import JOURNAL, Task
 from evolve.baseline.openevolve import global_random
-from evolve.baseline.outcome import spread, verdict
+from evolve.baseline.outcome import verdict
 from evolve.baseline.trees import expression, language, tree_of
 from evolve.choose import chosen
 from evolve.cli import run_command
 from evolve.config import Config, DataSettings
 from evolve.pool import executor
 from evolve.programs import seed_texts
+from evolve.spread import spread
 from evolve.vocabulary import Vocabulary, vocabulary
 from simulator.language.complete import complete
 from simulator.language.ir import Function, Program

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from archive.journal import read_journal
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.baseline.engines import ENGINES, OURS
 from evolve.baseline.judge import JOURNAL
 from evolve.config import Config
+from evolve.spread import spelled, spread
 from simulator.experiment import Experiment
 
 SHARES = (0.25, 0.5, 1.0)  # of the budget, where the figures are read
@@ -58,14 +57,6 @@ def summarise(made: Comparison, fitted: Sequence[Experiment]) -> dict[str, Any]:
         "engines": engines,
         "verdicts": [verdict(ours, other, name) for name, other in engines.items() if ours and name != OURS],
     }
-
-
-def spread(values: Sequence[float | None]) -> dict[str, Any]:
-    """Median and quartiles (linear interpolation) of figures over seeds; None where a seed has none."""
-    known = [float("inf") if v is None else v for v in values]
-    low, median, high = (float(np.percentile(known, q, method="linear")) if np.isfinite(known).all() else None
-                         for q in (25, 50, 75))  # fmt: skip
-    return {"median": median, "low": low, "high": high, "values": list(values)}
 
 
 def _engine(made: Comparison, name: str) -> dict[str, Any]:
@@ -122,14 +113,6 @@ def verdict(ours: dict[str, Any], other: dict[str, Any], name: str) -> dict[str,
         outcome = "not" if abs(gain) <= apart else "better" if gain > 0 else "worse"
         says = "no difference beyond the spread" if outcome == "not" else f"{outcome} by more than the spread"
     return {"against": name, "outcome": outcome, "text": f"{OURS} {spelled(a)} against {name} {spelled(b)}: {says}"}
-
-
-def spelled(figure: dict[str, Any]) -> str:
-    """`1.42 [1.31-1.60]`: median and quartiles."""
-    if figure["median"] is None:
-        return "-"
-    middle = f"{figure['median']:.2f}"
-    return middle if len(figure["values"]) < 2 else f"{middle} [{figure['low']:.2f}-{figure['high']:.2f}]"
 
 
 def write_curves(made: Comparison) -> None:

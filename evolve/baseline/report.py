@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from evolve.baseline.engines import OURS
-from evolve.baseline.outcome import spelled
 from evolve.report import console, new_table, number, show
+from evolve.spread import spelled
 
 LEGEND = """\
 joint: the lowest joint error so far, percent; worst 3: the lowest worst 3 so far (not always of the same program);
