@@ -9,26 +9,20 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evaluator.experiments import data_hash
 from evolve import __version__, run_folder
 from evolve.choose import chosen
 from evolve.config import Config
+from evolve.repeats_outcome import summarise
 from evolve.run import start as start_run
 from evolve.run import work as work_run
 from evolve.run_folder import Run
-from evolve.spread import spelled, spread
 from simulator.errors import InputError
-from simulator.language.measure import features
-from simulator.language.parse import parse
 
 FILE = "repeats.json"
-FIGURES = ("joint", "worst3", "e2e", "ttft", "itl", "transfer")
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ def work(repeats: Repeats, workers: int, quiet: bool = False) -> dict[str, Any]:
             reports.append(work_run(run, workers, quiet))
         else:
             reports.append(json.loads(path.read_text()))
-    report = summarise(repeats, reports)
+    report = summarise(repeats.path, repeats.runs[0].config, reports, repeats.pilot)
     run_folder.write_json(repeats.path / "report.json", report)
     return report
 
@@ -93,76 +87,3 @@ def _share_known_answers(first: Run, run: Run) -> None:
     known = first.path / "known.json"
     if known.exists() and not (run.path / known.name).exists():
         shutil.copy(known, run.path / known.name)
-
-
-def summarise(repeats: Repeats, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the repeats reached: each one's champion, figures over all of them, and the fields that they share."""
-    rows = [_row(r) for r in reports]
-    found = [row for row in rows if row["champion"] is not None]
-    config = repeats.runs[0].config
-    fields = Counter(f for row in found for f in features(parse(row["champion"]["text"])))
-    figures = {name: _over([row[name] for row in found]) for name in FIGURES}
-    report: dict[str, Any] = {
-        "engine": __version__,
-        "data": data_hash(chosen(config.data)[0]),
-        "seeds": reports[0]["seeds"],
-        "search_seeds": [r["seed"] for r in reports],
-        "run": str(repeats.path),
-        "config": config.name,
-        "budget": config.budget,
-        "fitted": reports[0]["fitted"],
-        "repeats": rows,
-        "figures": {name: figure for name, figure in figures.items() if figure is not None},
-        "forms": len({row["champion"]["key"] for row in found}),
-        "shared_fields": dict(sorted(fields.items(), key=lambda item: (-item[1], item[0]))),
-    }
-    known = next((r["known"]["blackbox"] for r in reports if r["champion"]), None)
-    if repeats.pilot:
-        report["pilot"] = verdict(report["figures"], _mean_errors(known, report["fitted"])) if known else None
-    return report
-
-
-def _over(values: Sequence[float | None]) -> dict[str, Any] | None:
-    """None where no champion has the figure."""
-    known = [v for v in values if v is not None]
-    return None if not known else {**spread(values), "best": min(known)}
-
-
-def _row(report: dict[str, Any]) -> dict[str, Any]:
-    """One repeat: its champion and its mean absolute errors over the fitted runs, percent."""
-    best = report["champion"]
-    row: dict[str, Any] = {"seed": report["seed"], "run": report["run"], "champion": best}
-    row |= dict.fromkeys(FIGURES) | {"candidates": report["candidates"]}
-    if best is None:
-        return row
-    errors = _mean_errors(report["errors"], report["fitted"])
-    return row | errors | {"worst3": report["fitted_mean"]["worst3"], "transfer": best.get("transfer")}
-
-
-def _mean_errors(rows: Sequence[dict[str, Any]], fitted: Sequence[str]) -> dict[str, float | None]:
-    """Mean absolute e2e, ttft and itl of these experiments in percent, and their mean, joint; None if unobserved."""
-    out: dict[str, float | None] = {}
-    for name in ("e2e", "ttft", "itl"):
-        values = [abs(r[name]) for r in rows if r["experiment"] in fitted and r[name] is not None]
-        out[name] = sum(values) / len(values) if values else None
-    known = [v for v in out.values() if v is not None]
-    return {"joint": sum(known) / len(known) if known else None, **out}
-
-
-def verdict(figures: dict[str, Any], blackbox: dict[str, float | None]) -> dict[str, Any]:
-    """Escalate where the median joint error of the repeats is below that of the host's blackbox form, fitted on the
-    same runs, by more than the repeats' interquartile range; else stop."""
-    ours, theirs = figures["joint"], blackbox["joint"]
-    assert theirs is not None
-    lower, apart = theirs - ours["median"], ours["high"] - ours["low"]
-    escalate = lower > apart
-    gap = f"{abs(lower):.2f} {'lower' if lower > 0 else 'higher'}"
-    why = f"{gap}, {'more than' if escalate else 'not below it by more than'} the spread of {apart:.2f}"
-    says = "escalate: a full run is worth it" if escalate else "stop: no better than the blackbox form"
-    return {
-        "escalate": escalate,
-        "blackbox": blackbox,
-        "spread": apart,
-        "text": f"joint error {spelled(ours)} % over {len(ours['values'])} repeats against {theirs:.2f} % of blackbox: "
-        f"{why} -> {says}",
-    }

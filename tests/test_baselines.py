@@ -19,7 +19,8 @@ from evolve.baseline.gp import text_of
 from evolve.baseline.judge import JOURNAL, Task
 from evolve.baseline.openevolve import global_random
 from evolve.baseline.outcome import verdict
-from evolve.baseline.trees import expression, language, tree_of
+from evolve.baseline.primitives import language
+from evolve.baseline.trees import expression, tree_of
 from evolve.choose import chosen
 from evolve.cli import run_command
 from evolve.config import Config, DataSettings

@@ -18,7 +18,19 @@ MAY_IMPORT = {
     "archive": {"deap"},
     "translate_go": {"simulator", "numpy"},
     "evaluator": {"simulator", "numpy", "numba", "scipy", "yaml"},
-    "evolve": {"simulator", "archive", "translate_go", "evaluator", "numpy", "pyarrow", "yaml", "click", "rich"},
+    "evolve": {
+        "simulator",
+        "archive",
+        "translate_go",
+        "evaluator",
+        "numpy",
+        "pyarrow",
+        "yaml",
+        "click",
+        "rich",
+        "deap",
+        "openevolve",
+    },  # fmt: skip
 }
 
 

@@ -1,7 +1,7 @@
 """Plain genetic programming with deap: generations of typed trees, tournaments on the joint error, nothing else.
 
-A tree is a step time (see `trees.py`); the delay before the queue has the shared form of seeds/floor.py, fitted too.
-Those of the shipped programs that the primitives can spell are in the first population, beside random trees (half
+A tree is a step time (see `primitives.py`); the delay before the queue has the shared form of seeds/floor.py, fitted
+too. Those of the shipped programs that the primitives can spell are in the first population, beside random trees (half
 grown, half full). Settings as in Koza 1992 where the budget allows: tournaments of 3, one-point crossover of most,
 uniform mutation of some, a static limit on height, and one on size from the configuration's caps.
 """
@@ -16,7 +16,8 @@ from typing import Any
 from evolve.baseline.judge import Judge
 from evolve.baseline.openevolve import global_random
 from evolve.baseline.plain import offer_seeds
-from evolve.baseline.trees import Language, expression, language, tree_of
+from evolve.baseline.primitives import Language, language
+from evolve.baseline.trees import expression, tree_of
 from evolve.programs import seed_texts
 from simulator.language.complete import complete
 from simulator.language.ir import Function, Program
