@@ -314,7 +314,7 @@ def _compare(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
         _print_json(report)
     else:
         print_comparison(report)
-    return 0
+    return 0 if any(found["joint"]["100"]["median"] is not None for found in report["engines"].values()) else 1
 
 
 @cli.command()

@@ -192,6 +192,15 @@ def test_trees_are_sound_programs_and_spell_the_seeds(fields: str, spelled: int)
             assert sorted(c.value for c in constants) == sorted(c.value for c in step.constants)
 
 
+def test_where_nothing_can_be_scored_every_engine_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text("data: {models: [llama-2-7b], workloads: [general]}\ncaps: {constants: 1}\n")
+    args = ["baselines", "--config", str(tmp_path / "c.yaml"), "--budget", "1", "--seeds", "2", "--workers", "1"]
+    assert run_command([*args, "--quiet", "--out", str(tmp_path / "b")]) == 1
+    assert "against random -: no verdict, since a search scored nothing" in capsys.readouterr().out
+    for engine in INSTALLED:
+        assert lines(tmp_path / "b" / f"{engine}-0") == []
+
+
 def test_global_random_numbers_are_given_back() -> None:
     random.seed(5)
     before = random.getstate()

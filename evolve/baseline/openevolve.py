@@ -59,6 +59,8 @@ def openevolve(judge: Judge) -> None:
     with global_random(judge.config.seed) as seed:
         database = _database(judge, seed)
         offer_seeds(judge)
+        if not judge.elites:
+            return  # it has no parents without a scored program
         islands = len(database.islands)
         for i, elite in enumerate(judge.elites):
             database.add(Member(elite.id, elite.text, metrics=_metrics(judge, elite)), i, i % islands)
