@@ -131,8 +131,10 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @cli.command()
 @click.option("--models", metavar="A,B", help="Fit only these models (Hugging Face id or alias).")
+@click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Runs under as many seeds, and the spread of what they reach.")  # fmt: skip
 @run_options
-def run(models: str | None, **options: Any) -> int:
+def run(models: str | None, repeats: int, **options: Any) -> int:
     """Search for latency models and report the best.
 
     \b
@@ -140,22 +142,58 @@ def run(models: str | None, **options: Any) -> int:
     evolve run --config smoke                    half a minute
     evolve run --models llama-2-7b,llama-2-70b   two of the models
     evolve run --experiments mine.yaml --out runs/mine
+    evolve run --repeats 5                       seeds 0 to 4: how much of it is luck?
     """
-    return _search(_config(options, models), options)
+    config = _config(options, models)
+    if repeats > 1:
+        from evolve.repeats import start
+
+        return _repeat(start(config, repeats, options["out"]), options["workers"], options["as_json"], options["quiet"])
+    return _search(config, options)
 
 
 @cli.command()
 @click.option("--model", required=True, help="Hugging Face id or alias, e.g. llama-2-7b.")
+@click.option("--generations", type=click.IntRange(min=1), default=100, show_default=True, help="Of each repeat.")
+@click.option("--repeats", type=click.IntRange(min=2), default=3, show_default=True, help="Runs, each with its seed.")
 @run_options
-def pilot(model: str, **options: Any) -> int:
-    """A short run on a single model: is it worth a full one?
+def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
+    """A short search on a single model, several times over: is it worth a full one?
+
+    Escalate or stop: whether the median joint error of the repeats is below that of blackbox, the host's linear form
+    fitted on the same runs, by more than the repeats differ (their interquartile range). A pilot has one population
+    (search.islands: 1) and, unless --budget says otherwise, as many candidates as its generations propose: 800 a
+    repeat, in all about a minute for the three runs of a bundled model on two cores.
 
     \b
     evolve pilot --model llama-2-7b
-    evolve pilot --model mixtral-8x7b --budget 300
+    evolve pilot --model mixtral-8x7b --generations 50 --repeats 5
     """
-    options["budget"] = options["budget"] or 200
-    return _search(_config(options, model), options, pilot=True)
+    from dataclasses import replace
+
+    from evolve.repeats import start
+
+    config = _config(options, model)
+    search = replace(config.search, generations=generations, islands=1)
+    budget = options["budget"] or generations * search.batch
+    made = start(replace(config, search=search, budget=budget), repeats, options["out"], pilot=True)
+    return _repeat(made, options["workers"], options["as_json"], options["quiet"])
+
+
+def _repeat(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+    from evolve.repeats import work
+    from evolve.repeats_report import print_repeats
+    from evolve.run import available_cores
+
+    try:
+        report = work(made, workers or available_cores(), quiet)
+    except KeyboardInterrupt:
+        return _fail(f"interrupted; nothing is lost: `evolve resume {made.path}` goes on", 130)
+    if as_json:
+        _print_json(report)
+    else:
+        print_repeats(report)
+    return 0 if report["figures"] else 1
 
 
 def _config(options: dict[str, Any], models: str | None) -> Any:
@@ -181,15 +219,14 @@ def _config(options: dict[str, Any], models: str | None) -> Any:
     return replace(config, data=data, caps=replace(config.caps, **options["caps"]), search=search, **top)
 
 
-def _search(config: Any, options: dict[str, Any], pilot: bool = False) -> int:
+def _search(config: Any, options: dict[str, Any]) -> int:
     from evolve.run import start
 
-    run = start(config, options["out"])
-    return _work(run, options["workers"], options["as_json"], options["quiet"], pilot)
+    return _work(start(config, options["out"]), options["workers"], options["as_json"], options["quiet"])
 
 
-def _work(run: Any, workers: int | None, as_json: bool, quiet: bool, pilot: bool = False) -> int:
-    from evolve.report import print_pilot, print_run
+def _work(run: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+    from evolve.report import print_run
     from evolve.run import available_cores, work
 
     try:
@@ -199,7 +236,7 @@ def _work(run: Any, workers: int | None, as_json: bool, quiet: bool, pilot: bool
     if as_json:
         _print_json(report)
     else:
-        (print_pilot if pilot and report["champion"] else print_run)(report)
+        print_run(report)
     return 0 if report["champion"] else 1
 
 
@@ -209,14 +246,76 @@ def _work(run: Any, workers: int | None, as_json: bool, quiet: bool, pilot: bool
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
 def resume(run_path: Path, workers: int | None, as_json: bool, quiet: bool) -> int:
-    """Go on with a run that was interrupted or killed, exactly as if it had not been.
+    """Go on with a run, repeats or baselines that were interrupted or killed, exactly as if they had not been.
 
     \b
     evolve resume runs/0001
     """
+    from evolve import repeats
+    from evolve.baseline import compare
     from evolve.run_folder import open_run
 
+    if compare.is_comparison(run_path):
+        return _compare(compare.reopen(run_path), workers, as_json, quiet)
+    if repeats.is_repeats(run_path):
+        return _repeat(repeats.reopen(run_path), workers, as_json, quiet)
     return _work(open_run(run_path), workers, as_json, quiet)
+
+
+@cli.command()
+@click.option("--config", "config_name", default="default", show_default=True, metavar="NAME|FILE",
+              help="What is fitted, its caps and gates, and our engine's settings.")  # fmt: skip
+@click.option("--budget", type=click.IntRange(min=1), default=300, show_default=True, help="Candidates of a search.")
+@click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Searches of each engine.")
+@click.option("--only", metavar="A,B", help="Only these engines [default: all].")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder to create or add to [default: runs/baselines/NNNN]."
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Searches at a time [default: all cores].")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress line.")
+def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: Path | None, workers: int | None,
+              as_json: bool, quiet: bool) -> int:  # fmt: skip
+    """Compare our engine with other ways to search, under the same budget and the same evaluator.
+
+    evolution (ours), random, climb (hill climbing), gp (plain genetic programming), openevolve (its database and
+    islands); ours without a part: no-islands, no-grid, no-bandit. All start from the same programs, and all have the
+    same fits, gates, data and caps. The defaults are 12,000 candidates: a quarter of an hour on two cores.
+
+    \b
+    evolve baselines --budget 100 --seeds 3 --only evolution,random,climb
+    evolve baselines --config smoke --budget 300 --out runs/baselines/mine
+    evolve resume runs/baselines/mine             go on after Ctrl-C
+    """
+    from dataclasses import replace
+
+    from evolve.baseline.compare import create
+    from evolve.baseline.engines import engine_names
+    from evolve.config import load_config
+    from evolve.run_folder import next_path
+
+    engines, left_out = engine_names(only)
+    for line in left_out:
+        print(f"evolve: warning: {line}", file=sys.stderr)
+    config = replace(load_config(config_name), budget=budget)
+    made = create(out or next_path(Path("runs/baselines")), config, engines, seeds)
+    return _compare(made, workers, as_json, quiet)
+
+
+def _compare(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+    from evolve.baseline.compare import compare
+    from evolve.baseline.report import print_comparison
+    from evolve.run import available_cores
+
+    try:
+        report = compare(made, workers or available_cores(), quiet)
+    except KeyboardInterrupt:
+        return _fail(f"interrupted; nothing is lost: `evolve resume {made.path}` goes on", 130)
+    if as_json:
+        _print_json(report)
+    else:
+        print_comparison(report)
+    return 0 if any(found["joint"]["100"]["median"] is not None for found in report["engines"].values()) else 1
 
 
 @cli.command()

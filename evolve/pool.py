@@ -14,7 +14,7 @@ import numpy as np
 from evaluator import known
 from evaluator.assess import Data, Laps, Rejected, Scored, assess, prepare
 from evaluator.explain import costs, gains, replay_ratio
-from evaluator.fit import fit_set
+from evaluator.fit import FitSet
 from evaluator.gates import Facts
 from evaluator.score import Errors
 from simulator.experiment import Experiment
@@ -44,8 +44,8 @@ def solve_known(task: known.Task) -> list[Errors]:
 class Prober:
     """The residual-informed proposals' view of the data, in this process."""
 
-    def __init__(self, experiments: Sequence[Experiment]) -> None:
-        self._data = fit_set(experiments)
+    def __init__(self, data: FitSet) -> None:
+        self._data = data
         self._ratios: dict[str, np.ndarray] = {}
 
     def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
@@ -59,6 +59,12 @@ class Prober:
         if text not in self._ratios:
             self._ratios[text] = replay_ratio(program, self._data)
         return self._ratios[text]
+
+
+def prober() -> Prober:
+    """On the data that this process prepared."""
+    assert _data is not None
+    return Prober(_data.fit)
 
 
 class _Here(Executor):

@@ -210,18 +210,3 @@ def front_table(elites: list[dict[str, Any]], title: str) -> Table:
         counts = [str(e[x]) for x in ("operations", "constants", "features")]
         table.add_row(str(e["id"]), *figures, *counts, e["operator"])
     return table
-
-
-def print_pilot(report: dict[str, Any]) -> None:
-    """The fitted runs only, and whether a full run is worth it: against the blackbox form fitted to the same ones."""
-    fitted = set(report["fitted"])
-    print_run({**report, "errors": [r for r in report["errors"] if r["experiment"] in fitted]})
-    ours = [abs(r["e2e"]) for r in report["errors"] if r["experiment"] in fitted and r["e2e"] is not None]
-    theirs = [abs(r["e2e"]) for r in report["known"]["blackbox"] if r["experiment"] in fitted and r["e2e"] is not None]
-    if not ours:
-        console().print("\nPilot: no verdict, since no E2E was observed.")
-        return
-    mine, blackbox = sum(ours) / len(ours), sum(theirs) / len(theirs)
-    verdict = "escalate: a full run is worth it" if mine < blackbox else "stop: no better than the blackbox form"
-    console().print(f"\nPilot: mean E2E error {mine:.2f} % against {blackbox:.2f} % of blackbox, "
-                    f"both fitted on these {len(ours)} experiments -> {verdict}")  # fmt: skip

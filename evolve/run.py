@@ -14,8 +14,9 @@ from archive.archive import champion
 from archive.journal import Journal
 from evaluator import known
 from evaluator.experiments import data_hash
+from evaluator.fit import fit_set
 from evaluator.score import Errors
-from evolve import __version__, run_folder
+from evolve import __version__, run_folder, summary
 from evolve.checking import known_deployments
 from evolve.choose import chosen
 from evolve.config import Config
@@ -63,6 +64,7 @@ def work(
         run_folder.write_programs(run, state.archive.members())
         report = _report(run, state, fitted, others if full else [], answers)
         run_folder.write_json(run.path / "report.json", report)
+        summary.write(run, report)
     return report
 
 
@@ -80,7 +82,7 @@ def _search(
     pool = executor(workers, fitted, config.score.arrival_seeds, config.score.moe_weight, hardware)
     journal = Journal(run.journal)
     try:
-        probe = Prober(fitted)
+        probe = Prober(fit_set(fitted))
         words = vocabulary(fitted, config.search.fields)
         state = evolve(config, seed_texts(), words, past, journal, pool, progress.update, probe)
         answers: dict[str, list[Errors]] = {}

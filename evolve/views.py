@@ -248,7 +248,7 @@ def inventory(folder: Any) -> dict[str, Any]:
     from evolve.programs import seed_names
 
     runs = []
-    for path in sorted(p.parent for p in folder.glob("*/run.json")):
+    for path in sorted(p.parent for p in [*folder.glob("*/run.json"), *folder.glob("*/seed-*/run.json")]):
         report = path / "report.json"
         best = json.loads(report.read_text())["champion"] if report.exists() else None
         runs.append({"run": str(path), "done": report.exists(), "joint": best["joint"] if best else None,

@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "archive": {"deap"},
     "translate_go": {"simulator", "numpy"},
     "evaluator": {"simulator", "cma", "numpy", "numba", "scipy", "yaml"},
-    "evolve": {"simulator", "archive", "translate_go", "evaluator", "numpy", "pyarrow", "yaml", "click", "rich"},
+    "evolve": {"simulator", "archive", "translate_go", "evaluator", "numpy", "pyarrow", "yaml", "click", "rich"}
+    | {"deap", "openevolve"},  # the baselines' engines
 }
 
 

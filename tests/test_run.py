@@ -242,23 +242,3 @@ def test_a_run_without_a_single_figure_is_refused(tmp_path: Path, capsys: pytest
     (tmp_path / "mine.yaml").write_text(MINE.replace("{e2e_ms: {mean: 450.0}}", "{}"))
     assert run_command(["run", "--experiments", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "r")]) == 2
     assert "nothing to fit" in capsys.readouterr().err and not (tmp_path / "r").exists()
-
-
-def test_a_pilot_ends_with_a_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    args = [
-        "pilot",
-        "--model",
-        "llama-2-70b",
-        "--budget",
-        "12",
-        "--workers",
-        "1",
-        "--quiet",
-        "--out",
-        str(tmp_path / "p"),
-    ]
-    assert run_command(args) == 0
-    assert "of blackbox, both fitted on these 3 experiments ->" in capsys.readouterr().out
-    assert set(open_run(tmp_path / "p").about["fitted"]) == {
-        f"llama-2-70b-tp4-{w}" for w in ("general", "codegen", "roleplay")
-    }
