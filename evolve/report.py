@@ -20,7 +20,8 @@ SHORT = {
 }  # fmt: skip
 LEGEND = """\
 E2E, TTFT, ITL: errors of a run's means over arrival seeds 1 to 3; "limits" names those past 10, 15 and 15 percent.
-joint: mean of the three mean absolute errors; worst 3: mean of the three largest E2E errors (front: arrivals {search}).
+joint: mean of the three mean absolute errors; worst 3: mean of the three largest E2E errors (front: arrivals {search});
+transfer: joint error on models left out of the fit; sound: contradicts no datasheet (`evolve check --physics`).
 naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitted for all, -m per model, -e per
 experiment; roof: the datasheet alone; floor: larger of a floor and bytes over bandwidth; p-: published, unsigned."""
 
@@ -100,10 +101,12 @@ def print_run(report: dict[str, Any]) -> None:
     arrivals = ", ".join(map(str, report["search_seeds"]))
     out.print(LEGEND.format(search=arrivals) + "\n", markup=False, soft_wrap=True)
     print_gain(out, report)
-    title = "Pareto front: worst 3, joint error, complexity"
+    out.print(transfer_text(best) + "\n", soft_wrap=True)
+    title = "Pareto front: worst 3, joint error, transfer, complexity"
     show(out, front_table(thinned(report["front"]), title))
     if len(report["front"]) > MOST_ROWS:
         out.print(f"{MOST_ROWS} of {len(report['front'])}; all: evolve archive {report['run']}", soft_wrap=True)
+    out.print("\n" + cascade_text(report), soft_wrap=True)
     counts = ", ".join(f"{report[name]} {name}" for name in ("candidates", "proposals", "accepted"))
     made = ", ".join(f"{name} {report[name]}" for name in ("seed", "engine", "data"))
     out.print(f"\nRun: {report['run']}   ({counts}, {made})", soft_wrap=True)
@@ -197,16 +200,48 @@ def print_gain(out: Console, report: dict[str, Any]) -> None:
         f"Best seed ({seed['operator'].removeprefix('seed:')}, fitted): joint error {seed['joint']:.2f} %, "
         f"worst 3 {seed['worst3']:.2f} %.\n"
         f"The search's gain over it: joint {best['joint']:.2f} % ({change}), worst 3 {best['worst3']:.2f} %.\n"
-        f"The champion is the simplest program within {100 * rule['within']:g} % of the lowest joint error among those "
-        f"with no experiment\nabove {rule['worst_pct']:g} % E2E; if there is none, the one with the lowest worst 3.\n",
+        f"The champion is {rule_text(rule)}.\n",
         soft_wrap=True,
     )
 
 
+def rule_text(rule: dict[str, Any]) -> str:
+    """How a champion is chosen (archive.Rule), in words."""
+    least = {"joint": "joint error", "transfer": "mean of joint and transfer error"}[rule["by"]]
+    return (
+        f"the simplest program within {100 * rule['within']:g} % of the lowest {least} among those with no experiment "
+        f"above {rule['worst_pct']:g} % E2E that contradict no datasheet; if there is none, the one with the lowest "
+        "worst 3"
+    )
+
+
+def transfer_text(best: dict[str, Any]) -> str:
+    """What the champion's transfer error is; "" where it was not measured."""
+    if best["transfer"] is None:
+        return ""
+    return (
+        f"Transfer: joint error {best['transfer']:.2f} % on the runs of each model in turn, the constants fitted "
+        "without them. The form was chosen\nwith all of them in sight: `evolve validate` repeats that choice too."
+    )
+
+
+def cascade_text(report: dict[str, Any]) -> str:
+    """How far proposals came, and where the CPU time went."""
+    verdicts, seconds = report["cascade"]["verdicts"], report["cascade"]["cpu_s"]
+    total = sum(seconds.values())
+    refused = ", ".join(f"{name} {count}" for name, count in verdicts.items() if name != "scored")
+    went = ", ".join(f"{name} {100 * s / total:.0f} %" for name, s in seconds.items()) if total else "nothing assessed"
+    return (
+        f"Cascade: {report['proposals']} proposals, {report['candidates']} fitted, {verdicts.get('scored', 0)} scored; "
+        f"refused: {refused or 'none'}.\nCPU time of assessments {total:.0f} s: {went}."
+    )
+
+
 def front_table(elites: list[dict[str, Any]], title: str) -> Table:
-    table = new_table(title, ">id|>worst 3|>joint|>E2E|>TTFT|>ITL|>operations|>constants|>features|from")
+    heads = ">id|>worst 3|>joint|>transfer|>E2E|>TTFT|>ITL|>operations|>constants|>features|sound|from"
+    table = new_table(title, heads)
     for e in elites:
-        figures = [number(e[x], 2, signed=False) for x in ("worst3", "joint", "e2e", "ttft", "itl")]
+        figures = [number(e[x], 2, signed=False) for x in ("worst3", "joint", "transfer", "e2e", "ttft", "itl")]
         counts = [str(e[x]) for x in ("operations", "constants", "features")]
-        table.add_row(str(e["id"]), *figures, *counts, e["operator"])
+        table.add_row(str(e["id"]), *figures, *counts, "yes" if e["sound"] else "no", e["operator"])
     return table

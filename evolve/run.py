@@ -146,6 +146,10 @@ def _report(
         "accepted": len(archive.members()),
         "champion": None,
         "rejected": _rejections(run),
+        "cascade": {
+            "verdicts": dict(state.stages.most_common()),
+            "cpu_s": {name: round(s, 2) for name, s in state.seconds.items()},
+        },
     }
     if best is None:
         return report

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evolve.report import bias_label, mean_cells, number, passes, thinned
+from evolve.report import bias_label, mean_cells, number, passes, rule_text, thinned, transfer_text
 from evolve.run_folder import Run
 
 
@@ -37,8 +37,8 @@ def markdown(run: Run, report: dict[str, Any], validations: int) -> str:
         f"Mean absolute errors in percent over the {len(report['fitted'])} fitted experiments.",
         _means(report),
         "## Front",
-        f"Worst 3, joint error, complexity: {len(thinned(report['front']))} of {len(report['front'])} programs, from "
-        "the simplest to the largest.",
+        f"Worst 3, joint error, transfer, complexity: {len(thinned(report['front']))} of {len(report['front'])} programs, "
+        "from the simplest to the largest.",
         _front(report),
         "## Going on",
         _commands(run, best["id"]),
@@ -69,9 +69,8 @@ def _facts(run: Run, report: dict[str, Any]) -> str:
 def _choice(report: dict[str, Any], validations: int) -> str:
     rule, best, seed = report["rule"], report["champion"], report["best_seed"]
     text = (
-        f"How it was chosen: the simplest program within {100 * rule['within']:g} % of the lowest joint error among "
-        f"those with no experiment above {rule['worst_pct']:g} % E2E; if there is none, the one with the lowest worst "
-        "3. **In sample**: the errors on the fitted experiments are those of a fit on these very runs, and program "
+        f"How it was chosen: {rule_text(rule)}. **In sample**: the errors on the fitted experiments are "
+        "those of a fit on these very runs, and program "
         f"and constants were **chosen with hindsight** among {report['candidates']} candidates. What is marked "
         "predicted was not fitted."
     )
@@ -81,6 +80,8 @@ def _choice(report: dict[str, Any], validations: int) -> str:
             f"{seed['joint']:.2f} % and a worst 3 of {seed['worst3']:.2f} %; the champion {best['joint']:.2f} % and "
             f"{best['worst3']:.2f} %, by the arrival seeds of the search."
         )
+    if told := transfer_text(best):
+        text += "\n\n" + told.replace("\n", " ")
     if validations:
         times = "once" if validations == 1 else f"{validations} times"
         text += (
@@ -119,11 +120,11 @@ def _means(report: dict[str, Any]) -> str:
 
 def _front(report: dict[str, Any]) -> str:
     rows = [
-        [str(e["id"]), *(number(e[x], 2, signed=False) for x in ("worst3", "joint", "e2e", "ttft", "itl")),
+        [str(e["id"]), *(number(e[x], 2, signed=False) for x in ("worst3", "joint", "transfer", "e2e", "ttft", "itl")),
          str(e["operations"]), str(e["constants"])]
         for e in thinned(report["front"])
     ]  # fmt: skip
-    return table(">id|>worst 3|>joint|>E2E|>TTFT|>ITL|>operations|>constants", rows)
+    return table(">id|>worst 3|>joint|>transfer|>E2E|>TTFT|>ITL|>operations|>constants", rows)
 
 
 def _commands(run: Run, champion: int) -> str:

@@ -26,7 +26,7 @@ def print_archive(run: Any, grid: bool, pareto: bool) -> None:
     out, found = console(), run.archive()
     if pareto:
         front = [e.to_json() for e in found.front_by_size()]
-        show(out, front_table(front, f"Pareto front of {run.path}: worst 3, joint error, complexity"))
+        show(out, front_table(front, f"Pareto front of {run.path}: worst 3, joint error, transfer, complexity"))
     if grid:
         cap, bins = found.grid.operation_cap, found.grid.operation_bins
         ops = [f">{i * cap // bins + 1}-{(i + 1) * cap // bins} op" for i in range(bins)]

@@ -57,8 +57,10 @@ class Verdict:
 
 @dataclass
 class Judge:
-    """The journal has a line for every candidate: its number from 1, the lowest joint error, worst3 and merit of a sound
-    program so far (percent, null before there is one), CPU seconds of all assessments so far, its form, and its verdict."""
+    """The journal has a line for every candidate: its number from 1, the lowest joint error, worst3 and merit of a
+    sound program so far (percent, null before there is one), CPU seconds of all assessments so far, its form, and its
+    verdict.
+    """
 
     task: Task
     watch: Callable[[], None] = lambda: None
