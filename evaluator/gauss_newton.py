@@ -29,8 +29,7 @@ def solve(
 
     `scales`: of `Problem.scales`. `only`: positions among the free entries of phi that may move (default all).
     """
-    size, effect = scales
-    weights = problem.pull * effect
+    size, weights = scales[0], problem.prior(scales)
     goal = problem.objective(phi, ratio, weights, fixed_load)
     free = problem.free if only is None else problem.free[only]
     if not free.size:

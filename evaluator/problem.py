@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from evaluator.loss import FitSet, huber
+from evaluator.loss import MODEL_ERROR, FitSet, huber
 from evaluator.meanfield import DEPLOYMENT, bases, cold_effects, jacobian, predict
 from evaluator.metrics import stage_means
 from simulator.bind import Bound, settle
@@ -26,6 +27,9 @@ PRIOR = 3e-3  # pull towards the start values, as a share of each constant's eff
 # leave open goes to the step, where it also holds for answers of another length.
 OVERHEADS = ("output_token_time", "completion_time")
 OVERHEAD_PRIOR = 1000.0  # times PRIOR, towards 0
+# Constants that were fitted before are believed within this share of their size, beside residuals of MODEL_ERROR, until
+# the new runs say otherwise: one or two runs leave most of them open, and near-ties between them to chance.
+BELIEVED = 0.3
 DIGITS = 6  # significant digits of a fitted constant, rounded before the final scoring
 _SMALL = 1e-3  # least size of a constant whose finite difference is taken
 
@@ -42,7 +46,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Problem:
-    """A program to be fitted. start, low, high, origin, pull: float64[phi]; origin is where the prior pulls to."""
+    """A program to be fitted. start, low, high, origin, pull: float64[phi]; origin is where the prior pulls to.
+
+    held: positions in theta that keep their value. known: the constants were fitted before, on other runs.
+    """
 
     program: Program
     code: Code
@@ -56,11 +63,25 @@ class Problem:
     position: np.ndarray  # int[phi]: of each entry in the program's theta
     base: np.ndarray
     work: np.ndarray = field(repr=False)
+    held: tuple[int, ...] = ()
+    known: bool = False
 
     @property
     def free(self) -> np.ndarray:
         """Indices into phi of what may move."""
         return np.flatnonzero(self.high > self.low)
+
+    @cached_property
+    def group_of(self) -> tuple[int | None, ...]:
+        """Of every entry of phi: the group whose own it is, None where groups share it."""
+        users = [[g for g, group in enumerate(self.groups) if j in group.index] for j in range(self.start.size)]
+        return tuple(u[0] if len(u) == 1 and len(self.groups) > 1 else None for u in users)
+
+    @property
+    def experiment_of(self) -> np.ndarray:
+        """int[stages]: the experiment of each."""
+        out: np.ndarray = self.data.stages.table[:, DEPLOYMENT].astype(int)
+        return out
 
     @property
     def head(self) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any]:
@@ -100,7 +121,7 @@ class Problem:
         slopes = self.jacobian(phi, True, np.full(phi.size, _SMALL), value)
         size, effect = np.maximum(np.abs(phi), _SMALL), np.zeros(phi.size)
         with np.errstate(divide="ignore", invalid="ignore"):
-            percent = 0.01 * np.abs(value).mean() / np.abs(slopes).mean(axis=(1, 2))
+            percent = 0.01 * (self._sees @ np.abs(value).sum(axis=1))[free] / np.abs(slopes).sum(axis=(1, 2))
             known = np.nan_to_num(slopes / observed, nan=0.0, posinf=0.0, neginf=0.0) * self.data.weights
         size[free] = np.maximum(np.abs(phi[free]), np.where(np.isfinite(percent), percent, _SMALL))
         usual = observed[:, 2] * 1e3
@@ -113,6 +134,22 @@ class Problem:
         effect[free] = np.linalg.norm(known.reshape(len(free), -1), axis=1)
         effect = np.maximum(effect, np.nan_to_num(np.linalg.norm(cold / usual, axis=1), nan=0.0, posinf=0.0))
         return size, effect
+
+    @cached_property
+    def _sees(self) -> np.ndarray:
+        """float64[phi, stages]: 1 where the entry is one of the stage's constants."""
+        out = np.zeros((self.start.size, len(self.data.stages.table)))
+        for g in self.groups:
+            out[np.ix_(g.index, g.rows)] = 1.0
+        return out
+
+    def prior(self, scales: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """float64[phi]: the weight of a unit away from the origin, in the units of a residual."""
+        size, effect = scales
+        weights: np.ndarray = self.pull * effect
+        if self.known:
+            weights = np.maximum(weights, MODEL_ERROR / (BELIEVED * size))
+        return weights
 
     def objective(self, phi: np.ndarray, ratio: np.ndarray, prior: np.ndarray, fixed_load: bool = False) -> float:
         """Sum of the Huber losses of the mean field times `ratio`, and the pull of the prior (weights float64[phi])."""
@@ -140,22 +177,31 @@ class Problem:
         return rounded(phi, self.low, self.high)
 
 
-def problem_of(program: Program, data: FitSet, fixed: Sequence[int] = ()) -> Problem:
-    """One value of every constant for all experiments; those at `fixed`, positions in theta, keep theirs as it is."""
-    return make(program, data, [tuple(range(len(data.experiments)))], np.arange(len(program.theta))[None], fixed)
+def problem_of(program: Program, data: FitSet, held: Sequence[int] = (), known: bool = False) -> Problem:
+    """One value of every constant for all experiments; those at `held`, positions in theta, keep theirs as it is.
+
+    `known`: the constants come from a fit to other runs, and are not to be left without reason.
+    """
+    members, index = [tuple(range(len(data.experiments)))], np.arange(len(program.theta))[None]
+    return make(program, data, members, index, held, known)
 
 
 def make(
-    program: Program, data: FitSet, members: Sequence[Sequence[int]], index: np.ndarray, fixed: Sequence[int] = ()
+    program: Program,
+    data: FitSet,
+    members: Sequence[Sequence[int]],
+    index: np.ndarray,
+    held: Sequence[int] = (),
+    known: bool = False,
 ) -> Problem:
     """A problem with the constants of group g, the experiments `members[g]`, at phi[index[g]] (int[groups, theta])."""
     code, theta = assemble(program), np.array(program.theta, dtype=float)
     low, high = np.array(bounds(program), dtype=float).reshape(-1, 2).T.copy()
     value = np.clip(theta, low, high)
-    for j in fixed:
+    for j in held:
         low[j] = high[j] = value[j] = theta[j]
     overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants], dtype=bool)
-    origin = np.clip(np.where(overhead, 0.0, value), low, high)
+    origin = np.clip(np.where(overhead & (not known), 0.0, value), low, high)
     pull = PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
     of = np.zeros(int(index.max()) + 1 if index.size else 0, dtype=int)  # position in theta of every entry of phi
     for row in index:
@@ -179,6 +225,8 @@ def make(
         of,
         base,
         base[0].copy(),
+        tuple(held),
+        known,
     )
 
 

@@ -50,7 +50,7 @@ def linear(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales,
 def cma(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales, first: bool) -> np.ndarray:
     box = _Box(problem, phi, scales, problem.free)
     x, _ = minimise(
-        lambda x: problem.objective(box.phi(x), ratio, problem.pull * scales[1]),
+        lambda x: problem.objective(box.phi(x), ratio, problem.prior(scales)),
         box.start, _FIRST if first else _AGAIN, CMA_EVALUATIONS * len(box.which), SEED,
     )  # fmt: skip
     return box.phi(x)
@@ -60,7 +60,7 @@ def neldermead(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Sca
     box = _Box(problem, phi, scales, problem.free)
     most = SIMPLEX_EVALUATIONS * len(box.which)
     found = optimize.minimize(
-        lambda x: _finite(problem.objective(box.phi(x), ratio, problem.pull * scales[1])),
+        lambda x: _finite(problem.objective(box.phi(x), ratio, problem.prior(scales))),
         box.start, method="Nelder-Mead", bounds=[(0.0, 1.0)] * len(box.which),
         options={"maxfev": most, "xatol": 1e-7, "fatol": 1e-12, "adaptive": True,
                  "initial_simplex": _simplex(box.start, _FIRST if first else _AGAIN)},
@@ -71,7 +71,7 @@ def neldermead(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Sca
 def lbfgsb(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales, first: bool) -> np.ndarray:
     """With the gradient of the same finite differences, in units of each constant's size."""
     size, effect = scales
-    prior, free = problem.pull * effect, problem.free
+    prior, free = problem.prior(scales), problem.free
     unit = np.divide(1.0, effect[free], out=size[free].copy(), where=effect[free] > 0)
 
     def at(x: np.ndarray) -> np.ndarray:
