@@ -27,8 +27,9 @@ PRIOR = 3e-3  # pull towards the start values, as a share of each constant's eff
 # leave open goes to the step, where it also holds for answers of another length.
 OVERHEADS = ("output_token_time", "completion_time")
 OVERHEAD_PRIOR = 1000.0  # times PRIOR, towards 0
-# Constants that were fitted before are believed within this share of their size, beside residuals of MODEL_ERROR, until
-# the new runs say otherwise: one or two runs leave most of them open, and near-ties between them to chance.
+# Constants that were fitted before are believed within this share of their value (or of what makes a thousandth of a
+# step), beside residuals of MODEL_ERROR, until the new runs say otherwise: one or two runs leave most of them open, and
+# near-ties between them to chance.
 BELIEVED = 0.3
 DIGITS = 6  # significant digits of a fitted constant, rounded before the final scoring
 _SMALL = 1e-3  # least size of a constant whose finite difference is taken
@@ -148,7 +149,7 @@ class Problem:
         size, effect = scales
         weights: np.ndarray = self.pull * effect
         if self.known:
-            weights = np.maximum(weights, MODEL_ERROR / (BELIEVED * size))
+            weights = np.maximum(weights, MODEL_ERROR / (BELIEVED * np.maximum(np.abs(self.origin), 0.1 * size)))
         return weights
 
     def objective(self, phi: np.ndarray, ratio: np.ndarray, prior: np.ndarray, fixed_load: bool = False) -> float:
