@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from evaluator.gauss_newton import NOTHING
 from evaluator.problem import Problem
-from evaluator.routes import Route
+from evaluator.routes import Route, rough
 from simulator.clock.run import HostileStep
 
 CORRECTIONS = 3  # replays of all experiments, at most
@@ -43,4 +44,22 @@ def corrected(problem: Problem, route: Route, corrections: int, allow_hostile: b
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = means / problem.predict(phi)
         ratio = np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0)
-    return best, lowest
+    return _without_idle(problem, best, lowest, allow_hostile)
+
+
+def _without_idle(problem: Problem, phi: np.ndarray, loss: float, allow_hostile: bool) -> tuple[np.ndarray, float]:
+    """Constants that change nothing here, of a term or a branch that these runs never show, go to 0 where the replays
+    agree: what was never seen is not part of the law, and a value it came with is not learned from these runs."""
+    if problem.known:
+        return phi, loss
+    size, effect = problem.scales(phi)
+    smooth = ~np.isin(problem.position, rough(problem.program))
+    idle = (effect * size < NOTHING) & smooth & (problem.low == 0.0) & (phi > 0.0) & (problem.high > 0.0)
+    if not idle.any():
+        return phi, loss
+    plain = np.where(idle, 0.0, phi)
+    try:
+        found = problem.data.loss(problem.replay(plain, allow_hostile))
+    except HostileStep:
+        return phi, loss
+    return (plain, found) if found <= loss else (phi, loss)

@@ -7,7 +7,7 @@ constant whose bounds leave no room is not searched.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from evaluator.loss import MODEL_ERROR, FitSet, huber
 from evaluator.meanfield import DEPLOYMENT, bases, cold_effects, jacobian, predict
 from evaluator.metrics import stage_means
 from simulator.bind import Bound, settle
+from simulator.language.affine import affine
 from simulator.language.bounds import bounds
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
@@ -229,6 +230,13 @@ def make(
         tuple(held),
         known,
     )
+
+
+def forgetful(problem: Problem) -> Problem:
+    """The same, with the prior's pull of the affine constants towards their low bounds. The others have no value that
+    is nothing: 0 may be a divisor or a threshold. They stay drawn to where they start."""
+    linear = np.array([c.name in affine(f).linear for f in problem.program.functions for c in f.constants], dtype=bool)
+    return replace(problem, origin=np.where(linear[problem.position], problem.low, problem.origin))
 
 
 def rounded(theta: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

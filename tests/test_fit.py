@@ -273,6 +273,21 @@ def test_a_model_of_ones_own_for_every_constant_is_a_fit_of_each_model_alone() -
     assert [c.group for c in certainties(mixed.problem, mixed.phi)] == [None] * 4 + [0, 1]
 
 
+def test_forgetting_leaves_nothing_of_what_the_data_do_not_say() -> None:
+    """Dense models on one GPU: nothing tells the layers from a base, nothing shows experts or the step's floor."""
+    text = """
+def step_time(b, s, *, weights: one = 1.2, layer: us = 90.0, base: us = 10.0, experts: us = 700.0, floor: us = 500.0):
+    return max(floor, weights * b.weight_read_us + layer * s.layers + base + experts * b.experts_fraction)
+"""
+    data, start = fit_set(SOME[:2]), complete(parse(text))
+    other = start.with_theta((*start.theta[:1], 10.0, 3000.0, 5.0, 50.0, *start.theta[5:]))
+    found = [fit(p, data, forget=True).program.theta for p in (start, other)]
+    np.testing.assert_allclose(*found, rtol=0.05, atol=1.0)
+    kept = [fit(p, data).program.theta for p in (start, other)]
+    assert kept[0][1] > 2 * kept[1][1]  # else each stays where it came from
+    assert all(theta[3:5] == (0.0, 0.0) for theta in found + kept)  # no experts, never at the floor
+
+
 def test_held_constants_keep_their_value_to_the_last_bit() -> None:
     start = TRUTH.with_theta((1.2345678901, 0.7, 33.33333333333, 6000.0, 1.5))  # 0.7: below the bound, and held there
     problem = problem_of(start, fit_set(SOME[:2]), held=[0, 1, 2])
