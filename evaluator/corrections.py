@@ -6,8 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from evaluator.gauss_newton import NOTHING
+from evaluator.outer import rough
 from evaluator.problem import Problem
-from evaluator.routes import Route, rough
+from evaluator.routes import Route
 from simulator.clock.run import HostileStep
 
 CORRECTIONS = 3  # replays of all experiments, at most

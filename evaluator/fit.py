@@ -16,7 +16,7 @@ from evaluator.corrections import CORRECTIONS, corrected
 from evaluator.loss import FitSet
 from evaluator.meanfield import DEPLOYMENT, stages_of
 from evaluator.noise import measure
-from evaluator.problem import forgetful, problem_of
+from evaluator.pose import forgetful, problem_of
 from evaluator.routes import METHODS, ROUTES
 from simulator.experiment import Experiment
 from simulator.language.ir import Program

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import lsq_linear, nnls
 
 from evaluator.loss import HUBER
-from evaluator.problem import Problem
+from evaluator.problem import Problem, Scales
 
 STEPS = 24
 NOTHING = 1e-7  # relative error, of all stages together, that a constant of its present size makes
@@ -19,7 +19,7 @@ def solve(
     problem: Problem,
     phi: np.ndarray,
     ratio: np.ndarray,
-    scales: tuple[np.ndarray, np.ndarray],
+    scales: Scales,
     *,
     fixed_load: bool = False,
     steps: int = STEPS,

@@ -6,7 +6,8 @@ import numpy as np
 
 from evaluator.fit import Fit
 from evaluator.loss import MODEL_ERROR, FitSet
-from evaluator.problem import Problem, problem_of
+from evaluator.pose import problem_of
+from evaluator.problem import Problem
 from evaluator.search import WORST, minimise
 from evaluator.uncertainty import linearised
 from simulator.clock.run import HostileStep

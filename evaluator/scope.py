@@ -9,7 +9,8 @@ import numpy as np
 
 from evaluator.corrections import CORRECTIONS, corrected
 from evaluator.loss import FitSet
-from evaluator.problem import Problem, make
+from evaluator.pose import make
+from evaluator.problem import Problem
 from evaluator.routes import ROUTES
 from simulator.language.ir import Program
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator.loss import HUBER, MODEL_ERROR, FitSet
-from evaluator.problem import Problem, problem_of
+from evaluator.pose import problem_of
+from evaluator.problem import Problem, Scales
 from simulator.language.ir import Program
 
 LEAST_CLUSTERS = 5  # experiments from which on their residuals may be alike within each
@@ -107,9 +108,7 @@ def linearised(
     return slopes[:, known].T, r, np.minimum(1.0, HUBER / np.maximum(np.abs(r), 1e-12))
 
 
-def _errors(
-    problem: Problem, phi: np.ndarray, scales: tuple[np.ndarray, np.ndarray], of: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _errors(problem: Problem, phi: np.ndarray, scales: Scales, of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(standard errors, determined) of the free entries `of`, the others taken as known."""
     data, size = problem.data, scales[0]
     a, r, w = linearised(problem, phi, size, of)

@@ -14,9 +14,11 @@ from evaluator.fit import FIT_SEED, METHODS, fit, fit_set, subset
 from evaluator.loss import HUBER, MODEL_ERROR, WEIGHTS, FitSet
 from evaluator.metrics import observe_all, stage_means
 from evaluator.noise import BLACKBOX, NOISE_SEEDS
+from evaluator.outer import rough
 from evaluator.polish import polish
-from evaluator.problem import problem_of, rounded
-from evaluator.routes import ROUTES, rough
+from evaluator.pose import problem_of
+from evaluator.problem import rounded
+from evaluator.routes import ROUTES
 from evaluator.scope import fit_scoped, scoped
 from evaluator.score import Errors, errors, predictions, score_set, summarise
 from evaluator.score import subset as score_subset
