@@ -115,7 +115,7 @@ def assess(
     if not first.passes:
         return Rejected(first.name, first.complaint)
     try:
-        found = fit(program, data.fit, towards="least")
+        found = fit(program, data.fit, forget=True)
         program = lean(found.program)
         laps.lap("fit")
         for gate in gates.judge(program, data.deployments):

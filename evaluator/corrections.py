@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from evaluator.gauss_newton import NOTHING
+from evaluator.outer import rough
 from evaluator.problem import Problem
 from evaluator.routes import Route
 from simulator.clock.run import HostileStep
@@ -27,7 +29,6 @@ def corrected(
     best, lowest, means_there = phi, np.inf, data.stages.observed_ms
     ratio, last = data.ratio, np.inf
     scales = problem.scales(phi)
-    phi = np.where(scales[1] > 0.0, phi, problem.origin)  # what does nothing at all has no other reason to be anything
     for i in range(corrections):
         phi = problem.rounded(route(problem, phi, ratio, scales, i == 0))
         # under the ratio of the last replay the mean field's loss was that replay's
@@ -45,6 +46,7 @@ def corrected(
         if not improved > GAIN * last:
             break
         ratio = ratio_of(problem, phi, means)
+    best, lowest = _without_idle(problem, best, lowest, allow_hostile)
     return best, lowest, ratio_of(problem, best, means_there)
 
 
@@ -53,3 +55,21 @@ def ratio_of(problem: Problem, phi: np.ndarray, means_ms: np.ndarray) -> np.ndar
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = means_ms / problem.predict(phi)
     return np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0)
+
+
+def _without_idle(problem: Problem, phi: np.ndarray, loss: float, allow_hostile: bool) -> tuple[np.ndarray, float]:
+    """Constants that change nothing here, of a term or a branch that these runs never show, go to 0 where the replays
+    agree: what was never seen is not part of the law, and a value it came with is not learned from these runs."""
+    if problem.known:
+        return phi, loss
+    size, effect = problem.scales(phi)
+    smooth = ~np.isin(problem.position, rough(problem.program))
+    idle = (effect * size < NOTHING) & smooth & (problem.low == 0.0) & (phi > 0.0) & (problem.high > 0.0)
+    if not idle.any():
+        return phi, loss
+    plain = np.where(idle, 0.0, phi)
+    try:
+        found = problem.data.loss(problem.replay(plain, allow_hostile))
+    except HostileStep:
+        return phi, loss
+    return (plain, found) if found <= loss else (phi, loss)

@@ -15,7 +15,7 @@ import numpy as np
 
 from evaluator.corrections import ratio_of
 from evaluator.loss import HUBER, FitSet
-from evaluator.problem import problem_of
+from evaluator.pose import problem_of
 from simulator.language.ir import Const, Constant, Expr, Op, Program
 
 RIDGE = 1e-9  # keeps constants that the data cannot tell apart from being infinitely uncertain

@@ -16,7 +16,7 @@ from evaluator.corrections import CORRECTIONS, corrected
 from evaluator.loss import FitSet
 from evaluator.meanfield import DEPLOYMENT, stages_of
 from evaluator.noise import measure
-from evaluator.problem import problem_of
+from evaluator.pose import forgetful, problem_of
 from evaluator.routes import METHODS, ROUTES
 from simulator.experiment import Experiment
 from simulator.language.ir import Program
@@ -71,14 +71,17 @@ def fit(
     *,
     allow_hostile: bool = False,
     method: str = "auto",
-    towards: str = "start",
+    forget: bool = False,
 ) -> Fit:
     """`program` with the constants that fit `data` best by `method`, one of METHODS, starting from those it came with.
 
-    What the data leave open is pulled `towards` those, or towards the `least` that each affine constant may be.
-    Without constants it is only scored. Deterministic: depends on the program and the data. Raises HostileStep if a
-    replay near the optimum meets a step time outside [1, 10^10] us (unless `allow_hostile`).
+    Without constants it is only scored. Deterministic: depends on the program and the data. `forget`: what the data
+    leave open goes to the constants' low bounds instead of staying near the values they came with; for held-out errors,
+    where those were learned from the runs held out. Raises HostileStep if a replay near the optimum meets a step time
+    outside [1, 10^10] us (unless `allow_hostile`).
     """
-    problem = problem_of(program, data, towards=towards)
+    problem = problem_of(program, data)
+    if forget:
+        problem = forgetful(problem)
     phi, loss, ratio = corrected(problem, ROUTES[method], corrections, allow_hostile)
     return Fit(program.with_theta(tuple(phi)), loss, ratio)

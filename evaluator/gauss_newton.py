@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import lsq_linear, nnls
 
 from evaluator.loss import HUBER
-from evaluator.problem import Problem
+from evaluator.problem import Problem, Scales
 
 STEPS = 24
 NOTHING = 1e-7  # relative error, of all stages together, that a constant of its present size makes
@@ -19,7 +19,7 @@ def solve(
     problem: Problem,
     phi: np.ndarray,
     ratio: np.ndarray,
-    scales: tuple[np.ndarray, np.ndarray],
+    scales: Scales,
     *,
     fixed_load: bool = False,
     steps: int = STEPS,
@@ -29,8 +29,7 @@ def solve(
 
     `scales`: of `Problem.scales`. `only`: positions among the free entries of phi that may move (default all).
     """
-    size, effect = scales
-    weights = problem.pull * effect
+    size, weights = scales[0], problem.prior(scales)
     goal = problem.objective(phi, ratio, weights, fixed_load)
     free = problem.free if only is None else problem.free[only]
     if not free.size:

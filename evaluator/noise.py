@@ -13,7 +13,7 @@ import numpy as np
 
 from evaluator.corrections import corrected
 from evaluator.loss import FitSet
-from evaluator.problem import problem_of
+from evaluator.pose import problem_of
 from evaluator.routes import linear
 from simulator.language.complete import complete
 from simulator.language.parse import parse

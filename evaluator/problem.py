@@ -6,29 +6,28 @@ constant whose bounds leave no room is not searched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from evaluator.loss import FitSet, huber
-from evaluator.meanfield import DEPLOYMENT, bases, cold_effects, jacobian, predict
+from evaluator.loss import MODEL_ERROR, FitSet, huber
+from evaluator.meanfield import DEPLOYMENT, cold_effects, jacobian, predict
 from evaluator.metrics import stage_means
 from simulator.bind import Bound, settle
-from simulator.language.affine import affine
-from simulator.language.bounds import bounds
 from simulator.language.ir import Program
-from simulator.language.opcodes import Code, assemble
+from simulator.language.opcodes import Code
 from simulator.replay import replay_bound
 
-PRIOR = 3e-3  # pull towards the start values, as a share of each constant's effect: decides what data cannot
-# Runs whose answers are about equally long cannot tell a time per token or per request from one per step: what they
-# leave open goes to the step, where it also holds for answers of another length.
-OVERHEADS = ("output_token_time", "completion_time")
-OVERHEAD_PRIOR = 1000.0  # times PRIOR, towards 0
+# Constants that were fitted before are believed within this share of their value (or of what makes a thousandth of a
+# step), beside residuals of MODEL_ERROR, until the new runs say otherwise: one or two runs leave most of them open, and
+# near-ties between them to chance.
+BELIEVED = 0.3
 DIGITS = 6  # significant digits of a fitted constant, rounded before the final scoring
 _SMALL = 1e-3  # least size of a constant whose finite difference is taken
+
+Scales = tuple[np.ndarray, np.ndarray]  # (size, effect) of every entry of phi: see Problem.scales
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Problem:
-    """A program to be fitted. start, low, high, origin, pull: float64[phi]; origin is where the prior pulls to."""
+    """A program to be fitted. start, low, high, origin, pull: float64[phi]; origin is where the prior pulls to.
+
+    held: positions in theta that keep their value. known: the constants were fitted before, on other runs.
+    """
 
     program: Program
     code: Code
@@ -57,11 +59,25 @@ class Problem:
     position: np.ndarray  # int[phi]: of each entry in the program's theta
     base: np.ndarray
     work: np.ndarray = field(repr=False)
+    held: tuple[int, ...] = ()
+    known: bool = False
 
     @property
     def free(self) -> np.ndarray:
         """Indices into phi of what may move."""
         return np.flatnonzero(self.high > self.low)
+
+    @cached_property
+    def group_of(self) -> tuple[int | None, ...]:
+        """Of every entry of phi: the group whose own it is, None where groups share it."""
+        users = [[g for g, group in enumerate(self.groups) if j in group.index] for j in range(self.start.size)]
+        return tuple(u[0] if len(u) == 1 and len(self.groups) > 1 else None for u in users)
+
+    @property
+    def experiment_of(self) -> np.ndarray:
+        """int[stages]: the experiment of each."""
+        out: np.ndarray = self.data.stages.table[:, DEPLOYMENT].astype(int)
+        return out
 
     @property
     def head(self) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any]:
@@ -90,7 +106,7 @@ class Problem:
             out[np.ix_(place[g.index[which]], g.rows)] = part
         return out
 
-    def scales(self, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def scales(self, phi: np.ndarray) -> Scales:
         """(size, effect) of every entry of phi. size: its value, or what makes a percent of a step if that is more.
 
         effect: what a unit of it does, in relative errors: to the stages, or to a step with a whole prompt in it (which
@@ -101,7 +117,7 @@ class Problem:
         slopes = self.jacobian(phi, True, np.full(phi.size, _SMALL), value)
         size, effect = np.maximum(np.abs(phi), _SMALL), np.zeros(phi.size)
         with np.errstate(divide="ignore", invalid="ignore"):
-            percent = 0.01 * np.abs(value).mean() / np.abs(slopes).mean(axis=(1, 2))
+            percent = 0.01 * (self._sees @ np.abs(value).sum(axis=1))[free] / np.abs(slopes).sum(axis=(1, 2))
             known = np.nan_to_num(slopes / observed, nan=0.0, posinf=0.0, neginf=0.0) * self.data.weights
         size[free] = np.maximum(np.abs(phi[free]), np.where(np.isfinite(percent), percent, _SMALL))
         usual = observed[:, 2] * 1e3
@@ -114,6 +130,22 @@ class Problem:
         effect[free] = np.linalg.norm(known.reshape(len(free), -1), axis=1)
         effect = np.maximum(effect, np.nan_to_num(np.linalg.norm(cold / usual, axis=1), nan=0.0, posinf=0.0))
         return size, effect
+
+    @cached_property
+    def _sees(self) -> np.ndarray:
+        """float64[phi, stages]: 1 where the entry is one of the stage's constants."""
+        out = np.zeros((self.start.size, len(self.data.stages.table)))
+        for g in self.groups:
+            out[np.ix_(g.index, g.rows)] = 1.0
+        return out
+
+    def prior(self, scales: Scales) -> np.ndarray:
+        """float64[phi]: the weight of a unit away from the origin, in the units of a residual."""
+        size, effect = scales
+        weights: np.ndarray = self.pull * effect
+        if self.known:
+            weights = np.maximum(weights, MODEL_ERROR / (BELIEVED * np.maximum(np.abs(self.origin), 0.1 * size)))
+        return weights
 
     def objective(self, phi: np.ndarray, ratio: np.ndarray, prior: np.ndarray, fixed_load: bool = False) -> float:
         """Sum of the Huber losses of the mean field times `ratio`, and the pull of the prior (weights float64[phi])."""
@@ -139,58 +171,6 @@ class Problem:
 
     def rounded(self, phi: np.ndarray) -> np.ndarray:
         return rounded(phi, self.low, self.high)
-
-
-def problem_of(program: Program, data: FitSet, fixed: Sequence[int] = (), towards: str = "start") -> Problem:
-    """One value of every constant for all experiments; those at `fixed`, positions in theta, keep theirs as it is."""
-    everybody = [tuple(range(len(data.experiments)))]
-    return make(program, data, everybody, np.arange(len(program.theta))[None], fixed, towards)
-
-
-def make(
-    program: Program,
-    data: FitSet,
-    members: Sequence[Sequence[int]],
-    index: np.ndarray,
-    fixed: Sequence[int] = (),
-    towards: str = "start",
-) -> Problem:
-    """A problem with the constants of group g, the experiments `members[g]`, at phi[index[g]] (int[groups, theta])."""
-    code, theta = assemble(program), np.array(program.theta, dtype=float)
-    low, high = np.array(bounds(program), dtype=float).reshape(-1, 2).T.copy()
-    value = np.clip(theta, low, high)
-    for j in fixed:
-        low[j] = high[j] = value[j] = theta[j]
-    overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants], dtype=bool)
-    aim = value
-    if towards == "least":
-        affinely = [c.name in names for f in program.functions for names in [affine(f).linear] for c in f.constants]
-        aim = np.where(np.array(affinely, dtype=bool) & np.isfinite(low), low, value)
-    origin = np.clip(np.where(overhead, 0.0, aim), low, high)
-    pull = PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
-    of = np.zeros(int(index.max()) + 1 if index.size else 0, dtype=int)  # position in theta of every entry of phi
-    for row in index:
-        of[row] = np.arange(theta.size)
-    whose = data.stages.table[:, DEPLOYMENT].astype(int)
-    groups = []
-    for some, row in zip(members, index, strict=True):
-        rows = np.flatnonzero(np.isin(whose, list(some)))
-        groups.append(Group(tuple(some), rows, data.stages.table[rows], row))
-    base = bases(code, data.stages)
-    return Problem(
-        program,
-        code,
-        data,
-        tuple(groups),
-        value[of],
-        low[of],
-        high[of],
-        origin[of],
-        pull[of],
-        of,
-        base,
-        base[0].copy(),
-    )
 
 
 def rounded(theta: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

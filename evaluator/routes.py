@@ -2,7 +2,7 @@
 
 `linear` is variable projection: the constants that enter affinely come from bounded least squares, the others are
 moved around them. All of them take part in one joint Gauss-Newton; where a constant's effect is not smooth, because it
-stands in a condition or the program has more than two conditionals, CMA-ES then searches over those alone, with the
+stands in a condition or the program has more than two conditionals, a scan and CMA-ES then search those alone, with the
 affine ones solved inside. `lbfgsb`, `neldermead` and `cma` move all constants at once. `auto` is `linear`; with more
 than two conditionals CMA-ES goes on from there. Conditionals are `if`s and choices: `max` and `min` bend a line but do
 not break it, so they do not count.
@@ -10,31 +10,25 @@ not break it, so they do not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 from scipy import optimize
 
+from evaluator.box import Box
 from evaluator.gauss_newton import solve
 from evaluator.loss import HUBER
-from evaluator.problem import Problem
+from evaluator.outer import MOST_CONDITIONALS, search_outer
+from evaluator.problem import Problem, Scales
 from evaluator.search import WORST, minimise
-from simulator.language.affine import affine
-from simulator.language.ir import Compare, Const, Expr, Function, Let, Local, Node, Program, nodes, walk
 from simulator.language.measure import conditionals
 
-MOST_CONDITIONALS = 2  # up to which a program counts as smooth but for what stands in its conditions
 SEED = 20
-OUTER_EVALUATIONS = 40  # of the outer search, for each constant in it
-INNER_STEPS = 4  # Gauss-Newton steps for the affine constants, at each of these
 CMA_EVALUATIONS = 250  # for each constant
 SIMPLEX_EVALUATIONS = 400  # for each constant
 GRADIENT_STEPS = 200
 _FIRST, _AGAIN = 0.15, 0.02  # sigma of the searches, as shares of the box: at first, and after a correction
-REACH = 27.0  # sizes of a constant that the box of a search holds
 
-Scales = tuple[np.ndarray, np.ndarray]
 # (problem, where to start, ratio of replay to mean field, scales, whether this is the first of the corrections)
 Route = Callable[[Problem, np.ndarray, np.ndarray, Scales, bool], np.ndarray]
 
@@ -44,23 +38,23 @@ def linear(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales,
         start, _ = solve(problem, phi, ratio, scales, fixed_load=True)
         phi = min((phi, start), key=lambda p: problem.loss(p, ratio))
     phi, goal = solve(problem, phi, ratio, scales)
-    return _outer(problem, phi, goal, ratio, scales) if first else phi
+    return search_outer(problem, phi, goal, ratio, scales) if first else phi
 
 
 def cma(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales, first: bool) -> np.ndarray:
-    box = _Box(problem, phi, scales, problem.free)
+    box = Box(problem, phi, scales, problem.free)
     x, _ = minimise(
-        lambda x: problem.objective(box.phi(x), ratio, problem.pull * scales[1]),
+        lambda x: problem.objective(box.phi(x), ratio, problem.prior(scales)),
         box.start, _FIRST if first else _AGAIN, CMA_EVALUATIONS * len(box.which), SEED,
     )  # fmt: skip
     return box.phi(x)
 
 
 def neldermead(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales, first: bool) -> np.ndarray:
-    box = _Box(problem, phi, scales, problem.free)
+    box = Box(problem, phi, scales, problem.free)
     most = SIMPLEX_EVALUATIONS * len(box.which)
     found = optimize.minimize(
-        lambda x: _finite(problem.objective(box.phi(x), ratio, problem.pull * scales[1])),
+        lambda x: _finite(problem.objective(box.phi(x), ratio, problem.prior(scales))),
         box.start, method="Nelder-Mead", bounds=[(0.0, 1.0)] * len(box.which),
         options={"maxfev": most, "xatol": 1e-7, "fatol": 1e-12, "adaptive": True,
                  "initial_simplex": _simplex(box.start, _FIRST if first else _AGAIN)},
@@ -71,7 +65,7 @@ def neldermead(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Sca
 def lbfgsb(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales, first: bool) -> np.ndarray:
     """With the gradient of the same finite differences, in units of each constant's size."""
     size, effect = scales
-    prior, free = problem.pull * effect, problem.free
+    prior, free = problem.prior(scales), problem.free
     unit = np.divide(1.0, effect[free], out=size[free].copy(), where=effect[free] > 0)
 
     def at(x: np.ndarray) -> np.ndarray:
@@ -111,80 +105,6 @@ ROUTES: dict[str, Route] = {
     "auto": auto, "linear": linear, "lbfgsb": lbfgsb, "neldermead": neldermead, "cma": cma,
 }  # fmt: skip
 METHODS = tuple(ROUTES)
-
-
-def rough(program: Program) -> np.ndarray:
-    """Positions in theta of the constants that are not affine and whose effect may not be smooth."""
-    many = conditionals(program)
-    names = []
-    for f in program.functions:
-        outer = set(affine(f).outer) if many else set()
-        names += [c.name in outer and (many > MOST_CONDITIONALS or c.name in _judged(f)) for c in f.constants]
-    return np.flatnonzero(names)
-
-
-def _judged(function: Function) -> set[str]:
-    """Names of the constants in the conditions of a method, also by way of what was assigned before."""
-    lets = {s.name: s.value for s in function.body if isinstance(s, Let)}
-
-    def names(node: Node) -> Iterator[str]:
-        for n in walk(node):
-            if isinstance(n, Const):
-                yield n.name
-            elif isinstance(n, Local):
-                yield from held[n.name]
-
-    held: dict[str, set[str]] = {}
-    for name, value in lets.items():  # each is assigned before it is read
-        held[name] = set(names(value))
-    sides: list[Expr] = [side for n in nodes(function) if isinstance(n, Compare) for side in (n.left, n.right)]
-    return {name for side in sides for name in names(side)}
-
-
-def _outer(problem: Problem, phi: np.ndarray, goal: float, ratio: np.ndarray, scales: Scales) -> np.ndarray:
-    """CMA-ES over the rough constants with the others solved at each; never worse than `phi`, whose value is `goal`."""
-    positions = np.isin(problem.position, rough(problem.program))
-    outer = problem.free[positions[problem.free]]
-    if not outer.size:
-        return phi
-    inner = np.flatnonzero(~positions[problem.free])
-    box, best = _Box(problem, phi, scales, outer), _Best(phi, goal)
-
-    def value(x: np.ndarray) -> float:
-        trial = best.phi.copy()
-        trial[outer] = box.phi(x)[outer]
-        trial, reached = solve(problem, trial, ratio, scales, steps=INNER_STEPS, only=inner)
-        if reached < best.value:
-            best.phi, best.value = trial, reached
-        return reached
-
-    minimise(value, box.start, _FIRST, OUTER_EVALUATIONS * outer.size, SEED)
-    return solve(problem, best.phi, ratio, scales)[0]
-
-
-@dataclass
-class _Best:
-    phi: np.ndarray
-    value: float
-
-
-class _Box:
-    """Some entries of phi as points of [0, 1]^n. Between finite bounds evenly; else as a cube, so that a third of the
-    way is a constant's present size, its low end is resolved finely, and REACH sizes are within reach."""
-
-    def __init__(self, problem: Problem, phi: np.ndarray, scales: Scales, which: np.ndarray) -> None:
-        self.base, self.which = phi, which
-        self.low, high = problem.low[which], problem.high[which]
-        self.even = np.isfinite(high)
-        self.span = np.where(self.even, high - self.low, REACH * np.maximum(phi[which] - self.low, scales[0][which]))
-        share = np.clip((phi[which] - self.low) / self.span, 0.0, 1.0)
-        self.start: np.ndarray = np.where(self.even, share, np.cbrt(share))
-
-    def phi(self, x: np.ndarray) -> np.ndarray:
-        x = np.clip(x, 0.0, 1.0)
-        out: np.ndarray = self.base.copy()
-        out[self.which] = self.low + self.span * np.where(self.even, x, x**3)
-        return out
 
 
 def _simplex(start: np.ndarray, step: float) -> np.ndarray:

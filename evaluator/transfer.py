@@ -15,7 +15,7 @@ import numpy as np
 from evaluator.fit import subset
 from evaluator.gauss_newton import solve
 from evaluator.loss import FitSet
-from evaluator.problem import problem_of
+from evaluator.pose import forgetful, problem_of
 from evaluator.score import Errors, ScoreSet, error_rows, summarise
 from evaluator.score import subset as score_subset
 from simulator.language.ir import Program
@@ -68,7 +68,7 @@ def transfer(program: Program, ratio: np.ndarray, folds: Sequence[Fold]) -> floa
 
 def refit(program: Program, ratio: np.ndarray, data: FitSet) -> Program:
     """`program`, fitted on more than `data`, fitted again on `data` by the mean field times `ratio`."""
-    problem = problem_of(program, data, towards="least")
+    problem = forgetful(problem_of(program, data))
     if not problem.free.size:
         return program
     scales = problem.scales(problem.start)

@@ -2,80 +2,121 @@
 
 from __future__ import annotations
 
-import datetime
-import json
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from evaluator.experiments import data_hash
-from evaluator.fit import fit, fit_set
-from evaluator.score import SCORE_SEEDS, error_rows, score_set
+from evaluator.fit import FitSet, fit_set
+from evaluator.pose import problem_of
+from evaluator.problem import Problem
+from evaluator.scope import fit_scoped, scoped
+from evaluator.score import SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set, subset
+from evaluator.uncertainty import certainties, effective
 from evolve import __version__
 from evolve.choose import fittable, nothing_to_fit
+from evolve.constants import known_constants, positions
+from evolve.fit_out import check_out, paths
+from evolve.fit_result import Try, constant_rows, programs, side
 from evolve.programs import Source
-from evolve.records import record
 from simulator.clock.run import HostileStep
 from simulator.errors import InputError
 from simulator.experiment import Experiment
 from simulator.language.ir import Program
 from simulator.language.key import key
-from simulator.language.unparse import unparse
 
 
-def calibrate(source: Source, experiments: Sequence[Experiment], out: Path | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Settings:
+    """methods: routes to try, the best is kept. per_model: words for constants with a value for each model (None: all
+    of them). only: words for what may change (none: everything). Words: see `constants.positions`."""
+
+    methods: tuple[str, ...] = ("auto",)
+    per_model: tuple[str, ...] | None = ()
+    only: tuple[str, ...] = ()
+
+
+def calibrate(
+    source: Source, experiments: Sequence[Experiment], out: Path | None, settings: Settings | None = None
+) -> dict[str, Any]:
     """Fit the program's constants on `experiments`; write it to `out` (and its record beside) if given.
 
     Raises InputError when nothing can be fitted, when no constants make the program usable, or `out` cannot be
     written.
     """
-    if out is not None and out.suffix != ".py":
-        raise InputError(f"{out}: a program's file ends in .py, its record stands beside it: write --out {out.stem}.py")
+    settings = settings or Settings()
+    check_out(out)
     fitted = fittable(experiments)
     if not fitted:
         raise InputError(nothing_to_fit(experiments))
     program = source.complete
-    try:
-        result = fit(program, fit_set(fitted)).program
-        result = replace(result, doc=_doc(source, fitted))
-    except HostileStep as e:
-        raise InputError(f"{source.name}: cannot be fitted on these experiments ({e}): change the program") from None
-    data = score_set(fitted)
-
-    before, after = error_rows(program, data), error_rows(result, data)
-    constants = [
-        {"method": f.name, "name": c.name, "before": old, "after": c.value}
-        for f, olds in zip(result.functions, _values(program), strict=True)
-        for c, old in zip(f.constants, olds, strict=True)
-    ]
-    text, form = unparse(result), key(result)
-    if out is not None:
-        today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        kept = record(form, fitted, after, SCORE_SEEDS, today, fitted_from=source.name)
-        try:
-            out.write_text(text)
-            out.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n")
-        except OSError as e:
-            raise InputError(f"{out}: cannot be written ({e.strerror}): choose another --out") from None
+    own, held = _chosen(program, settings)
+    data, score = fit_set(fitted), score_set(fitted)
+    problem = _problem(program, data, own, held, source.record is not None, settings)
+    tries = [_try(source, problem, method, score) for method in settings.methods]
+    best = min(tries, key=lambda t: t.fit.loss)
+    found = certainties(best.fit.problem, best.fit.phi)
+    old = known_constants(source.record, program) if settings.only or source.record is not None else None
+    before = error_rows(program, score)
+    files = paths(out, source.name, best.fit.models if settings.per_model != () else None)
+    made = programs(source, best, found, data, old, files, settings.per_model == ())
+    whole = settings.per_model == ()
     return {
         "engine": __version__,
         "data": data_hash(fitted),
         "seeds": list(SCORE_SEEDS),
-        "program": text,
-        "key": form,
+        "name": source.name,
+        "program": made[0]["program"] if whole else None,
+        "key": key(program),
+        "programs": made,
         "fitted": [e.id for e in fitted],
         "left_out": [e.id for e in experiments if e.id not in {f.id for f in fitted}],
-        "constants": constants,
+        "method": best.method,
+        "loss": best.fit.loss,
+        "methods": [side(t) for t in tries],
+        "degrees_of_freedom": {
+            "constants": len(problem.free),
+            "effective": effective(found),
+            "observations": int((data.weights > 0).sum()),
+        },
+        "constants": constant_rows(program, best.fit, found, old),
         "before": [asdict(r) for r in before],
-        "after": [asdict(r) for r in after],
-        "out": str(out) if out else None,
+        "after": [asdict(r) for r in best.rows],
+        "out": [p["out"] for p in made if p["out"]],
     }
 
 
-def _doc(source: Source, fitted: Sequence[Experiment]) -> str:
-    return f"The form of {source.name}, its constants fitted on {', '.join(e.id for e in fitted)}."
+def _chosen(program: Program, settings: Settings) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Positions in theta of the constants per model, and of those that are held."""
+    every = tuple(range(len(program.theta)))
+    free = positions(program, settings.only, "--only") if settings.only else every
+    if settings.per_model is None:
+        return free, tuple(j for j in every if j not in free)
+    own = positions(program, settings.per_model, "--per-model")
+    if not set(own) <= set(free):
+        raise InputError("--per-model names a constant that --only holds: name it in both")
+    return own, tuple(j for j in every if j not in free)
 
 
-def _values(program: Program) -> list[list[float]]:
-    return [[c.value for c in f.constants] for f in program.functions]
+def _problem(
+    program: Program, data: FitSet, own: Sequence[int], held: Sequence[int], known: bool, settings: Settings
+) -> Problem:
+    if settings.per_model == ():
+        return problem_of(program, data, held, known)
+    return scoped(program, data, own, held, known)
+
+
+def _try(source: Source, problem: Problem, method: str, score: ScoreSet) -> Try:
+    begun = time.monotonic()
+    try:
+        found = fit_scoped(problem, method=method)
+    except HostileStep as e:
+        raise InputError(f"{source.name}: cannot be fitted on these experiments ({e}): change the program") from None
+    seconds = time.monotonic() - begun
+    rows: dict[int, Errors] = {}
+    for group, program in zip(problem.groups, found.programs, strict=True):
+        some = subset(score, group.experiments)
+        rows.update(zip(group.experiments, error_rows(program, some), strict=True))
+    return Try(method, found, tuple(rows[i] for i in range(len(score.experiments))), seconds)

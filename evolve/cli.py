@@ -21,6 +21,7 @@ from evolve import __version__
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.METHODS, and all of them
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -476,23 +477,42 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps:
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those the project ships].")
 @click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, its record beside it.")
+@click.option("--only", metavar="NAME,NAME", help="Change only these: alpha, beta, a method, or names of constants.")
+@click.option("--scope", type=click.Choice(["shared", "per-model"]), help="One value for all models, or one for each.")
+@click.option("--per-model", metavar="NAME,NAME", help="Only these constants have a value for each model.")
+@click.option("--method", "methods", type=click.Choice(FIT_METHODS), multiple=True, help="Route to the constants "
+              "(repeatable: side by side) [default: auto].")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, its record beside it; "
+              "per model: a file each, NAME-MODEL.py.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
-def fit(
-    program: str, experiments: str | None, ids: str | None, out: Path | None, as_json: bool, caps: dict[str, int]
-) -> int:
+def fit(program: str, experiments: str | None, ids: str | None, only: str | None, scope: str | None,
+        per_model: str | None, methods: tuple[str, ...], out: Path | None, as_json: bool,
+        caps: dict[str, int]) -> int:  # fmt: skip
     """Calibrate a program's constants on experiments: the same form, your measurements.
+
+    Says of each constant how far it may be off, how far it moved, and whether the measurements decide it at all.
+    `alpha` is queueing_time and the overheads, `beta` step_time. Methods: linear (Gauss-Newton; CMA-ES over what stands
+    in conditions), lbfgsb, neldermead, cma; auto takes linear, and CMA-ES after it with more than two conditionals.
 
     \b
     evolve fit champion --experiments mine.yaml --out mine.py
-    evolve fit my_model.py
+    evolve fit champion --experiments mine.yaml --only alpha
+    evolve fit floor --scope per-model --out floors.py
+    evolve fit floor --per-model weights,queueing_time.alpha0
+    evolve fit my_model.py --method all
     """
-    from evolve.calibrate import calibrate
-    from evolve.views import print_fit
+    from evolve.calibrate import Settings, calibrate
+    from evolve.choose import parse_list
+    from evolve.fit_view import print_fit
+    from simulator.errors import InputError
 
+    if scope and per_model:
+        raise InputError("--scope is for all constants, --per-model for some: give one of the two")
+    own = None if scope == "per-model" else parse_list(per_model)
+    routes = FIT_METHODS[:-1] if "all" in methods else tuple(dict.fromkeys(methods)) or FIT_METHODS[:1]
     source = _load(program, caps)
-    result = calibrate(source, _experiments(experiments, ids), out)
+    result = calibrate(source, _experiments(experiments, ids), out, Settings(routes, own, parse_list(only)))
     if as_json:
         _print_json(result)
     else:

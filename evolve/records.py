@@ -32,7 +32,10 @@ def ranges(experiments: Sequence[Experiment]) -> dict[str, Any]:
 def record(
     key: str, fitted: Sequence[Experiment], rows: Sequence[Errors], seeds: Sequence[int], date: str, **more: Any
 ) -> dict[str, Any]:
-    """The record of a program fitted on `fitted`, with its signed errors in percent there, mean of arrival `seeds`."""
+    """The record of a program fitted on `fitted`, with its signed errors in percent there, mean of arrival `seeds`.
+
+    `more`: further keys; `constants` is what `constants.certain` makes of `evaluator.uncertainty`.
+    """
     return {
         "engine": __version__,
         "data": data_hash(fitted),

@@ -37,8 +37,8 @@ def markdown(run: Run, report: dict[str, Any], validations: int) -> str:
         f"Mean absolute errors in percent over the {len(report['fitted'])} fitted experiments.",
         _means(report),
         "## Front",
-        f"Worst 3, joint error, transfer, complexity: {len(thinned(report['front']))} of {len(report['front'])} programs, "
-        "from the simplest to the largest.",
+        f"Worst 3, joint error, transfer, complexity: {len(thinned(report['front']))} of {len(report['front'])} "
+        "programs, from the simplest to the largest.",
         _front(report),
         "## Going on",
         _commands(run, best["id"]),

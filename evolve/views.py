@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from evolve import __version__
-from evolve.report import bias_label, console, front_table, mean_cells, new_table, number, passes, show
+from evolve.constants import known_constants, told
+from evolve.report import bias_label, console, front_table, new_table, number, passes, show
 from evolve.validate_log import calls_note
 
 
@@ -86,6 +87,7 @@ def show_json(source: Any) -> dict[str, Any]:
         "constants": constants,
         "products": products,
         "record": source.record,
+        "certainty": known_constants(source.record, source.complete),
     }
 
 
@@ -112,13 +114,17 @@ def print_show(source: Any) -> None:
     out.print(facts["program"], markup=False, soft_wrap=True)
     out.print(f"{source.name}: {counts(facts)}")
     out.print("features: " + ", ".join(facts["features"]))
-    table = new_table("Constants", "method|name|>value|unit|bounds|enters")
+    known = facts["certainty"] or {}
+    table = new_table(
+        "Constants", "method|name|>value|unit|bounds|enters" + ("|>standard error|by the data" if known else "")
+    )
     for c in facts["constants"]:
+        certainty = told(known.get(f"{c['method']}.{c['name']}")) if known else ()
         at = " (at the bound)" if c["value"] in (c["low"], c["high"]) else ""
         at = " (OUTSIDE; a fit moves it in)" if outside(c) else at
         unit = c["unit"] or "any"
         unit += "" if c["annotated"] else " (found)"
-        table.add_row(c["method"], c["name"], f"{c['value']:g}", unit, limits(c) + at, c["enters"])
+        table.add_row(c["method"], c["name"], f"{c['value']:g}", unit, limits(c) + at, c["enters"], *certainty)
     show(out, table)
     show(out, products_table(facts))
     record = source.record
@@ -181,27 +187,6 @@ def print_fields() -> None:
         table.add_row(f"{f.scope}.{f.name}", f.unit, f.meaning, f.formula or "")
     out.print(table)
     out.print("PI: a request's tokens done before the step. NN: its new tokens in the step.")
-
-
-def print_fit(result: dict[str, Any]) -> None:
-    out = console()
-    out.print(result["program"], markup=False, soft_wrap=True)
-    table = new_table("Constants", "method|name|>before|>after")
-    for c in result["constants"]:
-        table.add_row(c["method"], c["name"], f"{c['before']:g}", f"{c['after']:g}")
-    show(out, table)
-    title = "Errors of the means in percent, before -> after (fitted on these experiments)"
-    table = new_table(title, "experiment|>E2E|>TTFT|>ITL")
-    for old, new in zip(result["before"], result["after"], strict=True):
-        table.add_row(new["experiment"], *(f"{number(old[x])} -> {number(new[x])}" for x in ("e2e", "ttft", "itl")))
-    table.add_section()
-    pairs = zip(mean_cells(result["before"])[:3], mean_cells(result["after"])[:3], strict=True)
-    table.add_row("mean absolute", *(f"{a} -> {b}" for a, b in pairs), style="bold")
-    show(out, table)
-    if result["left_out"]:
-        out.print("Left out (not clean, or without observed stages): " + ", ".join(result["left_out"]))
-    if result["out"]:
-        out.print(f"Written: {result['out']} and its record beside it.")
 
 
 def print_prediction(result: dict[str, Any], name: str) -> None:

@@ -8,15 +8,21 @@ import numpy as np
 import pytest
 
 from evaluator.assess import Rejected, Scored, assess, prepare, read
+from evaluator.corrections import corrected
 from evaluator.experiments import bundled_experiments
-from evaluator.fit import METHODS, fit, fit_set, subset
-from evaluator.loss import WEIGHTS, FitSet
+from evaluator.fit import FIT_SEED, METHODS, fit, fit_set, subset
+from evaluator.loss import HUBER, MODEL_ERROR, WEIGHTS, FitSet
 from evaluator.metrics import observe_all, stage_means
 from evaluator.noise import BLACKBOX, NOISE_SEEDS
-from evaluator.problem import problem_of, rounded
-from evaluator.routes import rough
+from evaluator.outer import rough
+from evaluator.polish import polish
+from evaluator.pose import problem_of
+from evaluator.problem import rounded
+from evaluator.routes import ROUTES
+from evaluator.scope import fit_scoped, scoped
 from evaluator.score import Errors, errors, predictions, score_set, summarise
 from evaluator.score import subset as score_subset
+from evaluator.uncertainty import certainties, effective, uncertainty
 from simulator.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.measure import Caps
@@ -182,6 +188,130 @@ def test_a_program_without_constants_is_scored_by_every_method() -> None:
     nothing = parse("def step_time(b, s): return 2 * b.weight_read_us")
     losses = {fit(nothing, fit_set(SOME[:1]), method=m).loss for m in METHODS}
     assert len(losses) == 1 and losses.pop() > 0
+
+
+ONE = parse("""
+def step_time(b, s, *, weights: one[1.15, 1.15] = 1.15, kv: one[1.4, 1.4] = 1.4, layer: us[40, 40] = 40.0):
+    return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers
+
+def queueing_time(r, s, *, base: us = 8000.0):
+    return base
+
+def output_token_time(s):
+    return 0
+
+def completion_time(s):
+    return 0
+""")
+
+
+def test_the_standard_error_of_a_single_constant_by_hand() -> None:
+    """A time before the queue adds itself to E2E and TTFT: slopes 1/1000 ms per us, least squares of one unknown."""
+    data = fit_set(simulated()[:3])
+    found = fit(ONE, data).program
+    *others, base = uncertainty(found, data)
+    assert [c.bound for c in others] == ["low"] * 3 and not any(c.identified for c in others)
+    observed, weights = data.stages.observed_ms, data.weights
+    means = np.concatenate([stage_means(replay(e, found, FIT_SEED), len(e.workload.stages)) for e in data.experiments])
+    r = (means - observed) / observed * weights
+    w = np.minimum(1, HUBER / np.abs(r))
+    slopes = (
+        np.array([1.0, 1.0, 0.0])
+        / 1000
+        / observed
+        * weights
+        * means
+        / problem_of(found, data).predict(np.array(found.theta))
+    )
+    variance = ((w * r**2).sum() + MODEL_ERROR**2) / r.size  # one constant, one residual more
+    assert base.standard_error == pytest.approx((variance / (w * slopes**2).sum()) ** 0.5, rel=0.01)
+    assert base.identified and base.determined > 0.99 and base.bound is None
+    assert effective([*others, base]) == pytest.approx(1.0, abs=0.01)
+
+
+def test_standard_errors_cover_the_truth_about_as_often_as_they_say() -> None:
+    """Two percent of noise on every observed mean: of 40 errors of two constants two thirds lie within one standard
+    error (binomial: 0.68 +- 0.07; the larger of two estimates is a little wide)."""
+    clean, start = fit_set(simulated()), TRUTH.with_theta((1.15, 1.4, 40.0, 6000.0, 1.0))
+    rng, off = np.random.default_rng(5), []
+    for _ in range(20):
+        noisy = clean.stages.observed_ms * (1 + 0.02 * rng.standard_normal(clean.stages.observed_ms.shape))
+        data = replace(clean, stages=replace(clean.stages, observed_ms=noisy))
+        found = fit(start, data)
+        off += [
+            (c.value - t) / c.standard_error for c, t in zip(uncertainty(found.program, data), TRUTH.theta, strict=True)
+        ][1:3]
+    within = np.mean(np.abs(off) < 1.0)
+    assert 0.5 < within < 0.95, sorted(off)
+
+
+def test_what_the_data_cannot_tell_apart_is_not_identified() -> None:
+    twice = """
+def step_time(b, s, *, weights: one = 1.15, kv: one = 1.4, layer: us = 20.0, again: us = 20.0, never: us = 5.0):
+    return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers + again * s.layers + max(never, b.tokens * 0)
+""".replace("b.tokens * 0", "90000 * b.batch_size")
+    data = fit_set(simulated())
+    found = {c.name: c for c in uncertainty(fit(complete(parse(twice)), data).program, data)}
+    assert found["weights"].identified and found["kv"].determined > 0.99
+    for name in ("layer", "again"):
+        assert found[name].determined == pytest.approx(0.5, abs=0.05) and not found[name].identified
+    assert found["completion"].bound == "low" or found["completion"].determined < 0.2
+
+
+def test_a_model_of_ones_own_for_every_constant_is_a_fit_of_each_model_alone() -> None:
+    data = fit_set(SOME[:4])
+    start = TRUTH.with_theta((1.3, 1.3, 30.0, 6000.0, 1.5))
+    together = fit_scoped(scoped(start, data, range(5)))
+    assert together.models == ("meta-llama/Llama-2-7b-hf", "meta-llama/Llama-2-70b-hf") and together.phi.size == 10
+    for i, program in enumerate(together.programs):
+        alone = fit(start, subset(data, [2 * i, 2 * i + 1]))
+        np.testing.assert_allclose(program.theta, alone.program.theta, rtol=0.02)
+    shared = fit_scoped(scoped(start, data, []))
+    assert shared.programs[0] == shared.programs[1] and shared.phi.size == 5
+    mixed = fit_scoped(scoped(start, data, [2]))
+    one, other = mixed.programs
+    assert one.theta[:2] == other.theta[:2] and one.theta[3:] == other.theta[3:] and one.theta[2] != other.theta[2]
+    assert together.loss <= mixed.loss * 1.02 <= shared.loss * 1.04
+    assert [c.group for c in certainties(mixed.problem, mixed.phi)] == [None] * 4 + [0, 1]
+
+
+def test_forgetting_leaves_nothing_of_what_the_data_do_not_say() -> None:
+    """Dense models on one GPU: nothing tells the layers from a base, nothing shows experts or the step's floor."""
+    text = """
+def step_time(b, s, *, weights: one = 1.2, layer: us = 90.0, base: us = 10.0, experts: us = 700.0, floor: us = 500.0):
+    return max(floor, weights * b.weight_read_us + layer * s.layers + base + experts * b.experts_fraction)
+"""
+    data, start = fit_set(SOME[:2]), complete(parse(text))
+    other = start.with_theta((*start.theta[:1], 10.0, 3000.0, 5.0, 50.0, *start.theta[5:]))
+    found = [fit(p, data, forget=True).program.theta for p in (start, other)]
+    np.testing.assert_allclose(*found, rtol=0.05, atol=1.0)
+    kept = [fit(p, data).program.theta for p in (start, other)]
+    assert kept[0][1] > 2 * kept[1][1]  # else each stays where it came from
+    assert all(theta[3:5] == (0.0, 0.0) for theta in found + kept)  # no experts, never at the floor
+
+
+def test_held_constants_keep_their_value_to_the_last_bit() -> None:
+    start = TRUTH.with_theta((1.2345678901, 0.7, 33.33333333333, 6000.0, 1.5))  # 0.7: below the bound, and held there
+    problem = problem_of(start, fit_set(SOME[:2]), held=[0, 1, 2])
+    phi, _ = corrected(problem, ROUTES["auto"], 3, False)
+    assert tuple(phi[:3]) == start.theta[:3] and phi[3] != 6000.0
+    found = certainties(problem, phi)
+    assert [c.held for c in found] == [True] * 3 + [False] * 2 and found[1].bound is None
+
+
+def test_polish_is_never_worse_and_improves_what_the_mean_field_leaves() -> None:
+    data = fit_set(SOME[:2])
+    rough_fit = fit(TRUTH, data).program
+    moved = rough_fit.with_theta(tuple(x * 1.01 for x in rough_fit.theta))
+    better = polish(moved, data, 60)
+    own = problem_of(moved, data)
+    before = data.loss(own.replay(np.array(moved.theta), False))
+    assert better.loss < before and better == polish(moved, data, 60)
+    assert better.loss == data.loss(own.replay(np.array(better.program.theta), False))
+    assert all(float(f"{x:.6g}") == x for x in better.program.theta)
+    reach = 0.2001 * own.scales(own.start)[0]  # the trust region
+    assert (np.abs(np.subtract(better.program.theta, moved.theta)) <= reach).all()
+    assert polish(better.program, data, 8).loss <= better.loss
 
 
 def test_objectives_by_hand() -> None:

@@ -148,8 +148,11 @@ def test_the_report_says_what_was_fitted_and_shows_everything(
 
 def test_archive_show_and_list_read_the_run(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best = json.loads((reference / "report.json").read_text())["champion"]["id"]
+    assert run_command(["archive", str(reference), "--json"]) == 0
+    # the lowest joint error holds a cell; the champion, the simplest that is nearly as good, need not
+    holder = min(json.loads(capsys.readouterr().out)["grid"], key=lambda e: e["joint"])
     assert run_command(["archive", str(reference), "--grid", "--pareto"]) == 0
-    assert f"({best})" in capsys.readouterr().out
+    assert f"({holder['id']})" in capsys.readouterr().out
     assert run_command(["show", f"{reference}:{best}"]) == 0
     assert "def step_time(" in capsys.readouterr().out
     assert run_command(["list", "--runs", str(reference.parent), "--json"]) == 0

@@ -73,7 +73,7 @@ def test_folds_leave_models_out_and_runs_where_there_is_one_model() -> None:
 
 def measured(program: Program, data: list[Experiment]) -> float:
     fitted, folds = fit_set(data), folds_of(fit_set(data), score_set(data, [1]))
-    found = fit(program, fitted, towards="least")
+    found = fit(program, fitted, forget=True)
     result = transfer(found.program, found.ratio, folds)
     assert result is not None
     return result
@@ -123,7 +123,7 @@ def terms() -> list[list[Expr]]:
 
 def test_the_missing_term_explains_most() -> None:
     data = fit_set(simulated())
-    found = fit(POOR, data, towards="least").program
+    found = fit(POOR, data, forget=True).program
     share = gains(found, "step_time", terms(), data, replay_ratio(found, data))
     assert share.argmax() == 1 and share[1] > 0.5
     assert share[2] == share[4] == 0.0  # what the program can say already explains nothing more
@@ -131,7 +131,7 @@ def test_the_missing_term_explains_most() -> None:
 
 def test_a_gain_is_what_a_fit_then_gains() -> None:
     data = fit_set(simulated())
-    poor, full = (fit(p, data, towards="least") for p in (POOR, TRUTH))
+    poor, full = (fit(p, data, forget=True) for p in (POOR, TRUTH))
     told = gains(poor.program, "step_time", terms(), data, replay_ratio(poor.program, data))[1]
     # the loss is Huber's and the mean field is not linear: the estimate is the first step's
     assert 1.0 - full.loss / poor.loss == pytest.approx(told, abs=0.35)

@@ -1,0 +1,79 @@
+"""What `evolve fit` prints: constants before and after with what the data say of them, and errors before and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evolve.constants import told
+from evolve.fit_out import alias
+from evolve.report import console, mean_cells, new_table, number, show
+
+LEGEND = """\
+standard error: how far the constant may be off, from the residuals; moved: in standard errors. NOT identified: these
+runs do not decide it, and it stays near where it was; at a bound: they would take it further."""
+
+
+def print_fit(result: dict[str, Any]) -> None:
+    out = console()
+    if result["program"] is not None:
+        out.print(result["program"], markup=False, soft_wrap=True)
+    if len(result["methods"]) > 1:
+        show(out, _methods(result))
+    show(out, _constants(result))
+    own = {c["model"] for c in result["constants"]} - {None}
+    if own:
+        show(out, _by_model(result))
+    out.print(LEGEND, style="dim", markup=False)
+    title = "Errors of the means in percent, before -> after (fitted on these experiments)"
+    table = new_table(title, "experiment|>E2E|>TTFT|>ITL")
+    for old, new in zip(result["before"], result["after"], strict=True):
+        table.add_row(new["experiment"], *(f"{number(old[x])} -> {number(new[x])}" for x in ("e2e", "ttft", "itl")))
+    table.add_section()
+    pairs = zip(mean_cells(result["before"])[:3], mean_cells(result["after"])[:3], strict=True)
+    table.add_row("mean absolute", *(f"{a} -> {b}" for a, b in pairs), style="bold")
+    show(out, table)
+    free = result["degrees_of_freedom"]
+    out.print(f"Degrees of freedom: {free['constants']} constants fitted, {free['effective']:.1f} of them decided by "
+              f"{free['observations']} stage means; loss {result['loss']:.4g} ({result['method']})")  # fmt: skip
+    if result["left_out"]:
+        out.print("Left out (not clean, or without observed stages): " + ", ".join(result["left_out"]))
+    if not result["out"]:
+        out.print("Next: `--out mine.py` writes it, then `evolve emit mine.py --out DIR`", markup=False)
+        return
+    beside = "each with its record" if len(result["out"]) > 1 else "its record"
+    out.print(f"Written: {', '.join(result['out'])}, {beside} beside it.", soft_wrap=True, markup=False)
+    out.print(f"Next: `evolve emit {result['out'][0]} --out DIR`", soft_wrap=True, markup=False)
+
+
+def _constants(result: dict[str, Any]) -> Any:
+    several = any(c["model"] for c in result["constants"])
+    columns = f"method|name|{'model|' if several else ''}>before|>after|>standard error|>moved|by the data"
+    table = new_table("Constants", columns)
+    for c in result["constants"]:
+        error, state = told(c)
+        moved = "" if c["moved"] is None else f"{c['moved']:+.1f}"
+        model = [alias(c["model"]) if c["model"] else "all"] if several else []
+        values = f"{c['before']:g}", f"{c['after']:g}"
+        table.add_row(c["method"], c["name"], *model, *values, error, moved, "held" if c["held"] else state)
+    return table
+
+
+def _by_model(result: dict[str, Any]) -> Any:
+    """The constants that differ, a column each."""
+    own = [c for c in result["constants"] if c["model"]]
+    names = list(dict.fromkeys((c["method"], c["name"]) for c in own))
+    table = new_table("By model", "|".join(["model", *(f">{name}" for _, name in names)]))
+    for model in dict.fromkeys(c["model"] for c in own):
+        values = {(c["method"], c["name"]): c["after"] for c in own if c["model"] == model}
+        table.add_row(alias(model), *(f"{values[name]:g}" for name in names))
+    return table
+
+
+def _methods(result: dict[str, Any]) -> Any:
+    title = "Methods: loss of the fit's own replays, mean absolute errors in percent; the best is kept"
+    table = new_table(title, "method|>loss|>E2E|>TTFT|>ITL|>seconds")
+    for m in result["methods"]:
+        cells = [number(m[x], 2, signed=False) for x in ("e2e", "ttft", "itl")]
+        style = "bold" if m["method"] == result["method"] else None
+        table.add_row(m["method"], f"{m['loss']:.4g}", *cells, f"{m['seconds']:.2f}", style=style)
+    return table
