@@ -63,6 +63,12 @@ def with_term(d: Draft, basis: Sequence[Expr], words: Vocabulary) -> Draft:
     return replace(d, expr=Op("+", d.expr, term))
 
 
+def plain_terms(d: Draft) -> list[list[Expr]]:
+    """The factors beside the coefficient of every plain `constant * fields` term."""
+    found = [t for _, t in _terms(d.expr) if _coefficient(t, d) is not None]
+    return [rest for t in found if (rest := [f for f in factors(t) if not isinstance(f, Const)])]
+
+
 def drop(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
     """One term less, or one argument of a max or min less."""
     return _edit_site(d, rng, lambda parts: _without(parts, rng) if len(parts) > 1 else _unwrapped(parts, rng))

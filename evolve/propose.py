@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from evolve.operators import add, cross, drop, exchange, ground, interact, swap, threshold, with_term, wrap
+from evolve.operators import add, cross, drop, exchange, ground, interact, plain_terms, swap, threshold, with_term, wrap
 from evolve.terms import Draft, draft, function_of, get, places, sites
 from evolve.vocabulary import Vocabulary
 from simulator.language.ir import METHODS, Const, Expr, Program, rebuild
@@ -31,7 +31,7 @@ OPERATORS: dict[str, tuple[Operator | None, float]] = {
     "prune": (None, 0.06),
 }
 PROBING = ("explain", "prune")
-LOOKED_AT = 16  # terms among which `explain` chooses
+LOOKED_AT = 16  # new terms among which `explain` chooses, and as many refinements of those that are there
 
 
 class Probe(Protocol):
@@ -104,9 +104,14 @@ def _apply(
 
 
 def _explain(program: Program, mine: Draft, words: Vocabulary, rng: Rng, probe: Probe | None) -> Draft | None:
-    """Of several new terms the one that explains most of what the program gets wrong."""
+    """Of several new terms, and of its own times another factor, the one that explains most of what the program gets
+    wrong, beside what is there."""
     assert probe is not None
+    own = plain_terms(mine)
     terms = [basis for basis in (words.basis(mine.name, rng) for _ in range(LOOKED_AT)) if basis]
+    for _ in range(LOOKED_AT if own else 0):
+        factor = words.basis(mine.name, rng)
+        terms.append([*own[rng.integers(len(own))], *factor[: 2 if rng.random() < 0.5 else 1]])
     if not terms:
         return None
     gains = probe.gains(program, mine.name, terms)
