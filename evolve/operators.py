@@ -65,8 +65,9 @@ def with_term(d: Draft, basis: Sequence[Expr], words: Vocabulary) -> Draft:
 
 def plain_terms(d: Draft) -> list[list[Expr]]:
     """The factors beside the coefficient of every plain `constant * fields` term."""
-    found = [t for _, t in _terms(d.expr) if _coefficient(t, d) is not None]
-    return [rest for t in found if (rest := [f for f in factors(t) if not isinstance(f, Const)])]
+    found = (factors(t) for _, t in _terms(d.expr) if _coefficient(t, d) is not None)
+    bare: list[list[Expr]] = [[f for f in parts if not isinstance(f, Const)] for parts in found]
+    return [parts for parts in bare if parts]
 
 
 def drop(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
