@@ -34,6 +34,7 @@ from simulator.language.unparse import unparse
 
 Entry = dict[str, Any]
 SURVIVORS = 48  # of an island, beside the cells of its grid
+GREED = 8  # times as many compete on the islands that follow the merit: most of their children are of the very best
 TRANSFER_WITHIN = 2.0  # times the lowest joint error: who is farther off is not measured on models left out
 
 
@@ -150,17 +151,18 @@ def _proposal(
     probe: Probe | None,
 ) -> Proposal:
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, number])))
-    first, second = (_tournament(parents, order, config.search.tournament, rng) for _ in range(2))
+    size = config.search.tournament * (GREED if island % 4 else 1)
+    first, second = (_tournament(parents, order, entrants, rng) for entrants in (size, config.search.tournament))
     child, operator = propose(parse(first.text), parse(second.text), words, rng, config.search.evolve, weights, probe)
     return Proposal(number, island, unparse(child), operator, (first.id, second.id))
 
 
 def _fitness(elites: Sequence[Elite], config: Config, island: int) -> list[tuple[float, ...]]:
-    """What a tournament compares, smaller is fitter: on every other island the merit by which a champion is chosen, so
-    that some follow the best and some the whole front."""
+    """What a tournament compares, smaller is fitter: NSGA-II's ranks on the first island and every fourth after it, the
+    merit by which a champion is chosen on the others."""
     if config.search.selection == "lexicographic":
         return [(e.worst3, e.joint if e.itl is None else e.itl, float(e.complexity)) for e in elites]
-    if island % 2:
+    if island % 4:
         return [(float(not e.sound), config.score.rule.merit(e), float(e.complexity)) for e in elites]
     return fitness(elites)
 
