@@ -8,7 +8,7 @@ full replay then shows what it left out (`corrections.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Fit:
 
     program: Program
     loss: float
-    ratio: np.ndarray
+    ratio: np.ndarray = field(compare=False, repr=False)
 
 
 def fit_set(experiments: Sequence[Experiment], seed: int = FIT_SEED) -> FitSet:

@@ -293,7 +293,7 @@ def step_time(b, s, *, weights: one = 1.2, layer: us = 90.0, base: us = 10.0, ex
 def test_held_constants_keep_their_value_to_the_last_bit() -> None:
     start = TRUTH.with_theta((1.2345678901, 0.7, 33.33333333333, 6000.0, 1.5))  # 0.7: below the bound, and held there
     problem = problem_of(start, fit_set(SOME[:2]), held=[0, 1, 2])
-    phi, _ = corrected(problem, ROUTES["auto"], 3, False)
+    phi, _, _ = corrected(problem, ROUTES["auto"], 3, False)
     assert tuple(phi[:3]) == start.theta[:3] and phi[3] != 6000.0
     found = certainties(problem, phi)
     assert [c.held for c in found] == [True] * 3 + [False] * 2 and found[1].bound is None

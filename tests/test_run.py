@@ -201,7 +201,7 @@ def test_bad_configurations_are_one_line(raw: object, message: str) -> None:
 
 
 def test_stops_early_when_nothing_improves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "c.yaml").write_text("budget: 500\nsearch: {patience: 3, patience_gain: 0.9}\n")
+    (tmp_path / "c.yaml").write_text("budget: 500\nsearch: {patience: 3, patience_gain: 0.9, islands: 1}\n")
     args = [
         "run",
         "--config",
