@@ -56,6 +56,17 @@ class Rule:
         return (elite.joint + elite.objectives[3]) / 2.0
 
 
+def finalists(elites: Iterable[Elite], rule: Rule, count: int) -> list[Elite]:
+    """The champion and those who would be if it were not there, `count` at most."""
+    pool, out = list(elites), list[Elite]()
+    while pool and len(out) < count:
+        best = champion(pool, rule)
+        assert best is not None
+        out.append(best)
+        pool.remove(best)
+    return out
+
+
 def champion(elites: Iterable[Elite], rule: Rule) -> Elite | None:
     """The elite that `rule` chooses. Ties: the lower merit, then the earlier one."""
     pool: Sequence[Elite] = list(elites)

@@ -10,9 +10,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from evaluator import gates
 from evaluator.fit import FitSet, fit, fit_set
 from evaluator.physics import physics
+from evaluator.polish import polish
+from evaluator.pose import problem_of
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
 from evaluator.transfer import Fold, folds_of, transfer
 from simulator.clock.run import HostileStep
@@ -118,15 +122,32 @@ def assess(
         found = fit(program, data.fit, forget=True)
         program = lean(found.program)
         laps.lap("fit")
-        for gate in gates.judge(program, data.deployments):
-            if not gate.passes:
-                return Rejected(gate.name, gate.complaint)
-        sound = all(gate.passes for gate in physics(program, data.hardware)) if data.hardware else True
-        laps.lap("gates")
-        result = score(program, data.score, data.moe_weight)
-        laps.lap("replay")
-        left_out = transfer(program, found.ratio, data.folds) if result.joint <= transfer_below else None
-        laps.lap("transfer")
-        return Scored(unparse(program), result, left_out, sound)
+        return _judged(program, found.ratio, data, transfer_below, laps)
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))
+
+
+def polished(program: Program, data: Data, laps: Laps) -> Scored | Rejected:
+    """A finalist with its constants moved on by CMA-ES on the replays (see evaluator.polish), judged like any other."""
+    try:
+        before = data.fit.loss(problem_of(program, data.fit).replay(np.array(program.theta), True))
+        found = polish(program, data.fit)
+        laps.lap("polish")
+        if not found.loss < before:
+            return Rejected("polish", "CMA-ES on the replays found no better constants")
+        return _judged(found.program, found.ratio, data, math.inf, laps)
+    except (HostileStep, NothingCompletes) as e:
+        return Rejected("replay", str(e))
+
+
+def _judged(program: Program, ratio: np.ndarray, data: Data, transfer_below: float, laps: Laps) -> Scored | Rejected:
+    for gate in gates.judge(program, data.deployments):
+        if not gate.passes:
+            return Rejected(gate.name, gate.complaint)
+    sound = all(gate.passes for gate in physics(program, data.hardware)) if data.hardware else True
+    laps.lap("gates")
+    result = score(program, data.score, data.moe_weight)
+    laps.lap("replay")
+    left_out = transfer(program, ratio, data.folds) if result.joint <= transfer_below else None
+    laps.lap("transfer")
+    return Scored(unparse(program), result, left_out, sound)

@@ -41,6 +41,7 @@ class SearchSettings:
     (relative) in `patience` generations. `selection`: nsga2 ranks on (worst3, joint, complexity), lexicographic
     compares worst3, then ITL error (the error per step), then complexity. `islands` populations evolve apart, `batch`
     proposals each; every `migrate_every` generations each sends copies of its `migrants` fittest to the next one.
+    At the end the `finalists` best have their constants polished by CMA-ES on the replays (0: none).
     Parts that can be left out: `grid` (parents from the MAP-Elites cells, not from the front alone), `bandit` (the
     operators' chances follow what they improved).
     """
@@ -54,6 +55,7 @@ class SearchSettings:
     islands: int = 4
     migrate_every: int = 10
     migrants: int = 2
+    finalists: int = 2
     grid: bool = True
     bandit: bool = True
     evolve: str = "both"
@@ -166,6 +168,7 @@ def config_from(raw: object, where: str) -> Config:
         "search.patience_gain": config.search.patience_gain,
         "score.within": config.score.within,
         "search.migrants": config.search.migrants,
+        "search.finalists": config.search.finalists,
         "caps.conditionals": config.caps.conditionals,
     }
     for key, number in least.items():

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from archive.archive import Archive, champion
+from archive.archive import Archive, champion, finalists
 from archive.elite import Elite
 from archive.grid import Added
 from archive.island import Island
@@ -23,7 +23,7 @@ from archive.pareto import fitness
 from evaluator.assess import Rejected, Scored, read
 from evolve.bandit import Bandit
 from evolve.config import Config
-from evolve.pool import assess_text
+from evolve.pool import assess_text, polish_text
 from evolve.propose import Probe, operator_weights, propose
 from evolve.run_folder import empty_archive
 from evolve.vocabulary import Vocabulary, field_set
@@ -103,7 +103,33 @@ def evolve(
         state.best.append((best.joint, best.transfer) if best else (float("inf"), None))
         if _finished(config, state):
             break
+    _polish_finalists(config, state, known, journal, pool, watch)
     return state
+
+
+def _polish_finalists(
+    config: Config,
+    state: State,
+    known: dict[int, Entry],
+    journal: Journal,
+    pool: Executor,
+    watch: Callable[[State], None],
+) -> None:
+    """The best forms once more, with constants that no proposal could give them; no part of the budget."""
+    chosen = finalists(state.archive.members(), config.score.rule, config.search.finalists)
+    numbered = list(enumerate(chosen, state.proposals))
+    waiting = [(n, e, known[n] if n in known else pool.submit(polish_text, e.text)) for n, e in numbered]
+    for number, elite, outcome in waiting:
+        if isinstance(outcome, dict):
+            entry = outcome
+        else:
+            verdict, seconds = outcome.result()
+            state.seconds.update(seconds)
+            entry = _entry(Proposal(number, None, elite.text, "polish", (elite.id,)), elite.key, verdict)
+            entry.pop("key", None)  # its form is counted already
+            journal.append([entry])
+        commit(state, entry)
+        watch(state)
 
 
 def _generations(

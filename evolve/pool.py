@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evaluator import known
-from evaluator.assess import Data, Laps, Rejected, Scored, assess, prepare
+from evaluator.assess import Data, Laps, Rejected, Scored, assess, polished, prepare
 from evaluator.explain import costs, gains, replay_ratio
 from evaluator.fit import FitSet
 from evaluator.gates import Facts
@@ -39,6 +39,13 @@ def assess_text(text: str, transfer_below: float) -> tuple[Scored | Rejected, di
 
 def solve_known(task: known.Task) -> list[Errors]:
     return known.solve(task)
+
+
+def polish_text(text: str) -> tuple[Scored | Rejected, dict[str, float]]:
+    """`polished` on the data that this process prepared, and its CPU seconds by stage."""
+    assert _data is not None
+    laps = Laps()
+    return polished(parse(text), _data, laps), laps.seconds
 
 
 class Prober:
