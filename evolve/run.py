@@ -148,7 +148,7 @@ def _report(
         "rejected": _rejections(run),
         "cascade": {
             "verdicts": dict(state.stages.most_common()),
-            "cpu_s": {name: round(s, 2) for name, s in state.seconds.items()},
+            "cpu_s": {name: round(s, 2) for name, s in state.seconds.items()} or _spent_before(run),
         },
     }
     if best is None:
@@ -169,6 +169,13 @@ def _report(
         "quality": {e.id: e.quality for e in everything},
         "observed_ms": {e.id: _observed(e) for e in everything},
     }
+
+
+def _spent_before(run: Run) -> dict[str, float]:
+    """CPU seconds by stage as an earlier report of the run has them, where nothing was left to assess."""
+    path = run.path / "report.json"
+    found: dict[str, float] = json.loads(path.read_text())["cascade"]["cpu_s"] if path.exists() else {}
+    return found
 
 
 def _rejections(run: Run) -> list[tuple[str, int, str]]:
