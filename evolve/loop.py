@@ -103,7 +103,7 @@ def evolve(
         state.best.append((best.joint, best.transfer) if best else (float("inf"), None))
         if _finished(config, state):
             break
-    _polish_finalists(config, state, known, journal, pool, watch)
+    _polish_finalists(config, state, known, generation[-1].id + 1, journal, pool, watch)
     return state
 
 
@@ -111,13 +111,15 @@ def _polish_finalists(
     config: Config,
     state: State,
     known: dict[int, Entry],
+    first: int,
     journal: Journal,
     pool: Executor,
     watch: Callable[[State], None],
 ) -> None:
-    """The best forms once more, with constants that no proposal could give them; no part of the budget."""
+    """The best forms once more, numbered from `first`, with constants that no proposal could give them; no part of the
+    budget."""
     chosen = finalists(state.archive.members(), config.score.rule, config.search.finalists)
-    numbered = list(enumerate(chosen, state.proposals))
+    numbered = list(enumerate(chosen, first))
     waiting = [(n, e, known[n] if n in known else pool.submit(polish_text, e.text)) for n, e in numbered]
     for number, elite, outcome in waiting:
         if isinstance(outcome, dict):
