@@ -101,7 +101,7 @@ def print_run(report: dict[str, Any]) -> None:
     arrivals = ", ".join(map(str, report["search_seeds"]))
     out.print(LEGEND.format(search=arrivals) + "\n", markup=False, soft_wrap=True)
     print_gain(out, report)
-    out.print(transfer_text(best) + "\n", soft_wrap=True)
+    out.print("\n".join(text for text in (transfer_text(best), gap_text(report)) if text) + "\n", soft_wrap=True)
     title = "Pareto front: worst 3, joint error, transfer, complexity"
     show(out, front_table(thinned(report["front"]), title))
     if len(report["front"]) > MOST_ROWS:
@@ -223,6 +223,17 @@ def transfer_text(best: dict[str, Any]) -> str:
         f"Transfer: joint error {best['transfer']:.2f} % on the runs of each model in turn, the constants fitted "
         "without them. The form was chosen\nwith all of them in sight: `evolve validate` repeats that choice too."
     )
+
+
+def gap_text(report: dict[str, Any]) -> str:
+    """How far the champion's errors on fitted and on left-out models were apart while the search went on; "" where
+    nothing was left out."""
+    best = [(joint, transfer) for joint, transfer in report["best"] if joint is not None and transfer is not None]
+    if not best:
+        return ""
+    quarters = [best[(len(best) - 1) * i // 4] for i in range(5)]
+    said = ", ".join(f"{transfer - joint:+.2f} ({joint:.2f})" for joint, transfer in quarters)
+    return f"Validation gap, transfer less joint (joint), percent, at the start and after each quarter: {said}."
 
 
 def cascade_text(report: dict[str, Any]) -> str:

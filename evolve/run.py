@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -145,6 +146,7 @@ def _report(
         "proposals": state.proposals,
         "accepted": len(archive.members()),
         "champion": None,
+        "best": [[None if joint == math.inf else joint, transfer] for joint, transfer in state.best],
         "rejected": _rejections(run),
         "cascade": {
             "verdicts": dict(state.stages.most_common()),
