@@ -42,6 +42,7 @@ _STEPS: dict[str, Batch] = {
 FULL = 2048  # tokens, the budget
 HEAVY = "a prefill of 1920 and 128 decodes in 4096 context"
 _HEAVY: Batch = (*_decodes(128, 4096), Active(1920, 0, 1920))
+_FULL = {name: batch for name, batch in _STEPS.items() if sum(r.new for r in batch) >= FULL}
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -49,8 +50,8 @@ def physics(program: Program, deployments: Facts) -> list[Gate]:
     """The checks over `deployments`, one (model, tp) each as far as the names say, all of one kind of GPU."""
     bounds = bound_on(program, deployments)
     return [
-        _roofline(bounds, deployments),
-        _efficiency(bounds, deployments),
+        _roofline(_shares(bounds, deployments, _STEPS)),
+        _efficiency(_shares(bounds, deployments, _FULL)),
         _parallel(bounds, deployments),
         _sublinear(bounds),
         _size(bounds, deployments),
@@ -69,12 +70,20 @@ def roofline_us(batch: Batch, facts: Mapping[str, float]) -> float:
     return max(fields["b", "total_bytes"] / facts["bytes_per_us"], fields["b", "total_flops"] / facts["flops_per_us"])
 
 
-def _roofline(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
+Shares = list[tuple[float, str]]  # a time over the datasheet's, and which step that is
+
+
+def _shares(bounds: Mapping[str, Bound], deployments: Facts, steps: Mapping[str, Batch]) -> Shares:
+    """Every step on every deployment."""
     found = []
-    for name, times in _steps_us(bounds, _STEPS.values()).items():
-        for (what, batch), said in zip(_STEPS.items(), times, strict=True):
+    for name, times in _steps_us(bounds, steps.values()).items():
+        for (what, batch), said in zip(steps.items(), times, strict=True):
             least = roofline_us(batch, deployments[name])
             found.append((said / least, f"{name}: {what}: {said:,.0f} us, the datasheet allows {least:,.0f} us"))
+    return found
+
+
+def _roofline(found: Shares) -> Gate:
     ratio, worst = min(found)
     low = sum(r < LEAST_OF_ROOFLINE for r, _ in found)
     share = f"{low} of {len(found)} steps below {LEAST_OF_ROOFLINE}"
@@ -84,13 +93,7 @@ def _roofline(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
     )
 
 
-def _efficiency(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
-    full = {name: batch for name, batch in _STEPS.items() if sum(r.new for r in batch) >= FULL}
-    found = []
-    for name, times in _steps_us(bounds, full.values()).items():
-        for (what, batch), said in zip(full.items(), times, strict=True):
-            least = roofline_us(batch, deployments[name])
-            found.append((said / least, f"{name}: {what}: {said:,.0f} us, the datasheet allows {least:,.0f} us"))
+def _efficiency(found: Shares) -> Gate:
     ratio, worst = max(found)
     measured = f"{ratio:.1f} times the datasheet's time at most: {worst}"
     rule = f"a step of {FULL} tokens takes at most {MOST_OF_ROOFLINE:g} times the datasheet's time"

@@ -181,22 +181,6 @@ def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
     return _repeat(made, options["workers"], options["as_json"], options["quiet"])
 
 
-def _repeat(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
-    from evolve.repeats import work
-    from evolve.repeats_report import print_repeats
-    from evolve.run import available_cores
-
-    try:
-        report = work(made, workers or available_cores(), quiet)
-    except KeyboardInterrupt:
-        return _fail(f"interrupted; nothing is lost: `evolve resume {made.path}` goes on", 130)
-    if as_json:
-        _print_json(report)
-    else:
-        print_repeats(report)
-    return 0 if report["figures"] else 1
-
-
 def _config(options: dict[str, Any], models: str | None) -> Any:
     """The configuration with what the command line overrides."""
     from dataclasses import replace
@@ -228,17 +212,49 @@ def _search(config: Any, options: dict[str, Any]) -> int:
 
 def _work(run: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
     from evolve.report import print_run
-    from evolve.run import available_cores, work
+    from evolve.run import work
+
+    return _carry_out(work, run, workers, as_json, quiet, print_run, lambda report: bool(report["champion"]))
+
+
+def _repeat(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+    from evolve.repeats import work
+    from evolve.repeats_report import print_repeats
+
+    return _carry_out(work, made, workers, as_json, quiet, print_repeats, lambda report: bool(report["figures"]))
+
+
+def _compare(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+    from evolve.baseline.compare import compare
+    from evolve.baseline.report import print_comparison
+
+    def any_scored(report: dict[str, Any]) -> bool:
+        return any(found["joint"]["100"]["median"] is not None for found in report["engines"].values())
+
+    return _carry_out(compare, made, workers, as_json, quiet, print_comparison, any_scored)
+
+
+def _carry_out(
+    work: Callable[..., dict[str, Any]],
+    made: Any,
+    workers: int | None,
+    as_json: bool,
+    quiet: bool,
+    show: Callable[[dict[str, Any]], None],
+    good: Callable[[dict[str, Any]], bool],
+) -> int:
+    """Long work on a folder that exists: its report, and status 1 where nothing came of it."""
+    from evolve.run import available_cores
 
     try:
-        report = work(run, workers or available_cores(), quiet)
+        report = work(made, workers or available_cores(), quiet)
     except KeyboardInterrupt:
-        return _fail(f"interrupted; nothing is lost: `evolve resume {run.path}` goes on", 130)
+        return _fail(f"interrupted; nothing is lost: `evolve resume {made.path}` goes on", 130)
     if as_json:
         _print_json(report)
     else:
-        print_run(report)
-    return 0 if report["champion"] else 1
+        show(report)
+    return 0 if good(report) else 1
 
 
 @cli.command()
@@ -301,22 +317,6 @@ def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: 
     config = replace(load_config(config_name), budget=budget)
     made = create(out or next_path(Path("runs/baselines")), config, engines, seeds)
     return _compare(made, workers, as_json, quiet)
-
-
-def _compare(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
-    from evolve.baseline.compare import compare
-    from evolve.baseline.report import print_comparison
-    from evolve.run import available_cores
-
-    try:
-        report = compare(made, workers or available_cores(), quiet)
-    except KeyboardInterrupt:
-        return _fail(f"interrupted; nothing is lost: `evolve resume {made.path}` goes on", 130)
-    if as_json:
-        _print_json(report)
-    else:
-        print_comparison(report)
-    return 0 if any(found["joint"]["100"]["median"] is not None for found in report["engines"].values()) else 1
 
 
 @cli.command()

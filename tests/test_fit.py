@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from laws import law
 
 from evaluator.assess import Rejected, Scored, assess, prepare, read
 from evaluator.corrections import corrected
@@ -34,19 +35,16 @@ SOME = [
     RUNS[f"{m}-{w}"] for m in ("llama-2-7b-tp1", "llama-2-70b-tp4", "mixtral-8x7b-tp2") for w in ("codegen", "roleplay")
 ]
 
-TRUTH = parse("""
+TRUTH = law(
+    """
 def step_time(b, s, *, weights: one = 1.15, kv: one = 1.4, layer: us = 40.0):
     return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers
-
+""",
+    """
 def queueing_time(r, s, *, base: us = 8000.0, cycles: one = 1.5):
     return base + cycles * s.weights_us
-
-def output_token_time(s):
-    return 0
-
-def completion_time(s):
-    return 0
-""")
+""",
+)
 
 
 def simulated(truth_seed: int = 77) -> list[Experiment]:
@@ -142,20 +140,11 @@ def test_a_stage_counts_less_the_more_its_arrivals_move_it() -> None:
     np.testing.assert_allclose(data.weights[:n], WEIGHTS / np.hypot(1.0, data.noise[:n] / 0.01))
 
 
-STEEP = parse("""
+STEEP = law("""
 def step_time(b, s, *, split: one = 50.0, few: us = 9000.0, many: us = 14000.0, each: us/request = 60.0):
     if s.layers > split:
         return many + each * b.decode_reqs
     return few + each * b.decode_reqs
-
-def queueing_time(r, s, *, base: us = 8000.0):
-    return base
-
-def output_token_time(s):
-    return 0
-
-def completion_time(s):
-    return 0
 """)
 
 
@@ -190,18 +179,9 @@ def test_a_program_without_constants_is_scored_by_every_method() -> None:
     assert len(losses) == 1 and losses.pop() > 0
 
 
-ONE = parse("""
+ONE = law("""
 def step_time(b, s, *, weights: one[1.15, 1.15] = 1.15, kv: one[1.4, 1.4] = 1.4, layer: us[40, 40] = 40.0):
     return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers
-
-def queueing_time(r, s, *, base: us = 8000.0):
-    return base
-
-def output_token_time(s):
-    return 0
-
-def completion_time(s):
-    return 0
 """)
 
 

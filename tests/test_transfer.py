@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from laws import law
 
 from evaluator.experiments import bundled_experiments
 from evaluator.explain import costs, gains, replay_ratio
@@ -17,28 +18,18 @@ from evaluator.transfer import folds_of, left_out, refit, transfer
 from simulator.experiment import Experiment, Observation, Observed, Statistic
 from simulator.language.complete import complete
 from simulator.language.ir import Expr, Field, Program
-from simulator.language.parse import parse
 from simulator.replay import replay
 
 RUNS = {e.id: e for e in bundled_experiments()}
 MODELS = ("llama-2-7b-tp1", "llama-2-70b-tp4", "codellama-34b-tp2")
 SOME = [RUNS[f"{m}-{w}"] for m in MODELS for w in ("codegen", "roleplay")]
 
-LAW = """
+STEP = """
 def step_time(b, s, *, weights: one = 1.15, kv: one = 1.4, layer: us = 40.0, request: us/request = 30.0):
     return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers + request * b.batch_size
-
-def queueing_time(r, s, *, base: us = 8000.0):
-    return base
-
-def output_token_time(s):
-    return 0
-
-def completion_time(s):
-    return 0
 """
-TRUTH = parse(LAW)
-POOR = parse(LAW.replace(" + layer * s.layers", "").replace(", layer: us = 40.0", ""))
+TRUTH = law(STEP)
+POOR = law(STEP.replace(" + layer * s.layers", "").replace(", layer: us = 40.0", ""))
 
 
 def simulated() -> list[Experiment]:
@@ -98,8 +89,8 @@ def test_a_fold_learns_nothing_from_the_runs_it_leaves_out() -> None:
 
 def test_what_only_the_left_out_model_shows_is_unknown_in_its_fold() -> None:
     """Only one model is spread over four GPUs: without it the term has the least value it may have, 0."""
-    more = parse(
-        LAW.replace("30.0):", "30.0, links: us = 9.0):").replace(
+    more = law(
+        STEP.replace("30.0):", "30.0, links: us = 9.0):").replace(
             "* s.layers", "* s.layers + links * s.tp_log2 * s.layers", 1
         )
     )
@@ -139,8 +130,8 @@ def test_a_gain_is_what_a_fit_then_gains() -> None:
 
 def test_nobody_would_miss_a_term_that_does_nothing() -> None:
     idle = complete(
-        parse(
-            LAW.replace("30.0):", "30.0, idle: us = 0.01):").replace(
+        law(
+            STEP.replace("30.0):", "30.0, idle: us = 0.01):").replace(
                 "* s.layers", "* s.layers + idle * s.vocab / s.vocab", 1
             )
         )
