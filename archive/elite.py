@@ -8,6 +8,13 @@ from typing import Any
 UNMEASURED = 1e3  # percent
 
 
+DIGITS = 6
+
+
+def _round(x: float | None) -> float | None:
+    return None if x is None else float(f"{x:.{DIGITS}g}")
+
+
 @dataclass(frozen=True, slots=True)
 class Elite:
     """A scored candidate. `id` is its proposal number (seeds: their position, negative), errors are in percent.
@@ -52,6 +59,14 @@ class Elite:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def rounded(self) -> Elite:
+        """With errors of DIGITS significant digits: a journal of thousands need not carry the last bits' noise."""
+        raw = self.to_json()
+        for name in ("worst3", "joint", "e2e", "ttft", "itl", "transfer"):
+            raw[name] = _round(raw[name])
+        raw["rows"] = [(row[0], *map(_round, row[1:])) for row in self.rows]
+        return Elite.from_json(raw)
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Elite:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,8 +11,15 @@ from typing import Any
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Every whole line, in order; a last line that a crash tore is left out. Raises ValueError for damage elsewhere."""
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    """Every whole line, in order, of a journal or of one compressed with xz; a last line that a crash tore is left out.
+    Raises ValueError for damage elsewhere."""
+    raw = path.read_bytes() if path.exists() else b""
+    if path.suffix == ".xz":
+        try:
+            raw = lzma.decompress(raw)
+        except lzma.LZMAError as e:
+            raise ValueError(f"{path}: not an xz file ({e})") from None
+    lines = raw.split(b"\n")
     out = []
     for number, line in enumerate(lines, 1):
         if number == len(lines):  # after the last newline: nothing, or a torn line

@@ -35,6 +35,7 @@ from simulator.language.unparse import unparse
 Entry = dict[str, Any]
 SURVIVORS = 48  # of an island, beside the cells of its grid
 GREED = 8  # times as many compete on the islands that follow the merit: most of their children are of the very best
+EXCESS = 0.1  # percent of merit for a percent of E2E that the worst experiment is beyond the rule's limit
 TRANSFER_WITHIN = 2.0  # times the lowest joint error: who is farther off is not measured on models left out
 
 
@@ -186,12 +187,17 @@ def _proposal(
 
 
 def _fitness(elites: Sequence[Elite], config: Config, island: int) -> list[tuple[float, ...]]:
-    """What a tournament compares, smaller is fitter: NSGA-II's ranks on the first island and every fourth after it, the
-    merit by which a champion is chosen on the others."""
+    """What a tournament compares, smaller is fitter: NSGA-II's ranks on the first island and every fourth after it, on
+    the others the merit by which a champion is chosen, worsened by what its worst experiment is beyond the rule."""
     if config.search.selection == "lexicographic":
         return [(e.worst3, e.joint if e.itl is None else e.itl, float(e.complexity)) for e in elites]
     if island % 4:
-        return [(float(not e.sound), config.score.rule.merit(e), float(e.complexity)) for e in elites]
+        rule = config.score.rule
+        beyond = [EXCESS * max(e.worst_e2e - rule.worst_pct, 0.0) for e in elites]
+        return [
+            (float(not e.sound), rule.merit(e) + more, float(e.complexity))
+            for e, more in zip(elites, beyond, strict=True)
+        ]
     return fitness(elites)
 
 
@@ -262,7 +268,7 @@ def _entry(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Entry:
         itl=score.itl, rows=tuple((r.experiment, r.e2e, r.ttft, r.itl) for r in score.rows),
         operator=proposal.operator, parents=proposal.parents, transfer=verdict.transfer, sound=verdict.sound,
     )  # fmt: skip
-    return entry | {"verdict": "scored", "key": form, "elite": elite.to_json()}
+    return entry | {"verdict": "scored", "key": form, "elite": elite.rounded().to_json()}
 
 
 def commit(state: State, entry: Entry) -> None:

@@ -37,9 +37,11 @@ class Run:
         return self.path / "journal.jsonl"
 
     def entries(self) -> list[dict[str, Any]]:
-        """The journal's whole lines. Raises InputError when it is damaged before its end."""
+        """The journal's whole lines; of a run that is shipped, the compressed journal's. Raises InputError when it is
+        damaged before its end."""
+        packed = self.path / "journal.jsonl.xz"
         try:
-            return read_journal(self.journal)
+            return read_journal(packed if packed.exists() and not self.journal.exists() else self.journal)
         except ValueError as e:
             raise InputError(f"{e}: restore the file from a copy, or start a new run") from None
 
