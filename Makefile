@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test check parity fuzz lock clean help
+.PHONY: run test check parity fuzz champion lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -34,6 +34,10 @@ $(VENV)/run: $(VENV)/bin/python requirements.lock pyproject.toml
 $(VENV)/dev: $(VENV)/run requirements-dev.lock
 	$(PIP) install --require-hashes -r requirements-dev.lock
 	touch $@
+
+champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: a quarter of an hour
+	$(BIN)/evolve run --config both --seed 0 --out runs/champion
+	$(BIN)/python -m evolve.ship runs/champion
 
 lock:  ## write the lock files anew from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip -q install uv

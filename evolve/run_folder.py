@@ -93,6 +93,8 @@ def open_run(path: Path) -> Run:
 
 def check_same(run: Run, fitted: Sequence[Experiment]) -> None:
     """Raises InputError if the run was made by another engine version or on other data."""
+    if not run.journal.exists():
+        raise InputError(f"{run.path}: is a finished run that is shipped, to be read only: `evolve archive {run.path}`")
     if run.about.get("engine") != __version__:
         raise InputError(f"{run.path}: made by engine {run.about.get('engine')}, this is {__version__}: "
                          "install that version, or start a new run")  # fmt: skip

@@ -1,19 +1,27 @@
-"""The shipped champion is what its record says, on the very runs it names."""
+"""The shipped champion is what its record says, on the very runs it names, and what its recorded search chose."""
 
 from __future__ import annotations
 
 import json
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
+from archive.archive import champion
 from evaluator.experiments import bundled_experiments, data_hash
+from evaluator.physics import physics
 from evaluator.score import errors, predictions, score_set
+from evolve.checking import check, known_deployments
+from evolve.config import load_config
 from evolve.programs import load
+from evolve.run_folder import open_run
 from simulator.language.key import key
+from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
-RECORD = json.loads(resources.files("seeds").joinpath("champion.json").read_text())
+SHIPPED = Path(str(resources.files("seeds")))
+RECORD = json.loads((SHIPPED / "champion.json").read_text())
 FITTED = [e for e in bundled_experiments() if e.id in RECORD["fitted"]]
 
 
@@ -36,3 +44,19 @@ def test_the_errors_are_those_of_the_record() -> None:
 
 def test_no_fitted_run_is_off_by_more_than_five_percent() -> None:
     assert max(abs(row["e2e"]) for row in RECORD["errors_pct"].values()) <= 5.0
+
+
+def test_the_recorded_search_chose_it() -> None:
+    run = open_run(SHIPPED / "champion")
+    assert run.config == load_config("both")
+    assert run.about["data"] == RECORD["data"] and run.about["fitted"] == [e.id for e in FITTED]
+    best = champion(run.archive().members(), run.config.score.rule)
+    assert best is not None and best.id == RECORD["run"]["proposal"]
+    assert parse(best.text).functions == load("champion").program.functions
+    assert sum("key" in entry for entry in run.entries()) == run.config.budget
+
+
+def test_it_passes_every_gate_and_contradicts_no_datasheet() -> None:
+    source = load("champion")
+    assert check(source, hardware=True)["ok"]
+    assert all(gate.passes for gate in physics(source.complete, known_deployments()))
