@@ -3,4 +3,4 @@
 May import every other package. Start at `loop.py`; `cli.py` is the door.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
