@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,10 @@ from archive.pareto import fitness
 from evaluator.assess import Rejected, Scored, read
 from evolve.bandit import Bandit
 from evolve.config import Config
-from evolve.pool import assess_text, polish_text
-from evolve.propose import Probe, operator_weights, propose
+from evolve.pool import assess_text, polish_text, propose_text
+from evolve.propose import operator_weights
 from evolve.run_folder import empty_archive
-from evolve.vocabulary import Vocabulary, field_set
+from evolve.vocabulary import field_set
 from simulator.language.key import key
 from simulator.language.measure import constants, features, operations
 from simulator.language.parse import parse
@@ -34,7 +35,7 @@ from simulator.language.unparse import unparse
 
 Entry = dict[str, Any]
 SURVIVORS = 48  # of an island, beside the cells of its grid
-GREED = 8  # times as many compete on the islands that follow the merit: most of their children are of the very best
+GREED = 8  # times as many compete on greedy islands: most of their children are of the very best
 EXCESS = 0.1  # percent of merit for a percent of E2E that the worst experiment is beyond the rule's limit
 TRANSFER_WITHIN = 2.0  # times the lowest joint error: who is farther off is not measured on models left out
 
@@ -84,21 +85,20 @@ def first_state(config: Config) -> State:
 def evolve(
     config: Config,
     seeds: Sequence[tuple[str, str]],
-    words: Vocabulary,
     past: Sequence[Entry],
     journal: Journal,
     pool: Executor,
     watch: Callable[[State], None],
-    probe: Probe | None = None,
 ) -> State:
     """Run the loop to its end and return the final state.
 
     `seeds`: (name, text) of the first generation. `past`: the journal's entries so far; the loop goes on from
-    there exactly as if it had never stopped. `watch` is called after every commit. `probe`: see evolve.propose.
+    there exactly as if it had never stopped. `pool`: of evolve.pool, which proposes and assesses. `watch` is called
+    after every commit.
     """
     state = first_state(config)
     known = {entry["id"]: entry for entry in past}
-    for generation in _generations(config, seeds, words, state, probe):
+    for generation in _generations(config, seeds, state, known, pool):
         _assess_generation(generation, config, state, known, journal, pool, watch)
         best = state.champion()
         state.best.append((best.joint, best.transfer) if best else (float("inf"), None))
@@ -136,7 +136,7 @@ def _polish_finalists(
 
 
 def _generations(
-    config: Config, seeds: Sequence[tuple[str, str]], words: Vocabulary, state: State, probe: Probe | None
+    config: Config, seeds: Sequence[tuple[str, str]], state: State, known: Mapping[int, Entry], pool: Executor
 ) -> Iterator[list[Proposal]]:
     yield [Proposal(i, None, text, f"seed:{name}", ()) for i, (name, text) in enumerate(seeds)]
     search = config.search
@@ -145,16 +145,19 @@ def _generations(
         if not state.archive.by_id:
             return
         weights = state.bandit.chances() if search.bandit else state.bandit.prior
-        generation: list[Proposal] = []
+        pending: list[Callable[[], Proposal]] = []
         for i, island in enumerate(state.islands):
             island.select()
             parents = island.members()
             order = _fitness(parents, config, i)
             for _ in range(search.batch):
-                made = _proposal(first + len(generation), i, parents, order, config, words, weights, probe)
-                generation.append(made)
-        first += len(generation)
-        yield generation
+                n = first + len(pending)
+                if n in known:  # it was made before, and what became of it is in the journal
+                    pending.append(partial(Proposal, n, i, "", known[n]["operator"], tuple(known[n]["parents"])))
+                else:
+                    pending.append(_proposal(n, i, parents, order, config, weights, pool))
+        first += len(pending)
+        yield [made() for made in pending]
         if number % search.migrate_every == 0:
             migrate(state.islands, search.migrants)
 
@@ -175,23 +178,28 @@ def _proposal(
     parents: Sequence[Elite],
     order: Sequence[tuple[float, ...]],
     config: Config,
-    words: Vocabulary,
     weights: Mapping[str, float],
-    probe: Probe | None,
-) -> Proposal:
+    pool: Executor,
+) -> Callable[[], Proposal]:
+    """A proposal under way; called, it waits for the text."""
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, number])))
-    size = config.search.tournament * (GREED if island % 4 else 1)
+    size = config.search.tournament * (GREED if _greedy(config, island) else 1)
     first, second = (_tournament(parents, order, entrants, rng) for entrants in (size, config.search.tournament))
-    child, operator = propose(parse(first.text), parse(second.text), words, rng, config.search.evolve, weights, probe)
-    return Proposal(number, island, unparse(child), operator, (first.id, second.id))
+    made = pool.submit(propose_text, first.text, second.text, rng, config.search.evolve, dict(weights))
+
+    def proposal() -> Proposal:
+        text, operator = made.result()
+        return Proposal(number, island, text, operator, (first.id, second.id))
+
+    return proposal
 
 
 def _fitness(elites: Sequence[Elite], config: Config, island: int) -> list[tuple[float, ...]]:
-    """What a tournament compares, smaller is fitter: NSGA-II's ranks on the first island and every fourth after it, on
-    the others the merit by which a champion is chosen, worsened by what its worst experiment is beyond the rule."""
+    """What a tournament compares, smaller is fitter: NSGA-II's ranks, or on greedy islands the merit by which a champion
+    is chosen, worsened by what its worst experiment is beyond the rule."""
     if config.search.selection == "lexicographic":
         return [(e.worst3, e.joint if e.itl is None else e.itl, float(e.complexity)) for e in elites]
-    if island % 4:
+    if _greedy(config, island):
         rule = config.score.rule
         beyond = [EXCESS * max(e.worst_e2e - rule.worst_pct, 0.0) for e in elites]
         return [
@@ -199,6 +207,11 @@ def _fitness(elites: Sequence[Elite], config: Config, island: int) -> list[tuple
             for e, more in zip(elites, beyond, strict=True)
         ]
     return fitness(elites)
+
+
+def _greedy(config: Config, island: int) -> bool:
+    """Whether an island follows the merit: three of four do, and one that is alone."""
+    return config.search.islands == 1 or island % 4 != 0
 
 
 def _tournament(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import Any
 
@@ -17,17 +17,33 @@ from evaluator.explain import costs, gains, replay_ratio
 from evaluator.fit import FitSet
 from evaluator.gates import Facts
 from evaluator.score import Errors
+from evolve.config import Config
+from evolve.propose import propose
+from evolve.vocabulary import Vocabulary, vocabulary
 from simulator.experiment import Experiment
 from simulator.language.ir import Expr, Program
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
 _data: Data | None = None
+_words: Vocabulary | None = None
+_probe: Prober | None = None
 
 
-def _begin(experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: float, hardware: Facts) -> None:
-    global _data
-    _data = prepare(experiments, seeds, moe_weight, hardware)
+def _begin(experiments: Sequence[Experiment], config: Config, hardware: Facts) -> None:
+    global _data, _words, _probe
+    _data = prepare(experiments, config.score.arrival_seeds, config.score.moe_weight, hardware)
+    _words = vocabulary(experiments, config.search.fields)
+    _probe = Prober(_data.fit)
+
+
+def propose_text(
+    first: str, second: str, rng: np.random.Generator, evolve: str, weights: Mapping[str, float]
+) -> tuple[str, str]:
+    """A changed copy of the program `first` and what changed it (see evolve.propose)."""
+    assert _words is not None
+    child, operator = propose(parse(first), parse(second), _words, rng, evolve, weights, _probe)
+    return unparse(child), operator
 
 
 def assess_text(text: str, transfer_below: float) -> tuple[Scored | Rejected, dict[str, float]]:
@@ -70,8 +86,8 @@ class Prober:
 
 def prober() -> Prober:
     """On the data that this process prepared."""
-    assert _data is not None
-    return Prober(_data.fit)
+    assert _probe is not None
+    return _probe
 
 
 class _Here(Executor):
@@ -86,17 +102,15 @@ class _Here(Executor):
         return future
 
 
-def executor(
-    workers: int, experiments: Sequence[Experiment], seeds: Sequence[int], moe_weight: float, hardware: Facts
-) -> Executor:
-    """An executor for `assess_text` and `solve_known`; what it computes does not depend on `workers`."""
+def executor(workers: int, experiments: Sequence[Experiment], config: Config, hardware: Facts) -> Executor:
+    """An executor for the functions of this module; what it computes does not depend on `workers`."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     if workers == 1:
-        _begin(experiments, seeds, moe_weight, hardware)
+        _begin(experiments, config, hardware)
         return _Here()
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _begin, (tuple(experiments), tuple(seeds), moe_weight, hardware))
+    pool = ProcessPoolExecutor(workers, context, _begin, (tuple(experiments), config, hardware))
     # Ctrl-C is this process's business: workers inherit that it is ignored, from their first moment on
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

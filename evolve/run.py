@@ -15,19 +15,17 @@ from archive.archive import champion
 from archive.journal import Journal
 from evaluator import known
 from evaluator.experiments import data_hash
-from evaluator.fit import fit_set
 from evaluator.score import Errors
 from evolve import __version__, run_folder, summary
 from evolve.checking import known_deployments
 from evolve.choose import chosen
 from evolve.config import Config
 from evolve.loop import State, evolve
-from evolve.pool import Prober, executor, solve_known, stop
+from evolve.pool import executor, solve_known, stop
 from evolve.programs import seed_texts
 from evolve.progress import Progress
 from evolve.records import ranges
 from evolve.run_folder import Run
-from evolve.vocabulary import vocabulary
 from simulator.experiment import Experiment
 
 
@@ -80,12 +78,10 @@ def _search(
     """The loop, then the known answers, with one pool of workers."""
     config, past = run.config, run.entries()
     hardware = known_deployments() if config.score.physics else {}
-    pool = executor(workers, fitted, config.score.arrival_seeds, config.score.moe_weight, hardware)
+    pool = executor(workers, fitted, config, hardware)
     journal = Journal(run.journal)
     try:
-        probe = Prober(fit_set(fitted))
-        words = vocabulary(fitted, config.search.fields)
-        state = evolve(config, seed_texts(), words, past, journal, pool, progress.update, probe)
+        state = evolve(config, seed_texts(), past, journal, pool, progress.update)
         answers: dict[str, list[Errors]] = {}
         if full:
             progress.stage("known answers")

@@ -108,7 +108,7 @@ def _ended(task: Task) -> bool:
 def _work(todo: Sequence[Task], tasks: Sequence[Task], fitted: Sequence[Experiment], workers: int, quiet: bool) -> None:
     score, progress = tasks[0].config.score, _Progress(tasks, quiet)
     hardware = known_deployments() if score.physics else {}
-    pool = executor(workers, fitted, score.arrival_seeds, score.moe_weight, hardware)
+    pool = executor(workers, fitted, tasks[0].config, hardware)
     try:
         if workers == 1:
             for task in todo:

@@ -18,7 +18,7 @@ def evolution(judge: Judge, **settings: Any) -> None:
     """`evolve.loop.evolve` as configured, but for these `settings` of its search."""
     config = replace(judge.config, search=replace(judge.config.search, **settings))
     counts, judged = _Counts(judge), _Judged(judge)
-    evolve(config, seed_texts(), judge.task.words, [], counts, judged, lambda state: None, judge.probe)
+    evolve(config, seed_texts(), [], counts, judged, lambda state: None)
 
 
 class _Judged(Executor):
