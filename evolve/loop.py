@@ -185,7 +185,7 @@ def _proposal(
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, number])))
     size = config.search.tournament * (GREED if _greedy(config, island) else 1)
     first, second = (_tournament(parents, order, entrants, rng) for entrants in (size, config.search.tournament))
-    made = pool.submit(propose_text, first.text, second.text, rng, config.search.evolve, dict(weights))
+    made = pool.submit(propose_text, first.text, second.text, rng, dict(weights))
 
     def proposal() -> Proposal:
         text, operator = made.result()
@@ -195,8 +195,8 @@ def _proposal(
 
 
 def _fitness(elites: Sequence[Elite], config: Config, island: int) -> list[tuple[float, ...]]:
-    """What a tournament compares, smaller is fitter: NSGA-II's ranks, or on greedy islands the merit by which a champion
-    is chosen, worsened by what its worst experiment is beyond the rule."""
+    """What a tournament compares, smaller is fitter: NSGA-II's ranks, or on greedy islands the merit by which a
+    champion is chosen, worsened by what its worst experiment is beyond the rule."""
     if config.search.selection == "lexicographic":
         return [(e.worst3, e.joint if e.itl is None else e.itl, float(e.complexity)) for e in elites]
     if _greedy(config, island):

@@ -26,23 +26,24 @@ from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
 _data: Data | None = None
+_config: Config | None = None
 _words: Vocabulary | None = None
 _probe: Prober | None = None
 
 
 def _begin(experiments: Sequence[Experiment], config: Config, hardware: Facts) -> None:
-    global _data, _words, _probe
+    global _data, _words, _probe, _config
+    _config = config
     _data = prepare(experiments, config.score.arrival_seeds, config.score.moe_weight, hardware)
     _words = vocabulary(experiments, config.search.fields)
     _probe = Prober(_data.fit)
 
 
-def propose_text(
-    first: str, second: str, rng: np.random.Generator, evolve: str, weights: Mapping[str, float]
-) -> tuple[str, str]:
+def propose_text(first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]) -> tuple[str, str]:
     """A changed copy of the program `first` and what changed it (see evolve.propose)."""
-    assert _words is not None
-    child, operator = propose(parse(first), parse(second), _words, rng, evolve, weights, _probe)
+    assert _words is not None and _config is not None
+    methods, caps = _config.search.evolve, _config.caps
+    child, operator = propose(parse(first), parse(second), _words, rng, methods, weights, _probe, caps)
     return unparse(child), operator
 
 

@@ -11,6 +11,7 @@ from evolve.operators import add, cross, drop, exchange, ground, interact, plain
 from evolve.terms import Draft, draft, function_of, get, places, sites
 from evolve.vocabulary import Vocabulary
 from simulator.language.ir import METHODS, Const, Expr, Program, rebuild
+from simulator.language.measure import Caps, complaints
 from simulator.language.simplify import lean
 
 Rng = np.random.Generator
@@ -57,11 +58,13 @@ def propose(
     evolve: str = "both",
     weights: Mapping[str, float] | None = None,
     probe: Probe | None = None,
+    caps: Caps | None = None,
 ) -> tuple[Program, str]:
     """A changed copy of `first` and the operator's name. Deterministic in `rng`.
 
     `evolve`: which methods may change (step, queueing, both). `weights`: relative chances of the operators. Now and
-    then two changes are made at once. Without a `probe` there is neither `explain` nor `prune`.
+    then two changes are made at once. Without a `probe` there is neither `explain` nor `prune`;
+    what would be larger than `caps` is drawn again.
     """
     weights = operator_weights({}) if weights is None else weights
     names = [name for name, weight in weights.items() if weight > 0 and (probe or name not in PROBING)]
@@ -71,7 +74,7 @@ def propose(
         for _ in range(20):
             name = names[rng.choice(len(names), p=chances / chances.sum())]
             changed = _apply(name, child, second, words, rng, evolve, probe)
-            if changed is not None:
+            if changed is not None and not (caps and complaints(changed, caps)):
                 child = changed
                 done.append(name)
                 break

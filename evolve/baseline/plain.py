@@ -31,7 +31,8 @@ def changed(judge: Judge, first: Program, second: Program, rng: np.random.Genera
     """`first` after one proposal of our operators as configured; `second` is what crossing takes from. `blind`: without
     those that look at the errors of `first`."""
     search, probe = judge.config.search, None if blind else judge.probe
-    return propose(first, second, judge.task.words, rng, search.evolve, operator_weights(search.operators), probe)[0]
+    return propose(first, second, judge.task.words, rng, search.evolve, operator_weights(search.operators), probe,
+                   judge.config.caps)[0]  # fmt: skip
 
 
 def random_search(judge: Judge) -> None:
