@@ -13,9 +13,9 @@ from evaluator.gates import Facts, Gate, deployments_of, judge
 from evaluator.physics import physics
 from evaluator.sweep import decode_batch
 from evolve.going import facts_of
+from evolve.program_view import counts, limits, outside, show_json
 from evolve.programs import Source
 from evolve.report import console, new_table, show
-from evolve.views import counts, limits, outside, show_json
 from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.experiment import Engine

@@ -91,8 +91,8 @@ class ScoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class ValidateSettings:
-    """`evolve validate`: `budget` of the search in every fold, and the kinds of `folds` (see evolve.folds), none named:
-    all that apply. They stand here so that the protocol is fixed before the first held-out figure is seen."""
+    """`evolve validate`: `budget` of the search in every fold, and the kinds of `folds` (see validation/folds.py), none
+    named: all that apply. They stand here so that the protocol is fixed before the first held-out figure is seen."""
 
     budget: int = 500
     folds: tuple[str, ...] = ()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from evaluator.fit import METHODS
-from evolve.cli import FIT_METHODS, run_command
+from evolve.cli import run_command
+from evolve.cli.programs import FIT_METHODS
 from evolve.programs import load
 from simulator.language.complete import complete
 from simulator.language.parse import parse

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from evolve.cli import run_command
-from evolve.repeats import reopen
-from evolve.repeats_outcome import verdict
+from evolve.repeating.outcome import verdict
+from evolve.repeating.repeats import reopen
 from evolve.run_folder import open_run
 from evolve.spread import spelled, spread
 from evolve.summary import table

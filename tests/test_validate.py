@@ -17,16 +17,16 @@ import yaml
 from evaluator.experiments import bundled_experiments
 from evaluator.score import predictions, score_set
 from evaluator.statistics import bias, clustered_interval, interval, mean_abs, median_abs, signed_rank
-from evolve import validate_log
 from evolve.choose import chosen, fittable
 from evolve.cli import run_command
 from evolve.config import Config, DataSettings, config_from, load_config
-from evolve.fold_search import FoldProgress, search
-from evolve.folds import Fold, folds_of
-from evolve.holdout import FIGURES, held_out_errors
 from evolve.programs import load
 from evolve.run_folder import lock, open_run
 from evolve.stages import but_last
+from evolve.validation import log
+from evolve.validation.folds import Fold, folds_of
+from evolve.validation.holdout import FIGURES, held_out_errors
+from evolve.validation.search import FoldProgress, search
 from simulator.errors import InputError
 from simulator.experiment import Observed, Stage
 
@@ -148,16 +148,16 @@ def test_interrupted_and_called_again_equals_uninterrupted(
     one, other = result(path), result(reference)
     assert one.pop("run") != other.pop("run")
     assert one == other
-    assert [call["searched_folds"] for call in validate_log.calls(path)] == [2]
+    assert [call["searched_folds"] for call in log.calls(path)] == [2]
 
 
 def test_every_call_is_counted(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert result(again)["call"] == 1
-    assert validate_log.calls_note(again) == "1 validate call"
+    assert log.calls_note(again) == "1 validate call"
     assert run_command(["validate", str(again), *FOLDS]) == 0
     out = capsys.readouterr().out
     assert "Validate call number 2 on this run: figures are optimistic" in out
-    told = validate_log.calls(again)
+    told = log.calls(again)
     assert [(c["call"], c["searched_folds"], c["budget"], c["kinds"]) for c in told] == [
         (1, 3, 7, ["models", "stages"]),
         (2, 0, 7, ["models", "stages"]),
@@ -184,10 +184,10 @@ def test_a_changed_rule_or_budget_is_refused_and_said(again: Path, capsys: pytes
     hindsight = ["validate", str(again), "--folds", "stages", "--hindsight", "--quiet"]
     assert run_command(hindsight) == 2
     assert "score.within was 0.05, is 0.2" in capsys.readouterr().err
-    assert len(validate_log.calls(again)) == 2
+    assert len(log.calls(again)) == 2
     assert run_command([*hindsight, "--again"]) == 0
     assert "CHANGED since the first validate: score.within was 0.05, is 0.2." in capsys.readouterr().out
-    assert validate_log.calls(again)[2]["changed_since_first_call"] == ["score.within was 0.05, is 0.2"]
+    assert log.calls(again)[2]["changed_since_first_call"] == ["score.within was 0.05, is 0.2"]
 
 
 def test_hindsight_is_said_everywhere(again: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

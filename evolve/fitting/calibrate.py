@@ -18,8 +18,8 @@ from evaluator.uncertainty import certainties, effective
 from evolve import __version__
 from evolve.choose import fittable, nothing_to_fit
 from evolve.constants import known_constants, positions
-from evolve.fit_out import check_out, paths
-from evolve.fit_result import Try, constant_rows, programs, side
+from evolve.fitting.files import check_out, paths
+from evolve.fitting.result import Try, constant_rows, programs, side
 from evolve.programs import Source
 from simulator.clock.run import HostileStep
 from simulator.errors import InputError

@@ -16,7 +16,7 @@ from typing import Any
 from evolve import __version__, run_folder
 from evolve.choose import chosen
 from evolve.config import Config
-from evolve.repeats_outcome import summarise
+from evolve.repeating.outcome import summarise
 from evolve.run import start as start_run
 from evolve.run import work as work_run
 from evolve.run_folder import Run

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
-from evolve.holdout import LATER, STATISTICS
 from evolve.report import bias_label, new_table, number, passes
+from evolve.validation.holdout import LATER, STATISTICS
 
 
 def rows_table(result: dict[str, Any], kind: str, title: str) -> Table:

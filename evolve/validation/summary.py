@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from evaluator.statistics import bias, clustered_interval, interval, known, mean_abs, median_abs, signed_rank
-from evolve.holdout import FIGURES
+from evolve.validation.holdout import FIGURES
 
 MEANS = ("e2e", "ttft", "itl")
 Row = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evolve.constants import told
-from evolve.fit_out import alias
+from evolve.fitting.files import alias
 from evolve.report import console, mean_cells, new_table, number, show
 
 LEGEND = """\

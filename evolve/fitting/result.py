@@ -14,7 +14,7 @@ from evaluator.scope import ScopedFit
 from evaluator.score import SCORE_SEEDS, Errors, summarise
 from evaluator.uncertainty import Certainty
 from evolve.constants import certain
-from evolve.fit_out import write
+from evolve.fitting.files import write
 from evolve.programs import Source
 from evolve.records import record
 from simulator.experiment import Experiment

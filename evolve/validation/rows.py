@@ -9,11 +9,11 @@ from evaluator import gates, known
 from evaluator.fit import fit, fit_set
 from evaluator.score import errors, predictions, score_set
 from evaluator.statistics import bias, mean_abs
-from evolve.fold_search import Winner
-from evolve.folds import Fold
-from evolve.holdout import FIGURES, Figures, held_out_errors
 from evolve.programs import Source
-from evolve.validate_summary import MEANS
+from evolve.validation.folds import Fold
+from evolve.validation.holdout import FIGURES, Figures, held_out_errors
+from evolve.validation.search import Winner
+from evolve.validation.summary import MEANS
 from simulator.experiment import Experiment
 from simulator.language.ir import Program
 from simulator.language.measure import constants, features, operations

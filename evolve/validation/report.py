@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from evolve.report import console, show
-from evolve.validate_log import OPTIMISTIC
-from evolve.validate_tables import (
+from evolve.validation.log import OPTIMISTIC
+from evolve.validation.tables import (
     breakdown_table,
     fields_table,
     folds_table,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from evaluator.fit import fit, fit_set
 from evaluator.score import error_rows, score_set, summarise
 from evolve.config import config_from, to_mapping
-from evolve.folds import Fold
 from evolve.progress import EVERY_S, Progress
 from evolve.run import start, work
 from evolve.run_folder import Run, open_run
+from evolve.validation.folds import Fold
 from simulator.language.complete import complete
 from simulator.language.key import key
 from simulator.language.parse import parse

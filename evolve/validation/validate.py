@@ -13,15 +13,16 @@ from typing import Any
 
 from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS
-from evolve import __version__, run_folder, validate_log
+from evolve import __version__, run_folder
 from evolve.choose import chosen
-from evolve.fold_rows import fold_json, never_fitted, rows_of
-from evolve.fold_search import FoldProgress, Winner, finished, folder_of, refit, search
-from evolve.folds import Fold, folds_of
 from evolve.programs import Source
 from evolve.progress import Line
 from evolve.run_folder import Run
-from evolve.validate_summary import MEANS, breakdown, fields_used, summary
+from evolve.validation import log
+from evolve.validation.folds import Fold, folds_of
+from evolve.validation.rows import fold_json, never_fitted, rows_of
+from evolve.validation.search import FoldProgress, Winner, finished, folder_of, refit, search
+from evolve.validation.summary import MEANS, breakdown, fields_used, summary
 from simulator.errors import InputError
 from simulator.experiment import Experiment
 
@@ -57,20 +58,20 @@ def validate(run: Run, options: Options) -> dict[str, Any]:
     budget = options.budget or settings.budget
     folds, skipped = folds_of(run.config, options.kinds or settings.folds, budget, fitted)
     with run_folder.lock(run):
-        protocol = validate_log.protocol(run, None if options.hindsight else budget)
-        changed = validate_log.changed(run.path, protocol)
+        protocol = log.protocol(run, None if options.hindsight else budget)
+        changed = log.changed(run.path, protocol)
         if changed and not options.again:
             raise InputError(f"{run.path}: settings have changed since the first validate ({'; '.join(changed)}): "
                              "change them back, or say --again, and the output will say so")  # fmt: skip
         winners, searched = _winners(run, folds, options, report["champion"]["text"])
         result = {
-            "call": len(validate_log.calls(run.path)) + 1,
+            "call": len(log.calls(run.path)) + 1,
             "changed_since_first_call": changed,
             "budget": None if options.hindsight else budget,
             "skipped": skipped,
             **_result(run, folds, winners, options, fitted, others, report),
         }
-        validate_log.append(run.path, _line(result, protocol, searched))
+        log.append(run.path, _line(result, protocol, searched))
         name = "validate-hindsight.json" if options.hindsight else "validate.json"
         run_folder.write_json(run.path / name, result)
     return result

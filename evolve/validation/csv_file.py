@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from evolve.holdout import FIGURES
+from evolve.validation.holdout import FIGURES
 from simulator.errors import InputError
 
 

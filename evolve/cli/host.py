@@ -1,0 +1,144 @@
+"""The commands of the host simulator: replay as it does, write its Go, and measure how fast that is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from evolve.cli.ending import print_json
+from evolve.cli.options import caps_options, load, named_experiment, whole_names
+
+
+@click.command()
+@click.option("--case", "case", type=click.Path(path_type=Path), help="Engine limits and backend constants, JSON.")
+@click.option("--trace", type=click.Path(path_type=Path), help="One request a row, CSV; with --case.")
+@click.option("--experiments", metavar="FILE", help="Take the load of an experiment from here [default: shipped runs].")
+@click.option("--id", "experiment", metavar="ID", help="The experiment to simulate instead of a trace.")
+@click.option("--program", metavar="PROGRAM", help="Time it by this program [default: the case's backend, champion].")
+@click.option("--model", help="The model whose fields a program reads; with --case, --hardware and --tp.")
+@click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
+@click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
+@click.option("--seed", type=click.IntRange(min=0), help="Arrival seed [default: 1]; with --id.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the completed requests here, CSV.")
+@click.option("--json", "as_json", is_flag=True, help="Print the aggregate figures as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress line.")
+@caps_options
+def simulate(case: Path | None, trace: Path | None, experiments: str | None, experiment: str | None,
+             program: str | None, model: str | None, hardware: str | None, tp: int | None, seed: int | None,
+             out: Path | None, as_json: bool, quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
+    """Replay a trace, or an experiment's load, as the host simulator does, to the microsecond.
+
+    A case holds `engine` (total_kv_blocks, block_size, max_num_seqs, max_num_batched_tokens,
+    long_prefill_token_threshold, max_model_len), `alpha` and `step_linear_kv` in microseconds, and `horizon_us`.
+    A trace has the columns arrival_s, input_len, output_len and, if wanted, row, prefix_group, prefix_len, timeout_s.
+
+    \b
+    evolve simulate --case case.json --trace trace.csv --out results.csv
+    evolve simulate --case case.json --trace trace.csv --program my_model.py --json
+    evolve simulate --case case.json --trace trace.csv --program champion --model llama-2-7b --hardware H100-SXM-80GB
+    evolve simulate --id llama-2-7b-tp1-general --out requests.csv
+    """
+    from evolve.simulate import Names, of_case, of_experiment, print_aggregate, run
+    from simulator.errors import InputError
+
+    given = case is not None or trace is not None
+    if given == (experiment is not None or experiments is not None):
+        raise InputError("simulate needs --case and --trace, or --id: give one of the two")
+    whole_names(model, hardware, None)
+    if given:
+        if case is None or trace is None:
+            raise InputError(f"--{'trace' if trace is None else 'case'} is missing: a trace needs a case's limits")
+        if seed is not None:
+            raise InputError("--seed goes with --id: a trace has its own arrivals")
+        whole_names(model, hardware, tp, "a case names no model")
+        if model and not program:
+            raise InputError("--model goes with --program: the case's own backend reads no model")
+        names = Names(model, hardware, tp or 1) if model and hardware else None
+        work = of_case(case, trace, load(program, caps) if program else None, names)
+    else:
+        if model or tp is not None:
+            raise InputError("--model, --hardware and --tp go with --case: an experiment has its own")
+        if experiment is None:
+            raise InputError("--experiments needs --id: name the experiment to simulate")
+        work = of_experiment(
+            named_experiment(experiments, experiment), load(program or "champion", caps), 1 if seed is None else seed
+        )
+    result = run(work, out, quiet)
+    if as_json:
+        print_json(result)
+    else:
+        print_aggregate(result)
+    return 0
+
+
+@click.command()
+@click.argument("program", default="champion")
+@click.option("--target", type=click.Choice(["blis-4", "blis-5"]), default="blis-4", show_default=True,
+              help="blis-4: the host's main branch. blis-5: the frozen five-method interface.")  # fmt: skip
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder for the Go file and what goes with it."
+)
+@click.option(
+    "--experiments", metavar="FILE", help="Take the deployment to bake in from here [default: the shipped runs]."
+)
+@click.option("--id", "experiment", metavar="ID", help="The experiment whose deployment is baked in.")
+@click.option("--model", help="Bake in this model (with --hardware and --tp) instead of an experiment's deployment.")
+@click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
+@click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
+@click.option(
+    "--check",
+    "verify",
+    is_flag=True,
+    help="Build, vet, test and time it with the Go toolchain, and hold 10,000 random batches against Python; "
+    "exit status 1 if anything fails.",
+)
+@caps_options
+def emit(program: str, target: str, out: Path, experiments: str | None, experiment: str | None, model: str | None,
+         hardware: str | None, tp: int | None, verify: bool, caps: dict[str, int]) -> int:  # fmt: skip
+    """Write a program as Go that runs unchanged in the host simulator.
+
+    \b
+    evolve emit champion --target blis-4 --out go/ --id llama-2-7b-tp1-general
+    evolve emit runs/0001:137 --target blis-5 --out go/ --check
+    evolve emit champion --out go/ --model llama-3.1-70b --hardware H100-SXM-80GB --tp 4
+    """
+    from evolve.going import emit_to, of_experiment, of_names
+    from simulator.errors import InputError
+
+    source = load(program, caps)
+    if experiments and not experiment and not model:
+        raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
+    if (experiment or experiments) and model:
+        raise InputError("--id or --experiments and --model exclude each other: name one deployment")
+    whole_names(model, hardware, tp, "an experiment has its own")
+    deployment = None
+    if experiment:
+        deployment = of_experiment(named_experiment(experiments, experiment))
+    elif model and hardware:
+        deployment = of_names(model, hardware, tp or 1)
+    return emit_to(source, target, out, deployment, verify)
+
+
+@click.command()
+@click.option("--most", type=click.IntRange(min=10_000), default=10_000_000, show_default=True,
+              help="Requests in the longest trace.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--quiet", is_flag=True, help="No progress lines.")
+def bench(most: int, as_json: bool, quiet: bool) -> int:
+    """Measure how fast replays are on this machine, beside the same formula compiled into the clock.
+
+    \b
+    evolve bench
+    evolve bench --most 1000000 --json
+    """
+    from evolve.bench import bench as measure
+    from evolve.bench import print_bench
+
+    result = measure(most, lambda text: None if quiet else print(f"{text} ...", file=sys.stderr, flush=True))
+    if as_json:
+        print_json(result)
+    else:
+        print_bench(result)
+    return 0

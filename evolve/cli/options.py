@@ -1,0 +1,96 @@
+"""Options that several commands have, and what their words name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--max-operations and so on, handed to the command as one mapping `caps` of those that are given."""
+    from dataclasses import asdict
+
+    from simulator.language.measure import Caps
+
+    defaults = asdict(Caps())
+
+    @wraps(command)
+    def with_caps(**options: Any) -> Any:
+        given = {name: options.pop(f"max_{name}") for name in defaults}
+        return command(caps={name: most for name, most in given.items() if most is not None}, **options)
+
+    for name, most in reversed(defaults.items()):
+        text = f"Most {name} a program may have [default: {most}, or the configuration's]."
+        with_caps = click.option(f"--max-{name}", type=click.IntRange(min=0), help=text)(with_caps)
+    return with_caps
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What `run` and `pilot` share."""
+    seed = "Seed of the search: same seed, same archive."
+    workers = "Processes [default: all cores]; changes nothing but speed."
+    experiments = "Fit these experiments instead of the bundled ones (repeatable)."
+    config = "Bundled configuration (see `evolve list`) or a YAML file."
+    options = [
+        click.option("--config", "config_name", default="default", show_default=True, metavar="NAME|FILE", help=config),
+        click.option("--budget", type=click.IntRange(min=1), help="Distinct candidates to fit."),
+        click.option("--seed", type=click.IntRange(min=0), help=seed),
+        click.option("--workers", type=click.IntRange(min=1), help=workers),
+        click.option("--out", type=click.Path(path_type=Path), help="Run folder to create [default: runs/NNNN]."),
+        click.option("--experiments", multiple=True, metavar="FILE", help=experiments),
+        click.option("--workloads", metavar="A,B", help="Fit only these workloads."),
+        click.option("--exclude", metavar="ID,ID", help="Do not fit these experiments."),
+        click.option("--evolve", "methods", type=click.Choice(["step", "queueing", "both"]), help="What may change."),
+        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
+        click.option("--quiet", is_flag=True, help="No progress line."),
+    ]
+    command = caps_options(command)
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def load(program: str, caps: dict[str, int]) -> Any:
+    """The program that the user names, held to the caps if it is a file."""
+    from evolve import programs
+    from simulator.language.measure import Caps
+
+    return programs.load(program, Caps(**caps))
+
+
+def named_experiments(file: str | None, ids: str | None) -> list[Any]:
+    """The experiments of a file, or the bundled ones; of them those in `ids`, if any. InputError for an unknown id."""
+    from evaluator.experiments import BUNDLED
+    from evolve.choose import experiments_of, parse_list
+    from simulator.errors import InputError
+
+    found = experiments_of([file] if file else BUNDLED)
+    wanted = parse_list(ids)
+    for name in wanted:
+        if name not in {e.id for e in found}:
+            raise InputError(f"--id {name}: no such experiment: there are {', '.join(e.id for e in found)}")
+    return [e for e in found if not wanted or e.id in wanted]
+
+
+def named_experiment(file: str | None, name: str) -> Any:
+    """The one experiment of that id. InputError for several."""
+    from simulator.errors import InputError
+
+    found = named_experiments(file, name)
+    if len(found) != 1:
+        raise InputError(f"--id {name}: name one experiment")
+    return found[0]
+
+
+def whole_names(model: str | None, hardware: str | None, tp: int | None, why: str = "") -> None:
+    """A deployment is named by model and GPU; `why` --tp alone names none."""
+    from simulator.errors import InputError
+
+    if bool(model) != bool(hardware):
+        raise InputError("--model and --hardware go together: give both")
+    if tp is not None and not model:
+        raise InputError(f"--tp needs --model and --hardware: {why}")

@@ -1,0 +1,151 @@
+"""The commands on a program: show, check, fit, predict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evolve.cli.ending import print_json
+from evolve.cli.options import caps_options, load, named_experiments
+
+FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.METHODS, and all of them
+
+
+@click.command()
+@click.argument("program")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@caps_options
+def show(program: str, as_json: bool, caps: dict[str, int]) -> int:
+    """Show a program: text, counts, constants with units and bounds, its dot products, and what it reached.
+
+    \b
+    evolve show champion
+    evolve show runs/0001:137
+    evolve show my_model.py --json
+    """
+    from evolve.program_view import print_show, show_json
+
+    source = load(program, caps)
+    if as_json:
+        print_json(show_json(source))
+    else:
+        print_show(source)
+    return 0
+
+
+@click.command()
+@click.argument("program", required=False)
+@click.option("--fields", is_flag=True, help="List the fields that a program may read, with units and meanings.")
+@click.option(
+    "--physics", is_flag=True, help="Also: is it consistent with datasheets, parallelism, batch and model size?"
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@caps_options
+def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps: dict[str, int]) -> int:
+    """Check a program as a search would: language, caps, units, then the gates on batches of many kinds.
+
+    Exit status 2 where the text is not a program of sound units within the caps, 1 where a gate refuses it.
+
+    \b
+    evolve check my_model.py
+    evolve check champion --physics
+    evolve check --fields
+    """
+    from evolve.views import fields_json, print_fields
+    from simulator.errors import InputError
+
+    if fields == (program is not None):
+        raise InputError("check needs a PROGRAM (a file, RUN:ID or a seed's name) or --fields: give one of the two")
+    if fields:
+        if as_json:
+            print_json(fields_json())
+        else:
+            print_fields()
+        return 0
+    from evolve.checking import check as judge
+    from evolve.checking import print_check
+
+    result = judge(load(str(program), caps), physics)
+    if as_json:
+        print_json(result)
+    else:
+        print_check(result)
+    return 0 if result["ok"] else 1
+
+
+@click.command()
+@click.argument("program", default="champion")
+@click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those the project ships].")
+@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@click.option("--only", metavar="NAME,NAME", help="Change only these: alpha, beta, a method, or names of constants.")
+@click.option("--scope", type=click.Choice(["shared", "per-model"]), help="One value for all models, or one for each.")
+@click.option("--per-model", metavar="NAME,NAME", help="Only these constants have a value for each model.")
+@click.option("--method", "methods", type=click.Choice(FIT_METHODS), multiple=True, help="Route to the constants "
+              "(repeatable: side by side) [default: auto].")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, its record beside it; "
+              "per model: a file each, NAME-MODEL.py.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@caps_options
+def fit(program: str, experiments: str | None, ids: str | None, only: str | None, scope: str | None,
+        per_model: str | None, methods: tuple[str, ...], out: Path | None, as_json: bool,
+        caps: dict[str, int]) -> int:  # fmt: skip
+    """Calibrate a program's constants on experiments: the same form, your measurements.
+
+    Says of each constant how far it may be off, how far it moved, and whether the measurements decide it at all.
+    `alpha` is queueing_time and the overheads, `beta` step_time. Methods: linear (Gauss-Newton; CMA-ES over what stands
+    in conditions), lbfgsb, neldermead, cma; auto takes linear, and CMA-ES after it with more than two conditionals.
+
+    \b
+    evolve fit champion --experiments mine.yaml --out mine.py
+    evolve fit champion --experiments mine.yaml --only alpha
+    evolve fit floor --scope per-model --out floors.py
+    evolve fit floor --per-model weights,queueing_time.alpha0
+    evolve fit my_model.py --method all
+    """
+    from evolve.choose import parse_list
+    from evolve.fitting.calibrate import Settings, calibrate
+    from evolve.fitting.view import print_fit
+    from simulator.errors import InputError
+
+    if scope and per_model:
+        raise InputError("--scope is for all constants, --per-model for some: give one of the two")
+    own = None if scope == "per-model" else parse_list(per_model)
+    routes = FIT_METHODS[:-1] if "all" in methods else tuple(dict.fromkeys(methods)) or FIT_METHODS[:1]
+    source = load(program, caps)
+    result = calibrate(source, named_experiments(experiments, ids), out, Settings(routes, own, parse_list(only)))
+    if as_json:
+        print_json(result)
+    else:
+        print_fit(result)
+    return 0
+
+
+@click.command()
+@click.argument("program", default="champion")
+@click.option("--experiments", metavar="FILE", help="What to predict [default: the runs the project ships].")
+@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@click.option(
+    "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
+)
+@click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
+@caps_options
+def predict(
+    program: str, experiments: str | None, ids: str | None, seeds: int, as_json: bool, caps: dict[str, int]
+) -> int:
+    """Predict TTFT, ITL and E2E of experiments, beside what was observed if anything was.
+
+    \b
+    evolve predict champion --experiments plan.yaml
+    evolve predict runs/0001:137 --experiments plan.yaml --json
+    """
+    from evolve.predict import predict as make
+    from evolve.views import print_prediction
+
+    source = load(program, caps)
+    result = make(source, named_experiments(experiments, ids), range(1, seeds + 1))
+    if as_json:
+        print_json(result)
+    else:
+        print_prediction(result, program)
+    return 0
