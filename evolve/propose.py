@@ -10,7 +10,7 @@ import numpy as np
 from evolve.operators import add, cross, drop, exchange, ground, interact, plain_terms, swap, threshold, with_term, wrap
 from evolve.terms import Draft, draft, function_of, get, places, sites
 from evolve.vocabulary import Vocabulary
-from simulator.language.ir import METHODS, Const, Expr, Program, rebuild
+from simulator.language.ir import METHODS, Call, Choose, Const, Expr, Field, Neg, Op, Program, rebuild
 from simulator.language.measure import Caps, complaints
 from simulator.language.simplify import lean
 
@@ -99,7 +99,7 @@ def _apply(
         changed = _explain(first, draft(mine), words, rng, probe)
     else:
         changed = operator(draft(mine), draft(theirs), words, rng)
-    if changed is None or _repeats(changed.expr):
+    if changed is None or _repeats(changed.expr) or _degree(changed.expr) > 1:
         return None
     new = function_of(changed)
     known = {f.name: f for f in first.functions} | {method: new}
@@ -120,6 +120,48 @@ def _explain(program: Program, mine: Draft, words: Vocabulary, rng: Rng, probe: 
     gains = probe.gains(program, mine.name, terms)
     best = int(gains.argmax())
     return with_term(mine, terms[best], words) if gains[best] > 0.0 else None
+
+
+# What grows with the tokens that running requests have in their context.
+_CONTEXT = frozenset(
+    [
+        "kv_sum",
+        "kv_mean",
+        "kv_max",
+        "kv_decode_sum",
+        "kv_decode_mean",
+        "kv_decode_max",
+        "kv_read_us",
+        "decode_kv_read_us",
+        "decode_attention_us",
+        "attention_flops",
+        "total_flops",
+        "total_bytes",
+    ]
+)
+
+
+def _degree(expr: Expr) -> int:
+    """The degree of a step in the contexts of its requests, 2 for whatever is no polynomial. Attention reads every
+    token of a context once, so offline proposals keep to 1; replays then remember steps as lines, too."""
+    match expr:
+        case Field("b", name):
+            return 2 if name == "kv_var" else int(name in _CONTEXT)
+        case Neg(value):
+            return _degree(value)
+        case Op("*", left, right):
+            return _degree(left) + _degree(right)
+        case Op("/", left, right):
+            return 2 if _degree(right) else _degree(left)
+        case Op(_, left, right):
+            return max(_degree(left), _degree(right))
+        case Call("max" | "min", args):
+            return max(map(_degree, args))
+        case Call(_, args):
+            return 2 * max(map(_degree, args))
+        case Choose(_, then, other):
+            return max(_degree(then), _degree(other))
+    return 0
 
 
 def _prune(program: Program, evolve: str, probe: Probe | None) -> Program | None:

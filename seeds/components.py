@@ -1,6 +1,6 @@
-"""Every analytic component once: bytes over bandwidth, FLOPs over peaks, launches a layer, a wait in step times.
+"""The analytic components, added up: bytes over bandwidth, FLOPs over peaks, launches a layer, a wait in step times.
 
-Source: roofline model (Williams, Waterman and Patterson, CACM 2009), its components added up.
+Source: roofline model (Williams, Waterman and Patterson, CACM 2009), without its max.
 """
 
 def step_time(
@@ -13,8 +13,9 @@ def step_time(
     layer: us = 20.0,
     base: us = 2000.0,
 ):
-    compute = gemm * b.prefill_gemm_us + attention * b.prefill_attention_us + logits * b.logits_us
-    return memory * (b.weight_read_us + b.kv_read_us) + compute + allreduce * b.allreduce_us + layer * s.layers + base
+    compute = gemm * b.prefill_gemm_us + attention * (b.prefill_attention_us + b.decode_attention_us)
+    memory_time = memory * (b.weight_read_us + b.kv_read_us)
+    return memory_time + compute + logits * b.logits_us + allreduce * b.allreduce_us + layer * s.layers + base
 
 
 def queueing_time(r, s, *, base: us = 7000.0, cycles: one = 1.3):
