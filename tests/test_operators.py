@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from grown import RUNS, SEEDS, WORDS
 
-from evolve.propose import OPERATORS, propose
+from evolve.propose import OPERATORS, _degree, propose
 from evolve.terms import draft, function_of, get, join, places, sites, split
 from evolve.vocabulary import coefficient_unit, field_set, vocabulary
 from simulator.fields import Active, BatchFields
@@ -17,7 +17,7 @@ from simulator.language import units
 from simulator.language.evaluate import evaluate
 from simulator.language.infer import check_units
 from simulator.language.ir import Const, Expr, Field, Program, nodes, rebuild
-from simulator.language.measure import features, operations
+from simulator.language.measure import Caps, complaints, features, operations
 from simulator.language.parse import parse
 from simulator.language.unparse import spell, unparse
 
@@ -137,3 +137,28 @@ def test_no_proposal_repeats_a_term() -> None:
 
 def unparse_term(term: Expr) -> str:
     return spell(rebuild(term, lambda n: Const("c") if isinstance(n, Const) else n))
+
+
+@pytest.mark.parametrize(
+    ("formula", "degree"),
+    [
+        ("b.kv_sum * s.layers + b.tokens * b.tokens", 1),
+        ("max(b.kv_read_us, b.total_flops / s.flops_per_us)", 1),
+        ("b.kv_mean * b.kv_read_us", 2),
+        ("sqrt(b.kv_decode_max / s.max_num_batched_tokens)", 2),
+        ("b.tokens / b.kv_sum", 2),
+        ("sqrt(b.tokens / s.max_num_batched_tokens)", 0),
+        ("b.kv_var", 2),
+    ],
+)
+def test_degree_in_the_contexts_by_hand(formula: str, degree: int) -> None:
+    assert _degree(parse(f"def step_time(b, s): return {formula}").functions[0].result) == degree
+
+
+def test_no_proposal_bends_a_step_in_its_contexts() -> None:
+    program, probe = SEEDS[0], Any()
+    for i in range(300):
+        program, _ = propose(program, SEEDS[i % len(SEEDS)], WORDS, rng(i), probe=probe, caps=Caps())
+        step = program.function("step_time")
+        assert step is not None and _degree(draft(step).expr) <= 1
+        assert not complaints(program, Caps())
