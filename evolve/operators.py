@@ -15,8 +15,10 @@ from evolve.terms import (
     US,
     Draft,
     Path,
+    draft,
     factors,
     fresh,
+    function_of,
     get,
     join,
     places,
@@ -37,6 +39,7 @@ from simulator.language.ir import (
     Constant,
     Expr,
     Field,
+    Function,
     Neg,
     Number,
     Op,
@@ -61,6 +64,25 @@ def with_term(d: Draft, basis: Sequence[Expr], words: Vocabulary) -> Draft:
     """`coefficient * basis` added to the whole, the coefficient new."""
     d, term = _new_term(d, basis, words)
     return replace(d, expr=Op("+", d.expr, term))
+
+
+def named(function: Function) -> Function:
+    """The function with the constants of plain terms named after what they multiply: changes leave old names behind."""
+    d = draft(function)
+    renamed: dict[str, str] = {}
+    for _, term in _terms(d.expr):
+        coefficient = _coefficient(term, d)
+        basis = [f for f in factors(term) if not isinstance(f, Const)]
+        if coefficient is not None and basis:
+            renamed[coefficient.name] = stem(basis)
+    out: dict[str, Constant] = {}
+    for old, constant in d.constants.items():
+        rest = replace(d, constants={**out, **{n: c for n, c in d.constants.items() if n not in renamed}})
+        name = fresh(rest, renamed[old]) if old in renamed else old
+        out[name] = replace(constant, name=name)
+        renamed[old] = name
+    expr = rebuild(d.expr, lambda n: Const(renamed[n.name]) if isinstance(n, Const) else n)
+    return function_of(Draft(d.name, expr, out), function.doc)
 
 
 def plain_terms(d: Draft) -> list[list[Expr]]:

@@ -12,6 +12,7 @@ import shutil
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from textwrap import wrap
 
 from archive.archive import champion
 from evaluator.fit import fit_set
@@ -19,6 +20,7 @@ from evaluator.score import SCORE_SEEDS, error_rows, score_set
 from evaluator.uncertainty import uncertainty
 from evolve.choose import chosen
 from evolve.constants import certain
+from evolve.operators import named
 from evolve.records import record
 from evolve.report import rule_text
 from evolve.run_folder import Run, open_run
@@ -37,7 +39,8 @@ def ship(path: Path, folder: Path = SEEDS) -> None:
     if best is None:
         raise InputError(f"{path}: has no champion: `evolve resume {path}`")
     fitted, _ = chosen(run.config.data)
-    program = parse(best.text)
+    found = parse(best.text)
+    program = replace(found, functions=tuple(map(named, found.functions)))
     documented = replace(program, doc=_doc(run, len(fitted)))
     rows = error_rows(program, score_set(fitted))
     known = certain(uncertainty(program, fit_set(fitted)))
@@ -53,8 +56,8 @@ def ship(path: Path, folder: Path = SEEDS) -> None:
 def _doc(run: Run, runs: int) -> str:
     return (
         f"Found by `evolve run --config {run.config.name} --seed {run.config.seed}`, fitted on {runs} serving runs.\n\n"
-        f"Chosen by the configuration's rule: {rule_text(asdict(run.config.score.rule))}.\n"
-        "Its errors (champion.json) are those on the runs it was fitted on; README.md has the held-out ones.\n"
+        + "\n".join(wrap(f"Chosen by the configuration's rule: {rule_text(asdict(run.config.score.rule))}.", 118))
+        + "\nIts errors (champion.json) are those on the runs it was fitted on; README.md has the held-out ones.\n"
         "Source: this project's search over the measurements of configs/experiments_h100*.yaml; champion/ has its "
         "journal.\n"
     )
