@@ -46,7 +46,7 @@ def ship(path: Path, folder: Path = SEEDS) -> None:
     known = certain(uncertainty(program, fit_set(fitted)))
     kept = record(
         key(program), fitted, rows, SCORE_SEEDS, run.about["started"][:10],
-        constants=known, run={"proposal": best.id, "joint": best.joint, "transfer": best.transfer},
+        constants=known, found={"proposal": best.id, "joint": best.joint, "transfer": best.transfer},
     )  # fmt: skip
     (folder / "champion.py").write_text(unparse(documented))
     (folder / "champion.json").write_text(json.dumps(kept, indent=1) + "\n")

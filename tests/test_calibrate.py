@@ -60,8 +60,8 @@ def test_only_leaves_the_others_as_they_are_to_the_last_bit(capsys: pytest.Captu
     assert sure and all(record[name] == known()[name] for name in sure)
     assert run_command(["show", str(out)]) == 0
     assert "standard error" in capsys.readouterr().out
-    again = fitted(capsys, str(out), "--id", SEVEN, "--only", sure[0])
-    (moved,) = [c for c in again["constants"] if f"{c['method']}.{c['name']}" == sure[0]]
+    again = fitted(capsys, str(out), "--id", SEVEN, "--only", ",".join(sure))
+    moved = next(c for c in again["constants"] if c["standard_error"] and c["standard_error_before"])
     assert moved["moved"] == pytest.approx(
         (moved["after"] - moved["before"]) / (moved["standard_error"] ** 2 + moved["standard_error_before"] ** 2) ** 0.5
     )

@@ -51,7 +51,7 @@ def test_the_recorded_search_chose_it() -> None:
     assert run.config == load_config("both")
     assert run.about["data"] == RECORD["data"] and run.about["fitted"] == [e.id for e in FITTED]
     best = champion(run.archive().members(), run.config.score.rule)
-    assert best is not None and best.id == RECORD["run"]["proposal"]
+    assert best is not None and best.id == RECORD["found"]["proposal"]
     program, chosen = load("champion").program, parse(best.text)
     assert program.theta == chosen.theta and key(program) == key(chosen)  # its constants have other names
     assert sum("key" in entry for entry in run.entries()) == run.config.budget
