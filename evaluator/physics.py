@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
+import numpy as np
+
 from evaluator.gates import Facts, Gate, bound_on, verdict
 from evaluator.sweep import Batch, table_of
 from simulator.bind import Bound
@@ -59,9 +61,9 @@ def physics(program: Program, deployments: Facts) -> list[Gate]:
 
 
 def _steps_us(bounds: Mapping[str, Bound], batches: Iterable[Batch]) -> dict[str, list[float]]:
-    """The time of each batch on every deployment."""
+    """The time of each batch on every deployment, no less than the clock's least step of 1 us."""
     table = table_of(batches)
-    return {name: bound.steps_us(table).tolist() for name, bound in bounds.items()}
+    return {name: np.maximum(bound.steps_us(table), 1.0).tolist() for name, bound in bounds.items()}
 
 
 def roofline_us(batch: Batch, facts: Mapping[str, float]) -> float:

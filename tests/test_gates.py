@@ -160,3 +160,8 @@ def test_the_roofline_by_hand() -> None:
     assert bind(assemble(program), (*program.theta,), facts).step_us(np.array([raw[f] for f in RAW])) == pytest.approx(
         least + 1
     )
+
+
+def test_a_step_of_no_time_contradicts_datasheets_and_breaks_nothing() -> None:
+    found = physics(step("0 * b.tokens"), KNOWN)
+    assert {g.name for g in found if not g.passes} >= {"roofline"}
