@@ -99,5 +99,8 @@ def _list(names: object) -> str:
 
 
 def parse_list(text: str | None) -> tuple[str, ...]:
-    """`a,b` -> (a, b)."""
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    """`a,b` -> (a, b); None -> (). Raises InputError for a list that names nothing."""
+    names = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    if text is not None and not names:
+        raise InputError("a list of names is empty: leave its option out, or name some")
+    return names

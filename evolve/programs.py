@@ -73,6 +73,10 @@ def load(spec: str, caps: Caps | None = None) -> Source:
         record = _shipped(f"{spec}.json")
         return Source(spec, text, parse(text, f"{spec}.py"), json.loads(record) if record else None)
     path = Path(spec)
+    if (path / "run.json").is_file():
+        raise InputError(
+            f"{spec}: is a run: name one of its programs, {spec}:ID, as `evolve archive {spec}` lists them"
+        )
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)

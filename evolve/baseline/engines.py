@@ -10,6 +10,7 @@ from evolve.baseline import openevolve, plain
 from evolve.baseline.gp import genetic
 from evolve.baseline.judge import Judge, Spent, Task
 from evolve.baseline.own import evolution
+from evolve.choose import parse_list
 from evolve.propose import OPERATORS, PROBING
 from evolve.run_folder import write_json
 from simulator.errors import InputError, nearest
@@ -34,7 +35,7 @@ def engine_names(only: str | None) -> tuple[list[str], list[str]]:
 
     Raises InputError for an unknown name, or one that is not installed.
     """
-    wanted = [name.strip() for name in (only or "").split(",") if name.strip()]
+    wanted = parse_list(only)
     for name in wanted:
         if name not in ENGINES:
             hint = nearest(name, list(ENGINES)) or f"there are {', '.join(ENGINES)}"

@@ -58,7 +58,10 @@ def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
     from dataclasses import replace
 
     from evolve.repeating.repeats import start
+    from simulator.errors import InputError
 
+    if "," in model:
+        raise InputError(f"--model {model}: a pilot is of one model: name one, or `evolve run --models {model}`")
     config = _config(options, model)
     search = replace(config.search, generations=generations, islands=1)
     budget = options["budget"] or generations * search.batch
@@ -81,7 +84,7 @@ def _config(options: dict[str, Any], models: str | None) -> Any:
         files = tuple(f if f in BUNDLED else str(Path(f).resolve()) for f in options["experiments"])
         data = replace(data, files=files, predict_files=())
     for name, text in (("models", models), ("workloads", options["workloads"]), ("exclude", options["exclude"])):
-        if text:
+        if text is not None:
             changed: dict[str, Any] = {name: parse_list(text)}
             data = replace(data, **changed)
     search = replace(config.search, evolve=options["methods"]) if options["methods"] else config.search
