@@ -1,7 +1,7 @@
 """`make champion`: a finished run's champion becomes the one that the project ships, with the run it is from.
 
-Written are champion.py (its text), champion.json (its record) and champion/ (configuration, identity and compressed
-journal of the run, a run folder that `evolve archive` and `evolve show` read).
+Written are champion.py (its text), champion.json (its record) and champion/ (configuration, identity, compressed
+journal and validation log of the run, a run folder that `evolve archive` and `evolve show` read).
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def _doc(run: Run, runs: int) -> str:
 
 def _pack(run: Run, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    for name in ("config.yaml", "run.json"):
-        shutil.copyfile(run.path / name, folder / name)
+    for name in ("config.yaml", "run.json", "validate.jsonl"):
+        if (run.path / name).exists():
+            shutil.copyfile(run.path / name, folder / name)
     packed = lzma.compress(run.journal.read_bytes(), preset=9 | lzma.PRESET_EXTREME)
     (folder / "journal.jsonl.xz").write_bytes(packed)
 
