@@ -103,7 +103,7 @@ class Config:
     """A resolved configuration. `budget`: distinct candidates that reach fitting, seeds included."""
 
     name: str = "default"
-    budget: int = 2500
+    budget: int = 1500
     seed: int = 0
     data: DataSettings = field(default_factory=DataSettings)
     caps: Caps = field(default_factory=Caps)

@@ -25,6 +25,7 @@ from simulator.observations import FREE, doubts, only, read_observed
 from simulator.workload import prompt_lengths
 
 TOP = ("version", "experiments")
+EXTRA_WEIGHTS = "extra_weights_gib"
 EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
 ENGINE = tuple(f.name for f in fields(Engine))
 FLAGS = ("chunked_prefill", "prefix_caching", "kv_cpu_offload")
@@ -103,6 +104,8 @@ def _model(top: Section, models: Table) -> tuple[str, dict[str, Any]]:
         config = dict(top.section("model_config", "give the terms of the model's config.json").raw)
         if entry:
             config.setdefault("generation_config", entry["generation_config"])
+            if EXTRA_WEIGHTS in entry["config"]:  # no term of a config.json, but a fact of the model's checkpoint
+                config.setdefault(EXTRA_WEIGHTS, entry["config"][EXTRA_WEIGHTS])
     elif entry:
         config = {**entry["config"], "generation_config": entry["generation_config"]}
     else:

@@ -282,3 +282,15 @@ def test_impossible_deployments_are_one_line_errors(config: dict[str, Any], engi
 def test_a_missing_key_is_named() -> None:
     with pytest.raises(InputError, match=r"^t: model_config.vocab_size is missing: copy the key from"):
         deployment_facts({k: v for k, v in BASE.items() if k != "vocab_size"}, H100, Engine(), "t")
+
+
+def test_extra_weights_leave_fewer_blocks() -> None:
+    """4.4 GiB over two GPUs, in blocks of 16 tokens x 98,304 bytes (2 x 48 layers x 4 KV heads x 128 x 2): 1,501.9."""
+    entry = model_table()["llama-4-scout"]
+    gpu, engine = hardware_table()["H100-SXM-80GB"], Engine(tensor_parallel=2)
+    config = {**entry["config"], "_name_or_path": entry["id"]}
+    less = deployment_facts(config, gpu, engine, "here")["kv_blocks"]
+    plain = {name: value for name, value in config.items() if name != "extra_weights_gib"}
+    assert deployment_facts(plain, gpu, engine, "here")["kv_blocks"] - less in (1501, 1502)
+    with pytest.raises(InputError, match="extra_weights_gib must be >= 0"):
+        deployment_facts({**plain, "extra_weights_gib": -1}, gpu, engine, "here")

@@ -16,7 +16,7 @@ from evolve.programs import seed_texts
 
 def evolution(judge: Judge, **settings: Any) -> None:
     """`evolve.loop.evolve` as configured, but for these `settings` of its search."""
-    config = replace(judge.config, search=replace(judge.config.search, **settings))
+    config = replace(judge.config, search=replace(judge.config.search, finalists=0, **settings))
     counts, judged = _Counts(judge), _Judged(judge)
     evolve(config, seed_texts(), [], counts, judged, lambda state: None)
 
