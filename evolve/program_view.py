@@ -76,6 +76,12 @@ def outside(constant: dict[str, Any]) -> bool:
     return bool(value < constant["low"] or (high is not None and value > high))
 
 
+LEGEND = """\
+standard error: how far off the constant may be, of this form on the runs it was fitted on, from the residuals; identified:
+these runs decide it, not the prior; at a bound: they would take it further.
+"""
+
+
 def print_show(source: Any) -> None:
     out, facts = console(), show_json(source)
     out.print(facts["program"], markup=False, soft_wrap=True)
@@ -93,6 +99,8 @@ def print_show(source: Any) -> None:
         unit += "" if c["annotated"] else " (found)"
         table.add_row(c["method"], c["name"], f"{c['value']:g}", unit, limits(c) + at, c["enters"], *certainty)
     show(out, table)
+    if known:
+        out.print(LEGEND, style="dim", markup=False)
     show(out, products_table(facts))
     record = source.record
     if record is None:
