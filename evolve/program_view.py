@@ -77,8 +77,8 @@ def outside(constant: dict[str, Any]) -> bool:
 
 
 LEGEND = """\
-standard error: how far off the constant may be, of this form on the runs it was fitted on, from the residuals; identified:
-these runs decide it, not the prior; at a bound: they would take it further.
+standard error: how far off the constant may be, of this form on the runs it was fitted on, from the residuals;
+identified: these runs decide it, not the prior; at a bound: they would take it further.
 """
 
 
