@@ -16,7 +16,6 @@ from evaluator import gates
 from evaluator.fit import FitSet, fit, fit_set
 from evaluator.physics import physics
 from evaluator.polish import polish
-from evaluator.pose import problem_of
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
 from evaluator.transfer import Fold, folds_of, transfer
 from simulator.clock.run import HostileStep
@@ -130,10 +129,9 @@ def assess(
 def polished(program: Program, data: Data, laps: Laps) -> Scored | Rejected:
     """A finalist with its constants moved on by CMA-ES on the replays (see evaluator.polish), judged like any other."""
     try:
-        before = data.fit.loss(problem_of(program, data.fit).replay(np.array(program.theta), True))
         found = polish(program, data.fit)
         laps.lap("polish")
-        if not found.loss < before:
+        if found.program == program:
             return Rejected("polish", "CMA-ES on the replays found no better constants")
         return _judged(found.program, found.ratio, data, math.inf, laps)
     except (HostileStep, NothingCompletes) as e:

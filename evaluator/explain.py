@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from evaluator.corrections import ratio_of
-from evaluator.loss import HUBER, FitSet
+from evaluator.loss import FitSet, huber_weights
 from evaluator.pose import problem_of
 from simulator.language.ir import Const, Constant, Expr, Op, Program
 
@@ -87,5 +87,5 @@ def residual_matrix(program: Program, data: FitSet, ratio: np.ndarray) -> tuple[
     known = ~np.isnan(data.stages.observed_ms).ravel()
     slope = (slopes * (ratio / data.stages.observed_ms * data.weights)).reshape(theta.size, -1).T[known]
     left = data.residuals(value * ratio).ravel()[known]
-    weight = np.sqrt(np.minimum(1.0, HUBER / np.maximum(np.abs(left), 1e-12)))
+    weight = np.sqrt(huber_weights(left))
     return slope * weight[:, None], left * weight

@@ -50,11 +50,16 @@ def fit_set(experiments: Sequence[Experiment], seed: int = FIT_SEED) -> FitSet:
     return replace(data, noise=noise, ratio=ratio)
 
 
+def stages_at(data: FitSet, keep: Sequence[int]) -> list[np.ndarray]:
+    """The positions of the load stages of each of the experiments `keep`."""
+    ends = (*data.stages.first, len(data.stages.table))
+    return [np.arange(ends[i], ends[i + 1]) for i in keep]
+
+
 def subset(data: FitSet, keep: Sequence[int]) -> FitSet:
     """The experiments `keep`, positions in `data.experiments`: equal to a fresh `fit_set` of them, without the work."""
     stages = data.stages
-    ends = (*stages.first[1:], len(stages.table))
-    rows = [np.arange(stages.first[i], ends[i]) for i in keep]
+    rows = stages_at(data, keep)
     every = np.concatenate(rows) if rows else np.arange(0)
     table = stages.table[every]
     table[:, DEPLOYMENT] = np.repeat(np.arange(len(rows)), [len(r) for r in rows])

@@ -7,7 +7,7 @@ from contextlib import suppress
 import numpy as np
 from scipy.optimize import lsq_linear, nnls
 
-from evaluator.loss import HUBER
+from evaluator.loss import huber_weights
 from evaluator.problem import Problem, Scales
 
 STEPS = 24
@@ -46,7 +46,7 @@ def solve(
         slope = np.where(np.linalg.norm(slope, axis=0) * size[free] > NOTHING, slope, 0.0)
         r = data.residuals(value * ratio).ravel()
         # iteratively reweighted: the Huber loss as a weighted square
-        weight = np.sqrt(np.minimum(1.0, HUBER / np.maximum(np.abs(r), 1e-12)))[known]
+        weight = np.sqrt(huber_weights(r))[known]
         a = np.vstack([slope * weight[:, None], np.diag(weights[free])])
         b = np.concatenate([-r[known] * weight, weights[free] * (problem.origin - phi)[free]])
         if not (np.isfinite(a).all() and np.isfinite(b).all()):

@@ -55,6 +55,12 @@ class FitSet:
         return float(huber(self.residuals(predicted_ms)).mean())
 
 
+def huber_weights(residuals: np.ndarray) -> np.ndarray:
+    """Of their squares, under which least squares makes the same step as the Huber loss: 1 up to HUBER."""
+    weights: np.ndarray = np.minimum(1.0, HUBER / np.maximum(np.abs(residuals), 1e-12))
+    return weights
+
+
 def huber(residuals: np.ndarray) -> np.ndarray:
     """Squared up to HUBER, linear beyond."""
     size = np.abs(residuals)

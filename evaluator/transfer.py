@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.fit import subset
+from evaluator.fit import stages_at, subset
 from evaluator.gauss_newton import solve
 from evaluator.loss import FitSet
 from evaluator.pose import forgetful, problem_of
@@ -40,12 +40,10 @@ def folds_of(fit: FitSet, score: ScoreSet) -> tuple[Fold, ...]:
         groups = left_out([e.id for e in fit.experiments])
     if len(groups) < 2:
         return ()
-    first = (*fit.stages.first, len(fit.stages.table))
     out = []
     for group in groups:
         kept = [i for i in range(len(fit.experiments)) if i not in group]
-        rows = np.concatenate([np.arange(first[i], first[i + 1]) for i in kept])
-        out.append(Fold(rows, subset(fit, kept), score_subset(score, group)))
+        out.append(Fold(np.concatenate(stages_at(fit, kept)), subset(fit, kept), score_subset(score, group)))
     return tuple(out)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.loss import HUBER, MODEL_ERROR, FitSet
+from evaluator.loss import MODEL_ERROR, FitSet, huber_weights
 from evaluator.pose import problem_of
 from evaluator.problem import Problem, Scales
 from simulator.language.ir import Program
@@ -105,7 +105,7 @@ def linearised(
     slopes = problem.jacobian(phi, False, size, value)[np.isin(problem.free, of)] * units * size[of][:, None, None]
     known = data.weights > 0
     r = data.residuals(means)[known]
-    return slopes[:, known].T, r, np.minimum(1.0, HUBER / np.maximum(np.abs(r), 1e-12))
+    return slopes[:, known].T, r, huber_weights(r)
 
 
 def _errors(problem: Problem, phi: np.ndarray, scales: Scales, of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -123,16 +123,8 @@ def _polish_finalists(
     numbered = list(enumerate(chosen, first))
     waiting = [(n, e, known[n] if n in known else pool.submit(polish_text, e.text)) for n, e in numbered]
     for number, elite, outcome in waiting:
-        if isinstance(outcome, dict):
-            entry = outcome
-        else:
-            verdict, seconds = outcome.result()
-            state.seconds.update(seconds)
-            entry = _entry(Proposal(number, None, elite.text, "polish", (elite.id,)), elite.key, verdict)
-            entry.pop("key", None)  # its form is counted already
-            journal.append([entry])
-        commit(state, entry)
-        watch(state)
+        proposal = Proposal(number, None, elite.text, "polish", (elite.id,))
+        _settle(proposal, elite.key, outcome, state, journal, watch, counted=False)
 
 
 def _generations(
@@ -256,15 +248,31 @@ def _assess_generation(
         room -= 1
         waiting.append((proposal, form, pool.submit(assess_text, unparse(program), limit)))
     for proposal, form, outcome in waiting:
-        if isinstance(outcome, dict):
-            commit(state, outcome)
-        else:
-            verdict, seconds = (outcome, {}) if isinstance(outcome, Rejected) else outcome.result()
-            state.seconds.update(seconds)
-            entry = _entry(proposal, form, verdict)
-            journal.append([entry])
-            commit(state, entry)
-        watch(state)
+        _settle(proposal, form, outcome, state, journal, watch)
+
+
+def _settle(
+    proposal: Proposal,
+    form: str,
+    outcome: Any,
+    state: State,
+    journal: Journal,
+    watch: Callable[[State], None],
+    counted: bool = True,
+) -> None:
+    """Journal and commit what became of a proposal: the entry of a run that goes on, a rejection, or a pending verdict.
+    `counted`: whether its form counts, as one that was fitted before does not."""
+    if isinstance(outcome, dict):
+        entry = outcome
+    else:
+        verdict, seconds = (outcome, {}) if isinstance(outcome, Rejected) else outcome.result()
+        state.seconds.update(seconds)
+        entry = _entry(proposal, form, verdict)
+        if not counted:
+            entry.pop("key", None)
+        journal.append([entry])
+    commit(state, entry)
+    watch(state)
 
 
 def _entry(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Entry:

@@ -103,8 +103,11 @@ class _Here(Executor):
         return future
 
 
-def executor(workers: int, experiments: Sequence[Experiment], config: Config, hardware: Facts) -> Executor:
+def executor(workers: int, experiments: Sequence[Experiment], config: Config) -> Executor:
     """An executor for the functions of this module; what it computes does not depend on `workers`."""
+    from evolve.checking import known_deployments
+
+    hardware = known_deployments() if config.score.physics else {}
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     if workers == 1:

@@ -17,7 +17,6 @@ from evaluator import known
 from evaluator.experiments import data_hash
 from evaluator.score import Errors
 from evolve import __version__, run_folder, summary
-from evolve.checking import known_deployments
 from evolve.choose import chosen
 from evolve.config import Config
 from evolve.loop import State, evolve
@@ -77,8 +76,7 @@ def _search(
 ) -> tuple[State, dict[str, list[Errors]]]:
     """The loop, then the known answers, with one pool of workers."""
     config, past = run.config, run.entries()
-    hardware = known_deployments() if config.score.physics else {}
-    pool = executor(workers, fitted, config, hardware)
+    pool = executor(workers, fitted, config)
     journal = Journal(run.journal)
     try:
         state = evolve(config, seed_texts(), past, journal, pool, progress.update)

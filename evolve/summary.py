@@ -7,13 +7,12 @@ from typing import Any
 
 from evolve.report import bias_label, mean_cells, number, passes, rule_text, thinned, transfer_text
 from evolve.run_folder import Run
+from evolve.validation.log import calls
 
 
 def write(run: Run, report: dict[str, Any]) -> None:
     """Write the summary of `report` (that of `evolve.run.work`) into the run's folder."""
-    validations = run.path / "validate.jsonl"
-    calls = validations.read_bytes().count(b"\n") if validations.exists() else 0
-    (run.path / "summary.md").write_text(markdown(run, report, calls), "utf-8")
+    (run.path / "summary.md").write_text(markdown(run, report, len(calls(run.path))), "utf-8")
 
 
 def markdown(run: Run, report: dict[str, Any], validations: int) -> str:

@@ -50,7 +50,7 @@ def lines(folder: Path, cpu: bool = False) -> list[dict[str, Any]]:
 def words() -> Vocabulary:
     """The vocabulary of the one experiment; the data are prepared in this process."""
     fitted, _ = chosen(CONFIG.data)
-    executor(1, fitted, CONFIG, {})
+    executor(1, fitted, CONFIG)
     return vocabulary(fitted, CONFIG.search.fields)
 
 

@@ -19,7 +19,6 @@ from evolve import __version__, run_folder
 from evolve.baseline.engines import ENGINES, search
 from evolve.baseline.judge import JOURNAL, Task
 from evolve.baseline.outcome import Comparison, summarise, write_curves
-from evolve.checking import known_deployments
 from evolve.choose import chosen
 from evolve.config import Config, config_from, to_mapping
 from evolve.pool import executor, stop
@@ -106,9 +105,8 @@ def _ended(task: Task) -> bool:
 
 
 def _work(todo: Sequence[Task], tasks: Sequence[Task], fitted: Sequence[Experiment], workers: int, quiet: bool) -> None:
-    score, progress = tasks[0].config.score, _Progress(tasks, quiet)
-    hardware = known_deployments() if score.physics else {}
-    pool = executor(workers, fitted, tasks[0].config, hardware)
+    progress = _Progress(tasks, quiet)
+    pool = executor(workers, fitted, tasks[0].config)
     try:
         if workers == 1:
             for task in todo:
