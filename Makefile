@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test check parity fuzz champion lock clean help
+.PHONY: run test llm check parity fuzz champion lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -35,6 +35,9 @@ $(VENV)/dev: $(VENV)/run requirements-dev.lock
 	$(PIP) install --require-hashes -r requirements-dev.lock
 	touch $@
 
+llm: $(VENV)/run  ## set up language models as proposers, which a run does not need
+	$(PIP) install --require-hashes -r requirements-llm.lock
+
 champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: a quarter of an hour
 	$(BIN)/evolve run --config both --seed 0 --out runs/champion
 	$(BIN)/python -m evolve.ship runs/champion
@@ -43,6 +46,7 @@ lock:  ## write the lock files anew from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip -q install uv
 	printf 'setuptools>=77\n' | $(VENV)-lock/bin/$(COMPILE) pyproject.toml - -o requirements.lock
 	$(VENV)-lock/bin/$(COMPILE) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(VENV)-lock/bin/$(COMPILE) --extra llm -c requirements-dev.lock pyproject.toml -o requirements-llm.lock
 	rm -rf $(VENV)-lock
 
 clean:  ## remove what make made

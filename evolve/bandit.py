@@ -12,11 +12,15 @@ DOUBT = 5.0  # trials at everybody's rate that an operator starts with
 
 @dataclass
 class Bandit:
-    """Trials and gains of every operator; `prior`: its weight before anything was seen (0: never used)."""
+    """Trials and gains of every operator; `prior`: its weight before anything was seen (0: never used).
+
+    `costs`: what a trial of it costs in trials of one that costs nothing but the trial (1 where none is given).
+    """
 
     prior: Mapping[str, float]
     trials: dict[str, float] = field(default_factory=dict)
     gains: dict[str, float] = field(default_factory=dict)
+    costs: dict[str, float] = field(default_factory=dict)
 
     def learn(self, name: str, gained: bool) -> None:
         """One proposal of operator `name` was assessed; `gained`: it took a cell."""
@@ -28,7 +32,10 @@ class Bandit:
         names = [name for name, weight in self.prior.items() if weight > 0]
         rate = (sum(self.gains.values()) + 1.0) / (sum(self.trials.values()) + 2.0)
         worth = {
-            name: self.prior[name] * (self.gains.get(name, 0.0) + DOUBT * rate) / (self.trials.get(name, 0.0) + DOUBT)
+            name: self.prior[name]
+            * (self.gains.get(name, 0.0) + DOUBT * rate)
+            / (self.trials.get(name, 0.0) + DOUBT)
+            / self.costs.get(name, 1.0)
             for name in names
         }
         total = sum(worth.values())

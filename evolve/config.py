@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from archive.archive import Rule
+from evolve.llm.settings import LlmSettings, check
 from simulator.errors import InputError, nearest
 from simulator.language.measure import Caps
 
@@ -18,6 +19,7 @@ RULES = ("joint", "transfer")
 METHODS = ("step", "queueing", "both")
 STAGES = ("all", "but_last")
 FOLDS = ("models", "workloads", "tp", "files", "stages")
+PROPOSERS = ("offline", "llm", "mixed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class SearchSettings:
     compares worst3, then ITL error (the error per step), then complexity. `islands` populations evolve apart, `batch`
     proposals each; every `migrate_every` generations each sends copies of its `migrants` fittest to the next one.
     At the end the `finalists` best have their constants polished by CMA-ES on the replays (0: none).
+    `proposer`: offline operators, language models (llm, see llm/settings.py), or both under one bandit (mixed).
     Parts that can be left out: `grid` (parents from the MAP-Elites cells, not from the front alone), `bandit` (the
     operators' chances follow what they improved).
     """
@@ -51,6 +54,7 @@ class SearchSettings:
     generations: int = 100_000
     patience: int = 200
     patience_gain: float = 0.005
+    proposer: str = "offline"
     selection: str = "nsga2"
     islands: int = 4
     migrate_every: int = 10
@@ -110,6 +114,7 @@ class Config:
     search: SearchSettings = field(default_factory=SearchSettings)
     score: ScoreSettings = field(default_factory=ScoreSettings)
     validate: ValidateSettings = field(default_factory=ValidateSettings)
+    llm: LlmSettings = field(default_factory=LlmSettings)
 
 
 def load_config(name: str) -> Config:
@@ -133,7 +138,7 @@ def load_config(name: str) -> Config:
 def bundled_configs() -> list[str]:
     """Names of the configurations that the project ships."""
     files = (f.name for f in resources.files("configs").iterdir() if f.name.endswith(".yaml"))
-    data = ("experiments_", "models.", "hardware.")
+    data = ("experiments_", "models.", "hardware.", "llm_prices.")
     return sorted(f.removesuffix(".yaml") for f in files if not f.startswith(data))
 
 
@@ -141,6 +146,7 @@ def config_from(raw: object, where: str) -> Config:
     """A Config from YAML values. Raises InputError for an unknown key, a wrong type or a value out of range."""
     config: Config = _build(Config, raw, where, "")
     choices = (
+        ("search.proposer", config.search.proposer, PROPOSERS),
         ("search.selection", config.search.selection, SELECTIONS),
         ("search.fields", config.search.fields, FIELD_SETS),
         ("search.evolve", config.search.evolve, METHODS),
@@ -159,6 +165,9 @@ def config_from(raw: object, where: str) -> Config:
         "score.seeds": config.score.seeds, "caps.operations": config.caps.operations,
         "caps.constants": config.caps.constants, "score.moe_weight": config.score.moe_weight,
         "score.worst_pct": config.score.worst_pct, "validate.budget": config.validate.budget,
+        "llm.programs": config.llm.programs, "llm.parents": config.llm.parents, "llm.attempts": config.llm.attempts,
+        "llm.answer_tokens": config.llm.answer_tokens, "llm.timeout_s": config.llm.timeout_s,
+        "llm.concurrency": config.llm.concurrency,
     }  # fmt: skip
     for key, number in positive.items():
         if not number > 0:
@@ -170,6 +179,12 @@ def config_from(raw: object, where: str) -> Config:
         "search.migrants": config.search.migrants,
         "search.finalists": config.search.finalists,
         "caps.conditionals": config.caps.conditionals,
+        "llm.max_usd": config.llm.max_usd,
+        "llm.max_calls": config.llm.max_calls,
+        "llm.max_tokens": config.llm.max_tokens,
+        "llm.rpm": config.llm.rpm,
+        "llm.backoff_s": config.llm.backoff_s,
+        "llm.notes_every": config.llm.notes_every,
     }
     for key, number in least.items():
         if not number >= 0:
@@ -185,6 +200,7 @@ def config_from(raw: object, where: str) -> Config:
             raise InputError(f"{where}: search.operators.{name} must be a weight >= 0, got {weight!r}")
     if config.search.operators and not any(config.search.operators.values()):
         raise InputError(f"{where}: search.operators are all 0: give at least one a weight")
+    check(config.llm, where)
     return config
 
 

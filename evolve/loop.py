@@ -1,85 +1,63 @@
 """How the population moves: generations of proposals, assessed anywhere, committed in order.
 
-The archive depends on the configuration, the data and the seed only. Proposal i draws from a stream of its own;
-the parents of a generation are chosen from the archive as it stood when the generation began.
+The archive depends on the configuration, the data and the seed only (and, where language models propose, on their
+answers). Proposal i draws from a stream of its own; the parents of a generation are chosen from the archive as it
+stood when the generation began.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from archive.archive import Archive, champion, finalists
+from archive.archive import finalists
 from archive.elite import Elite
-from archive.grid import Added
 from archive.island import Island
 from archive.journal import Journal
-from archive.pareto import fitness
 from evaluator.assess import Rejected, Scored, read
-from evolve.bandit import Bandit
 from evolve.config import Config
+from evolve.parents import entrants, order_of, tournament
 from evolve.pool import assess_text, polish_text, propose_text
-from evolve.propose import operator_weights
-from evolve.run_folder import empty_archive
+from evolve.propose import OPERATORS
+from evolve.state import Entry, Proposal, State, commit, first_state
 from evolve.vocabulary import field_set
 from simulator.language.key import key
 from simulator.language.measure import constants, features, operations
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
-Entry = dict[str, Any]
-SURVIVORS = 48  # of an island, beside the cells of its grid
-GREED = 8  # times as many compete on greedy islands: most of their children are of the very best
-EXCESS = 0.1  # percent of merit for a percent of E2E that the worst experiment is beyond the rule's limit
 TRANSFER_WITHIN = 2.0  # times the lowest joint error: who is farther off is not measured on models left out
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A text on its way: its number, the island it is for (None: all), what made it, and from which elites."""
+class Models(Protocol):
+    """Language models that propose (see evolve.llm.desk)."""
 
-    id: int
-    island: int | None
-    text: str
-    operator: str
-    parents: tuple[int, ...]
+    stopped: str  # why no more calls are made, and the run ends; "" while it goes on
 
+    def open(self, generation: int, state: State, begun: bool, passed: bool) -> None:
+        """A generation begins; `begun`: the journal has some of its verdicts, `passed`: all that there will be."""
 
-@dataclass
-class State:
-    """What the loop knows: rebuilt from the journal, changed by `commit` and migration only.
+    def claim(
+        self, number: int, left: int, ahead: int, island: int, parents: Sequence[Elite], order: Sequence[Any]
+    ) -> int | None:
+        """How many of the `left` proposals from `number` on a model is asked for, after `ahead` of the generation; 0:
+        an operator makes the first; None: its place stays empty."""
 
-    fitted: candidates that reached fitting. stages: verdicts by stage of the cascade. seconds: CPU time by stage, of
-    what was assessed since the start or the resumption; no choice depends on it. best: the champion's joint and
-    transfer error (None: not measured) after every generation.
-    """
+    def ask(self) -> bool:
+        """Put every question of the generation; whether it goes on."""
 
-    config: Config
-    archive: Archive
-    islands: list[Island]
-    bandit: Bandit
-    fitted: int = 0
-    proposals: int = 0
-    stages: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
-    best: list[tuple[float, float | None]] = field(default_factory=list)
+    def proposal(self, number: int) -> Proposal | None:
+        """What a model proposes; None where its place stays empty."""
 
-    def champion(self) -> Elite | None:
-        """The best so far, by the configuration's rule."""
-        return champion(self.archive.members(), self.config.score.rule)
+    def unanswered(self, number: int) -> bool:
+        """Whether no answer came, so that an operator takes the place."""
 
-
-def first_state(config: Config) -> State:
-    """Nothing proposed yet."""
-    search = config.search
-    islands = [Island(empty_archive(config).grid, SURVIVORS, search.grid) for _ in range(search.islands)]
-    return State(config, empty_archive(config), islands, Bandit(operator_weights(search.operators)))
+    def end(self, state: State) -> None:
+        """The last generation is over."""
 
 
 def evolve(
@@ -89,22 +67,26 @@ def evolve(
     journal: Journal,
     pool: Executor,
     watch: Callable[[State], None],
+    models: Models | None = None,
 ) -> State:
     """Run the loop to its end and return the final state.
 
     `seeds`: (name, text) of the first generation. `past`: the journal's entries so far; the loop goes on from
     there exactly as if it had never stopped. `pool`: of evolve.pool, which proposes and assesses. `watch` is called
-    after every commit.
+    after every commit. `models`: language models that propose too, or alone.
     """
     state = first_state(config)
     known = {entry["id"]: entry for entry in past}
-    for generation in _generations(config, seeds, state, known, pool):
+    for generation in _generations(config, seeds, state, known, pool, models):
         _assess_generation(generation, config, state, known, journal, pool, watch)
         best = state.champion()
         state.best.append((best.joint, best.transfer) if best else (float("inf"), None))
         if _finished(config, state):
             break
-    _polish_finalists(config, state, known, generation[-1].id + 1, journal, pool, watch)
+    if models and not models.stopped:
+        models.end(state)
+    if not (models and models.stopped):  # a run that ran out of money may go on
+        _polish_finalists(config, state, known, state.numbered, journal, pool, watch)
     return state
 
 
@@ -128,30 +110,60 @@ def _polish_finalists(
 
 
 def _generations(
-    config: Config, seeds: Sequence[tuple[str, str]], state: State, known: Mapping[int, Entry], pool: Executor
+    config: Config,
+    seeds: Sequence[tuple[str, str]],
+    state: State,
+    known: Mapping[int, Entry],
+    pool: Executor,
+    models: Models | None,
 ) -> Iterator[list[Proposal]]:
+    first = state.numbered = len(seeds)
     yield [Proposal(i, None, text, f"seed:{name}", ()) for i, (name, text) in enumerate(seeds)]
     search = config.search
-    first = len(seeds)
     for number in range(1, search.generations + 1):
         if not state.archive.by_id:
             return
-        weights = state.bandit.chances() if search.bandit else state.bandit.prior
-        pending: list[Callable[[], Proposal]] = []
+        if models:
+            after = first + search.batch * len(state.islands)
+            settled = [n for n in range(first, after) if n in known]
+            passed = len(settled) == after - first or max(known, default=0) >= after
+            models.open(number, state, bool(settled), passed)
+        chances = state.bandit.chances() if search.bandit else state.bandit.prior
+        weights = {name: chance for name, chance in chances.items() if name in OPERATORS}
+        pending: list[Callable[[], Proposal | None]] = []
         for i, island in enumerate(state.islands):
             island.select()
             parents = island.members()
-            order = _fitness(parents, config, i)
-            for _ in range(search.batch):
+            order = order_of(parents, config, i)
+            claimed: int | None = 0
+            for left in range(search.batch, 0, -1):
                 n = first + len(pending)
+                if models and not claimed:
+                    claimed = models.claim(n, left, len(pending), i, parents, order)
                 if n in known:  # it was made before, and what became of it is in the journal
                     pending.append(partial(Proposal, n, i, "", known[n]["operator"], tuple(known[n]["parents"])))
+                elif claimed is None:
+                    pending.append(_nothing)
+                elif models and claimed:
+                    offline = partial(_proposal, n, i, parents, order, config, weights, pool)
+                    pending.append(partial(_of_model, models, n, offline))
                 else:
                     pending.append(_proposal(n, i, parents, order, config, weights, pool))
-        first += len(pending)
-        yield [made() for made in pending]
+                claimed = max((claimed or 0) - 1, 0)
+        if models and not models.ask():
+            return
+        first = state.numbered = first + len(pending)
+        yield [proposal for made in pending if (proposal := made())]
         if number % search.migrate_every == 0:
             migrate(state.islands, search.migrants)
+
+
+def _of_model(models: Models, number: int, offline: Callable[[], Callable[[], Proposal]]) -> Proposal | None:
+    return offline()() if models.unanswered(number) else models.proposal(number)
+
+
+def _nothing() -> None:
+    """A place that stays empty."""
 
 
 def migrate(islands: Sequence[Island], count: int) -> None:
@@ -175,8 +187,7 @@ def _proposal(
 ) -> Callable[[], Proposal]:
     """A proposal under way; called, it waits for the text."""
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, number])))
-    size = config.search.tournament * (GREED if _greedy(config, island) else 1)
-    first, second = (_tournament(parents, order, entrants, rng) for entrants in (size, config.search.tournament))
+    first, second = (tournament(parents, order, size, rng) for size in entrants(config, island))
     made = pool.submit(propose_text, first.text, second.text, rng, dict(weights))
 
     def proposal() -> Proposal:
@@ -184,33 +195,6 @@ def _proposal(
         return Proposal(number, island, text, operator, (first.id, second.id))
 
     return proposal
-
-
-def _fitness(elites: Sequence[Elite], config: Config, island: int) -> list[tuple[float, ...]]:
-    """What a tournament compares, smaller is fitter: NSGA-II's ranks, or on greedy islands the merit by which a
-    champion is chosen, worsened by what its worst experiment is beyond the rule."""
-    if config.search.selection == "lexicographic":
-        return [(e.worst3, e.joint if e.itl is None else e.itl, float(e.complexity)) for e in elites]
-    if _greedy(config, island):
-        rule = config.score.rule
-        beyond = [EXCESS * max(e.worst_e2e - rule.worst_pct, 0.0) for e in elites]
-        return [
-            (float(not e.sound), rule.merit(e) + more, float(e.complexity))
-            for e, more in zip(elites, beyond, strict=True)
-        ]
-    return fitness(elites)
-
-
-def _greedy(config: Config, island: int) -> bool:
-    """Whether an island follows the merit: three of four do, and one that is alone."""
-    return config.search.islands == 1 or island % 4 != 0
-
-
-def _tournament(
-    elites: Sequence[Elite], order: Sequence[tuple[float, ...]], size: int, rng: np.random.Generator
-) -> Elite:
-    entrants = rng.integers(len(elites), size=size)
-    return elites[min(entrants, key=lambda i: (order[i], elites[i].id))]
 
 
 def _assess_generation(
@@ -236,7 +220,7 @@ def _assess_generation(
             continue
         if room <= 0:
             break
-        program = read(proposal.text, config.caps, allowed)
+        program = proposal.refused or read(proposal.text, config.caps, allowed)
         if isinstance(program, Rejected):
             waiting.append((proposal, "", program))
             continue
@@ -279,6 +263,8 @@ def _entry(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Entry:
     """The journal's line: everything the archive and the next proposals need, nothing of when or where."""
     entry: Entry = {"id": proposal.id, "island": proposal.island, "operator": proposal.operator,
                     "parents": list(proposal.parents)}  # fmt: skip
+    if proposal.call:
+        entry |= {"call": proposal.call, "idea": proposal.idea, "reviews": list(proposal.reviews)}
     if isinstance(verdict, Rejected):
         entry |= {"verdict": "rejected", "stage": verdict.stage, "why": verdict.why, "text": proposal.text}
         return entry | ({"key": form} if form else {})
@@ -290,25 +276,6 @@ def _entry(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Entry:
         operator=proposal.operator, parents=proposal.parents, transfer=verdict.transfer, sound=verdict.sound,
     )  # fmt: skip
     return entry | {"verdict": "scored", "key": form, "elite": elite.rounded().to_json()}
-
-
-def commit(state: State, entry: Entry) -> None:
-    """Take one journal entry into the state."""
-    state.proposals += 1
-    scored = entry["verdict"] == "scored"
-    state.stages["scored" if scored else entry["stage"]] += 1
-    if entry.get("key"):
-        state.fitted += 1
-        state.archive.keys.add(entry["key"])
-    gained = False
-    if scored:
-        elite = Elite.from_json(entry["elite"])
-        state.archive.add(elite)
-        homes = state.islands if entry["island"] is None else [state.islands[entry["island"]]]
-        gained = [island.add(elite) for island in homes] != [Added.NOT] * len(homes)
-    if entry.get("key") and entry["island"] is not None:
-        for name in entry["operator"].split("+"):
-            state.bandit.learn(name, gained)
 
 
 def _finished(config: Config, state: State) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 
 from evaluator import known
 from evaluator.assess import Data, Laps, Rejected, Scored, assess, polished, prepare
+from evaluator.describe import describe
+from evaluator.diagnose import diagnose
 from evaluator.explain import costs, gains, replay_ratio
 from evaluator.fit import FitSet
 from evaluator.gates import Facts
@@ -29,6 +32,19 @@ _data: Data | None = None
 _config: Config | None = None
 _words: Vocabulary | None = None
 _probe: Prober | None = None
+
+
+def _end_with_parent() -> None:
+    """In a worker: a parent that was killed cannot end it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(experiments: Sequence[Experiment], config: Config, hardware: Facts) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _begin(experiments, config, hardware)
 
 
 def _begin(experiments: Sequence[Experiment], config: Config, hardware: Facts) -> None:
@@ -52,6 +68,12 @@ def assess_text(text: str, transfer_below: float) -> tuple[Scored | Rejected, di
     assert _data is not None
     laps = Laps()
     return assess(parse(text), _data, transfer_below, laps), laps.seconds
+
+
+def diagnose_text(text: str) -> str:
+    """Where the program is wrong on the data that this process prepared, in words and figures."""
+    assert _data is not None
+    return describe(diagnose(parse(text), _data))
 
 
 def solve_known(task: known.Task) -> list[Errors]:
@@ -114,7 +136,7 @@ def executor(workers: int, experiments: Sequence[Experiment], config: Config) ->
         _begin(experiments, config, hardware)
         return _Here()
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _begin, (tuple(experiments), config, hardware))
+    pool = ProcessPoolExecutor(workers, context, _work, (tuple(experiments), config, hardware))
     # Ctrl-C is this process's business: workers inherit that it is ignored, from their first moment on
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -112,6 +112,20 @@ def print_show(source: Any) -> None:
         table.add_row(name, *(number(row[x]) for x in ("e2e", "ttft", "itl")))
     show(out, table)
     out.print(bias_label(list(record["errors_pct"].values())))
+    if record.get("call"):
+        _print_origin(out, record)
+
+
+def _print_origin(out: Any, record: dict[str, Any]) -> None:
+    """Of a language model's proposal: its idea and what judges said before it was fitted."""
+    out.print(f"Proposed in call {record['call']}: {record['idea'] or 'no idea given'}", markup=False, soft_wrap=True)
+    if record["reviews"]:
+        marks = [name for name in record["reviews"][0] if name not in ("judge", "remark")]
+        table = new_table("Judges, before it was fitted: marks of 10", "|".join(["judge", *(f">{m}" for m in marks)]))
+        table.add_column("remark", overflow="fold")
+        for review in record["reviews"]:
+            table.add_row(review["judge"], *(str(review[mark]) for mark in marks), review["remark"])
+        show(out, table)
 
 
 # as the host calls the coefficients; those of an output token follow those of the queue

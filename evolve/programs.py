@@ -115,5 +115,6 @@ def _from_run(path: Path, number: int) -> Source:
                     f"{path}:{number}: was rejected at {entry['stage']} ({entry['why']}): choose another id"
                 )
             text = entry["elite"]["text"]
-            return Source(f"{path}:{number}", text, parse(text, f"{path}:{number}"), record_of(run, entry["elite"]))
+            known = record_of(run, entry["elite"]) | {x: entry[x] for x in ("call", "idea", "reviews") if x in entry}
+            return Source(f"{path}:{number}", text, parse(text, f"{path}:{number}"), known)
     raise InputError(f"{path}:{number}: no such proposal: `evolve archive {path}` lists the ids")

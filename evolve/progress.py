@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evolve.loop import State
+    from evolve.state import State
 
 EVERY_S = 10.0  # between lines where stderr is not a terminal
 
@@ -40,6 +41,7 @@ class Progress(Line):
         self.budget, self.resumed, self.quiet = budget, resumed, quiet
         self.begun = self.shown = time.monotonic()
         self.first: int | None = None
+        self.models: Callable[[], str] | None = None  # what there is to say of language models
 
     def update(self, state: State) -> None:
         if self.quiet or state.proposals < self.resumed:
@@ -53,6 +55,7 @@ class Progress(Line):
         done = state.fitted - self.first
         rate = done / max(now - self.begun, 1e-9)
         left = f"{(self.budget - state.fitted) / rate:.0f} s left" if done >= 10 else "time left unknown yet"
+        models = f", {self.models()}" if self.models else ""
         best = state.champion()
         errors = "no champion yet"
         if best is not None:
@@ -60,8 +63,15 @@ class Progress(Line):
             errors = f"champion's joint error {best.joint:.2f} %{left_out}"
         self.show(
             f"{state.fitted}/{self.budget} candidates, {rate:.1f}/s, {len(state.archive.members())} accepted, "
-            f"{errors}, {left}"
+            f"{errors}{models}, {left}"
         )
+
+    def asking(self, text: str) -> None:
+        """While language models are asked and nothing can be assessed."""
+        now = time.monotonic()
+        if not self.quiet and now - self.shown >= (0.2 if self.terminal else EVERY_S):
+            self.shown = now
+            self.show(text)
 
     def stage(self, name: str) -> None:
         if not self.quiet:

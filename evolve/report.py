@@ -107,6 +107,11 @@ def print_run(report: dict[str, Any]) -> None:
     if len(report["front"]) > MOST_ROWS:
         out.print(f"{MOST_ROWS} of {len(report['front'])}; all: evolve archive {report['run']}", soft_wrap=True)
     out.print("\n" + cascade_text(report), soft_wrap=True)
+    if report.get("llm"):
+        from evolve.llm.told import lines
+
+        out.print("\nLanguage models", style="bold")
+        out.print("\n".join(lines(report["llm"], report["run"])), markup=False, soft_wrap=True)
     counts = ", ".join(f"{report[name]} {name}" for name in ("candidates", "proposals", "accepted"))
     made = ", ".join(f"{name} {report[name]}" for name in ("seed", "engine", "data"))
     out.print(f"\nRun: {report['run']}   ({counts}, {made})", soft_wrap=True)

@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ from evaluator.score import Errors
 from evolve import __version__, run_folder, summary
 from evolve.choose import chosen
 from evolve.config import Config
-from evolve.loop import State, evolve
+from evolve.loop import evolve
 from evolve.pool import executor, solve_known, stop
 from evolve.programs import seed_texts
 from evolve.progress import Progress
 from evolve.records import ranges
 from evolve.run_folder import Run
+from evolve.state import MODEL, State
 from simulator.experiment import Experiment
 
 
@@ -34,7 +36,12 @@ def available_cores() -> int:
 
 
 def start(config: Config, out: Path | None) -> Run:
-    """A new run folder for this configuration; nothing is computed yet."""
+    """A new run folder for this configuration; nothing is computed yet. Raises InputError where its language models
+    could not be called."""
+    if config.search.proposer != "offline":
+        from evolve.llm.begin import check
+
+        check(config)
     fitted, _ = chosen(config.data)
     about = {
         "engine": __version__,
@@ -43,7 +50,12 @@ def start(config: Config, out: Path | None) -> Run:
         "ranges": ranges(fitted),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    return run_folder.create(out or run_folder.next_path(), config, about)
+    run = run_folder.create(out or run_folder.next_path(), config, about)
+    if config.search.proposer != "offline":
+        from evolve.llm.begin import keep_prompts
+
+        keep_prompts(run)
+    return run
 
 
 def work(
@@ -58,12 +70,30 @@ def work(
     run_folder.check_same(run, fitted)
     with run_folder.lock(run):
         progress = progress or Progress(run.config.budget, len(run.entries()), quiet)
-        state, answers = _search(run, fitted, others, workers, progress, full)
+        state, answers, stopped = _search(run, fitted, others, workers, progress, full)
         run_folder.write_programs(run, state.archive.members())
         report = _report(run, state, fitted, others if full else [], answers)
+        if run.config.search.proposer != "offline":
+            report["llm"] = _ledger(run) | {"stopped": stopped}
         run_folder.write_json(run.path / "report.json", report)
         summary.write(run, report)
     return report
+
+
+def _models(run: Run, fitted: Sequence[Experiment], journal: Journal, pool: Executor, progress: Progress) -> Any:
+    """The language models that propose in this run, None in an offline one. Raises InputError for a missing library or
+    key, or an unknown price."""
+    config = run.config
+    if config.search.proposer == "offline":
+        return None
+    from evolve.llm.begin import desk_of
+
+    moe = frozenset(e.id for e in fitted if e.facts["is_moe"])
+    desk = desk_of(run, moe, journal, pool, progress.asking)
+    if desk.lost:
+        progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(desk.lost)}")
+    progress.models = lambda: desk.status
+    return desk
 
 
 def _search(
@@ -73,13 +103,15 @@ def _search(
     workers: int,
     progress: Progress,
     full: bool,
-) -> tuple[State, dict[str, list[Errors]]]:
-    """The loop, then the known answers, with one pool of workers."""
+) -> tuple[State, dict[str, list[Errors]], str]:
+    """The loop, then the known answers, with one pool of workers; and why the loop stopped before its end, if so."""
     config, past = run.config, run.entries()
     pool = executor(workers, fitted, config)
     journal = Journal(run.journal)
+    models = None
     try:
-        state = evolve(config, seed_texts(), past, journal, pool, progress.update)
+        models = _models(run, fitted, journal, pool, progress)
+        state = evolve(config, seed_texts(), past, journal, pool, progress.update, models)
         answers: dict[str, list[Errors]] = {}
         if full:
             progress.stage("known answers")
@@ -89,9 +121,13 @@ def _search(
         raise
     finally:
         progress.close()
+        if models:
+            models.close()
         journal.close()
+        if models:
+            _ledger(run)
     pool.shutdown()
-    return state, answers
+    return state, answers, models.stopped if models else ""
 
 
 def _known_answers(
@@ -165,6 +201,23 @@ def _report(
         "quality": {e.id: e.quality for e in everything},
         "observed_ms": {e.id: _observed(e) for e in everything},
     }
+
+
+def _ledger(run: Run) -> dict[str, Any]:
+    """Totals of the calls to language models; every one of them goes to ledger.csv."""
+    from evolve.llm import ledger
+
+    lines = run.lines()
+    ledger.write(run.path / ledger.FILE, lines)
+    return ledger.summary(lines) | {"replayed": run.about.get("replayed", ""), "substitutes": _substitutes(run)}
+
+
+def _substitutes(run: Run) -> int:
+    """Proposals of operators where models alone were to propose."""
+    if run.config.search.proposer != "llm":
+        return 0
+    models = (MODEL, "seed:", "polish")
+    return sum(not entry["operator"].startswith(models) for entry in run.entries())
 
 
 def _spent_before(run: Run) -> dict[str, float]:

@@ -37,8 +37,12 @@ class Run:
         return self.path / "journal.jsonl"
 
     def entries(self) -> list[dict[str, Any]]:
-        """The journal's whole lines; of a run that is shipped, the compressed journal's. Raises InputError when it is
-        damaged before its end."""
+        """What became of every proposal, in the journal's order. Raises InputError like `lines`."""
+        return [line for line in self.lines() if "verdict" in line]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The journal's whole lines, of proposals and of calls to language models; of a run that is shipped, the
+        compressed journal's. Raises InputError when it is damaged before its end."""
         packed = self.path / "journal.jsonl.xz"
         try:
             return read_journal(packed if packed.exists() and not self.journal.exists() else self.journal)
@@ -77,6 +81,14 @@ def create(path: Path, config: Config, about: dict[str, Any]) -> Run:
     except OSError as e:
         raise InputError(f"{path}: cannot be written ({e.strerror}): choose another --out") from None
     return Run(path, config, about)
+
+
+def rewrite(run: Run, config: Config) -> Run:
+    """The run with another configuration, on disk too; a crash leaves the old or the new one."""
+    draft = run.path / "config.yaml.new"
+    draft.write_text(yaml.safe_dump(to_mapping(config), sort_keys=False))
+    os.replace(draft, run.path / "config.yaml")
+    return Run(run.path, config, run.about)
 
 
 def open_run(path: Path) -> Run:

@@ -39,6 +39,7 @@ def markdown(run: Run, report: dict[str, Any], validations: int) -> str:
         f"Worst 3, joint error, transfer, complexity: {len(thinned(report['front']))} of {len(report['front'])} "
         "programs, from the simplest to the largest.",
         _front(report),
+        *_models(report),
         "## Going on",
         _commands(run, best["id"]),
     ]
@@ -124,6 +125,15 @@ def _front(report: dict[str, Any]) -> str:
         for e in thinned(report["front"])
     ]  # fmt: skip
     return table(">id|>worst 3|>joint|>transfer|>E2E|>TTFT|>ITL|>operations|>constants", rows)
+
+
+def _models(report: dict[str, Any]) -> list[str]:
+    """What language models proposed cost, where there were any."""
+    if not report.get("llm"):
+        return []
+    from evolve.llm.told import lines
+
+    return ["## Language models", "\n".join(f"- {line}" for line in lines(report["llm"], report["run"]))]
 
 
 def _commands(run: Run, champion: int) -> str:

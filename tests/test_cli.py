@@ -436,3 +436,12 @@ def test_all_caps_that_are_exceeded_are_named_at_once(files: Path, capsys: pytes
     assert (
         told.startswith(f"{files}/p.py:1: 40 operations, at most 9 are allowed") and "; 1 constants, at most 0" in told
     )
+
+
+def test_a_search_by_language_models_needs_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_text("search: {proposer: mixed}\n")
+    for args in (["--proposer", "llm"], ["--config", str(own)]):
+        status, _, err = run(capsys, "run", "--out", str(tmp_path / "run"), *args)
+        assert status == 2 and "needs a model: give --llm provider/model" in err and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()

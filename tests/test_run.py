@@ -162,7 +162,20 @@ def test_archive_show_and_list_read_the_run(reference: Path, capsys: pytest.Capt
     assert listed["runs"][0]["champion"] == best and "default" in listed["configs"]
 
 
-@pytest.mark.parametrize("name", bundled_configs())
+def test_the_panel_is_of_several_vendors_and_asks_for_its_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = load_config("panel")
+    vendors = {name.split("/")[0] for name in (*panel.llm.models, *panel.llm.judges)}
+    assert len(panel.llm.judges) == 3 and len(vendors) == 4
+    assert panel.search.generations == 10 and panel.llm.notes_every == 1
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert run_command(["run", "--config", "panel", "--out", str(tmp_path / "run")]) == 2
+    assert "set OPENAI_API_KEY for openai/gpt-5.4-mini" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", [name for name in bundled_configs() if name != "panel"])  # panel needs four keys
 def test_every_configuration_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ["run", "--config", name, "--models", "llama-2-7b", "--budget", "12", "--workers", "1", "--quiet", "--json"]
     assert run_command([*args, "--out", str(tmp_path / name)]) == 0

@@ -11,7 +11,11 @@ from archive.grid import Grid
 from archive.island import Island
 from evolve.bandit import DOUBT, FLOOR, MEMORY, Bandit
 from evolve.config import Config
-from evolve.loop import commit, first_state, merit, migrate
+from evolve.loop import merit, migrate
+from evolve.state import commit, first_state
+from simulator.language.complete import complete
+from simulator.language.key import key
+from simulator.language.parse import parse
 
 
 def test_migrants_go_round_the_ring() -> None:
@@ -68,6 +72,36 @@ def test_a_seed_lands_on_every_island_and_a_child_on_its_own() -> None:
     assert [[e.id for e in island.members()] for island in state.islands] == [[0], [0], [0, 1], [0]]
     assert state.bandit.trials == {"add": 1.0} and state.bandit.gains == {"add": 1.0}
     assert state.stages == {"scored": 2} and state.fitted == 2
+
+
+def refused(stage: str, operator: str = "llm:openai/a") -> dict[str, object]:
+    text = "def step_time(b, s, *, base: us = 1.0):\n    return base + b.weight_read_us\n"
+    return {
+        "id": 0,
+        "island": 0,
+        "operator": operator,
+        "verdict": "rejected",
+        "stage": stage,
+        "why": "no",
+        "text": text,
+    }
+
+
+def test_what_judges_refused_is_not_judged_again() -> None:
+    state = first_state(Config())
+    commit(state, refused("judges"))
+    assert state.archive.keys == {key(complete(parse(str(refused("judges")["text"]))))} and state.fitted == 0
+    other = first_state(Config())
+    commit(other, refused("units"))
+    assert not other.archive.keys
+
+
+def test_what_a_model_fails_to_deliver_counts_as_a_trial() -> None:
+    state = first_state(Config())
+    commit(state, refused("units", operator="add"))
+    assert not state.bandit.trials
+    commit(state, refused("answer"))
+    assert state.bandit.trials == {"llm:openai/a": 1.0} and state.bandit.gains == {"llm:openai/a": 0.0}
 
 
 def test_without_the_grid_parents_are_the_survivors_alone() -> None:

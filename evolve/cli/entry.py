@@ -6,6 +6,7 @@ Exit status: 0 done; 1 failed, or a gate said no; 2 anything the user supplied w
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import click
@@ -30,6 +31,7 @@ COMMANDS = [
     programs.check,
     programs.fit,
     programs.predict,
+    runs.prompt,
     host.simulate,
     host.emit,
     host.bench,
@@ -49,6 +51,8 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    # a service manager's wish to stop is Ctrl-C's
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status = run_command(sys.argv[1:])
         sys.stdout.flush()

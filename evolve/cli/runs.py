@@ -14,19 +14,27 @@ from evolve.cli.options import caps_options, load
 @click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--grid", is_flag=True, help="The MAP-Elites grid: best joint error by operations and features.")
 @click.option("--pareto", is_flag=True, help="The Pareto front (the default).")
+@click.option("--by", type=click.Choice(["proposer"]), help="Who found what at which cost: operators and models.")
 @click.option("--json", "as_json", is_flag=True, help="Everything as JSON.")
-def archive(run_path: Path, grid: bool, pareto: bool, as_json: bool) -> int:
+def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, as_json: bool) -> int:
     """Show what a run kept, rebuilt from its journal.
 
     \b
     evolve archive runs/0001
     evolve archive runs/0001 --grid
+    evolve archive runs/0001 --by proposer
     evolve archive runs/0001 --json > archive.json
     """
     from evolve.run_folder import open_run
     from evolve.views import archive_json, print_archive
 
     found = open_run(run_path)
+    if by:
+        from evolve.proposers import print_proposers, proposers
+
+        result = proposers(found)
+        print_json(result) if as_json else print_proposers(result)
+        return 0
     if as_json:
         print_json(archive_json(found))
     else:
@@ -83,8 +91,12 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
     from evolve.validation.report import print_validation
     from evolve.validation.validate import Options
     from evolve.validation.validate import validate as make
+    from simulator.errors import InputError
 
     run = open_run(run_path)
+    if run.config.search.proposer != "offline" and not hindsight:
+        raise InputError(f"{run_path}: validate repeats the search in every fold, and would pay its models every time: "
+                         "give --hindsight")  # fmt: skip
     if table is not None:
         check_csv(table)
     source = load(against, caps) if against else None
@@ -99,6 +111,39 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
         print_json(result)
     else:
         print_validation(result)
+    return 0
+
+
+@click.command()
+@click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("number", metavar="ID", type=click.IntRange(min=0))
+@click.option("--sent", is_flag=True, help="What was sent for the model's proposal ID instead.")
+@click.option("--answer", is_flag=True, help="What came back for it, verbatim.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON: the messages with their roles.")
+def prompt(run_path: Path, number: int, sent: bool, answer: bool, as_json: bool) -> int:
+    """Print what a language model would be sent to improve program ID of a run, or was sent. Nothing is sent.
+
+    Also of an offline run. Which programs stand beside ID is drawn; in a run it is drawn for every question anew.
+
+    \b
+    evolve prompt runs/0001 137
+    evolve prompt runs/0007 137 --sent
+    evolve prompt runs/0007 137 --answer
+    """
+    from evolve.llm.preview import print_messages, was_answered, was_sent, would_send
+    from evolve.run_folder import open_run
+
+    run = open_run(run_path)
+    if answer:
+        messages, about = was_answered(run, number)
+    elif sent:
+        messages, about = was_sent(run, number)
+    else:
+        messages, about = would_send(run, number)
+    if as_json:
+        print_json(about | {"messages": [{"role": role, "content": text} for role, text in messages]})
+    else:
+        print_messages(messages)
     return 0
 
 

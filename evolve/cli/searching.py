@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from evolve.cli.ending import work_baselines, work_repeats, work_run
+from evolve.cli.llm_options import llm_config, llm_options
 from evolve.cli.options import run_options
 
 
@@ -16,9 +17,15 @@ from evolve.cli.options import run_options
 @click.option("--models", metavar="A,B", help="Fit only these models (Hugging Face id or alias).")
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True,
               help="Runs under as many seeds, and the spread of what they reach.")  # fmt: skip
+@click.option("--replay", metavar="RUN", type=click.Path(path_type=Path),
+              help="Search again with the answers of a recorded run of language models, offline.")  # fmt: skip
+@llm_options
 @run_options
-def run(models: str | None, repeats: int, **options: Any) -> int:
+def run(models: str | None, repeats: int, replay: Path | None, llm: dict[str, Any], **options: Any) -> int:
     """Search for latency models and report the best.
+
+    Language models can propose programs too: --proposer llm, or mixed, where one bandit shares the budget among them
+    and the offline operators. Every request is journalled with its cost before it is sent, and no limit is passed.
 
     \b
     evolve run --budget 1000                      the bundled measurements
@@ -26,9 +33,16 @@ def run(models: str | None, repeats: int, **options: Any) -> int:
     evolve run --models llama-2-7b,llama-2-70b   two of the models
     evolve run --experiments mine.yaml --out runs/mine
     evolve run --repeats 5                       seeds 0 to 4: how much of it is luck?
+    evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
+    evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1 --price openai/mine=0,0
+    evolve run --config panel --max-usd 3        a creator, three judges, a summariser
+    evolve run --replay runs/0007                the same archive again, out of its journal
     """
-    config = _config(options, models)
+    if replay is not None:
+        return _replay(replay, options)
+    config = llm_config(_config(options, models), llm)
     if repeats > 1:
+        _offline_only(config, "--repeats", "give every --seed a run of its own")
         from evolve.repeating.repeats import start as start_repeats
 
         made = start_repeats(config, repeats, options["out"])
@@ -63,10 +77,33 @@ def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
     if "," in model:
         raise InputError(f"--model {model}: a pilot is of one model: name one, or `evolve run --models {model}`")
     config = _config(options, model)
+    _offline_only(config, "pilot", "use `evolve run --models`")
     search = replace(config.search, generations=generations, islands=1)
     budget = options["budget"] or generations * search.batch
     made = start(replace(config, search=search, budget=budget), repeats, options["out"], pilot=True)
     return work_repeats(made, options["workers"], options["as_json"], options["quiet"])
+
+
+def _replay(recording: Path, options: dict[str, Any]) -> int:
+    from click.core import ParameterSource
+
+    from evolve.llm.begin import replay
+    from simulator.errors import InputError
+
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and option.name not in ("replay", "out", "workers", "as_json", "quiet"):
+            raise InputError(f"--replay {recording}: goes by the recorded settings: leave out {option.opts[0]}")
+    return work_run(replay(recording, options["out"]), options["workers"], options["as_json"], options["quiet"])
+
+
+def _offline_only(config: Any, what: str, remedy: str) -> None:
+    """Raises InputError for what would pay language models many times over."""
+    from simulator.errors import InputError
+
+    if config.search.proposer != "offline":
+        raise InputError(f"{what} repeats a search, and would pay its models every time: {remedy}")
 
 
 def _config(options: dict[str, Any], models: str | None) -> Any:
@@ -94,14 +131,21 @@ def _config(options: dict[str, Any], models: str | None) -> Any:
 
 @click.command()
 @click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--max-usd", type=click.FloatRange(min=0), help="A new limit for a run of language models, in all.")
+@click.option("--max-calls", type=click.IntRange(min=0), help="The same for requests; 0: no limit.")
+@click.option("--max-tokens", type=click.IntRange(min=0), help="The same for tokens; 0: no limit.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes [default: all cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
-def resume(run_path: Path, workers: int | None, as_json: bool, quiet: bool) -> int:
+def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tokens: int | None, workers: int | None,
+           as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Go on with a run, repeats or baselines that were interrupted or killed, exactly as if they had not been.
+
+    A run of language models pays no answer twice; with a higher limit it goes on where the old one stopped it.
 
     \b
     evolve resume runs/0001
+    evolve resume runs/0007 --max-usd 5
     """
     from evolve.baseline import compare
     from evolve.repeating import repeats
@@ -111,7 +155,13 @@ def resume(run_path: Path, workers: int | None, as_json: bool, quiet: bool) -> i
         return work_baselines(compare.reopen(run_path), workers, as_json, quiet)
     if repeats.is_repeats(run_path):
         return work_repeats(repeats.reopen(run_path), workers, as_json, quiet)
-    return work_run(open_run(run_path), workers, as_json, quiet)
+    run = open_run(run_path)
+    limits = {"max_usd": max_usd, "max_calls": max_calls, "max_tokens": max_tokens}
+    if raised := {name: limit for name, limit in limits.items() if limit is not None}:
+        from evolve.llm.begin import with_limits
+
+        run = with_limits(run, raised)
+    return work_run(run, workers, as_json, quiet)
 
 
 @click.command()
@@ -146,6 +196,7 @@ def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: 
     from evolve.config import load_config
     from evolve.run_folder import next_path
 
+    _offline_only(load_config(config_name), "baselines", "name a configuration with search.proposer: offline")
     engines, left_out = engine_names(only)
     for line in left_out:
         print(f"evolve: warning: {line}", file=sys.stderr)

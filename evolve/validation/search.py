@@ -24,7 +24,7 @@ from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
 if TYPE_CHECKING:
-    from evolve.loop import State
+    from evolve.state import State
 
 
 @dataclass(frozen=True, slots=True)

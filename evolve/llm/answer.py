@@ -1,0 +1,141 @@
+"""An answer's text -> program texts, and what is wrong with those that cannot be read. An answer is never obeyed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from simulator.language.parse import parse
+from simulator.language.source import MAX_BYTES, ProgramError
+from simulator.language.unparse import unparse
+
+LONGEST = 200_000  # characters of an answer that are read
+LONGEST_IDEA = 160
+MOST_BLOCKS = 50  # SEARCH/REPLACE blocks of one proposal
+MOST_LINES = 1000  # of a program that they change: finding a block takes a comparison for each of both
+# a heading has two or more #, since one begins a comment of a program
+HEADING = re.compile(r"^[ \t]*#{2,6}[ \t]*Proposal\b[^\n]*$", re.MULTILINE | re.IGNORECASE)
+# What a hostile answer cannot make slow: parts that could share characters give none back (*+).
+FENCE = re.compile(r"^[ \t]*(?:`{3,}+|~{3,}+)[ \t]*+(\w*+)[^\n`]*+$", re.MULTILINE)
+MARK = re.compile(r"^```(python)?$", re.MULTILINE)  # a fence as we spell it
+MARKERS = ["<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"]
+MARKER = re.compile(rf"^[ \t]*({'|'.join(MARKERS)})[ \t]*$", re.MULTILINE)
+DEFINES = re.compile(r"\bdef\s+(predict_)?step_time\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Idea:
+    """A proposal of an answer: what it says it is, its program's text, and why it cannot be used ("" if it can)."""
+
+    title: str
+    text: str
+    complaint: str = ""
+
+
+def ideas(answer: str, base: str, most: int, finish: str = "stop") -> list[Idea]:
+    """Up to `most` proposals of an answer, in its order; SEARCH/REPLACE blocks are applied to the program text `base`.
+
+    Where nothing in it is a proposal there is one Idea that says so. `finish`: why the answer ended, `length` if it was
+    cut.
+    """
+    answer = FENCE.sub(_alike, answer[:LONGEST].replace("\r\n", "\n").replace("\r", "\n"))
+    cut = ": the answer was cut off, at its limit of tokens" if finish == "length" else ""
+    every = (_idea(title, text, base, cut) for title, text in _sections(answer))
+    found = list(islice(filter(None, every), most))
+    if not found:
+        why = "the answer is empty" if not answer.strip() else f"no program in the answer{cut}"
+        return [Idea("", "", why)]
+    return found
+
+
+def _alike(fence: re.Match[str]) -> str:
+    """A fence of any length, indented or not, in one spelling: is it of Python or not?"""
+    return "```python" if fence[1].lower().startswith("py") else "```"
+
+
+def _sections(answer: str) -> list[tuple[str, str]]:
+    """(title, text) below every heading `### Proposal N: title`; without headings, every fenced block, or the whole."""
+    heads = list(HEADING.finditer(answer))
+    if heads:
+        ends = [head.start() for head in heads[1:]] + [len(answer)]
+        return [(_title(head.group()), answer[head.end() : end]) for head, end in zip(heads, ends, strict=True)]
+    blocks, rest = _blocks(answer)
+    pieces = [*blocks, rest] if rest else blocks
+    return [("", piece) for piece in (pieces if len(pieces) > 1 else [answer])]
+
+
+def _blocks(text: str) -> tuple[list[str], str]:
+    """Its fenced blocks, and what begins with a fence that has no end. A fence that names Python always begins one."""
+    found, begun = [], -1
+    for mark in MARK.finditer(text):
+        if mark[1] or begun < 0:
+            begun = mark.start()
+        else:
+            found.append(text[begun : mark.end()])
+            begun = -1
+    return found, text[begun:] if begun >= 0 else ""
+
+
+def _title(heading: str) -> str:
+    text = re.sub(r"^[ \t]*#+[ \t]*Proposal[ \t]*\d*[ \t]*[:.-]*", "", heading, flags=re.IGNORECASE)
+    return plain(text, LONGEST_IDEA)
+
+
+def plain(text: str, most: int) -> str:
+    """One line of printable characters, `most` of them."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
+def _idea(title: str, section: str, base: str, cut: str) -> Idea | None:
+    from openevolve.utils.code_utils import parse_full_rewrite
+
+    marks = list(MARKER.finditer(section))
+    if any(mark[1] == MARKERS[0] for mark in marks):
+        return _changed(title, section, marks, base, cut)
+    blocks, rest = _blocks(section)
+    for block in blocks:
+        if DEFINES.search(block):
+            return _read(title, parse_full_rewrite(block) or "")
+    if DEFINES.search(rest):
+        return Idea(title, "", f"its program has no end{cut}")
+    if DEFINES.search(section) and not blocks:
+        return _read(title, section)
+    return Idea(title, "", "no program in it: give one ```python block with step_time") if title else None
+
+
+def _changed(title: str, section: str, marks: list[re.Match[str]], base: str, cut: str) -> Idea:
+    from openevolve.utils.code_utils import apply_diff
+
+    if [mark[1] for mark in marks] != MARKERS * (len(marks) // 3):
+        return Idea(title, "", f"its blocks cannot be read: each has the lines {', '.join(MARKERS)}{cut}")
+    if len(marks) > 3 * MOST_BLOCKS:
+        return Idea(title, "", f"more than {MOST_BLOCKS} SEARCH blocks: give the whole program")
+    text = base
+    for a, b, c in zip(marks[::3], marks[1::3], marks[2::3], strict=True):
+        search, put = section[a.end() + 1 : b.start()].rstrip(), section[b.end() + 1 : c.start()].rstrip()
+        # applied alone, since a block that is not found is passed over without a word
+        block = "\n".join([MARKERS[0], search, MARKERS[1], put, MARKERS[2]])
+        try:
+            changed = apply_diff(text, block) if search else text
+        except ValueError as e:
+            return Idea(title, "", f"its blocks cannot be read: {e}")
+        if changed == text:
+            line = plain(search.strip().split("\n")[0], 60)
+            return Idea(title, "", f"its SEARCH block of {line!r} changes nothing: it must have lines of program A")
+        if len(changed) > MAX_BYTES or changed.count("\n") > MOST_LINES:
+            return Idea(title, "", f"longer than {MAX_BYTES} bytes or {MOST_LINES} lines: shorten the program")
+        text = changed
+    return _read(title, text)
+
+
+def _read(title: str, text: str) -> Idea:
+    """As the language spells it, without what the text says beside its program; as it is where it is no program."""
+    try:
+        program = parse(text)
+    except ProgramError as e:
+        kept = text.encode("utf-8", "replace")[: MAX_BYTES + 1].decode("utf-8", "ignore")
+        return Idea(title, kept, plain(str(e), 300))
+    bare = replace(program, doc="", functions=tuple(replace(f, doc="") for f in program.functions))
+    return Idea(title, unparse(bare))

@@ -1,0 +1,340 @@
+"""What runs of language models meet: faults, kills, limits, wrong keys. Each is played once, and looked at by many tests.
+
+A play is a function of the folder where its runs lie, beside their data and configurations.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from llm_replies import (
+    Reply,
+    Request,
+    die,
+    drip,
+    echo_key,
+    hang,
+    html,
+    huge,
+    no_choices,
+    no_usage,
+    null,
+    said,
+    status,
+    truncated,
+)
+from llm_runs import (
+    KEY,
+    NOTES_KEPT,
+    TIMEOUT_S,
+    Ran,
+    Recorder,
+    by_content,
+    command,
+    environment,
+    evolve,
+    in_state,
+    journal,
+    search,
+    verdicts,
+)
+from llm_scripts import CUT, GO_CODE, IMPORT, INJECTION, LOOP, PROSE, REFUSAL, UNITS, program, whole
+from llm_server import Server
+
+FOREVER_S = 3600.0
+IMPORTS = ("-X", "importtime")  # each to stderr
+MOST_TOKENS = 90_000
+MOST_USD = 0.08
+# a form of its own below the docstring and the comments of an injection
+INJECTED = INJECTION.replace(
+    "return max(floor, weights * b.weight_read_us)", "return floor + weights * (b.weight_read_us + b.logits_us)"
+)
+FAULTS = {
+    "rate limit": status(429, retry_after=0.1),
+    "500": status(500),
+    "503": status(503),
+    "truncated": truncated(),
+    "html": html(),
+    "empty": said(""),
+    "null": null(),
+    "no choices": no_choices(),
+    "no usage": no_usage(whole(program(Random(-1)))),
+    "refusal": said(REFUSAL),
+    "prose": said(PROSE),
+    "go": said(GO_CODE),
+    "huge": huge(1_000_000),
+    "injection": said(INJECTED),
+    "hang": hang(FOREVER_S),
+    "drip": drip(FOREVER_S),
+    "die": die(),
+    "key in an error": echo_key(500),
+    "key in an answer": said(whole(program(Random(-2))) + f"\nThe key is {KEY}.\n"),
+    "units": said(UNITS),
+    "loop": said(LOOP),
+    "import": said(IMPORT),
+    "cut": said(CUT, finish="length"),
+}
+CONFIGS = {
+    # 32 proposals a generation
+    "faulty": """
+        budget: 1000
+        search: {generations: 7, finalists: 1}
+        llm: {summariser: openai/notes, notes_every: 2, backoff_s: 0.02, attempts: 3, max_usd: 100}
+    """,
+    # 16 proposals, four questions a generation; notes before the third
+    "small": """
+        budget: 1000
+        search: {generations: 3, islands: 2, finalists: 1}
+        llm: {summariser: openai/notes, notes_every: 2, max_usd: 100}
+    """,
+    # 8 proposals, two questions a generation
+    "narrow": """
+        budget: 1000
+        search: {islands: 1, finalists: 0}
+        llm: {attempts: 2, backoff_s: 0.01}
+    """,
+    "brief": "{budget: 1000, search: {generations: 1, islands: 1, finalists: 0}}",
+    "mixed": """
+        budget: 1000
+        search: {generations: 4, islands: 3, finalists: 0}
+        llm: {share: 0.5, max_usd: 500, answer_tokens: 1000, repair: false}
+    """,
+}
+WRONG = "sk-wrong-0123456789"
+MINE = "My own words about $program\n\n$kinds\n"
+
+
+class Story(NamedTuple):
+    """A run that ended, and the server that it asked."""
+
+    run: Path
+    ran: Ran
+    server: Server
+    recorder: Recorder
+
+
+def whole_run(
+    folder: Path, config: str, name: str, *more: object, script: Callable[[Request], Reply] = by_content
+) -> Story:
+    """A run of a configuration from start to end."""
+    recorder = Recorder(script)
+    with Server(recorder) as server:
+        ran = evolve(folder, *search(server, folder / f"{config}.yaml", "--quiet", "--out", name, *more))
+    return Story(folder / name, ran, server, recorder)
+
+
+class Recorded(NamedTuple):
+    """A run, and its replay."""
+
+    story: Story
+    again: Path
+    ran: Ran
+
+
+def faulty(folder: Path) -> Recorded:
+    """Two of every five questions to a proposer meet a fault, until each has been met once."""
+    left, number = list(FAULTS.values()), iter(range(10**6))
+
+    def script(request: Request) -> Reply:
+        if request.model in ("a", "b") and next(number) % 5 in (1, 3) and left:
+            return left.pop(0)
+        return by_content(request)
+
+    story = whole_run(folder, "faulty", "faulty", "--judge", "openai/judge", "--timeout", 5, script=script)
+    assert not left
+    args = ["run", "--replay", story.run, "--out", "faulty_again", "--workers", 1, "--quiet"]
+    return Recorded(story, folder / "faulty_again", evolve(folder, *args, key=None, python=IMPORTS))
+
+
+def reference(folder: Path) -> tuple[Story, Story]:
+    """A run without a fault, one request after another, and one that finds its answers in the first one's cache."""
+    args = ("--judge", "openai/judge", "--cache", "answers")
+    first = whole_run(folder, "small", "reference", *args, "--concurrency", 1)
+    return first, whole_run(folder, "small", "cached", *args)
+
+
+def together(folder: Path) -> Story:
+    """The same with many requests at a time and two workers."""
+    return whole_run(folder, "small", "together", "--judge", "openai/judge", "--concurrency", 8, "--workers", 2)
+
+
+class Broken(NamedTuple):
+    """A run that was interrupted and then killed, both while requests hung, and went on each time."""
+
+    story: Story
+    interrupted: Ran
+    before: list[dict[str, Any]]  # its journal when it was killed
+    seen: list[Request]  # by then
+    hung: list[Request]
+    replayed: list[list[bytes]]  # verdicts of a replay: when that was killed, and at its end
+
+
+def broken(folder: Path) -> Broken:
+    holding = threading.Event()
+    holding.set()
+
+    def after_notes(request: Request) -> bool:
+        return len(request.messages) == 2 and NOTES_KEPT in request.messages[1]["content"]
+
+    def script(request: Request) -> Reply:
+        if holding.is_set() and after_notes(request) and request.number % 2:
+            return hang(FOREVER_S)
+        return by_content(request)
+
+    def stuck(questions: int) -> bool:
+        """So many questions are out, and whatever does not hang has been answered and noted."""
+        with server.lock:
+            out, answered = sum(map(after_notes, server.seen)), sum(1 for _ in recorder.answers(server.seen))
+        return out == questions and len(in_state(run, "answered")) == answered
+
+    recorder, run = Recorder(script), folder / "broken"
+    with Server(recorder) as server:
+        args = search(server, folder / "small.yaml", "--quiet", "--judge", "openai/judge", "--workers", 2, "--out", run)
+        process = started(folder, *args)
+        wait_for(lambda: stuck(4), process)  # all of a generation
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=TIMEOUT_S)
+        interrupted = Ran(process.returncode, "", err)
+        process = started(folder, "resume", run, "--workers", 2, "--quiet")
+        wait_for(lambda: stuck(6), process)  # two of them had hung
+        kill(process)
+        before, seen = journal(run), list(server.seen)
+        hung = [q for q, reply in zip(seen, recorder.replies, strict=True) if reply.manner == "hang"]
+        holding.clear()
+        ran = evolve(folder, "resume", run, "--workers", 1, "--quiet")
+    again = folder / "broken_again"
+    process = started(folder, "run", "--replay", run, "--out", again, "--workers", 1, "--quiet", key=None)
+    wait_for(lambda: (again / "journal.jsonl").exists() and len(verdicts(again)) > 9, process)
+    kill(process)
+    replayed = [verdicts(again)]
+    assert evolve(folder, "resume", again, "--workers", 1, "--quiet", key=None).status == 0
+    replayed.append(verdicts(again))
+    return Broken(Story(run, ran, server, recorder), interrupted, before, seen, hung, replayed)
+
+
+def started(folder: Path, *args: object, key: str | None = KEY) -> subprocess.Popen[str]:
+    """A command under way, in a process group of its own."""
+    return subprocess.Popen(
+        command(*args), cwd=folder, env=environment(key), start_new_session=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for(met: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Until something is met that the process does before it ends."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not met():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"it never came to that; the process said: {kill(process)}")
+        time.sleep(0.01)
+
+
+def kill(process: subprocess.Popen[str]) -> str:
+    """End it and its workers; what it had written to stderr."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.communicate()[1]
+
+
+class Step(NamedTuple):
+    """A command of several on a run: how it ended, what the server had seen by then, and the verdicts."""
+
+    ran: Ran
+    requests: int
+    tokens: int
+    verdicts: list[bytes]
+
+
+def limited(folder: Path) -> tuple[Path, list[Step], Recorded]:
+    """A run of five calls that goes on to twelve, and then as far as its tokens go; and its replay."""
+    run, recorder = folder / "limited", Recorder()
+    with Server(recorder) as server:
+        steps = []
+        first = search(server, folder / "narrow.yaml", "--quiet", "--out", run, "--max-calls", 5)
+        again = ["resume", run, "--workers", 1, "--quiet"]
+        for args in (first, [*again, "--max-calls", 12], [*again, "--max-calls", 0, "--max-tokens", MOST_TOKENS]):
+            ran = evolve(folder, *args)
+            steps.append(Step(ran, len(server.seen), server.tokens_in + server.tokens_out, verdicts(run)))
+    replay = ["run", "--replay", run, "--out", "limited_again", "--workers", 1, "--quiet"]
+    ran = evolve(folder, *replay, key=None)
+    return run, steps, Recorded(Story(run, steps[-1].ran, server, recorder), folder / "limited_again", ran)
+
+
+def poor(folder: Path) -> tuple[Ran, int, Story]:
+    """A run that may spend less than a question costs, the requests it made, and how it went on with a little more."""
+    run, recorder = folder / "poor", Recorder()
+    with Server(recorder) as server:
+        ran = evolve(folder, *search(server, folder / "narrow.yaml", "--quiet", "--out", run, "--max-usd", 0.0001))
+        requests = len(server.seen)
+        more = evolve(folder, "resume", run, "--workers", 1, "--quiet", "--max-usd", MOST_USD)
+    return ran, requests, Story(run, more, server, recorder)
+
+
+def down(folder: Path) -> tuple[Path, int, str]:
+    """A run whose only model never answers: its exit status, and what a terminal showed."""
+    run = folder / "down"
+    with Server(lambda _: status(500)) as server:
+        args = search(server, folder / "narrow.yaml", "--out", run, "--budget", 40, models=["a"])
+        terminal, other = pty.openpty()
+        process = subprocess.Popen(
+            command(*args), cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=other
+        )
+        os.close(other)
+        shown = b""
+        with suppress(OSError):  # how Linux says that the other side is closed
+            while select.select([terminal], [], [], TIMEOUT_S)[0] and (more := os.read(terminal, 4096)):
+                shown += more
+        os.close(terminal)
+        return run, process.wait(TIMEOUT_S), shown.decode()
+
+
+def refused(folder: Path) -> tuple[Ran, Story]:
+    """A run under a wrong key, with a prompt of the user's, and its resumption under the right one."""
+
+    def script(request: Request) -> Reply:
+        return by_content(request) if request.authorization == f"Bearer {KEY}" else echo_key(401)
+
+    (folder / "mine").mkdir()
+    (folder / "mine" / "propose.md").write_text(MINE)
+    recorder = Recorder(script)
+    with Server(recorder) as server:
+        args = search(server, folder / "brief.yaml", "--quiet", "--out", "refused", "--prompts", "mine")
+        first = evolve(folder, *args, key=WRONG)
+        shutil.rmtree(folder / "mine")  # the run keeps what it goes by
+        second = evolve(folder, "resume", "refused", "--workers", 1, "--quiet")
+    return first, Story(folder / "refused", second, server, recorder)
+
+
+def mixed(folder: Path) -> list[Story]:
+    """A search of operators and a model, and the same one with the model at a hundred times the price."""
+    both = []
+    for name, price in (("cheap", "10,20"), ("dear", "1000,2000")):
+        recorder = Recorder()
+        with Server(recorder) as server:
+            args = search(server, folder / "mixed.yaml", "--quiet", "--out", name, models=["a"])
+            ran = evolve(folder, *args, "--proposer", "mixed", "--price", f"openai/a={price}")
+        both.append(Story(folder / name, ran, server, recorder))
+    return both
+
+
+def offline(folder: Path) -> tuple[Path, Ran]:
+    """A run of operators alone."""
+    args = ["run", "--config", "small.yaml", "--experiments", "data.yaml", "--budget", 12, "--workers", 1, "--quiet"]
+    return folder / "offline", evolve(folder, *args, "--out", "offline", key=None, python=IMPORTS)
+
+
+PLAYS: list[Callable[[Path], Any]] = [
+    faulty, broken, reference, mixed, together, limited, poor, refused, down, offline,
+]  # fmt: skip
