@@ -20,6 +20,7 @@ from evaluator.explain import costs, gains, replay_ratio
 from evaluator.fit import FitSet
 from evaluator.gates import Facts
 from evaluator.score import Errors
+from evolve import blas
 from evolve.config import Config
 from evolve.propose import propose
 from evolve.vocabulary import Vocabulary, vocabulary
@@ -130,8 +131,7 @@ def executor(workers: int, experiments: Sequence[Experiment], config: Config) ->
     from evolve.checking import known_deployments
 
     hardware = known_deployments() if config.score.physics else {}
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+    blas.settle()  # for workers of a program that is not the command line
     if workers == 1:
         _begin(experiments, config, hardware)
         return _Here()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from archive.archive import champion
 from evaluator.experiments import bundled_experiments, data_hash
 from evaluator.physics import physics
 from evaluator.score import errors, predictions, score_set
+from evolve.blas import has_avx2
 from evolve.checking import check, known_deployments
 from evolve.config import load_config
 from evolve.programs import load
@@ -55,6 +59,17 @@ def test_the_recorded_search_chose_it() -> None:
     program, chosen = load("champion").program, parse(best.text)
     assert program.theta == chosen.theta and key(program) == key(chosen)  # its constants have other names
     assert sum("key" in entry for entry in run.entries()) == run.config.budget
+
+
+@pytest.mark.skipif(not has_avx2(), reason="the shipped run is of an x86 processor with AVX2")
+def test_its_search_begins_again_with_the_same_bytes(tmp_path: Path) -> None:
+    shipped = [line for line in open_run(SHIPPED / "champion").lines() if line["operator"].startswith("seed:")]
+    args = ("run", "--config", "both", "--seed", "0", "--budget", str(len(shipped)), "--out", str(tmp_path / "run"))
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
+    command = [sys.executable, "-m", "evolve", *args, "--quiet"]
+    made = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert made.returncode == 0, made.stderr
+    assert list(open_run(tmp_path / "run").lines())[: len(shipped)] == shipped
 
 
 def test_it_passes_every_gate_and_contradicts_no_datasheet() -> None:

@@ -11,13 +11,11 @@ import sys
 
 import click
 
-from evolve import __version__
+from evolve import __version__, blas
 from evolve.cli import host, programs, runs, searching
 from evolve.cli.ending import fail
 
-# One BLAS thread: sums in one order, whatever the machine. Set before numpy is imported.
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
+blas.settle()
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 COMMANDS = [
