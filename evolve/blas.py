@@ -7,16 +7,18 @@ different orders, so that fitted constants differ in the sixth digit and archive
 from __future__ import annotations
 
 import os
+import sys
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KERNELS = "Haswell"  # what OpenBLAS calls those for AVX2, which any x86 server of the last ten years has
 
 
 def settle() -> None:
-    """Call before numpy is imported. What the user's environment says stands."""
+    """Call before numpy is imported: afterwards its kernels are chosen, and worker processes shall have the same.
+    What the user's environment says stands."""
     for name in THREADS:
         os.environ.setdefault(name, "1")
-    if has_avx2():
+    if "numpy" not in sys.modules and has_avx2():
         os.environ.setdefault("OPENBLAS_CORETYPE", KERNELS)
 
 

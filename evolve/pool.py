@@ -131,7 +131,7 @@ def executor(workers: int, experiments: Sequence[Experiment], config: Config) ->
     from evolve.checking import known_deployments
 
     hardware = known_deployments() if config.score.physics else {}
-    blas.settle()  # for workers of a program that is not the command line
+    blas.settle()  # the threads of workers, where this is not the command line
     if workers == 1:
         _begin(experiments, config, hardware)
         return _Here()

@@ -1,0 +1,5 @@
+"""The tests compute as the command line does."""
+
+from evolve import blas
+
+blas.settle()
