@@ -10,7 +10,7 @@ run: $(VENV)/run  ## set up, then search on the bundled measurements into a new 
 	$(BIN)/evolve run
 
 test: $(VENV)/dev  ## set up, then pass the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/dev  ## style and types
 	$(BIN)/ruff check .
