@@ -12,12 +12,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from console import EVOLVE
 from llm_replies import Reply, Request, said
 from llm_scripts import UNITS, program, whole
 from llm_server import Server
@@ -67,7 +67,7 @@ def environment(key: str | None = KEY) -> dict[str, str]:
 
 
 def command(*args: object, python: Sequence[str] = ()) -> list[str]:
-    return [sys.executable, *python, "-m", "evolve", *map(str, args)]
+    return [EVOLVE[0], *python, EVOLVE[1], *map(str, args)]
 
 
 def evolve(folder: Path, *args: object, key: str | None = KEY, python: Sequence[str] = ()) -> Ran:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from console import EVOLVE
 
 from archive.archive import champion
 from evaluator.experiments import bundled_experiments, data_hash
@@ -66,7 +66,7 @@ def test_its_search_begins_again_with_the_same_bytes(tmp_path: Path) -> None:
     shipped = [line for line in open_run(SHIPPED / "champion").lines() if line["operator"].startswith("seed:")]
     args = ("run", "--config", "both", "--seed", "0", "--budget", str(len(shipped)), "--out", str(tmp_path / "run"))
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
-    command = [sys.executable, "-m", "evolve", *args, "--quiet"]
+    command = [*EVOLVE, *args, "--quiet"]
     made = subprocess.run(command, env=environment, capture_output=True, check=False)
     assert made.returncode == 0, made.stderr
     assert list(open_run(tmp_path / "run").lines())[: len(shipped)] == shipped

@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from console import EVOLVE
 
 from evolve.cli import run_command
 from evolve.config import Config, bundled_configs, config_from, load_config, to_mapping
@@ -58,7 +58,7 @@ def test_another_seed_gives_another_search(reference: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_killed_and_resumed_equals_uninterrupted(reference: Path, tmp_path: Path, workers: str) -> None:
     path = tmp_path / "killed"
-    command = [sys.executable, "-m", "evolve", "run", *SMALL, "--workers", workers, "--out", str(path)]
+    command = [*EVOLVE, "run", *SMALL, "--workers", workers, "--out", str(path)]
     process = subprocess.Popen(
         command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -83,7 +83,7 @@ def test_killed_and_resumed_equals_uninterrupted(reference: Path, tmp_path: Path
 
 def test_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
     path = tmp_path / "interrupted"
-    command = [sys.executable, "-m", "evolve", "run", *SMALL, "--workers", "2", "--out", str(path)]
+    command = [*EVOLVE, "run", *SMALL, "--workers", "2", "--out", str(path)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not (

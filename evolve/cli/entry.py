@@ -48,14 +48,12 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """What `evolve` does, see evolve.__main__."""
     # a service manager's wish to stop is Ctrl-C's
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status = run_command(sys.argv[1:])
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        status = fail("interrupted", 130)
     except OSError as e:  # a full disk, a pipe whose reader went away
         status = fail(f"standard output: {e.strerror}", 1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
