@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from simulator.stream import stream
+
 WORST = 1e30  # what a point is worth whose value is not finite
 
 
@@ -33,7 +35,7 @@ def minimise(
     n = start.size
     best, lowest = start, _finite(value(start))
     width = max(n, 2)  # pycma has no single dimension: a second one that changes nothing
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, n])))
+    rng = stream(seed, n)
     options = {
         "bounds": [0.0, 1.0], "seed": math.nan, "randn": lambda *shape: rng.standard_normal(shape), "verbose": -9,
         "tolfun": 1e-12, "tolfunhist": 1e-13, "tolx": 1e-8, **({"popsize": population} if population else {}),

@@ -29,6 +29,7 @@ from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.load import Limits, Load, load_of
 from simulator.replay import replay_bound
+from simulator.stream import stream
 from simulator.vm import experts_fraction
 from simulator.workload import Requests
 
@@ -175,7 +176,7 @@ def candidates(experiment: Experiment, load: Load) -> tuple[float, float]:
 
 def long_trace(size: int, bound: Bound) -> dict[str, Any]:
     """Seconds for one trace of `size` requests: prompts of 566 tokens of their own, 250 tokens of output."""
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([SEED, size])))
+    rng = stream(SEED, size)
     arrival = np.cumsum(rng.exponential(EVERY_US, size)).astype(np.int64)
     alone, zeros = np.full(size, -1, np.int32), np.zeros(size, np.int32)
     requests = Requests(

@@ -12,8 +12,6 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
-
 from archive.archive import finalists
 from archive.elite import Elite
 from archive.island import Island
@@ -29,6 +27,7 @@ from simulator.language.key import key
 from simulator.language.measure import constants, features, operations
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
+from simulator.stream import stream
 
 TRANSFER_WITHIN = 2.0  # times the lowest joint error: who is farther off is not measured on models left out
 
@@ -186,7 +185,7 @@ def _proposal(
     pool: Executor,
 ) -> Callable[[], Proposal]:
     """A proposal under way; called, it waits for the text."""
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, number])))
+    rng = stream(config.seed, number)
     first, second = (tournament(parents, order, size, rng) for size in entrants(config, island))
     made = pool.submit(propose_text, first.text, second.text, rng, dict(weights))
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from archive.archive import Archive, champion
 from archive.elite import Elite
+from evolve.config import Config
 from evolve.llm.ledger import rows
 from evolve.report import console, new_table, number, show
-from evolve.run_folder import Run
+from evolve.run_folder import Run, empty_archive
 from evolve.state import MODEL
 
 COUNTS = ("proposals", "fitted", "scored", "members", "front", "champions", "ancestors")
@@ -18,17 +20,14 @@ def proposers(run: Run) -> dict[str, Any]:
     """By proposer: proposals, of these fitted, scored, in the archive now (members), on its front, champions after they
     were scored, ancestors of the champion (itself included); and for models tokens and USD, also for each candidate
     that was fitted. A proposal of two operators counts for both."""
-    from archive.archive import champion
-
-    lines, archive = run.lines(), run.archive()
+    lines = run.lines()
+    entries = [line for line in lines if "verdict" in line]
+    archive, leaders = _leaders(run.config, entries)
     members, front = {e.id for e in archive.members()}, {e.id for e in archive.front}
     best = champion(archive.members(), run.config.score.rule)
     line_of = _ancestors(best, archive.by_id)
-    leaders = _leaders(run)
     found: dict[str, dict[str, Any]] = {}
-    for entry in lines:
-        if "verdict" not in entry:
-            continue
+    for entry in entries:
         number, scored = entry["id"], entry["verdict"] == "scored"
         for name in _names(entry["operator"]):
             row = found.setdefault(name, dict.fromkeys(COUNTS, 0))
@@ -62,20 +61,16 @@ def _ancestors(best: Elite | None, by_id: dict[int, Elite]) -> set[int]:
     return found
 
 
-def _leaders(run: Run) -> set[int]:
-    """Who was champion after it was scored."""
-    from archive.archive import champion
-    from evolve.run_folder import empty_archive
-
-    archive, found = empty_archive(run.config), set()
-    for entry in run.entries():
+def _leaders(config: Config, entries: Sequence[dict[str, Any]]) -> tuple[Archive, set[int]]:
+    """The archive that these entries make, and who was champion in it once scored."""
+    archive, found = empty_archive(config), set[int]()
+    for entry in entries:
         if entry["verdict"] == "scored":
             elite = Elite.from_json(entry["elite"])
             archive.add(elite)
-            best = champion(archive.members(), run.config.score.rule)
-            if best is elite:
+            if champion(archive.members(), config.score.rule) is elite:
                 found.add(elite.id)
-    return found
+    return archive, found
 
 
 def _costs(found: dict[str, dict[str, Any]], requests: Sequence[dict[str, Any]]) -> None:

@@ -70,11 +70,11 @@ def work(
     run_folder.check_same(run, fitted)
     with run_folder.lock(run):
         progress = progress or Progress(run.config.budget, len(run.entries()), quiet)
-        state, answers, stopped = _search(run, fitted, others, workers, progress, full)
+        state, answers, calls = _search(run, fitted, others, workers, progress, full)
         run_folder.write_programs(run, state.archive.members())
         report = _report(run, state, fitted, others if full else [], answers)
-        if run.config.search.proposer != "offline":
-            report["llm"] = _ledger(run) | {"stopped": stopped}
+        if calls:
+            report["llm"] = calls
         run_folder.write_json(run.path / "report.json", report)
         summary.write(run, report)
     return report
@@ -103,12 +103,13 @@ def _search(
     workers: int,
     progress: Progress,
     full: bool,
-) -> tuple[State, dict[str, list[Errors]], str]:
-    """The loop, then the known answers, with one pool of workers; and why the loop stopped before its end, if so."""
+) -> tuple[State, dict[str, list[Errors]], dict[str, Any]]:
+    """The loop, then the known answers, with one pool of workers; and the totals of calls to language models, {} for an
+    offline run."""
     config, past = run.config, run.entries()
     pool = executor(workers, fitted, config)
     journal = Journal(run.journal)
-    models = None
+    models, calls = None, dict[str, Any]()
     try:
         models = _models(run, fitted, journal, pool, progress)
         state = evolve(config, seed_texts(), past, journal, pool, progress.update, models)
@@ -125,9 +126,9 @@ def _search(
             models.close()
         journal.close()
         if models:
-            _ledger(run)
+            calls = _ledger(run, models.stopped)
     pool.shutdown()
-    return state, answers, models.stopped if models else ""
+    return state, answers, calls
 
 
 def _known_answers(
@@ -203,13 +204,15 @@ def _report(
     }
 
 
-def _ledger(run: Run) -> dict[str, Any]:
-    """Totals of the calls to language models; every one of them goes to ledger.csv."""
+def _ledger(run: Run, stopped: str) -> dict[str, Any]:
+    """Totals of the calls to language models; every one of them goes to ledger.csv. `stopped`: why no more were made
+    before the end of the search, "" if it came to that."""
     from evolve.llm import ledger
 
     lines = run.lines()
     ledger.write(run.path / ledger.FILE, lines)
-    return ledger.summary(lines) | {"replayed": run.about.get("replayed", ""), "substitutes": _substitutes(run)}
+    about = {"replayed": run.about.get("replayed", ""), "substitutes": _substitutes(run), "stopped": stopped}
+    return ledger.summary(lines) | about
 
 
 def _substitutes(run: Run) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.experiment import Experiment, Workload
+from simulator.stream import stream
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def prompt_lengths(workload: Workload) -> np.ndarray:
 def requests(experiment: Experiment, seed: int) -> Requests:
     """The experiment's requests; `seed` and the experiment's id fix the arrivals."""
     workload = experiment.workload
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, zlib.crc32(experiment.id.encode())])))
+    rng = stream(seed, zlib.crc32(experiment.id.encode()))
     times, stages, start = [], [], 0.0
     for i, stage in enumerate(workload.stages):
         n = round(stage.rate * stage.duration_s)

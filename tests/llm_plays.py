@@ -12,13 +12,13 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from console import TIMEOUT_S, kill, wait_for
 from llm_replies import (
     Reply,
     Request,
@@ -38,7 +38,6 @@ from llm_replies import (
 from llm_runs import (
     KEY,
     NOTES_KEPT,
-    TIMEOUT_S,
     Ran,
     Recorder,
     by_content,
@@ -230,22 +229,6 @@ def started(folder: Path, *args: object, key: str | None = KEY) -> subprocess.Po
         command(*args), cwd=folder, env=environment(key), start_new_session=True, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-
-
-def wait_for(met: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Until something is met that the process does before it ends."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not met():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise AssertionError(f"it never came to that; the process said: {kill(process)}")
-        time.sleep(0.01)
-
-
-def kill(process: subprocess.Popen[str]) -> str:
-    """End it and its workers; what it had written to stderr."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    return process.communicate()[1]
 
 
 class Step(NamedTuple):

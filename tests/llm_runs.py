@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from console import EVOLVE
+from console import EVOLVE, TIMEOUT_S
 from llm_replies import Reply, Request, said
 from llm_scripts import UNITS, program, whole
 from llm_server import Server
@@ -26,7 +26,6 @@ from evolve.llm.book import unpack
 
 ROOT = Path(__file__).parents[1]
 KEY = "sk-of-the-tests-0123456789"
-TIMEOUT_S = 300
 # two models, so that one can be left out; half a minute each
 DATA = """
 version: 1

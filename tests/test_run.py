@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from console import EVOLVE
+from console import EVOLVE, kill, wait_for
 
 from evolve.cli import run_command
 from evolve.config import Config, bundled_configs, config_from, load_config, to_mapping
@@ -55,20 +53,21 @@ def test_another_seed_gives_another_search(reference: Path, tmp_path: Path) -> N
     assert journal(tmp_path / "r") != journal(reference)
 
 
+def lines(path: Path) -> int:
+    """How many whole lines the journal of a run has, that may not be there yet."""
+    journal = path / "journal.jsonl"
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_killed_and_resumed_equals_uninterrupted(reference: Path, tmp_path: Path, workers: str) -> None:
     path = tmp_path / "killed"
     command = [*EVOLVE, "run", *SMALL, "--workers", workers, "--out", str(path)]
     process = subprocess.Popen(
-        command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if (path / "journal.jsonl").exists() and (path / "journal.jsonl").read_bytes().count(b"\n") >= 9:
-            break
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    wait_for(lambda: lines(path) >= 9, process)
+    kill(process)
     before = (path / "journal.jsonl").read_bytes()
     assert 0 < before.count(b"\n") < len(journal(reference))
     with (path / "journal.jsonl").open("ab") as file:
@@ -84,12 +83,10 @@ def test_killed_and_resumed_equals_uninterrupted(reference: Path, tmp_path: Path
 def test_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
     path = tmp_path / "interrupted"
     command = [*EVOLVE, "run", *SMALL, "--workers", "2", "--out", str(path)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (
-        (path / "journal.jsonl").exists() and (path / "journal.jsonl").stat().st_size
-    ):
-        time.sleep(0.05)
+    process = subprocess.Popen(
+        command, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: lines(path) > 0, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130

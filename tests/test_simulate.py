@@ -7,12 +7,11 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from console import EVOLVE
+from console import EVOLVE, wait_for
 
 from evolve.cases import read_case, read_trace
 from evolve.cli import run_command
@@ -231,9 +230,8 @@ def test_ctrl_c_leaves_nothing_behind(files: Path) -> None:
         out.write("arrival_s,input_len,output_len\n")
         out.writelines(f"{i * 0.05:.6f},100,50\n" for i in range(n))
     args = [*EVOLVE, "simulate", *BOTH, "--out", "results.csv"]
-    process = subprocess.Popen(args, stderr=subprocess.PIPE, text=True, cwd=files, env={**os.environ})
-    while process.poll() is None and len(list(files.iterdir())) == 2:  # until it writes
-        time.sleep(0.01)
+    process = subprocess.Popen(args, stderr=subprocess.PIPE, text=True, cwd=files, start_new_session=True)
+    wait_for(lambda: len(list(files.iterdir())) > 2, process)  # until it writes
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and err.splitlines()[-1] == "evolve: interrupted"

@@ -19,7 +19,7 @@ import numpy as np
 
 from archive.elite import Elite
 from evolve.baseline.judge import Judge
-from evolve.baseline.plain import changed, offer_seeds, stream
+from evolve.baseline.plain import changed, offer_seeds, stream_of
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
@@ -69,7 +69,7 @@ def openevolve(judge: Judge) -> None:
             island = turn % islands
             turn += 1
             parent, others = database.sample_from_island(island)
-            rng = stream(judge)
+            rng = stream_of(judge)
             second = others[rng.integers(len(others))] if others else parent
             child = changed(judge, parse(parent.code), parse(second.code), rng)
             verdict = judge.offer(unparse(child))

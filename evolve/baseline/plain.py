@@ -11,6 +11,7 @@ from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
+from simulator.stream import stream
 
 CHANGES = 8  # most operators that random search applies to a seed
 
@@ -22,9 +23,9 @@ def offer_seeds(judge: Judge) -> list[Program]:
     return [complete(parse(text, name)) for name, text in seed_texts()]
 
 
-def stream(judge: Judge) -> np.random.Generator:
+def stream_of(judge: Judge) -> np.random.Generator:
     """The random stream of the next proposal: a search's seed and the proposal's number."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([judge.config.seed, judge.proposals])))
+    return stream(judge.config.seed, judge.proposals)
 
 
 def changed(judge: Judge, first: Program, second: Program, rng: np.random.Generator, blind: bool = False) -> Program:
@@ -39,7 +40,7 @@ def random_search(judge: Judge) -> None:
     """One to CHANGES operators applied to a random seed; parents are always seeds, never results: no selection."""
     seeds = offer_seeds(judge)
     while True:
-        rng = stream(judge)
+        rng = stream_of(judge)
         child = seeds[rng.integers(len(seeds))]
         for _ in range(rng.integers(1, CHANGES + 1)):
             child = changed(judge, child, seeds[rng.integers(len(seeds))], rng, blind=True)
@@ -51,7 +52,7 @@ def climb(judge: Judge) -> None:
     seeds = offer_seeds(judge)
     best = min(judge.elites, key=lambda e: e.joint, default=None)
     while True:
-        rng = stream(judge)
+        rng = stream_of(judge)
         second = seeds[rng.integers(len(seeds))]
         first = parse(best.text) if best else seeds[rng.integers(len(seeds))]
         found = judge.offer(unparse(changed(judge, first, second, rng))).elite

@@ -26,9 +26,7 @@ REPLAYED = "replayed"  # the key of run.json that names the recording
 
 def names(config: Config) -> list[str]:
     """Every model of a configuration, each once."""
-    llm = config.llm
-    listed = [*llm.models, *llm.judges, *filter(None, [llm.summariser])]
-    return list(dict.fromkeys(weighted(name, "llm.models")[0] for name in listed))
+    return list(dict.fromkeys(weighted(name, "llm.models")[0] for name in config.llm.named))
 
 
 def check(config: Config) -> None:

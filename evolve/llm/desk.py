@@ -29,6 +29,7 @@ from evolve.parents import entrants
 from evolve.pool import diagnose_text
 from evolve.state import MODEL, Proposal, State, ensemble
 from evolve.vocabulary import field_set
+from simulator.stream import stream
 
 LONGEST_ECHO = 12_000  # characters of an answer that are sent back with what is wrong in it
 NOTES = "NOTES.md"
@@ -85,7 +86,7 @@ class Desk:
             return None
         if ahead >= self._config.budget - self._state.fitted:  # as much is proposed already as may be fitted
             return None if alone else 0
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self._config.seed, number, 1])))
+        rng = stream(self._config.seed, number, 1)
         model = self._draw(rng)
         if model is None:
             return 0

@@ -48,9 +48,10 @@ class Dial:
         """Why each call cannot be made within the limits, "" where it can; if all that are granted are made."""
         ahead, out = Spent(), []
         for call in calls:
-            why = "" if self._known(call) else self._limit(call, ahead)
+            known = self._known(call)
+            why = "" if known else self._limit(call, ahead)
             out.append(why)
-            if not why and not self._known(call):
+            if not why and not known:
                 ahead += Spent(requests=1) + self._most(call)
         return out
 

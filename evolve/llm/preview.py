@@ -11,12 +11,13 @@ from evolve.config import Config
 from evolve.llm import notes, prompt
 from evolve.llm.ask import families
 from evolve.llm.begin import prompts_of
-from evolve.llm.book import Messages, calls_of, order
+from evolve.llm.book import Book, Line, Messages, calls_of, order
 from evolve.parents import entrants, order_of
 from evolve.pool import diagnose_text, executor
 from evolve.run_folder import Run
 from evolve.state import State, commit, first_state
 from simulator.errors import InputError
+from simulator.stream import stream
 
 Told = tuple[Messages, dict[str, Any]]
 
@@ -35,8 +36,7 @@ def would_send(run: Run, number: int) -> Told:
     fitted, _ = chosen(config.data)
     executor(1, fitted, config)
     base = state.archive.by_id[number]
-    seeds = [config.seed, 1 + max(entry["id"] for entry in entries), 1]
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seeds)))
+    rng = stream(config.seed, 1 + max(entry["id"] for entry in entries), 1)
     others = _others(state, config, number, rng)
     kinds = prompt.kinds(config.llm.programs, rng)
     moe = frozenset(e.id for e in fitted if e.facts["is_moe"])
@@ -63,24 +63,24 @@ def _notes(run: Run) -> str:
 
 def was_sent(run: Run, number: int) -> Told:
     """The messages that a model's proposal `number` answers. Raises InputError if it is none."""
-    line = _answer(run, number)
-    book = calls_of(run.lines())
+    book, line = _answer(run, number)
     return book.messages(line["prompt"]), _about(run) | {x: line[x] for x in ("call", "model", "prompt", "sample")}
 
 
 def was_answered(run: Run, number: int) -> Told:
     """The answer that a model's proposal `number` is from. Raises InputError if it is none."""
-    line = _answer(run, number)
-    text = calls_of(run.lines()).text(line["call"])
+    book, line = _answer(run, number)
     shown = ("call", "model", "version", "tokens_in", "tokens_out", "usd", "seconds", "finish")
-    return (("assistant", text),), _about(run) | {name: line[name] for name in shown}
+    return (("assistant", book.text(line["call"])),), _about(run) | {name: line[name] for name in shown}
 
 
-def _answer(run: Run, number: int) -> dict[str, Any]:
-    answers = calls_of(run.lines()).answers
-    for entry in run.entries():
-        if entry["id"] == number and entry.get("call") in answers:
-            return answers[entry["call"]]
+def _answer(run: Run, number: int) -> tuple[Book, Line]:
+    """The run's book, and its line of the answer that proposal `number` is from."""
+    lines = run.lines()
+    book = calls_of(lines)
+    for entry in lines:
+        if "verdict" in entry and entry["id"] == number and entry.get("call") in book.answers:
+            return book, book.answers[entry["call"]]
     raise InputError(f"{run.path}: {number} is no proposal of a language model: "
                      f"`evolve archive {run.path} --by proposer` says who proposed")  # fmt: skip
 

@@ -50,12 +50,17 @@ class LlmSettings:
     prompts: str = ""
     cache: str = ""
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every model as it is written, proposers first."""
+        return (*self.models, *self.judges, *filter(None, [self.summariser]))
+
 
 def check(llm: LlmSettings, where: str) -> None:
     """Raises InputError naming `where` and the key, for what cannot be a setting."""
     if not 0 < llm.share < 1:
         raise InputError(f"{where}: llm.share must be between 0 and 1, got {llm.share}: give e.g. 0.25")
-    for name in (*llm.models, *llm.judges, *filter(None, [llm.summariser])):
+    for name in llm.named:
         weighted(name, where)
     for names in (llm.models, llm.judges):
         if len({name.partition("=")[0] for name in names}) < len(names):
