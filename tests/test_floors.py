@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "translate_go": {"simulator", "numpy"},
     "evaluator": {"simulator", "cma", "numpy", "numba", "scipy", "yaml"},
     "evolve": {"simulator", "archive", "translate_go", "evaluator", "numpy", "pyarrow", "yaml", "click", "rich"}
+    | {"ijson", "orjson"}  # of evolve.ingest: what traces are read with
     | {"deap", "openevolve"}  # the baselines' engines
     | {"litellm"},  # of evolve.llm.client alone, see test_llm_calls
 }
@@ -62,7 +63,7 @@ def test_nothing_is_executed_outside_tests() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = {"numpy", "numba", "pyarrow", "scipy", "yaml", "rich", "cma", "deap", "litellm", "openevolve"}
+    heavy = {"numpy", "numba", "pyarrow", "ijson", "orjson", "scipy", "yaml", "rich", "cma", "deap", "litellm", "openevolve"}
     code = (
         "import sys\nfrom evolve.cli import run_command\n"
         "assert run_command(['--help']) == 0 and run_command(['run', '--help']) == 0\n"
