@@ -1,0 +1,200 @@
+"""Folders of experiments: which sources one has, and what its name and the manifest beside it say."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolve.ingest.findings import Finding, warning
+from evolve.ingest.manifest import Listed, listed
+from evolve.ingest.names import Name, parse_name
+from evolve.ingest.values import plain
+from simulator.errors import InputError
+
+ROOT = ("exp-config.yaml", "profile.yaml", "vllm.log", "traces.json", "kv_events.jsonl")
+RESULTS = ("results", "inference-perf-data")
+SUMMARY = "summary_lifecycle_metrics.json"
+PER_REQUEST = "per_request_lifecycle_metrics.json"
+_STAGE = re.compile(r"stage_([0-9]{1,6})_lifecycle_metrics\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """One experiment's folder. A source that is not there is None; `stages` are (k, file), ascending in k.
+
+    `results` is the name of the folder of the load generator's files, for naming them in findings.
+    """
+
+    path: Path
+    name: str
+    parts: Name
+    listed: Listed
+    exp_config: Path | None
+    profile: Path | None
+    log: Path | None
+    traces: Path | None
+    kv_events: Path | None
+    config: Path | None
+    per_request: Path | None
+    summary: Path | None
+    stages: tuple[tuple[int, Path], ...]
+    results: str
+    findings: tuple[Finding, ...]
+
+
+def look(path: Path) -> Folder:
+    """The sources of one folder. Raises InputError where it is no folder, cannot be read or has none of them."""
+    names = _names(path)
+    path = _resolved(path)
+    findings: list[Finding] = []
+    # a source is looked for by its exact name, so that no upper-case copy is taken on one machine and not on another
+    at = {name: _file(path / name, name, findings) for name in ROOT if name in names}
+    results, inside = _results(path, names, findings)
+    within = {name: path / results / name for name in inside}
+    for name in ("config.yaml", PER_REQUEST, SUMMARY):
+        at[name] = _file(within[name], f"{results}/{name}", findings) if name in within else None
+    stages = _stages(within, results, findings)
+    if not stages and not any(at.values()):
+        if SUMMARY in names or PER_REQUEST in names:
+            raise InputError(f"{shown_path(path)}: is a folder of results: name the experiment's folder, the one above it")
+        why = "; ".join(f"{f.source} {f.text}" for f in findings)
+        held = f"has no source that can be read ({why})" if why else f"holds none of {', '.join(ROOT)}, {results}/"
+        raise InputError(f"{shown_path(path)}: {held}: name the folder of an experiment")
+    name = plain(path.name)
+    parts = parse_name(name)
+    if parts.model is None:
+        findings.append(
+            Finding("folder", 1, "its name is not <time or id>-<model>-tp<N>-<workload>: nothing read from it")
+        )
+    entry, said = listed(path, parts)
+    return Folder(
+        path=path,
+        name=name,
+        parts=parts,
+        listed=entry,
+        exp_config=at.get("exp-config.yaml"),
+        profile=at.get("profile.yaml"),
+        log=at.get("vllm.log"),
+        traces=at.get("traces.json"),
+        kv_events=at.get("kv_events.jsonl"),
+        config=at.get("config.yaml"),
+        per_request=at.get(PER_REQUEST),
+        summary=at.get(SUMMARY),
+        stages=stages,
+        results=results,
+        findings=(*findings, *said),
+    )
+
+
+def find(paths: Iterable[Path]) -> tuple[list[Folder], list[Finding]]:
+    """All experiments' folders among `paths`, in order, and what to say of the choice.
+
+    A folder that only holds experiments' folders stands for them, sorted by name. The same folder twice counts once.
+    Raises InputError for a path that is neither, for two folders of one name, and for no path at all.
+    """
+    folders: dict[Path, Folder] = {}
+    findings: list[Finding] = []
+    for given in paths:
+        for path in _expand(given, findings):
+            folder = look(path)
+            if folder.path in folders:
+                findings.append(Finding(folder.name, 1, "is named more than once: read once"))
+            folders.setdefault(folder.path, folder)
+    if not folders:
+        raise InputError("no folder is given: name one or more folders of experiments")
+    by_name: dict[str, Path] = {}
+    for path, folder in folders.items():
+        if folder.name in by_name:
+            raise InputError(f"{shown_path(path)}: has the name of {shown_path(by_name[folder.name])}: rename one, outputs go by name")
+        by_name[folder.name] = path
+    return list(folders.values()), findings
+
+
+def shown_path(path: Path) -> str:
+    """A path the user gave, as one line of a message."""
+    return plain(str(path)) or "."
+
+
+def _expand(given: Path, findings: list[Finding]) -> list[Path]:
+    names = _names(given)
+    if _is_experiment(names) or SUMMARY in names or PER_REQUEST in names:
+        return [given]
+    inside = [given / name for name in sorted(names) if _is_experiment(_listing(given / name))]
+    if not inside:
+        return [given]
+    others = len([name for name in names if (given / name).is_dir()]) - len(inside)
+    besides = f"; {others} other folders are no experiments" if others else ""
+    text = f"holds {len(inside)} folders of experiments, which are read{besides}"
+    findings.append(Finding(plain(given.name) or "folder", len(inside), text))
+    return inside
+
+
+def _is_experiment(names: set[str]) -> bool:
+    return not names.isdisjoint((*ROOT, *RESULTS))
+
+
+def _listing(path: Path) -> set[str]:
+    try:
+        return set(os.listdir(path))
+    except OSError:
+        return set()
+
+
+def _names(path: Path) -> set[str]:
+    try:
+        return set(os.listdir(path))
+    except NotADirectoryError:
+        problem = "is a file: name the folder it stands in"
+    except FileNotFoundError:
+        problem = "there is no such folder: name the folder of an experiment"
+    except (OSError, ValueError) as e:
+        why = getattr(e, "strerror", None) or type(e).__name__
+        problem = f"cannot be read ({why}): name a folder that can be read"
+    raise InputError(f"{shown_path(path)}: {problem}")
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        raise InputError(f"{shown_path(path)}: its links lead in a circle: name the folder itself") from None
+
+
+def _file(path: Path, source: str, findings: list[Finding]) -> Path | None:
+    """The path if it is a file that can be read."""
+    if not path.is_file():
+        findings.append(warning(source, "is not a file: left out"))
+        return None
+    if not os.access(path, os.R_OK):
+        findings.append(warning(source, "may not be read (permissions): left out"))
+        return None
+    return path
+
+
+def _results(path: Path, names: set[str], findings: list[Finding]) -> tuple[str, set[str]]:
+    """The name of the folder of results and what is in it; the first of two that holds anything."""
+    held = {name: _listing(path / name) for name in RESULTS if name in names}
+    for name, inside in held.items():
+        if not inside:
+            findings.append(warning(f"{name}/", "is empty, no folder, or may not be read: left out"))
+    filled = [name for name, inside in held.items() if inside]
+    if len(filled) > 1:
+        findings.append(warning(f"{filled[1]}/", f"left out: {filled[0]}/ is there as well"))
+    return (filled[0], held[filled[0]]) if filled else (RESULTS[0], set())
+
+
+def _stages(within: dict[str, Path], results: str, findings: list[Finding]) -> tuple[tuple[int, Path], ...]:
+    found: dict[int, Path] = {}
+    for name in sorted(within):
+        if (match := _STAGE.fullmatch(name)) and (file := _file(within[name], f"{results}/{name}", findings)):
+            if int(match[1]) in found:
+                findings.append(warning(f"{results}/{name}", f"is stage {int(match[1])} once more: left out"))
+            found.setdefault(int(match[1]), file)
+    missing = sorted(set(range(max(found, default=-1) + 1)) - set(found))
+    if missing:
+        few = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        findings.append(warning(f"{results}/", f"no report of stage {few}", len(missing)))
+    return tuple(sorted(found.items()))

@@ -1,0 +1,69 @@
+"""The manifest `experiments.json` beside the folders of a set: which GPU, how much of its memory, what precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolve.ingest.findings import Finding, warning
+from evolve.ingest.names import Name
+from evolve.ingest.reading import read_json
+from evolve.ingest.values import Values
+from simulator.errors import InputError
+
+FILE = "experiments.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What the manifest says of one experiment; None where it says nothing.
+
+    `gpu_mem` is the fraction of the GPU's memory the engine may use, `data_parallel` the number of engine replicas.
+    """
+
+    model: str | None = None
+    hardware: str | None = None
+    precision: str | None = None
+    cpu_offload: bool | None = None
+    gpu_mem: float | None = None
+    data_parallel: int | None = None
+
+
+def listed(folder: Path, name: Name) -> tuple[Listed, tuple[Finding, ...]]:
+    """The manifest's entry for a folder, found by its id: the number its name begins with, or the whole name."""
+    path = folder.parent / FILE
+    if not path.exists():
+        return Listed(), ()
+    try:
+        raw = read_json(path, FILE)
+    except InputError as e:
+        return Listed(), (warning(FILE, f"left out: {e}"),)
+    if not isinstance(raw, list):
+        return Listed(), (warning(FILE, "is not a list of experiments: left out"),)
+    known = {folder.name, name.number} - {None}
+    mine = [e for e in raw if isinstance(e, Mapping) and isinstance(e.get("id"), str | int) and _id(e["id"]) in known]
+    if not mine:
+        return Listed(), (Finding(FILE, 1, "does not list this experiment"),)
+    values = Values(FILE, mine[0])
+    if len(mine) > 1:
+        values.findings.append(warning(FILE, "lists this experiment more than once: the first is taken", len(mine)))
+    gpu_mem = values.number("gpu_mem", above=0)
+    if gpu_mem is not None and gpu_mem > 1:
+        gpu_mem = values.wrong("gpu_mem", "a fraction", gpu_mem)
+    safe = values.text("safe")
+    if safe not in (None, "safe"):
+        values.findings.append(warning(FILE, f"calls this experiment {safe!r}, not 'safe'"))
+    found = Listed(
+        model=values.text("model"),
+        hardware=values.text("hw"),
+        precision=values.text("precision"),
+        cpu_offload=values.flag("cpu_offload"),
+        gpu_mem=gpu_mem,
+        data_parallel=values.whole("dp", least=1),
+    )
+    return found, tuple(values.findings)
+
+
+def _id(value: str | int) -> str:
+    return value if isinstance(value, str) else f"{value:d}" if abs(value) < 10**18 else ""
