@@ -1,0 +1,142 @@
+"""per_request_lifecycle_metrics.json: what the load generator saw of every request, read row by row.
+
+Its times are seconds on a clock of its own. It stamps lines of the event stream, not tokens, and counts tokens by
+tokenising the text again; `stamps.py` finds the token times, and the true output length comes from elsewhere.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import ijson
+import numpy as np
+
+from evolve.ingest.columns import NONE, Columns, Growing
+
+CUT_OFF = "file cut off or not JSON from here on, the rows before it kept"
+NOT_ROWS = "rows that are not of the known form, dropped"
+NOT_UTF8 = "pieces that are not UTF-8, read with replacements"
+_REPLACED = "\ufffd".encode()
+_ERROR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,60}")
+
+
+@dataclass(frozen=True)
+class Clients:
+    """A request a row, in the order of the file.
+
+    `rows`: start_s, end_s, max_tokens, ignore_eos (0, 1 or NONE), input_tokens, output_tokens (both the client's own
+    count), prompt (the number of its text among the distinct ones, NONE where unknown). `errors`: the error's type, ""
+    for none. `stamps`: all times at which lines were read, those of row i at `bounds[i]:bounds[i + 1]`.
+    """
+
+    rows: Columns
+    errors: tuple[str, ...]
+    stamps: np.ndarray
+    bounds: np.ndarray
+    tally: Counter[str]
+
+    def __len__(self) -> int:
+        return len(self.errors)
+
+
+def read_clients(path: Path, done: Callable[[int], None]) -> Clients:
+    """Stream the file, of any size. Raises OSError where it cannot be read."""
+    tally: Counter[str] = Counter()
+    rows = Growing(
+        ("start_s", "end_s", "max_tokens", "ignore_eos", "input_tokens", "output_tokens", "prompt"),
+        ("start_s", "end_s"),
+    )
+    prompts: dict[bytes, int] = {}
+    errors: list[str] = []
+    stamps, bounds = array("d"), array("q", [0])
+    with path.open("rb") as file:
+        try:
+            for raw in ijson.items(_Utf8(file, tally, done), "item", use_float=True):
+                row = _row(raw, prompts)
+                if row is None:
+                    tally[NOT_ROWS] += 1
+                    continue
+                numbers, error, times = row
+                rows.append(numbers)
+                errors.append(error)
+                stamps.extend(times)
+                bounds.append(len(stamps))
+        except ijson.JSONError:
+            tally[CUT_OFF] += 1
+    return Clients(rows.columns(), tuple(errors), np.array(stamps), np.array(bounds), tally)
+
+
+class _Utf8:
+    """The bytes of a file with what is no UTF-8 replaced, so that one bad byte does not cost the rest."""
+
+    def __init__(self, file: BinaryIO, tally: Counter[str], done: Callable[[int], None]) -> None:
+        self._file, self._tally, self._done = file, tally, done
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def read(self, size: int = -1) -> bytes:
+        clean = b""
+        while size and not clean:  # a piece may end within a character
+            data = self._file.read(size)
+            self._done(len(data))
+            clean = self._decoder.decode(data, final=not data).encode()
+            if clean.count(_REPLACED) > data.count(_REPLACED):
+                self._tally[NOT_UTF8] += 1
+            if not data:
+                break
+        return clean
+
+
+def _row(raw: Any, prompts: dict[bytes, int]) -> tuple[tuple[float, ...], str, list[float]] | None:
+    if not isinstance(raw, dict):
+        return None
+    start, end = _time(raw.get("start_time")), _time(raw.get("end_time"))
+    info = raw.get("info")
+    if start is None or end is None or end < start or not isinstance(info, dict):
+        return None
+    times = info.get("output_token_times") or []
+    if not isinstance(times, list) or any(_time(t) is None for t in times):
+        return None
+    body = _body(raw.get("request"))
+    prompt = body.get("prompt", body.get("messages"))
+    number = NONE
+    if prompt is not None:
+        text = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
+        number = prompts.setdefault(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16], len(prompts))
+    eos = body.get("ignore_eos")
+    counts = (_count(body.get("max_tokens")), int(eos) if isinstance(eos, bool) else NONE)
+    counts += (_count(info.get("input_tokens")), _count(info.get("output_tokens")), number)
+    return (start, end, *counts), _error(raw.get("error")), times
+
+
+def _body(request: Any) -> dict[str, Any]:
+    """The request's body, which is JSON within a string."""
+    try:
+        body = json.loads(request) if isinstance(request, str) else request
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _error(error: Any) -> str:
+    """The type of an error. Its message may name addresses and is not carried along."""
+    if error is None:
+        return ""
+    kind = error.get("error_type") if isinstance(error, dict) else str(error).partition(":")[0]
+    return kind if isinstance(kind, str) and _ERROR.fullmatch(kind) else "other"
+
+
+def _time(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and abs(value) < 1e12 else None
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and 0 <= value < 2**31 else NONE

@@ -1,0 +1,167 @@
+"""kv_events.jsonl: what the engine published about its KV blocks, one event a row.
+
+A line is `[ts, [event, ...], data_parallel_rank, scheduler_step]` with events as arrays, the type first. The step of a
+batch is never filled by this server; events that have one carry it themselves. `ts` is in epoch seconds, when the batch
+was published.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evolve.ingest.jsonl import values
+
+MALFORMED = "batches or events that are not of the known form, dropped"
+UNKNOWN = "events of unknown types, kept by name only"
+TWICE = "transfer events that stood twice in their batch, dropped"
+
+LOW_64 = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KvEvent:
+    """One event; None where its type has no such field. `hashes`: low 64 bits each. `tokens`: how many token ids were
+    listed; the ids themselves are prompt text and are not carried along. `step`: the scheduler step, of a completed
+    transfer that of its initiation."""
+
+    batch: int
+    ts_s: float
+    rank: int | None
+    type: str
+    request: str | None = None
+    step: int | None = None
+    medium: str | None = None
+    source: str | None = None
+    blocks: int | None = None
+    hashes: tuple[int, ...] = ()
+    parent: int | None = None
+    tokens: int | None = None
+    block_size: int | None = None
+    transfer: int | None = None
+    success: bool | None = None
+    reason: str | None = None
+
+
+def read_kv_events(path: Path, tally: Counter[str], done: Callable[[int], None]) -> Iterator[KvEvent]:
+    """Every event of the file in order. Raises OSError where it cannot be read."""
+    for number, line in enumerate(values(path, tally, done)):
+        if not (isinstance(line, list) and len(line) >= 2 and _number(line[0]) and isinstance(line[1], list)):
+            tally[MALFORMED] += 1
+            continue
+        rank = line[2] if len(line) > 2 and type(line[2]) is int else None
+        seen: set[tuple[str, int | None]] = set()
+        for raw in line[1]:
+            event = _event(raw, number, float(line[0]), rank, tally)
+            if event is None:
+                tally[MALFORMED] += 1
+            elif event.transfer is not None and (event.type, event.transfer) in seen:
+                tally[TWICE] += 1
+            else:
+                seen.add((event.type, event.transfer))
+                yield event
+
+
+def _event(raw: Any, batch: int, ts_s: float, rank: int | None, tally: Counter[str]) -> KvEvent | None:
+    if not isinstance(raw, list) or not raw or not isinstance(raw[0], str):
+        return None
+    kind, rest = raw[0], raw[1:]
+    if kind not in _READ:
+        tally[UNKNOWN] += 1
+        return KvEvent(batch, ts_s, rank, kind[:40])
+    try:
+        return KvEvent(batch, ts_s, rank, kind, **_READ[kind](rest))
+    except (TypeError, ValueError, IndexError, AttributeError, OverflowError):
+        return None
+
+
+def _stored(r: list[Any]) -> dict[str, Any]:
+    hashes, parent, tokens, size = r[0], r[1], r[2], r[3]
+    medium = r[5] if len(r) > 5 else None
+    return {
+        "hashes": tuple(map(low_64, hashes)), "parent": None if parent is None else low_64(parent),
+        "tokens": len(tokens), "block_size": _whole(size), "medium": _text(medium), "blocks": len(hashes),
+    }  # fmt: skip
+
+
+def _removed(r: list[Any]) -> dict[str, Any]:
+    hashes = tuple(map(low_64, r[0]))
+    return {"hashes": hashes, "blocks": len(hashes), "medium": _text(r[1] if len(r) > 1 else None)}
+
+
+def _committed(r: list[Any]) -> dict[str, Any]:
+    return {"request": _text(r[0]), "medium": _text(r[1]), "blocks": _whole(r[2]), "step": _whole(r[3])}
+
+
+def _evicted(r: list[Any]) -> dict[str, Any]:
+    # the last field is a list of hashes or null
+    hashes = tuple(map(low_64, r[4])) if len(r) > 4 and isinstance(r[4], list) else ()
+    return {
+        "medium": _text(r[0]),
+        "blocks": _whole(r[1]),
+        "reason": _text(r[2]),
+        "step": _whole(r[3]),
+        "hashes": hashes,
+    }
+
+
+def _transfer(r: list[Any]) -> dict[str, Any]:
+    out = {"transfer": _whole(r[0]), "request": _text(r[1]), "source": _text(r[2]), "medium": _text(r[3])}
+    return {**out, "blocks": _whole(r[4]), **_ending(r[5:])}
+
+
+def _remote(r: list[Any]) -> dict[str, Any]:
+    out = {"transfer": _whole(r[0]), "request": _text(r[1]), "reason": _text(r[2])}
+    return {**out, "source": f"rank {_whole(r[3])}", "medium": f"rank {_whole(r[4])}", "blocks": _whole(r[5]),
+            **_ending(r[6:])}  # fmt: skip
+
+
+def _ending(r: list[Any]) -> dict[str, Any]:
+    """Completed transfers say whether they succeeded before they name their step."""
+    success = r[0] if r and isinstance(r[0], bool) else None
+    step = next((x for x in r if type(x) is int), None)
+    return {"success": success, "step": step}
+
+
+_READ: dict[str, Callable[[list[Any]], dict[str, Any]]] = {
+    "BlockStored": _stored, "BlockRemoved": _removed, "AllBlocksCleared": lambda r: {},
+    "CacheStoreCommitted": _committed, "CacheLoadCommitted": _committed, "CacheEviction": _evicted,
+    "TransferInitiated": _transfer, "TransferCompleted": _transfer,
+    "RemoteTransferInitiated": _remote, "RemoteTransferCompleted": _remote,
+}  # fmt: skip
+
+
+def low_64(value: Any) -> int:
+    """A block hash as 64 bits, whichever way it was written: a whole number, or a digest as base64 text.
+
+    Raises TypeError or ValueError for anything else.
+    """
+    if type(value) is int:
+        return value & LOW_64
+    if not isinstance(value, str):
+        raise TypeError(value)
+    try:
+        return int.from_bytes(base64.b64decode(value, validate=True), "big") & LOW_64
+    except binascii.Error as error:
+        raise ValueError(value) from error
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e12
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise ValueError(value)
+    return value
+
+
+def _text(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(value)
+    return value

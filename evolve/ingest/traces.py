@@ -1,0 +1,220 @@
+"""traces.json of the instrumented server: journeys of requests, batch summaries and snapshots of steps, as columns.
+
+Times: `*_ns` on the server's monotonic clock, `epoch_ns` on the wall clock. Requests are numbered in the order in which
+their spans appear; `Traces.core_ids` and `Traces.api_ids` have the names. An unknown number is `columns.NONE`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evolve.ingest.columns import NONE, Columns, Growing
+from evolve.ingest.jsonl import values
+from evolve.ingest.otlp import Attributes, attributes, events, spans
+
+JOURNEY = ("QUEUED", "SCHEDULED", "FIRST_TOKEN", "PREEMPTED", "FINISHED")
+API = ("ARRIVED", "HANDOFF_TO_CORE", "FIRST_RESPONSE_FROM_CORE", "DEPARTED", "ABORTED")
+PHASES = ("WAITING", "PREFILL", "DECODE")
+KINDS = ("FIRST", "RESUME")
+STATUSES = ("stopped", "length", "aborted", "ignored", "error")
+
+_COUNTS = {
+    "prefill_done": "prefill.done_tokens", "prefill_total": "prefill.total_tokens",
+    "decode_done": "decode.done_tokens", "decode_max": "decode.max_tokens", "preemptions": "num_preemptions",
+}  # fmt: skip
+_SUMMARY = {
+    "step_id": "step.id", "ts_start_ns": "step.ts_start_ns", "ts_end_ns": "step.ts_end_ns",
+    "duration_us": "step.duration_us", "running_depth": "queue.running_depth", "waiting_depth": "queue.waiting_depth",
+    "summary_prefill_reqs": "batch.num_prefill_reqs", "summary_decode_reqs": "batch.num_decode_reqs",
+    "summary_scheduled_tokens": "batch.scheduled_tokens", "summary_prefill_tokens": "batch.prefill_tokens",
+    "summary_decode_tokens": "batch.decode_tokens", "summary_finished": "batch.num_finished",
+    "summary_preempted": "batch.num_preempted", "kv_usage_ratio": "kv.usage_gpu_ratio",
+    "kv_blocks_total": "kv.blocks_total_gpu", "kv_blocks_free": "kv.blocks_free_gpu",
+}  # fmt: skip
+_SNAPSHOT = {
+    "prompt": "request.num_prompt_tokens", "computed": "request.num_computed_tokens",
+    "outputs": "request.num_output_tokens", "scheduled": "request.scheduled_tokens_this_step",
+    "effective": "request.effective_prompt_len",
+}  # fmt: skip
+
+NO_PLACE = "events without step or time, dropped"
+NO_REQUEST = "spans without a request id, dropped"
+TWICE = "spans that were there before, dropped"
+FOREIGN = "spans of other scopes, left aside"
+UNKNOWN_EVENT = "events of unknown names, left aside"
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a trace file holds. `api_of[i]`: the API request of core request i, -1 where none was traced.
+
+    `journeys`: an event a row (request, event, step, ts_ns, epoch_ns, phase, prefill_done, prefill_total, decode_done,
+    decode_max, preemptions, kind, status; the codes index the tuples of this module). `api`: request, event, ts_ns,
+    epoch_ns. `steps`: batch summaries, with their names in the steps table. `snapshots`: request, step_id, prompt,
+    computed, outputs, scheduled, effective. `tally`: what was skipped, by what it was.
+    """
+
+    core_ids: tuple[str, ...]
+    api_ids: tuple[str, ...]
+    api_of: tuple[int, ...]
+    api_prompt: tuple[int, ...]
+    journeys: Columns
+    api: Columns
+    steps: Columns
+    snapshots: Columns
+    spans: int
+    tally: Counter[str]
+
+
+def read_traces(path: Path, done: Callable[[int], None]) -> Traces:
+    """Stream a trace file of any size; memory grows with its events, not with its bytes. `done` is told bytes read.
+
+    Raises OSError where the file cannot be read.
+    """
+    collector = _Collector()
+    for line in values(path, collector.tally, done):
+        for scope, span in spans(line, collector.tally):
+            collector.add(scope, span)
+    return collector.traces()
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.tally: Counter[str] = Counter()
+        self.seen: set[int] = set()
+        self.spans = 0
+        self.core: dict[str, int] = {}
+        self.parents: list[str] = []
+        self.api: dict[str, int] = {}
+        self.api_spans: dict[str, int] = {}
+        self.api_prompt: list[int] = []
+        self.journeys = Growing(("request", "event", "step", "ts_ns", "epoch_ns", "phase", *_COUNTS, "kind", "status"))
+        self.api_events = Growing(("request", "event", "ts_ns", "epoch_ns"))
+        self.steps = Growing(tuple(_SUMMARY), ("kv_usage_ratio",))
+        self.snapshots = Growing(("request", "step_id", *_SNAPSHOT))
+
+    def add(self, scope: str, span: dict[str, Any]) -> None:
+        name = span["name"]
+        if scope == "vllm.scheduler" and name == "llm_core":
+            take = self._core
+        elif scope == "vllm.api" and name == "llm_request":
+            take = self._request
+        elif scope == "vllm.scheduler.step" and name.startswith("scheduler_steps"):
+            take = self._steps
+        else:
+            self.tally[FOREIGN] += 1
+            return
+        ident = span.get("spanId")
+        if isinstance(ident, str) and ident:
+            key = hash((span.get("traceId") if isinstance(span.get("traceId"), str) else "", ident))
+            if key in self.seen:
+                self.tally[TWICE] += 1
+                return
+            self.seen.add(key)
+        self.spans += 1
+        take(span)
+
+    def _core(self, span: dict[str, Any]) -> None:
+        ident = self._ident(attributes(span.get("attributes"), self.tally))
+        if ident is None:
+            return
+        request = self._number(ident)
+        parent = span.get("parentSpanId")
+        if isinstance(parent, str) and parent:
+            self.parents[request] = parent
+        for name, epoch, a in events(span, self.tally):
+            kind = _code(JOURNEY, name.removeprefix("journey."))
+            step, at = a.get("scheduler.step"), _monotonic_ns(a)
+            if kind == NONE:
+                self.tally[UNKNOWN_EVENT] += 1
+            elif not isinstance(step, int) or at is None:
+                self.tally[NO_PLACE] += 1
+            else:
+                counts = (_whole(a, key) for key in _COUNTS.values())
+                codes = _code(KINDS, a.get("schedule.kind")), _code(STATUSES, a.get("finish.status"))
+                self.journeys.append((request, kind, step, at, epoch, _code(PHASES, a.get("phase")), *counts, *codes))
+
+    def _request(self, span: dict[str, Any]) -> None:
+        about = attributes(span.get("attributes"), self.tally)
+        ident = self._ident(about)
+        if ident is None:
+            return
+        number = self.api.setdefault(ident, len(self.api))
+        if number == len(self.api_prompt):
+            self.api_prompt.append(_whole(about, "gen_ai.usage.prompt_tokens"))
+        if isinstance(span.get("spanId"), str):
+            self.api_spans[span["spanId"]] = number
+        for name, epoch, a in events(span, self.tally):
+            kind, at = _code(API, name.removeprefix("api.")), a.get("event.ts.monotonic")
+            if kind == NONE:
+                self.tally[UNKNOWN_EVENT] += 1
+            elif not isinstance(at, int | float) or not abs(at) < 1e9:
+                self.tally[NO_PLACE] += 1
+            else:
+                self.api_events.append((number, kind, round(at * 1e9), epoch))
+
+    def _steps(self, span: dict[str, Any]) -> None:
+        for name, _, a in events(span, self.tally):
+            step = a.get("step.id")
+            if not isinstance(step, int):
+                self.tally[NO_PLACE if name.startswith("step.") else UNKNOWN_EVENT] += 1
+            elif name == "step.BATCH_SUMMARY":
+                ratio = a.get("kv.usage_gpu_ratio")
+                usage = float(ratio) if isinstance(ratio, int | float) else float("nan")
+                self.steps.append([usage if n == "kv_usage_ratio" else _whole(a, k) for n, k in _SUMMARY.items()])
+            elif name == "step.REQUEST_SNAPSHOT":
+                ident = a.get("request.id")
+                if isinstance(ident, str):
+                    self.snapshots.append((self._number(ident), step, *(_whole(a, k) for k in _SNAPSHOT.values())))
+                else:
+                    self.tally[NO_REQUEST] += 1
+            else:
+                self.tally[UNKNOWN_EVENT] += 1
+
+    def _ident(self, about: Attributes) -> str | None:
+        ident = about.get("gen_ai.request.id")
+        if isinstance(ident, str) and ident:
+            return ident
+        self.tally[NO_REQUEST] += 1
+        return None
+
+    def _number(self, core_id: str) -> int:
+        number = self.core.setdefault(core_id, len(self.core))
+        if number == len(self.parents):
+            self.parents.append("")
+        return number
+
+    def traces(self) -> Traces:
+        api_of = []
+        for ident, parent in zip(self.core, self.parents, strict=True):
+            number = self.api_spans.get(parent, -1)
+            if number < 0 and "-0-" in ident:  # prompt index 0 of the API request
+                number = self.api.get(ident[: ident.rindex("-0-")], -1)
+            api_of.append(number)
+        return Traces(
+            tuple(self.core), tuple(self.api), tuple(api_of), tuple(self.api_prompt), self.journeys.columns(),
+            self.api_events.columns(), self.steps.columns(), self.snapshots.columns(), self.spans,
+            Counter({what: n for what, n in self.tally.items() if n}),
+        )  # fmt: skip
+
+
+def _monotonic_ns(a: Attributes) -> int | None:
+    """`ts.monotonic_ns`, or in older captures, which lack it or have 0, `ts.monotonic` in seconds."""
+    at = a.get("ts.monotonic_ns")
+    if isinstance(at, int) and at > 0:
+        return at
+    seconds = a.get("ts.monotonic")
+    return round(seconds * 1e9) if isinstance(seconds, int | float) and 0 < seconds < 1e9 else None
+
+
+def _whole(a: Attributes, key: str) -> int:
+    value = a.get(key)
+    return value if type(value) is int else NONE
+
+
+def _code(names: tuple[str, ...], name: Any) -> int:
+    return names.index(name) if name in names else NONE
