@@ -59,6 +59,26 @@ def load_experiments(path: Path) -> list[Experiment]:
     return experiments_from_mapping(parse_yaml(data, str(path)), str(path), model_table(), hardware_table())
 
 
+def source_runs(name: str) -> dict[str, str]:
+    """`source_run` -> id of the experiments of a bundled file (a name of BUNDLED) or another that was read before.
+
+    Raises InputError if two experiments name one run.
+    """
+    path = Path(name)
+    bundled = name in BUNDLED and not path.exists()
+    raw: Any = _shipped(name) if bundled else parse_yaml(path.read_bytes(), name)
+    out: dict[str, str] = {}
+    for entry in raw["experiments"]:
+        run = entry.get("source_run")
+        if not isinstance(run, str):
+            continue
+        if run in out:
+            raise InputError(f"{name}: experiment {entry['id']!r}: source_run {run!r} is also that of {out[run]!r}: "
+                             "give each run to one experiment")  # fmt: skip
+        out[run] = entry["id"]
+    return out
+
+
 def parse_yaml(data: bytes, file: str, begin: str = BEGIN) -> object:
     """YAML text as plain values. Raises InputError, with a line number where one is known.
 
@@ -114,6 +134,9 @@ def hardware_table() -> dict[str, Mapping[str, Any]]:
 def data_hash(experiments: Sequence[Experiment]) -> str:
     """16 hex digits that change with any figure, setting or fact of the experiments, not with their order."""
     values = sorted((asdict(e) for e in experiments), key=lambda e: str(e["id"]))
+    for e in values:  # a run without them has the hash that it had before there were any
+        if e["components"] is None:
+            del e["components"]
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -96,12 +96,29 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
+class Components:
+    """The parts of a request's E2E as request traces show them, means in ms; None where not observed.
+
+    arrival_to_queue, waiting (first scheduled - queued), prefill_steps, decode_steps, after_finish: of the server;
+    client: the client's E2E less the server's. requests: how many requests the means rest on.
+    """
+
+    arrival_to_queue: float | None = None
+    waiting: float | None = None
+    prefill_steps: float | None = None
+    decode_steps: float | None = None
+    after_finish: float | None = None
+    client: float | None = None
+    requests: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """One run. `model` is the Hugging Face id where the model table knows it, `hardware` the canonical GPU
     name.
 
     `facts` are the static deployment fields (simulator.deployment), `notes` what a reader of results must be
-    told.
+    told, `components` the observed parts of the E2E, if there were request traces.
     """
 
     id: str
@@ -113,3 +130,4 @@ class Experiment:
     quality: str
     facts: dict[str, float]
     notes: tuple[str, ...] = field(default=())
+    components: Components | None = None

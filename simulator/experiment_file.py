@@ -2,7 +2,7 @@
 
 Every InputError is one line naming file, experiment, key and remedy. Keys that begin with `source`,
 `published`, `reported`, `harness` or `x_`, and `completed` and `failed`, are free everywhere. `x_note` (text
-or a list of it) is carried into the experiment's notes.
+or a list of it) is carried into the experiment's notes, `x_components_ms` into its components.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simulator.experiment import (
     Workload,
 )
 from simulator.hardware import gpu_of
-from simulator.observations import FREE, doubts, only, read_observed
+from simulator.observations import FREE, doubts, only, read_components, read_observed
 from simulator.workload import prompt_lengths
 
 TOP = ("version", "experiments")
@@ -92,6 +92,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
             *doubts(observed, workload),
             *_free_notes(top),
         ),
+        components=read_components(top),
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from itertools import pairwise
 
-from simulator.errors import Section
-from simulator.experiment import Observation, Observed, Statistic, Workload
+from simulator.errors import LARGEST_NUMBER, Section
+from simulator.experiment import Components, Observation, Observed, Statistic, Workload
 
 FREE = ("source", "published", "reported", "harness", "x_")
 PERCENTILES = ("mean", "p50", "p90", "p99")
+COMPONENTS = "x_components_ms"
+PARTS = tuple(f.name for f in fields(Components) if f.name != "requests")
 OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean")
 
 
@@ -47,6 +50,20 @@ def _observation(o: Section, gaps: int) -> Observation:
         if itl is None and gaps:
             itl = (e2e.mean - ttft.mean) / gaps
     return Observation(e2e, ttft, Statistic(mean=itl), completed, failed)
+
+
+def read_components(top: Section) -> Components | None:
+    """The free keys x_components_ms and x_components_requests, if the first is there."""
+    if not top.has(COMPONENTS):
+        return None
+    c = top.section(COMPONENTS, f"give {', '.join(PARTS)} in milliseconds")
+    c.only(PARTS)
+    # what two clocks and two sets of requests make of the client's part may be below 0
+    least = {name: -LARGEST_NUMBER if name == "client" else 0.0 for name in PARTS}
+    parts = {name: c.number(name, "give milliseconds", least=least[name]) for name in PARTS if c.has(name)}
+    counted = f"{COMPONENTS.removesuffix('_ms')}_requests"
+    requests = top.whole(counted, "give a number of requests") if top.has(counted) else None
+    return Components(**parts, requests=requests)
 
 
 def together(stages: tuple[Observation, ...], workload: Workload) -> Observation:
