@@ -75,7 +75,7 @@ class Values:
         name = self.text(key)
         if name is None or _MODEL_ID.fullmatch(name):
             return name
-        last = ([""] + re.findall(r"[^/\\]+", name))[-1]
+        last: str = re.split(r"[/\\]+", re.sub(r"[/\\]+$", "", name))[-1]
         if not _MODEL_ID.fullmatch(last):
             self.wrong(key, "a Hugging Face id", name)
             return None
