@@ -59,9 +59,7 @@ def look(path: Path) -> Folder:
     stages = _stages(within, results, findings)
     if not stages and not any(at.values()):
         if SUMMARY in names or PER_REQUEST in names:
-            raise InputError(
-                f"{shown_path(path)}: is a folder of results: name the experiment's folder, the one above it"
-            )
+            raise InputError(f"{shown_path(path)}: is a folder of results: name the folder above it, the experiment's")
         why = "; ".join(f"{f.source} {f.text}" for f in findings)
         held = f"has no source that can be read ({why})" if why else f"holds none of {', '.join(ROOT)}, {results}/"
         raise InputError(f"{shown_path(path)}: {held}: name the folder of an experiment")
@@ -110,9 +108,8 @@ def find(paths: Iterable[Path]) -> tuple[list[Folder], list[Finding]]:
     by_name: dict[str, Path] = {}
     for path, folder in folders.items():
         if folder.name in by_name:
-            raise InputError(
-                f"{shown_path(path)}: has the name of {shown_path(by_name[folder.name])}: rename one, outputs go by name"
-            )
+            other = shown_path(by_name[folder.name])
+            raise InputError(f"{shown_path(path)}: has the name of {other}: rename one, outputs go by name")
         by_name[folder.name] = path
     return list(folders.values()), findings
 

@@ -50,12 +50,13 @@ def listed(folder: Path, name: Name) -> tuple[Listed, tuple[Finding, ...]]:
         values.findings.append(warning(FILE, "lists this experiment more than once: the first is taken", len(mine)))
     gpu_mem = values.number("gpu_mem", above=0)
     if gpu_mem is not None and gpu_mem > 1:
-        gpu_mem = values.wrong("gpu_mem", "a fraction", gpu_mem)
+        values.wrong("gpu_mem", "a fraction", gpu_mem)
+        gpu_mem = None
     safe = values.text("safe")
     if safe not in (None, "safe"):
-        values.findings.append(warning(FILE, f"calls this experiment {safe!r}, not 'safe'"))
+        values.findings.append(warning(FILE, "does not call this experiment safe"))
     found = Listed(
-        model=values.text("model"),
+        model=values.model("model"),
         hardware=values.text("hw"),
         precision=values.text("precision"),
         cpu_offload=values.flag("cpu_offload"),

@@ -63,8 +63,9 @@ def _check_shape(data: bytes, source: str) -> None:
     try:
         for event in yaml.parse(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1
-                raise InputError(f"{source}: line {line}: a YAML alias: write the value out")
+                mark = event.start_mark
+                place = f"line {mark.line + 1}: " if mark else ""
+                raise InputError(f"{source}: {place}a YAML alias: write the value out")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 raise InputError(f"{source}: nested more than {DEEPEST} levels deep: this is not the file it should be")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from evolve.ingest.findings import Finding, warning
 from simulator.errors import LARGEST_NUMBER, LARGEST_WHOLE, shown
+
+_MODEL_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]*[\w-])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,11 @@ class Values:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_NUMBER:
-            return self.wrong(key, "a finite number", value)
+            self.wrong(key, "a finite number", value)
+            return None
         if not value >= least or not value > above:
-            return self.wrong(key, f"a number >= {least:g}" if value < least else f"a number > {above:g}", value)
+            self.wrong(key, f"a number >= {least:g}" if value < least else f"a number > {above:g}", value)
+            return None
         return float(value)
 
     def whole(self, key: str, *, least: int = 0) -> int | None:
@@ -51,7 +56,8 @@ class Values:
         if value is None:
             return None
         if not value.is_integer() or value > LARGEST_WHOLE:
-            return self.wrong(key, "a whole number", self.get(key))
+            self.wrong(key, "a whole number", self.get(key))
+            return None
         return int(value)
 
     def text(self, key: str) -> str | None:
@@ -60,14 +66,28 @@ class Values:
         if value is None:
             return None
         if not isinstance(value, str) or not value.strip():
-            return self.wrong(key, "text", value)
+            self.wrong(key, "text", value)
+            return None
         return plain(value)
+
+    def model(self, key: str) -> str | None:
+        """A model's Hugging Face id; of a path of some machine only the last part, and that is noted."""
+        name = self.text(key)
+        if name is None or _MODEL_ID.fullmatch(name):
+            return name
+        last: str = re.split(r"[/\\]+", re.sub(r"[/\\]+$", "", name))[-1]
+        if not _MODEL_ID.fullmatch(last):
+            self.wrong(key, "a Hugging Face id", name)
+            return None
+        self.findings.append(warning(self.source, f"{key} is no Hugging Face id: its last part, {last}, is taken"))
+        return last
 
     def flag(self, key: str) -> bool | None:
         value = self.get(key)
         if value is None or isinstance(value, bool):
             return value
-        return self.wrong(key, "true or false", value)
+        self.wrong(key, "true or false", value)
+        return None
 
     def wrong(self, key: str, wanted: str, value: object) -> None:
         """Notes that a key is not what it should be."""

@@ -1,0 +1,175 @@
+"""vllm.log: what the engine said of itself when it started. Each fact is taken from the first line that has it.
+
+Lines are `<date time> <LEVEL> <logger>: <message>`; the messages are those of vLLM 0.15.1.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from evolve.ingest.findings import Finding, warning
+
+BLOCK_SIZE = 16  # tokens; the log counts tokens, whatever --block-size was
+LONGEST_LINE = 64 * 1024  # bytes of a line that are searched: the engine's configuration has about 3 kB
+DTYPE_BYTES = {"float32": 4, "float": 4, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8_inc": 1}
+"""Bytes of one KV cache number where it is not 2, as `kv_cache_dtype`, else `dtype`, name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Facts of one engine's log; None where no line has it.
+
+    `kv_cache_tokens`: the GPU's KV cache in tokens. `kv_cache_gib`: the same as memory of one rank, GiB. `cpu_bytes`:
+    memory of the CPU for KV offload, over all ranks. `shape`: of the cross-layer cache: blocks, layers, 2, block size
+    and KV heads of a rank in either order, head dim. `connector`: the class that moves KV elsewhere.
+    """
+
+    kv_cache_tokens: int | None = None
+    kv_cache_gib: float | None = None
+    cpu_bytes: float | None = None
+    shape: tuple[int, ...] | None = None
+    async_scheduling: bool | None = None
+    version: str | None = None
+    prefix_caching: bool | None = None
+    chunked_prefill: bool | None = None
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    max_model_len: int | None = None
+    dtype: str | None = None
+    kv_cache_dtype: str | None = None
+    connector: str | None = None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def gpu_blocks(self) -> int | None:
+        """KV blocks as the log counts them: one more than requests can use."""
+        return None if self.kv_cache_tokens is None else self.kv_cache_tokens // BLOCK_SIZE
+
+    @property
+    def usable_blocks(self) -> int | None:
+        """`kv.blocks_total_gpu` of the traces: one block is the null block."""
+        return self.gpu_blocks - 1 if self.gpu_blocks else None
+
+    @property
+    def kv_offload(self) -> bool | None:
+        """Whether KV went to the CPU; None where the log does not show how the cache was set up, or names another
+        connector."""
+        if self.cpu_bytes is not None:
+            return self.cpu_bytes > 0
+        return False if self.kv_cache_tokens is not None and self.connector is None else None
+
+    def cpu_blocks(self, tensor_parallel: int) -> int | None:
+        """KV blocks in the CPU's memory: floor(cpu_bytes / (bytes of a block and rank x TP x PP))."""
+        if not self.cpu_bytes or self.shape is None or tensor_parallel < 1:
+            return None
+        cache = self.kv_cache_dtype if self.kv_cache_dtype not in (None, "auto") else self.dtype
+        of_a_block = math.prod(self.shape[1:]) * DTYPE_BYTES.get(cache or "", 2)
+        ranks = tensor_parallel * (self.pipeline_parallel or 1)
+        return int(self.cpu_bytes // (of_a_block * ranks)) if of_a_block else None
+
+
+def _count(text: str) -> int | None:
+    return int(text.replace(",", "")) or None if text.strip(",") else None
+
+
+def _amount(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _text(text: str) -> str:
+    return text
+
+
+_Read = Callable[..., Any]
+# digits are bounded, so that no line makes a number that cannot be handled
+_FACTS: tuple[tuple[str, bytes, str, _Read], ...] = (
+    ("kv_cache_tokens", b"KV cache size", r"GPU KV cache size:\s+([\d,]{1,20})\s+tokens", _count),
+    ("kv_cache_gib", b"KV cache memory", r"Available KV cache memory:\s*([\d.]{1,20})\s*GiB", _amount),
+    ("cpu_bytes", b"cpu_bytes_to_use", r"cpu_bytes_to_use['\"]?\s*:\s*([\d.]{1,30}(?:[eE][+-]?\d{1,3})?)", _amount),
+    (
+        "shape",
+        b"cross layer",
+        r"cross layer KV cache of shape \((\d{1,9}), (\d{1,9}), (\d{1,9}), (\d{1,9}), (\d{1,9}), (\d{1,9})\)",
+        lambda *dims: tuple(map(int, dims)),
+    ),
+    (
+        "async_scheduling",
+        b"Asynchronous",
+        r"Asynchronous scheduling is (enabled|disabled)",
+        lambda word: word == "enabled",
+    ),
+    ("version", b"LLM engine (v", r"LLM engine \(v([\w.+-]{1,40})\)", _text),
+    ("version", b"server version", r"vLLM API server version v?(\d[\w.+-]{0,39})", _text),
+    ("prefix_caching", b"enable_prefix_caching", r"enable_prefix_caching=(True|False)", lambda word: word == "True"),
+    ("chunked_prefill", b"enable_chunked_prefill", r"enable_chunked_prefill=(True|False)", lambda word: word == "True"),
+    ("tensor_parallel", b"tensor_parallel_size", r"tensor_parallel_size=(\d{1,6})\b", _count),
+    ("pipeline_parallel", b"pipeline_parallel_size", r"pipeline_parallel_size=(\d{1,6})\b", _count),
+    ("max_model_len", b"max_seq_len", r"max_seq_len=(\d{1,12})\b", _count),
+    ("dtype", b"dtype=torch", r"(?<![\w])dtype=torch\.(\w{1,20})", _text),
+    ("kv_cache_dtype", b"kv_cache_dtype", r"kv_cache_dtype=(\w{1,20})", _text),
+    ("connector", b"kv_connector", r"kv_connector='(\w{1,60})'", _text),
+)
+_PATTERNS = tuple((name, sign, re.compile(pattern), read) for name, sign, pattern, read in _FACTS)
+
+
+def read_log(path: Path | None) -> Log:
+    """The facts of a log; no log gives none. Over-long lines are cut, which is said."""
+    if path is None:
+        return Log()
+    found: dict[str, Any] = {}
+    unread: dict[str, int] = {}
+    lines = cut = 0
+    try:
+        with path.open("rb") as f:
+            for line, whole in _lines(f):
+                lines += 1
+                cut += not whole
+                _take(line, found, unread)
+    except OSError as e:
+        why = e.strerror or type(e).__name__
+        return Log(findings=(warning("vllm.log", f"left out: cannot be read ({why}): check its permissions"),))
+    findings = [warning("vllm.log", f"{name}: a figure that is no number: left out", n) for name, n in unread.items()]
+    if cut:
+        text = f"{cut:,} lines longer than {LONGEST_LINE:,} bytes: only their beginning is searched"
+        findings.append(warning("vllm.log", text, cut))
+    if not found:
+        text = f"{lines:,} lines, none with a fact of the engine: nothing is taken from it"
+        findings.append(warning("vllm.log", text, lines))
+    elif "kv_cache_tokens" not in found:
+        findings.append(warning("vllm.log", "has no line 'GPU KV cache size': the number of KV blocks is not in it"))
+    if (connector := found.get("connector")) and "cpu_bytes" not in found:
+        text = f"KV connector {connector} without cpu_bytes_to_use: whether KV went to the CPU is not known"
+        findings.append(warning("vllm.log", text))
+    assert {f.name for f in fields(Log)} >= set(found)
+    return Log(**found, findings=tuple(findings))
+
+
+def _take(line: bytes, found: dict[str, Any], unread: dict[str, int]) -> None:
+    for name, sign, pattern, read in _PATTERNS:
+        if name in found or sign not in line:
+            continue
+        if match := pattern.search(line.decode("utf-8", "replace")):
+            value = read(*match.groups())
+            if value is None:
+                unread[name] = unread.get(name, 0) + 1
+            else:
+                found[name] = value
+
+
+def _lines(f: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    """Every line's first LONGEST_LINE bytes, and whether that is all of it."""
+    while line := f.readline(LONGEST_LINE):
+        whole = line.endswith(b"\n") or len(line) < LONGEST_LINE
+        yield line, whole
+        while not whole:
+            more = f.readline(LONGEST_LINE)
+            whole = not more or more.endswith(b"\n")
