@@ -112,9 +112,9 @@ def _row(raw: Any, prompts: dict[bytes, int]) -> tuple[tuple[float, ...], str, l
         text = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
         number = prompts.setdefault(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16], len(prompts))
     eos = body.get("ignore_eos")
-    counts = (_count(body.get("max_tokens")), int(eos) if isinstance(eos, bool) else NONE)
-    counts += (_count(info.get("input_tokens")), _count(info.get("output_tokens")), number)
-    return (start, end, *counts), _error(raw.get("error")), times
+    limits = _count(body.get("max_tokens")), int(eos) if isinstance(eos, bool) else NONE
+    counts = _count(info.get("input_tokens")), _count(info.get("output_tokens"))
+    return (start, end, *limits, *counts, number), _error(raw.get("error")), times
 
 
 def _body(request: Any) -> dict[str, Any]:

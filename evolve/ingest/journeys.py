@@ -18,6 +18,7 @@ QUEUED, SCHEDULED, FIRST_TOKEN, PREEMPTED, FINISHED = range(5)
 RESUME = 1
 WHOLE = {STATUSES.index("stopped"), STATUSES.index("length")}
 
+MOST_TOKENS = 100_000_000  # of one request
 MOST_STEPS = 10_000_000  # of one request; a step is milliseconds, so this is days
 UNSOUND = "journeys with more steps than tokens, left out of the batches"
 REPEATED = "journey events that were there before, dropped"
@@ -79,7 +80,8 @@ class Life:
         An abort may be one over."""
         tokens = max(self.prompt, 0) + max(self.outputs, 0)
         most = (tokens + 1) * (self.preemptions + 1) + 1
-        return sum(i.end - i.start + 1 for i in self.intervals) <= min(most, MOST_STEPS)
+        steps = sum(i.end - i.start + 1 for i in self.intervals)
+        return tokens <= MOST_TOKENS and steps <= min(most, MOST_STEPS)
 
 
 def lives(journeys: Columns, tally: Counter[str]) -> list[Life]:

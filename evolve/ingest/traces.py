@@ -45,6 +45,7 @@ NO_PLACE = "events without step or time, dropped"
 NO_REQUEST = "spans without a request id, dropped"
 TWICE = "spans that were there before, dropped"
 FOREIGN = "spans of other scopes, left aside"
+OUT_OF_RANGE = "figures out of range, taken as missing"
 UNKNOWN_EVENT = "events of unknown names, left aside"
 
 
@@ -128,13 +129,13 @@ class _Collector:
             self.parents[request] = parent
         for name, epoch, a in events(span, self.tally):
             kind = _code(JOURNEY, name.removeprefix("journey."))
-            step, at = a.get("scheduler.step"), _monotonic_ns(a)
+            step, at = _whole(a, "scheduler.step", self.tally), _monotonic_ns(a)
             if kind == NONE:
                 self.tally[UNKNOWN_EVENT] += 1
-            elif not isinstance(step, int) or at is None:
+            elif step == NONE or at is None:
                 self.tally[NO_PLACE] += 1
             else:
-                counts = (_whole(a, key) for key in _COUNTS.values())
+                counts = (_whole(a, key, self.tally) for key in _COUNTS.values())
                 codes = _code(KINDS, a.get("schedule.kind")), _code(STATUSES, a.get("finish.status"))
                 self.journeys.append((request, kind, step, at, epoch, _code(PHASES, a.get("phase")), *counts, *codes))
 
@@ -145,7 +146,7 @@ class _Collector:
             return
         number = self.api.setdefault(ident, len(self.api))
         if number == len(self.api_prompt):
-            self.api_prompt.append(_whole(about, "gen_ai.usage.prompt_tokens"))
+            self.api_prompt.append(_whole(about, "gen_ai.usage.prompt_tokens", self.tally))
         if isinstance(span.get("spanId"), str):
             self.api_spans[span["spanId"]] = number
         for name, epoch, a in events(span, self.tally):
@@ -159,21 +160,26 @@ class _Collector:
 
     def _steps(self, span: dict[str, Any]) -> None:
         for name, _, a in events(span, self.tally):
-            step = a.get("step.id")
-            if not isinstance(step, int):
+            step = _whole(a, "step.id", self.tally)
+            if step == NONE:
                 self.tally[NO_PLACE if name.startswith("step.") else UNKNOWN_EVENT] += 1
             elif name == "step.BATCH_SUMMARY":
-                ratio = a.get("kv.usage_gpu_ratio")
-                usage = float(ratio) if isinstance(ratio, int | float) else float("nan")
-                self.steps.append([usage if n == "kv_usage_ratio" else _whole(a, k) for n, k in _SUMMARY.items()])
+                self.steps.append([self._figure(a, column, key) for column, key in _SUMMARY.items()])
             elif name == "step.REQUEST_SNAPSHOT":
                 ident = a.get("request.id")
                 if isinstance(ident, str):
-                    self.snapshots.append((self._number(ident), step, *(_whole(a, k) for k in _SNAPSHOT.values())))
+                    counts = (_whole(a, key, self.tally) for key in _SNAPSHOT.values())
+                    self.snapshots.append((self._number(ident), step, *counts))
                 else:
                     self.tally[NO_REQUEST] += 1
             else:
                 self.tally[UNKNOWN_EVENT] += 1
+
+    def _figure(self, a: Attributes, column: str, key: str) -> float:
+        if column == "kv_usage_ratio":
+            ratio = a.get(key)
+            return float(ratio) if isinstance(ratio, int | float) and 0 <= ratio <= 1 else float("nan")
+        return _whole(a, key, self.tally, 2**62 if column.endswith("_ns") else 2**31)
 
     def _ident(self, about: Attributes) -> str | None:
         ident = about.get("gen_ai.request.id")
@@ -205,15 +211,21 @@ class _Collector:
 def _monotonic_ns(a: Attributes) -> int | None:
     """`ts.monotonic_ns`, or in older captures, which lack it or have 0, `ts.monotonic` in seconds."""
     at = a.get("ts.monotonic_ns")
-    if isinstance(at, int) and at > 0:
+    if isinstance(at, int) and 0 < at < 2**62:
         return at
     seconds = a.get("ts.monotonic")
     return round(seconds * 1e9) if isinstance(seconds, int | float) and 0 < seconds < 1e9 else None
 
 
-def _whole(a: Attributes, key: str) -> int:
+def _whole(a: Attributes, key: str, tally: Counter[str], most: int = 2**31) -> int:
+    """A count or time of at least 0; NONE where it is missing, of another type or out of range."""
     value = a.get(key)
-    return value if type(value) is int else NONE
+    if type(value) is not int:
+        return NONE
+    if 0 <= value < most:
+        return value
+    tally[OUT_OF_RANGE] += 1
+    return NONE
 
 
 def _code(names: tuple[str, ...], name: Any) -> int:

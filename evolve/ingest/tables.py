@@ -1,0 +1,213 @@
+"""The parquet tables of an experiment: typed columns, each with its meaning and unit in the file's own schema.
+
+An empty cell means not known. Times `*_ns` are the server's monotonic clock; the client's are relative to the run's
+first request or to the request's own start. `request` numbers the rows of the requests table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from evolve import __version__
+from evolve.ingest.columns import NONE
+from simulator.schema import FIELDS, RAW
+
+_INTERVAL = pa.list_(pa.struct([
+    ("prefill", pa.bool_()), ("start_step", pa.int64()), ("end_step", pa.int64()), ("prefill_tokens", pa.int32()),
+]))  # fmt: skip
+_BATCH = pa.list_(pa.struct([
+    ("request", pa.int32()), ("prefill", pa.bool_()), ("new_tokens", pa.int32()), ("kv_before", pa.int32()),
+]))  # fmt: skip
+_PUBLISHED = pa.list_(pa.struct([
+    ("request", pa.int32()), ("prefill", pa.bool_()), ("tokens", pa.int32()), ("context", pa.int32()),
+]))  # fmt: skip
+_NAME = pa.dictionary(pa.int16(), pa.string())
+_I, _L, _F, _B, _S = pa.int32(), pa.int64(), pa.float64(), pa.bool_(), pa.string()
+
+_RAW = {name: (_F, f"{FIELDS['b', name].meaning} ({FIELDS['b', name].unit}); host's view, empty without journeys")
+        for name in RAW}  # fmt: skip
+
+COLUMNS: dict[str, dict[str, tuple[Any, str]]] = {
+    "requests": {
+        "experiment": (_NAME, "id in experiments.yaml"),
+        "request": (_I, "number of this row"),
+        "client_index": (_I, "rank by start among the load generator's rows"),
+        "request_id": (_S, "the engine core's id"),
+        "api_id": (_S, "the API server's id"),
+        "stage": (_I, "load stage, from 0"),
+        "completed": (_B, "the client had the whole answer; without client rows: the server had"),
+        "error": (_NAME, "type of the client's error"),
+        "finish_status": (_NAME, "how the engine ended it: stopped, length, aborted, ignored, error"),
+        "usable": (_B, "its journey is complete and ended by itself"),
+        "prompt": (_I, "number of the prompt's text; equal texts have one number"),
+        "prompt_tokens": (_I, "as the server counts them"),
+        "output_tokens": (_I, "generated tokens, as the server counts them or max_tokens under ignore_eos"),
+        "max_tokens": (_I, "limit asked for"),
+        "client_prompt_tokens": (_I, "the client's re-tokenisation of the prompt, for information"),
+        "client_output_tokens": (_I, "the client's re-tokenisation of the text; not the output length"),
+        "cached_tokens": (_I, "prompt tokens found in the prefix cache at the first admission"),
+        "computed_tokens": (_I, "prompt tokens computed at the first admission"),
+        "cached_how": (_NAME, "evidence: snapshot, summary, kv_events, prompt, short, none (taken as not cached)"),
+        "start_s": (_F, "client's start since the run's first, s"),
+        "e2e_ms": (_F, "client's end less start"),
+        "ttft_ms": (_F, "client's first token less start"),
+        "itl_ms": (_F, "(e2e_ms - ttft_ms) / (output_tokens - 1)"),
+        "stamps": (_NAME, "which reading of the client's stamps holds: 2n+2, n+1, other (first and last only)"),
+        "token_times_us": (pa.list_(_L), "arrival of each token since the client's start"),
+        "arrived_ns": (_L, "api.ARRIVED"),
+        "queued_ns": (_L, "journey.QUEUED"),
+        "scheduled_ns": (_L, "first journey.SCHEDULED; one cycle early under async scheduling"),
+        "first_token_ns": (_L, "journey.FIRST_TOKEN"),
+        "finished_ns": (_L, "journey.FINISHED"),
+        "departed_ns": (_L, "api.DEPARTED"),
+        "arrival_to_queue_us": (_F, "alpha target: QUEUED - ARRIVED"),
+        "queueing_us": (_F, "first SCHEDULED - QUEUED"),
+        "server_ttft_us": (_F, "FIRST_TOKEN - QUEUED"),
+        "prefill_processing_us": (_F, "FIRST_TOKEN - SCHEDULED - gaps of preemptions before it"),
+        "decode_processing_us": (_F, "FINISHED - FIRST_TOKEN - later gaps"),
+        "processing_us": (_F, "both together"),
+        "server_e2e_us": (_F, "FINISHED - QUEUED"),
+        "finish_to_departure_us": (_F, "alpha target: DEPARTED - FINISHED"),
+        "preemptions": (_I, "how often it was preempted"),
+        "first_step": (_L, "scheduler step of the first SCHEDULED"),
+        "last_step": (_L, "scheduler step of FINISHED"),
+        "intervals": (_INTERVAL, "phases as inclusive ranges of scheduler steps"),
+    },
+    "steps": {
+        "experiment": (_NAME, "id in experiments.yaml"),
+        "step_id": (_L, "scheduler step"),
+        "sampled": (_B, "the engine recorded a batch summary of it"),
+        "async_scheduling": (_B, "two batches in flight; empty: not known"),
+        "split": (_NAME, "temporal split of the sampled steps: train 60 %, valid 20 %, test 20 %"),
+        "ts_start_ns": (_L, "schedule() entered"),
+        "ts_end_ns": (_L, "summary emitted, near its end"),
+        "duration_us": (_L, "CPU time of schedule(): not the step's cost"),
+        "running_depth": (_I, "running requests after scheduling"),
+        "waiting_depth": (_I, "waiting requests after scheduling"),
+        "summary_prefill_reqs": (_I, "scheduled requests without a processed output token"),
+        "summary_decode_reqs": (_I, "scheduled requests with one"),
+        "summary_scheduled_tokens": (_I, "tokens scheduled"),
+        "summary_prefill_tokens": (_I, "of the first group, after prefix-cache hits"),
+        "summary_decode_tokens": (_I, "of the second group, recomputation included"),
+        "summary_finished": (_I, "requests that finished since the previous schedule()"),
+        "summary_preempted": (_I, "requests preempted during it"),
+        "kv_usage_ratio": (_F, "share of KV blocks in use"),
+        "kv_blocks_total": (_L, "usable KV blocks"),
+        "kv_blocks_free": (_L, "free KV blocks after allocation"),
+        **_RAW,
+        "kv_read_tokens": (_F, "tokens in the KV cache of the batch before the step, prefix hits included"),
+        "evidence": (_NAME, "the corrected batch is exact, inferred, assumed (a prompt without evidence), or "
+                     "contradicted (by the step's summary)"),
+        "batch": (_BATCH, "corrected: who ran, new tokens, tokens in its KV cache before the step"),
+        "published": (_PUBLISHED, "as published: prompts never cached; context includes the token being processed"),
+    },
+    "journeys": {
+        "experiment": (_NAME, "id in experiments.yaml"),
+        "request": (_I, "row of the requests table"),
+        "event": (_NAME, "api.ARRIVED, journey.QUEUED, ..."),
+        "ts_ns": (_L, "server clock"),
+        "epoch_ns": (_L, "wall clock"),
+        "step": (_L, "scheduler step of a journey event"),
+        "phase": (_NAME, "WAITING, PREFILL, DECODE"),
+        "prefill_done": (_I, "prompt tokens covered, cache hits included; never falls"),
+        "prefill_total": (_I, "prompt tokens"),
+        "decode_done": (_I, "output tokens processed"),
+        "decode_max": (_I, "limit of output tokens"),
+        "preemptions": (_I, "so far"),
+        "kind": (_NAME, "of SCHEDULED: FIRST, RESUME"),
+        "status": (_NAME, "of FINISHED"),
+    },
+    "kv_events": {
+        "experiment": (_NAME, "id in experiments.yaml"),
+        "batch": (_L, "number of the published batch"),
+        "ts_s": (_F, "wall clock when it was published, s"),
+        "rank": (_I, "data-parallel rank"),
+        "event": (_NAME, "BlockStored, BlockRemoved, CacheStoreCommitted, ..."),
+        "request_id": (_S, "the engine core's id, where the event has one"),
+        "step": (_L, "scheduler step; of a completed transfer that of its initiation"),
+        "medium": (_NAME, "GPU, CPU, ...; the destination of a transfer"),
+        "source": (_NAME, "where a transfer comes from"),
+        "blocks": (_I, "how many blocks"),
+        "tokens": (_I, "how many token ids were listed"),
+        "block_size": (_I, "tokens of a block"),
+        "hashes": (pa.list_(pa.uint64()), "low 64 bits of each block's hash"),
+        "parent": (pa.uint64(), "low 64 bits of the hash of the block before the first"),
+        "transfer": (_L, "id of a transfer"),
+        "success": (_B, "of a completed transfer"),
+        "reason": (_NAME, "of an eviction, or a transfer's connector"),
+    },
+    "cycles": {
+        "experiment": (_NAME, "id in experiments.yaml"),
+        "step_id": (_L, "N of the consecutive sampled steps N, N+1"),
+        "cycle_us": (_F, "start of N+1 less start of N"),
+        "duration_us": (_F, "CPU time of schedule() in N"),
+        "measures": (_L, "the step whose execution the cycle is: N-1 under async scheduling, else N"),
+        "usable": (_B, "a steady cycle"),
+        "why": (_NAME, "what speaks against it"),
+        "split": (_NAME, "temporal split of step N"),
+    },
+}  # fmt: skip
+
+
+@cache
+def schema(table: str) -> Any:
+    """The arrow schema of a table; every field's metadata says what it means, the table's who wrote it."""
+    fields = [pa.field(name, kind, metadata={"meaning": text}) for name, (kind, text) in COLUMNS[table].items()]
+    return pa.schema(fields, metadata={"table": table, "engine": __version__})
+
+
+class Writer:
+    """A parquet file that grows by batches of rows, compressed with zstd."""
+
+    def __init__(self, folder: Path, table: str) -> None:
+        self.table, self.rows = table, 0
+        self._file = pq.ParquetWriter(folder / f"{table}.parquet", schema(table), compression="zstd")
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Append rows. Columns left out are empty; integers that are NONE become empty cells."""
+        rows = len(next(iter(columns.values())))
+        arrays = [_array(columns.get(f.name), f.type, rows) for f in schema(self.table)]
+        self._file.write_table(pa.Table.from_arrays(arrays, schema=schema(self.table)))
+        self.rows += rows
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _array(values: Any, kind: Any, rows: int) -> Any:
+    if values is None:
+        return pa.nulls(rows, kind)
+    if isinstance(values, pa.Array):
+        return values
+    if isinstance(values, np.ndarray) and values.dtype.kind == "i":
+        return pa.array(values, pa.int64(), mask=values == NONE).cast(kind)
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        return pa.array(values, kind, mask=np.isnan(values))
+    return pa.array(values, kind)
+
+
+def names(codes: np.ndarray, known: tuple[str, ...]) -> Any:
+    """A column of names from codes into `known`; others are empty."""
+    good = (codes >= 0) & (codes < len(known))
+    indices = pa.array(np.where(good, codes, 0), pa.int16(), mask=~good)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(known, pa.string()))
+
+
+def constant(name: str, rows: int) -> Any:
+    """A column of one name."""
+    return names(np.zeros(rows, dtype=np.int64), (name,))
+
+
+def structs(table: str, column: str, counts: np.ndarray, entries: Mapping[str, np.ndarray]) -> Any:
+    """A list column from flat entries, `counts` of which belong to each row in turn."""
+    kind = schema(table).field(column).type
+    children = [pa.array(entries[f.name]).cast(f.type) for f in kind.value_type]
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(children, fields=list(kind.value_type)))
