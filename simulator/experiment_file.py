@@ -133,7 +133,11 @@ def _hardware(top: Section, hardware: Table) -> tuple[str, Mapping[str, Any]]:
 def _engine(top: Section) -> Engine:
     if not top.has("engine"):
         return Engine()
-    e = top.section("engine", "give a mapping of engine settings")
+    return engine_of(top.section("engine", "give a mapping of engine settings"))
+
+
+def engine_of(e: Section) -> Engine:
+    """The engine's settings of one mapping. Raises InputError at a key that is none, or of a wrong type."""
     only(e, ENGINE)
     given: dict[str, Any] = {}
     for key in ENGINE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from evolve.ingest.values import Values
 from simulator.errors import InputError
 
 FILE = "experiments.json"
+_HARDWARE = re.compile(r"[\w .+-]{1,60}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,16 @@ def listed(folder: Path, name: Name) -> tuple[Listed, tuple[Finding, ...]]:
     if gpu_mem is not None and gpu_mem > 1:
         values.wrong("gpu_mem", "a fraction", gpu_mem)
         gpu_mem = None
+    hardware = values.text("hw")
+    if hardware and not _HARDWARE.fullmatch(hardware):
+        values.wrong("hw", "the name of a GPU", hardware)
+        hardware = None
     safe = values.text("safe")
     if safe not in (None, "safe"):
         values.findings.append(warning(FILE, "does not call this experiment safe"))
     found = Listed(
         model=values.model("model"),
-        hardware=values.text("hw"),
+        hardware=hardware,
         precision=values.text("precision"),
         cpu_offload=values.flag("cpu_offload"),
         gpu_mem=gpu_mem,
