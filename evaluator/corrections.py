@@ -59,12 +59,14 @@ def ratio_of(problem: Problem, phi: np.ndarray, means_ms: np.ndarray) -> np.ndar
 
 def _without_idle(problem: Problem, phi: np.ndarray, loss: float, allow_hostile: bool) -> tuple[np.ndarray, float]:
     """Constants that change nothing here, of a term or a branch that these runs never show, go to 0 where the replays
-    agree: what was never seen is not part of the law, and a value it came with is not learned from these runs."""
+    agree: what was never seen is not part of the law, and a value it came with is not learned from these runs. But what
+    was fitted before, on others, stays."""
     if problem.known:
         return phi, loss
     size, effect = problem.scales(phi)
     smooth = ~np.isin(problem.position, rough(problem.program))
-    idle = (effect * size < NOTHING) & smooth & (problem.low == 0.0) & (phi > 0.0) & (problem.high > 0.0)
+    unused = (effect * size < NOTHING) & smooth & ~problem.sure
+    idle = unused & (problem.low == 0.0) & (phi > 0.0) & (problem.high > 0.0)
     if not idle.any():
         return phi, loss
     plain = np.where(idle, 0.0, phi)

@@ -22,13 +22,16 @@ OVERHEADS = ("output_token_time", "completion_time")
 OVERHEAD_PRIOR = 1000.0  # times PRIOR, towards 0
 
 
-def problem_of(program: Program, data: FitSet, held: Sequence[int] = (), known: bool = False) -> Problem:
+def problem_of(
+    program: Program, data: FitSet, held: Sequence[int] = (), known: bool = False, believed: Sequence[int] = ()
+) -> Problem:
     """One value of every constant for all experiments; those at `held`, positions in theta, keep theirs as it is.
 
-    `known`: the constants come from a fit to other runs, and are not to be left without reason.
+    `known`: the constants come from a fit to other runs, and are not to be left without reason; `believed`: positions
+    of those that do, where not all.
     """
     members, index = [tuple(range(len(data.experiments)))], np.arange(len(program.theta))[None]
-    return make(program, data, members, index, held, known)
+    return make(program, data, members, index, held, known, believed)
 
 
 def make(
@@ -38,6 +41,7 @@ def make(
     index: np.ndarray,
     held: Sequence[int] = (),
     known: bool = False,
+    believed: Sequence[int] = (),
 ) -> Problem:
     """A problem with the constants of group g, the experiments `members[g]`, at phi[index[g]] (int[groups, theta])."""
     code, theta = assemble(program), np.array(program.theta, dtype=float)
@@ -72,6 +76,7 @@ def make(
         base[0].copy(),
         tuple(held),
         known,
+        tuple(believed),
     )
 
 

@@ -44,7 +44,8 @@ class Group:
 class Problem:
     """A program to be fitted. start, low, high, origin, pull: float64[phi]; origin is where the prior pulls to.
 
-    held: positions in theta that keep their value. known: the constants were fitted before, on other runs.
+    held: positions in theta that keep their value. known: the constants were fitted before, on other runs; believed:
+    positions in theta of those that were, where not all.
     """
 
     program: Program
@@ -61,6 +62,13 @@ class Problem:
     work: np.ndarray = field(repr=False)
     held: tuple[int, ...] = ()
     known: bool = False
+    believed: tuple[int, ...] = ()
+
+    @property
+    def sure(self) -> np.ndarray:
+        """bool[phi]: which constants were fitted before."""
+        out: np.ndarray = np.isin(self.position, self.believed) | self.known
+        return out
 
     @property
     def free(self) -> np.ndarray:
@@ -143,9 +151,8 @@ class Problem:
         """float64[phi]: the weight of a unit away from the origin, in the units of a residual."""
         size, effect = scales
         weights: np.ndarray = self.pull * effect
-        if self.known:
-            weights = np.maximum(weights, MODEL_ERROR / (BELIEVED * np.maximum(np.abs(self.origin), 0.1 * size)))
-        return weights
+        believed = MODEL_ERROR / (BELIEVED * np.maximum(np.abs(self.origin), 0.1 * size))
+        return np.where(self.sure, np.maximum(weights, believed), weights)
 
     def objective(self, phi: np.ndarray, ratio: np.ndarray, prior: np.ndarray, fixed_load: bool = False) -> float:
         """Sum of the Huber losses of the mean field times `ratio`, and the pull of the prior (weights float64[phi])."""

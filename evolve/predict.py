@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from evaluator.experiments import data_hash
@@ -54,6 +55,7 @@ def _experiment(
         "id": experiment.id,
         **_compare(prediction.predicted.summary, summary),
         "components": prediction.components,
+        "observed_components": asdict(experiment.components) if experiment.components else None,
         "stages": [_compare(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)],
         "warnings": [*beaten(prediction, bound), *warnings(record, experiment, prediction), *about],
     }

@@ -88,6 +88,8 @@ def print_prediction(result: dict[str, Any], name: str) -> None:
                     cells.append(number(row[latency]))
         table.add_row(*cells, *([passes(row)] if compared else []))
     show(out, table)
+    if any(e["observed_components"] for e in result["experiments"]):
+        print_parts(out, result)
     total = {n: v for n, v in result["mean_abs_error_pct"].items() if v is not None}
     if total:
         figures = ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in total.items())
@@ -99,6 +101,38 @@ def print_prediction(result: dict[str, Any], name: str) -> None:
     for warning, ids in where.items():
         names = "all" if len(ids) == len(result["experiments"]) > 1 else ", ".join(ids)
         out.print(f"- {warning} ({names})", style="dim", markup=False, soft_wrap=True)
+
+
+# a part of the E2E: its name here, the predicted components that it is the sum of, and its name among the observed
+PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("queueing", ("queueing",), "arrival_to_queue"),
+    ("waiting", ("waiting",), "waiting"),
+    ("prefill steps", ("prefill_steps",), "prefill_steps"),
+    ("decode steps", ("decode_steps",), "decode_steps"),
+    ("after the last step", ("per_token", "completion"), "after_finish"),
+    ("client", (), "client"),
+)
+PARTS_LEGEND = """\
+Observed from request traces: queueing is arrival to queue; waiting is queued to first scheduled, which async scheduling
+stamps one cycle early: prefill steps hold that cycle; after the last step predicts completion and the times per token;
+client is its E2E less the server's, of which nothing is predicted."""
+
+
+def print_parts(out: Any, result: dict[str, Any]) -> None:
+    """Predicted beside observed parts of the E2E, for the experiments that have them."""
+    heads = "|".join(["experiment", *(f">{name}" for name, _, _ in PARTS), ">requests"])
+    table = new_table("Parts of the mean E2E in ms, predicted / observed", heads)
+    for e in result["experiments"]:
+        seen = e["observed_components"]
+        if not seen:
+            continue
+        cells = []
+        for _, ours, theirs in PARTS:
+            predicted = sum(e["components"][name] for name in ours) if ours else None
+            cells.append(f"{number(predicted, 1, signed=False)} / {number(seen[theirs], 1, signed=False)}")
+        table.add_row(e["id"], *cells, "-" if seen["requests"] is None else str(seen["requests"]))
+    show(out, table)
+    out.print(PARTS_LEGEND, style="dim", markup=False)
 
 
 def inventory(folder: Any) -> dict[str, Any]:

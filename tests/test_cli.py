@@ -77,8 +77,10 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(
     assert set(made) == {"engine", "data", "seeds", "program", "key", "experiments", "mean_abs_error_pct"}
     assert made["seeds"] == [1, 2, 3] and made["mean_abs_error_pct"] == {"e2e": None, "ttft": None, "itl": None}
     (e,) = made["experiments"]
-    assert set(e) == {"id", "predicted", "observed", "error_pct", "components", "stages", "warnings"}
-    assert e["observed"] is None and e["error_pct"] is None
+    assert set(e) == {
+        "id", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
+    }  # fmt: skip
+    assert e["observed_components"] is None and e["observed"] is None and e["error_pct"] is None
     assert set(e["predicted"]) == {"e2e_ms", "ttft_ms", "itl_ms", "completed", "failed"}
     for name in ("e2e_ms", "ttft_ms", "itl_ms"):
         p = e["predicted"][name]

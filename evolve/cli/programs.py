@@ -83,13 +83,16 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps:
 @click.option("--per-model", metavar="NAME,NAME", help="Only these constants have a value for each model.")
 @click.option("--method", "methods", type=click.Choice(FIT_METHODS), multiple=True, help="Route to the constants "
               "(repeatable: side by side) [default: auto].")  # fmt: skip
+@click.option("--steps", "steps", type=click.Path(path_type=Path), multiple=True, help="First fit step_time to these "
+              "step tables: parquet files or folders of `evolve ingest` (repeatable).")  # fmt: skip
+@click.option("--sync", is_flag=True, help="With --steps: the engines did not schedule ahead.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, its record beside it; "
               "per model: a file each, NAME-MODEL.py.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def fit(program: str, experiments: str | None, ids: str | None, only: str | None, scope: str | None,
-        per_model: str | None, methods: tuple[str, ...], out: Path | None, as_json: bool,
-        caps: dict[str, int]) -> int:  # fmt: skip
+        per_model: str | None, methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, out: Path | None,
+        as_json: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Calibrate a program's constants on experiments: the same form, your measurements.
 
     Says of each constant how far it may be off, how far it moved, and whether the measurements decide it at all.
@@ -102,6 +105,7 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
     evolve fit floor --scope per-model --out floors.py
     evolve fit floor --per-model weights,queueing_time.alpha0
     evolve fit my_model.py --method all
+    evolve fit floor --steps ingested/ --out mine.py
     """
     from evolve.choose import parse_list
     from evolve.fitting.calibrate import Settings, calibrate
@@ -113,7 +117,16 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
     own = None if scope == "per-model" else parse_list(per_model)
     routes = FIT_METHODS[:-1] if "all" in methods else tuple(dict.fromkeys(methods)) or FIT_METHODS[:1]
     source = load(program, caps)
-    result = calibrate(source, named_experiments(experiments, ids), out, Settings(routes, own, parse_list(only)))
+    if sync and not steps:
+        raise InputError("--sync is said of step tables: give it with --steps")
+    if steps:
+        from evolve.steps.sources import sources
+
+        found = sources(steps, experiments, ids, sync)
+        runs, fitted = found.runs, list(found.experiments)
+    else:
+        runs, fitted = (), named_experiments(experiments, ids)
+    result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs))
     if as_json:
         print_json(result)
     else:

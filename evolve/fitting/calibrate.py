@@ -14,13 +14,16 @@ from evaluator.pose import problem_of
 from evaluator.problem import Problem
 from evaluator.scope import fit_scoped, scoped
 from evaluator.score import SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set, subset
+from evaluator.step_fit import step_positions
 from evaluator.uncertainty import certainties, effective
 from evolve import __version__
 from evolve.choose import fittable, nothing_to_fit
 from evolve.constants import known_constants, positions
 from evolve.fitting.files import check_out, paths
+from evolve.fitting.first_stage import first_stage, stage_json
 from evolve.fitting.result import Try, constant_rows, programs, side
 from evolve.programs import Source
+from evolve.steps.sources import Run
 from simulator.clock.run import HostileStep
 from simulator.errors import InputError
 from simulator.experiment import Experiment
@@ -31,11 +34,13 @@ from simulator.language.key import key
 @dataclass(frozen=True)
 class Settings:
     """methods: routes to try, the best is kept. per_model: words for constants with a value for each model (None: all
-    of them). only: words for what may change (none: everything). Words: see `constants.positions`."""
+    of them). only: words for what may change (none: everything). Words: see `constants.positions`. steps: runs whose
+    measured steps are fitted first."""
 
     methods: tuple[str, ...] = ("auto",)
     per_model: tuple[str, ...] | None = ()
     only: tuple[str, ...] = ()
+    steps: tuple[Run, ...] = ()
 
 
 def calibrate(
@@ -51,17 +56,20 @@ def calibrate(
     fitted = fittable(experiments)
     if not fitted:
         raise InputError(nothing_to_fit(experiments))
-    program = source.complete
+    if settings.steps and settings.per_model != ():
+        raise InputError("--steps fits one value for all models: leave --scope per-model and --per-model out")
+    program, known = source.complete, source.record is not None
     own, held = _chosen(program, settings)
+    stage = first_stage(program, settings.steps, fitted, held, known) if settings.steps else None
     data, score = fit_set(fitted), score_set(fitted)
-    problem = _problem(program, data, own, held, source.record is not None, settings)
+    problem = _problem(stage.program if stage else program, data, own, held, known, settings)
     tries = [_try(source, problem, method, score) for method in settings.methods]
     best = min(tries, key=lambda t: t.fit.loss)
     found = certainties(best.fit.problem, best.fit.phi)
-    old = known_constants(source.record, program) if settings.only or source.record is not None else None
+    old = known_constants(source.record, program) if settings.only or known else None
     before = error_rows(program, score)
     files = paths(out, source.name, best.fit.models if settings.per_model != () else None)
-    made = programs(source, best, found, data, old, files, settings.per_model == ())
+    made = programs(source, best, found, data, old, files, settings.per_model == (), stage)
     whole = settings.per_model == ()
     return {
         "engine": __version__,
@@ -81,7 +89,8 @@ def calibrate(
             "effective": effective(found),
             "observations": int((data.weights > 0).sum()),
         },
-        "constants": constant_rows(program, best.fit, found, old),
+        "constants": constant_rows(program, best.fit, found, old, stage),
+        "steps": stage_json(stage, program, best.fit.programs[0]) if stage else None,
         "before": [asdict(r) for r in before],
         "after": [asdict(r) for r in best.rows],
         "out": [p["out"] for p in made if p["out"]],
@@ -104,7 +113,7 @@ def _problem(
     program: Program, data: FitSet, own: Sequence[int], held: Sequence[int], known: bool, settings: Settings
 ) -> Problem:
     if settings.per_model == ():
-        return problem_of(program, data, held, known)
+        return problem_of(program, data, held, known, step_positions(program) if settings.steps else ())
     return scoped(program, data, own, held, known)
 
 

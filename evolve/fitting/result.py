@@ -15,6 +15,7 @@ from evaluator.score import SCORE_SEEDS, Errors, summarise
 from evaluator.uncertainty import Certainty
 from evolve.constants import certain
 from evolve.fitting.files import write
+from evolve.fitting.first_stage import FirstStage
 from evolve.programs import Source
 from evolve.records import record
 from simulator.experiment import Experiment
@@ -41,7 +42,7 @@ def side(t: Try) -> dict[str, Any]:
 
 def programs(
     source: Source, best: Try, found: Sequence[Certainty], data: FitSet, old: Any, files: Sequence[Path | None],
-    shared: bool,
+    shared: bool, stage: FirstStage | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The program of every group, written to its file if it has one."""
     out: list[dict[str, Any]] = []
@@ -52,7 +53,11 @@ def programs(
         text, rows = unparse(program), [best.rows[j] for j in group.experiments]
         if path is not None:
             kept = _known([found[j] for j in group.index], old)
-            others = {} if shared else {"scope": "per-model", "fitted_with": [e.id for e in data.experiments]}
+            others: dict[str, Any] = (
+                {} if shared else {"scope": "per-model", "fitted_with": [e.id for e in data.experiments]}
+            )
+            if stage is not None:
+                others["steps"] = stage.record()
             write(path, text, record(
                 key(program), members, rows, SCORE_SEEDS, today, fitted_from=source.name, constants=kept, **others
             ))  # fmt: skip
@@ -75,8 +80,11 @@ def _known(found: Sequence[Certainty], old: Any) -> dict[str, dict[str, Any]]:
     return out
 
 
-def constant_rows(program: Program, fit: ScopedFit, found: Sequence[Certainty], old: Any) -> list[dict[str, Any]]:
-    """Each constant before and after; `moved` in standard errors, old and new together where both are known."""
+def constant_rows(
+    program: Program, fit: ScopedFit, found: Sequence[Certainty], old: Any, stage: FirstStage | None
+) -> list[dict[str, Any]]:
+    """Each constant before and after, and between on measured steps if that was done; `moved` in standard errors, old
+    and new together where both are known."""
     out = []
     for j, c in enumerate(found):
         before = program.theta[fit.problem.position[j]]
@@ -85,7 +93,8 @@ def constant_rows(program: Program, fit: ScopedFit, found: Sequence[Certainty], 
         moved = (c.value - before) / error if math.isfinite(error) and error > 0.0 else None
         out.append({
             "model": None if c.group is None else fit.models[c.group],
-            "method": c.method, "name": c.name, "before": before, "after": c.value,
+            "method": c.method, "name": c.name, "before": before,
+            "after_steps": stage.program.theta[fit.problem.position[j]] if stage else None, "after": c.value,
             "standard_error": c.standard_error if math.isfinite(c.standard_error) else None,
             "standard_error_before": known, "moved": moved, "bound": c.bound, "determined": c.determined,
             "identified": c.identified, "held": c.held,

@@ -32,6 +32,8 @@ def print_fit(result: dict[str, Any]) -> None:
     pairs = zip(mean_cells(result["before"])[:3], mean_cells(result["after"])[:3], strict=True)
     table.add_row("mean absolute", *(f"{a} -> {b}" for a, b in pairs), style="bold")
     show(out, table)
+    if result["steps"]:
+        _print_steps(out, result["steps"])
     free = result["degrees_of_freedom"]
     out.print(f"Degrees of freedom: {free['constants']} constants fitted, {free['effective']:.1f} of them decided by "
               f"{free['observations']} stage means; loss {result['loss']:.4g} ({result['method']})")  # fmt: skip
@@ -45,15 +47,38 @@ def print_fit(result: dict[str, Any]) -> None:
     out.print(f"Next: `evolve emit {result['out'][0]} --out DIR`", soft_wrap=True, markup=False)
 
 
+def _print_steps(out: Any, steps: dict[str, Any]) -> None:
+    """Errors per step, and on what the first stage rests."""
+    per, names = steps["per_step"], {"before": "before", "after_steps": "after steps", "after": "after the whole fit"}
+    counts = {split: found["steps"] for split, found in per["before"].items()}
+    title = f"Cycles of single steps, {len(steps['runs'])} runs: MAPE and bias in percent; fitted first, on train"
+    table = new_table(title, "|".join(["constants", *(f">{s} ({n})|>bias" for s, n in counts.items())]))
+    for key, name in names.items():
+        cells = ((number(f["mape_pct"], 2, signed=False), number(f["bias_pct"], 2)) for f in per[key].values())
+        table.add_row(name, *(cell for pair in cells for cell in pair))
+    show(out, table)
+    runs = ", ".join(f"{r['id']} {r['fitted']} of {r['usable']}" for r in steps["runs"])
+    out.print(f"- Fitted to cycles of the train split: {runs}; not to those for which a neighbour's batch with prefill "
+              "stands in. Then held believed like constants that were fitted before.", style="dim", markup=False,
+              soft_wrap=True)  # fmt: skip
+    for text in dict.fromkeys(r["assumed"] for r in steps["runs"] if r["assumed"]):
+        out.print(f"- {text}", style="dim", markup=False, soft_wrap=True)
+    if steps["left_out"]:
+        out.print(f"- Steps not used, their experiments are not fitted: {', '.join(steps['left_out'])}", style="dim",
+                  markup=False, soft_wrap=True)  # fmt: skip
+
+
 def _constants(result: dict[str, Any]) -> Any:
     several = any(c["model"] for c in result["constants"])
-    columns = f"method|name|{'model|' if several else ''}>before|>after|>standard error|>moved|by the data"
-    table = new_table("Constants", columns)
+    staged = result["steps"] is not None
+    heads = ["method", "name", *["model"] * several, ">before", *[">after steps"] * staged, ">after"]
+    table = new_table("Constants", "|".join([*heads, ">standard error", ">moved", "by the data"]))
     for c in result["constants"]:
         error, state = told(c)
         moved = "" if c["moved"] is None else f"{c['moved']:+.1f}"
         model = [alias(c["model"]) if c["model"] else "all"] if several else []
-        values = f"{c['before']:g}", f"{c['after']:g}"
+        between = [f"{c['after_steps']:g}"] if staged else []
+        values = f"{c['before']:g}", *between, f"{c['after']:g}"
         table.add_row(c["method"], c["name"], *model, *values, error, moved, "held" if c["held"] else state)
     return table
 

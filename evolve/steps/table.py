@@ -36,6 +36,7 @@ SUMMARIES = {
 SUMMARY = ("running", "prefill_reqs", "decode_reqs", "scheduled_tokens", "prefill_tokens", "decode_tokens",
            "blocks_total", "blocks_free")  # fmt: skip
 _MAY_LACK = ("experiment", "asynchronous", "split", "evidence")
+_TORN = "is no parquet file, or not all of one: name a step table or a folder of `evolve ingest`"
 _TEXT, _FLAGS = ("experiment", "split", "evidence"), ("sampled", "asynchronous")
 
 
@@ -80,25 +81,32 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
     """Every column under our name: float64 (NaN: null), str (""), the flags int8 (-1), step_id and start_ns int64 with
     has_step_id and has_start_ns (bool) beside them."""
     try:
-        file = pq.ParquetFile(path)
-        present = file.schema_arrow.names
-        form = next((f for f in (INGESTED, SUMMARIES) if f["step_id"] in present), None)
-        if form is None:
-            raise InputError(f"{path}: is no step table: it needs a column step_id (as of `evolve ingest`) or step.id")
-        lacking = [column for name, column in form.items() if column not in present and name not in _MAY_LACK]
-        if lacking:
-            raise InputError(f"{path}: column {lacking[0]} is missing: a step table has {', '.join(form.values())}")
-        table = file.read(columns=[column for column in form.values() if column in present])
+        with path.open("rb") as opened:
+            form, table = _read(path, opened)
     except OSError as e:
-        why = e.strerror or "not a whole parquet file"
+        if e.errno is None:  # of Arrow: a page is not what its header says
+            raise InputError(f"{path}: {_TORN}") from None
         raise InputError(
-            f"{path}: cannot be read ({why}): name a parquet file or a folder of `evolve ingest`"
+            f"{path}: cannot be read ({e.strerror}): name a parquet file or what `evolve ingest` wrote"
         ) from None
     except pa.ArrowException:
-        raise InputError(f"{path}: is no parquet file: name a step table or a folder of `evolve ingest`") from None
+        raise InputError(f"{path}: {_TORN}") from None
     known = {name: table.column(column) for name, column in form.items() if column in table.column_names}
     out = {name: _values(path, form.get(name, name), name, known.get(name), table.num_rows) for name in INGESTED}
     return out | {f"has_{name}": pc.is_valid(known[name]).to_numpy() for name in ("step_id", "start_ns")}
+
+
+def _read(path: Path, opened: Any) -> tuple[Mapping[str, str], Any]:
+    """The form of a table, and those of its columns that matter."""
+    file = pq.ParquetFile(opened)
+    present = file.schema_arrow.names
+    form = next((f for f in (INGESTED, SUMMARIES) if f["step_id"] in present), None)
+    if form is None:
+        raise InputError(f"{path}: is no step table: it needs a column step_id (as of `evolve ingest`) or step.id")
+    lacking = [column for name, column in form.items() if column not in present and name not in _MAY_LACK]
+    if lacking:
+        raise InputError(f"{path}: column {lacking[0]} is missing: a step table has {', '.join(form.values())}")
+    return form, file.read(columns=[column for column in form.values() if column in present])
 
 
 def _values(path: Path, column: str, name: str, found: Any, rows: int) -> np.ndarray:

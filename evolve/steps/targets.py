@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,8 +47,8 @@ class Targets:
     def of(self, split: str) -> Targets:
         """Those of one split (`all`: of every one)."""
         keep = np.full(len(self.step), True) if split == "all" else self.split == split
-        arrays = (x[keep] for x in (self.step, self.observed_us, self.raw, self.batch, self.evidence, self.split))
-        return Targets(self.run, *arrays, self.candidates, self.dropped, self.moved, self.splits)
+        columns = ("step", "observed_us", "raw", "batch", "evidence", "split")
+        return replace(self, **{name: getattr(self, name)[keep] for name in columns})
 
 
 def cycle_targets(run: Run) -> Targets:
