@@ -12,7 +12,7 @@ import sys
 import click
 
 from evolve import __version__, blas
-from evolve.cli import host, programs, runs, searching, stepping
+from evolve.cli import host, ingesting, programs, runs, searching, stepping
 from evolve.cli.ending import fail
 
 blas.settle()
@@ -29,6 +29,7 @@ COMMANDS = [
     programs.check,
     programs.fit,
     programs.predict,
+    ingesting.ingest,
     stepping.score_steps,
     runs.prompt,
     host.simulate,

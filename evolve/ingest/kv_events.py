@@ -18,9 +18,10 @@ from typing import Any
 from evolve.ingest.jsonl import values
 
 MALFORMED = "batches or events that are not of the known form, dropped"
-UNKNOWN = "events of unknown types, kept by name only"
+UNKNOWN = "events of unknown types, kept as `other`"
 TWICE = "transfer events that stood twice in their batch, dropped"
 
+LONGEST_NAME = 200
 LOW_64 = 2**64 - 1
 
 
@@ -54,7 +55,7 @@ def read_kv_events(path: Path, tally: Counter[str], done: Callable[[int], None])
         if not (isinstance(line, list) and len(line) >= 2 and _number(line[0]) and isinstance(line[1], list)):
             tally[MALFORMED] += 1
             continue
-        rank = line[2] if len(line) > 2 and type(line[2]) is int else None
+        rank = line[2] if len(line) > 2 and type(line[2]) is int and 0 <= line[2] < 2**31 else None
         seen: set[tuple[str, int | None]] = set()
         for raw in line[1]:
             event = _event(raw, number, float(line[0]), rank, tally)
@@ -73,7 +74,7 @@ def _event(raw: Any, batch: int, ts_s: float, rank: int | None, tally: Counter[s
     kind, rest = raw[0], raw[1:]
     if kind not in _READ:
         tally[UNKNOWN] += 1
-        return KvEvent(batch, ts_s, rank, kind[:40])
+        return KvEvent(batch, ts_s, rank, "other")
     try:
         return KvEvent(batch, ts_s, rank, kind, **_READ[kind](rest))
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError):
@@ -111,12 +112,12 @@ def _evicted(r: list[Any]) -> dict[str, Any]:
 
 
 def _transfer(r: list[Any]) -> dict[str, Any]:
-    out = {"transfer": _whole(r[0]), "request": _text(r[1]), "source": _text(r[2]), "medium": _text(r[3])}
+    out = {"transfer": _whole(r[0], 2**62), "request": _text(r[1]), "source": _text(r[2]), "medium": _text(r[3])}
     return {**out, "blocks": _whole(r[4]), **_ending(r[5:])}
 
 
 def _remote(r: list[Any]) -> dict[str, Any]:
-    out = {"transfer": _whole(r[0]), "request": _text(r[1]), "reason": _text(r[2])}
+    out = {"transfer": _whole(r[0], 2**62), "request": _text(r[1]), "reason": _text(r[2])}
     return {**out, "source": f"rank {_whole(r[3])}", "medium": f"rank {_whole(r[4])}", "blocks": _whole(r[5]),
             **_ending(r[6:])}  # fmt: skip
 
@@ -125,7 +126,7 @@ def _ending(r: list[Any]) -> dict[str, Any]:
     """Completed transfers say whether they succeeded before they name their step."""
     success = r[0] if r and isinstance(r[0], bool) else None
     step = next((x for x in r if type(x) is int), None)
-    return {"success": success, "step": step}
+    return {"success": success, "step": None if step is None else _whole(step)}
 
 
 _READ: dict[str, Callable[[list[Any]], dict[str, Any]]] = {
@@ -155,13 +156,14 @@ def _number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e12
 
 
-def _whole(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**62:
+def _whole(value: Any, most: int = 2**31) -> int:
+    if type(value) is not int or not 0 <= value < most:
         raise ValueError(value)
     return value
 
 
 def _text(value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
+    """A name; longer texts are none."""
+    if value is not None and not (isinstance(value, str) and len(value) <= LONGEST_NAME):
         raise TypeError(value)
     return value

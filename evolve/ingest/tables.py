@@ -36,7 +36,7 @@ _RAW = {name: (_F, f"{FIELDS['b', name].meaning} ({FIELDS['b', name].unit}); hos
 
 COLUMNS: dict[str, dict[str, tuple[Any, str]]] = {
     "requests": {
-        "experiment": (_NAME, "id in experiments.yaml"),
+        "experiment": (_NAME, "the run: source_run in experiments.yaml"),
         "request": (_I, "number of this row"),
         "client_index": (_I, "rank by start among the load generator's rows"),
         "request_id": (_S, "the engine core's id"),
@@ -81,7 +81,7 @@ COLUMNS: dict[str, dict[str, tuple[Any, str]]] = {
         "intervals": (_INTERVAL, "phases as inclusive ranges of scheduler steps"),
     },
     "steps": {
-        "experiment": (_NAME, "id in experiments.yaml"),
+        "experiment": (_NAME, "the run: source_run in experiments.yaml"),
         "step_id": (_L, "scheduler step"),
         "sampled": (_B, "the engine recorded a batch summary of it"),
         "async_scheduling": (_B, "two batches in flight; empty: not known"),
@@ -109,7 +109,7 @@ COLUMNS: dict[str, dict[str, tuple[Any, str]]] = {
         "published": (_PUBLISHED, "as published: prompts never cached; context includes the token being processed"),
     },
     "journeys": {
-        "experiment": (_NAME, "id in experiments.yaml"),
+        "experiment": (_NAME, "the run: source_run in experiments.yaml"),
         "request": (_I, "row of the requests table"),
         "event": (_NAME, "api.ARRIVED, journey.QUEUED, ..."),
         "ts_ns": (_L, "server clock"),
@@ -125,15 +125,15 @@ COLUMNS: dict[str, dict[str, tuple[Any, str]]] = {
         "status": (_NAME, "of FINISHED"),
     },
     "kv_events": {
-        "experiment": (_NAME, "id in experiments.yaml"),
+        "experiment": (_NAME, "the run: source_run in experiments.yaml"),
         "batch": (_L, "number of the published batch"),
         "ts_s": (_F, "wall clock when it was published, s"),
         "rank": (_I, "data-parallel rank"),
-        "event": (_NAME, "BlockStored, BlockRemoved, CacheStoreCommitted, ..."),
+        "event": (_S, "BlockStored, BlockRemoved, CacheStoreCommitted, ..."),
         "request_id": (_S, "the engine core's id, where the event has one"),
         "step": (_L, "scheduler step; of a completed transfer that of its initiation"),
-        "medium": (_NAME, "GPU, CPU, ...; the destination of a transfer"),
-        "source": (_NAME, "where a transfer comes from"),
+        "medium": (_S, "GPU, CPU, ...; the destination of a transfer"),
+        "source": (_S, "where a transfer comes from"),
         "blocks": (_I, "how many blocks"),
         "tokens": (_I, "how many token ids were listed"),
         "block_size": (_I, "tokens of a block"),
@@ -141,10 +141,10 @@ COLUMNS: dict[str, dict[str, tuple[Any, str]]] = {
         "parent": (pa.uint64(), "low 64 bits of the hash of the block before the first"),
         "transfer": (_L, "id of a transfer"),
         "success": (_B, "of a completed transfer"),
-        "reason": (_NAME, "of an eviction, or a transfer's connector"),
+        "reason": (_S, "of an eviction, or a transfer's connector"),
     },
     "cycles": {
-        "experiment": (_NAME, "id in experiments.yaml"),
+        "experiment": (_NAME, "the run: source_run in experiments.yaml"),
         "step_id": (_L, "N of the consecutive sampled steps N, N+1"),
         "cycle_us": (_F, "start of N+1 less start of N"),
         "duration_us": (_F, "CPU time of schedule() in N"),

@@ -1,0 +1,60 @@
+"""The command that reads folders of traces: ingest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evolve.cli.ending import fail, print_json
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER...")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for experiments.yaml and tables.")
+@click.option("--hardware", metavar="GPU", help="The GPU that ran, e.g. H100-SXM-80GB, where no manifest names it.")
+@click.option("--engine", "settings", metavar="KEY=VALUE", multiple=True,
+              help="A setting of the engine that no file tells, e.g. version=0.15.1 (repeatable).")  # fmt: skip
+@click.option("--workers", type=click.IntRange(min=1), help="Folders read at a time [default: one for each core].")
+@click.option("--json", "as_json", is_flag=True, help="The quality report of every folder as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings: tuple[str, ...],
+           workers: int | None, as_json: bool, quiet: bool) -> int:  # fmt: skip
+    """Make experiments and tables from folders of vLLM traces and load-generator reports.
+
+    Read are, as far as they are there: traces.json, kv_events.jsonl, vllm.log, exp-config.yaml, profile.yaml, and of
+    results/ (or inference-perf-data/) config.yaml, the per-request file, the summary and the stages. What is missing
+    narrows the output, and is said. A folder of such folders stands for all of them.
+
+    OUT gets experiments.yaml and, for every run, a folder with quality.json and the parquet tables requests, steps,
+    journeys, kv_events and cycles. The same call again reads only what has changed; other folders are added.
+
+    \b
+    evolve ingest 20260217-155451-llama-2-7b-tp1-codegen --out ingested --hardware H100-SXM-80GB
+    evolve ingest runs/* --out ingested --hardware H100-SXM-80GB --engine version=0.15.1
+    evolve score-steps champion --steps ingested
+    evolve fit champion --experiments ingested/experiments.yaml --out mine.py
+    """
+    from evolve.ingest.engine import parse_overrides
+    from evolve.ingest.entry import Given
+    from evolve.ingest.folder import find
+    from evolve.ingest.many import ingest as carry_out
+    from evolve.ingest.many import size
+    from evolve.ingest.progress import watching
+    from evolve.ingest.view import print_ingested
+    from evolve.run import available_cores
+
+    found, said = find(folders)
+    given = Given(hardware, parse_overrides(settings))
+    try:
+        with watching({f.name: size(f) for f in found}, quiet) as watch:
+            reports = carry_out(found, out, given, workers or available_cores(), watch.told, watch.finished)
+    except KeyboardInterrupt:
+        return fail("interrupted; folders that are done are kept: the same command goes on", 130)
+    if as_json:
+        from evolve import __version__
+
+        print_json({"engine": __version__, "data": None, "seeds": [], "runs": reports})
+    else:
+        print_ingested(reports, said, out)
+    return 0
