@@ -63,7 +63,7 @@ GENERAL = {  # the big folder: the published general profile on one H100
     "offload": False,
     "spans_per_line": 200,
 }
-BYTES_PER_REQUEST = 8000  # of traces.json with these options, as measured
+BYTES_PER_REQUEST = 7550  # of traces.json with these options, as measured
 
 
 class Request:
@@ -83,7 +83,6 @@ class Request:
         "first_ns",
         "high",
         "index",
-        "inbox_ns",
         "limit",
         "outputs",
         "pending",
@@ -221,8 +220,8 @@ class Engine:
             self.next += 1
             self.now += 1_000
         for request in [r for r in self.armed if self.gives_up(r)]:
-            self.now += 1_000
             self.abort(request)
+            self.now += 1_000
 
     def gives_up(self, request: Request) -> bool:
         kind = self.load.gives_up[request.index]
@@ -262,7 +261,9 @@ class Engine:
         arrived = load.arrived_ns[index]
         size = (request.total, request.limit)
         if load.traced[index]:
-            core = CoreSpan(request.core_id, request.queued_ns - 10_000, self.now + 20_000, *size, tuple(request.events))
+            core = CoreSpan(
+                request.core_id, request.queued_ns - 10_000, self.now + 20_000, *size, tuple(request.events)
+            )
             self.end(core)
             self.end(ApiSpan(api, arrived - 20_000, left_ns + 20_000, *size, arrived, left_ns, status == "aborted"))
         self.out.append(
@@ -511,7 +512,9 @@ def main() -> None:
         "--out /tmp/20260101-000000-tiny-llama-tp1-general",
     )
     parser.add_argument("--megabytes", type=float, required=True, help="size of traces.json, roughly")
-    parser.add_argument("--out", type=Path, required=True, help="the folder; what it holds of these files is overwritten")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="the folder; what it holds of these files is overwritten"
+    )
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     from trace_files import write_records
@@ -521,7 +524,9 @@ def main() -> None:
     engine = Engine(Options(asked.seed, requests=requests, **GENERAL))
     write_records(engine.o, engine.clocks, engine.records(), asked.out)
     size = (asked.out / "traces.json").stat().st_size / 1e6
-    print(f"{asked.out}: {requests} requests, {engine.counter} steps, {size:.1f} MB of traces in {time.monotonic() - began:.0f} s")
+    print(
+        f"{asked.out}: {requests} requests, {engine.counter} steps, {size:.1f} MB of traces in {time.monotonic() - began:.0f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def write_records(o: Options, clocks: Offsets, records: Iterable[Record], folder
             traces.write(line(spans, o.seed, clocks))
         rows.close()
     for name, told in stage_reports(o, stages).items():
-        (results / name).write_text(json.dumps(told, indent=2))
+        (results / name).write_text(json.dumps(told, indent=2) + "\n")
     for name, text in configuration(o, folder.name):
         (folder / name).write_text(text)
 

@@ -10,9 +10,21 @@ import numpy as np
 from trace_records import Options, Row
 
 PERCENTILES = (0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
-NUMBERS = (
-    "delay start end input output latency ttft tpot normalized itl failed_latency failed_input sent finished".split()
-)
+NUMBERS = [
+    "delay",
+    "sent",
+    "start",
+    "end",
+    "input",
+    "output",
+    "latency",
+    "ttft",
+    "tpot",
+    "normalized",
+    "itl",
+    "failed_latency",
+    "failed_input",
+]
 
 
 class Rows:
@@ -25,7 +37,6 @@ class Rows:
         of = self.of
         of["delay"].append(row.schedule_delay)
         of["sent"].append(row.start_time)
-        of["finished"].append(row.end_time)
         if row.failed:
             of["failed_latency"].append(row.end_time - row.start_time)
             of["failed_input"].append(row.input_tokens)
@@ -48,28 +59,28 @@ class Rows:
 
 
 def distribution(numbers: np.ndarray) -> dict[str, float] | None:
-    """Mean, extremes and percentiles, linearly interpolated."""
+    """Mean, extremes and percentiles, linearly interpolated; `numbers` are left in another order."""
     if not len(numbers):
         return None
-    at = np.percentile(numbers, PERCENTILES)
+    mean, least, most = float(numbers.mean()), float(numbers.min()), float(numbers.max())
+    at = np.percentile(numbers, PERCENTILES, overwrite_input=True)
     names = ["median" if p == 50 else f"p{p}" for p in PERCENTILES]
-    percentiles = dict(zip(names, at.tolist(), strict=True))
-    return {"mean": float(numbers.mean()), "min": float(numbers.min()), **percentiles, "max": float(numbers.max())}
+    return {"mean": mean, "min": least, **dict(zip(names, at.tolist(), strict=True)), "max": most}
 
 
-def report(parts: Sequence[Rows], stage: tuple[float, float] | None = None) -> dict[str, Any]:
-    """The report on the rows of these parts; `stage` is its requested rate in 1/s and its seconds of sending."""
+def report(parts: Sequence[Rows], rate: float | None = None) -> dict[str, Any]:
+    """The report on the rows of these parts; `rate` is a stage's requested one in 1/s, None for the whole."""
 
     def of(name: str) -> np.ndarray:
-        return parts[0][name] if len(parts) == 1 else np.concatenate([part[name] for part in parts])
+        return np.concatenate([part[name] for part in parts])
 
     done, failed = len(of("latency")), len(of("failed_latency"))
     load: dict[str, Any] = {"count": done + failed, "schedule_delay": distribution(of("delay"))}
-    if stage:
+    if rate is not None:
         sent = of("sent")
         duration = float(sent.max() - sent.min()) if len(sent) else 0.0
         achieved = len(sent) / duration if duration else 0.0
-        load |= {"send_duration": duration, "requested_rate": stage[0], "achieved_rate": achieved}
+        load |= {"send_duration": duration, "requested_rate": rate, "achieved_rate": achieved}
     lasted = float(of("end").max() - of("start").min()) if done else 0.0
     totals = {"input": float(of("input").sum()), "output": float(of("output").sum())}
     totals |= {"total": totals["input"] + totals["output"]}
@@ -99,6 +110,6 @@ def report(parts: Sequence[Rows], stage: tuple[float, float] | None = None) -> d
 
 def stage_reports(o: Options, stages: Sequence[Rows]) -> dict[str, dict[str, Any]]:
     """File name -> report, of every stage and of the whole."""
-    named = {f"stage_{k}": report([rows], (o.rates[k], 0.0)) for k, rows in enumerate(stages)}
+    named = {f"stage_{k}": report([rows], o.rates[k]) for k, rows in enumerate(stages)}
     named["summary"] = report(stages)
     return {f"{name}_lifecycle_metrics.json": told for name, told in named.items()}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from itertools import groupby
 
 from trace_records import MODEL, ApiSpan, CoreSpan, Journey, Offsets, Snapshot, StepSpan, Summary
 
 RESOURCE = (
-    '{"resourceSpans":[{"resource":{"attributes":['
+    '{"resource":{"attributes":['
     '{"key":"telemetry.sdk.language","value":{"stringValue":"python"}},'
     '{"key":"telemetry.sdk.name","value":{"stringValue":"opentelemetry"}},'
     '{"key":"telemetry.sdk.version","value":{"stringValue":"1.39.0"}},'
@@ -130,11 +129,11 @@ def span_text(span: StepSpan | CoreSpan | ApiSpan, seed: int, clocks: Offsets) -
 
 
 def line(spans: Sequence[StepSpan | CoreSpan | ApiSpan], seed: int, clocks: Offsets) -> str:
-    """One export: its spans by scope, in each scope in order of ending."""
-    order = list(SCOPES)
-    by_scope = sorted(spans, key=lambda span: order.index(type(span)))
-    scopes = [
-        f'{{"scope":{{"name":"{SCOPES[kind]}"}},"spans":[{",".join(span_text(s, seed, clocks) for s in group)}]}}'
-        for kind, group in groupby(by_scope, type)
-    ]
-    return RESOURCE + ",".join(scopes) + "]}]}\n"
+    """One export: what the engine's process and the API's sent, by scope, in each scope in order of ending."""
+    told = []
+    for scopes in ((StepSpan, CoreSpan), (ApiSpan,)):
+        of = [(kind, [span_text(s, seed, clocks) for s in spans if isinstance(s, kind)]) for kind in scopes]
+        texts = [f'{{"scope":{{"name":"{SCOPES[kind]}"}},"spans":[{",".join(texts)}]}}' for kind, texts in of if texts]
+        if texts:
+            told.append(RESOURCE + ",".join(texts) + "]}")
+    return '{"resourceSpans":[' + ",".join(told) + "]}\n"
