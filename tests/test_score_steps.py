@@ -61,6 +61,11 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     return err
 
 
+def count(found: dict[str, Any], group: str) -> dict[str, int]:
+    """Steps of each kind."""
+    return {name: figures["steps"] for name, figures in found[f"by_{group}"].items()}
+
+
 def wrong(predicted: list[int], measured: list[int]) -> tuple[float, float]:
     """MAPE and bias in percent where the law is asked about the wrong batches."""
     errors = [law_us(p) / law_us(m) - 1 for p, m in zip(predicted, measured, strict=True)]
@@ -77,9 +82,9 @@ def test_a_program_that_is_the_law_of_the_cycles_has_no_error(files: Path, capsy
         assert part["steps"] == 10 and part["pearson_r"] == pytest.approx(1.0)
         assert part["mape_pct"] == pytest.approx(0.0, abs=1e-9) and part["bias_pct"] == pytest.approx(0.0, abs=1e-9)
         assert part["mean_predicted_us"] == pytest.approx(np.mean([law_us(n) for n in DECODES[:-2]]))
-    assert {name: f["steps"] for name, f in e["by_batch"].items()} == {"own batch": 10}
-    assert {name: f["steps"] for name, f in e["by_load"].items()} == {"1-8": 3, "9-32": 5, "33-64": 2}
-    assert e["evidence"] == {"exact": 10} and found["seeds"] == [] and len(found["data"]) == 16
+    assert count(e, "batch") == {"own batch": 10}
+    assert count(e, "load") == {"1-8": 3, "9-32": 5, "33-64": 2}
+    assert count(e, "evidence") == {"exact": 10} and found["seeds"] == [] and len(found["data"]) == 16
     assert e["steps"] == {"train": [*range(1, 8)], "valid": [8, 9], "test": [10, 11]}
 
 
@@ -122,12 +127,12 @@ def test_phases_and_splits_are_told_apart(files: Path, capsys: pytest.CaptureFix
     rows[2] |= raw_fields([Active(100, 0, 100), *decoding(5)])
     rows[3] |= raw_fields([Active(100, 0, 50), Active(100, 50, 50)])
     found = scored(capsys, *command(files, write(files / "s.parquet", rows)))["overall"]
-    assert {name: f["steps"] for name, f in found["by_phase"].items()} == {
+    assert count(found, "phase") == {
         "pure decode": 7, "mixed with prefill": 1, "prefill only": 1,
     }  # fmt: skip
     assert found["by_phase"]["prefill only"]["bias_pct"] == pytest.approx(100 * (5000 / 5500 - 1))
     assert found["by_phase"]["prefill only"]["pearson_r"] is None  # of one step
-    assert {name: f["steps"] for name, f in found["by_split"].items()} == {"train": 6, "valid": 2, "test": 1}
+    assert count(found, "split") == {"train": 6, "valid": 2, "test": 1}
     only = scored(capsys, *command(files, files / "s.parquet", "--split", "valid"))
     assert only["overall"]["all"]["steps"] == 2 and list(only["overall"]["by_split"]) == ["valid"]
     for row in rows:  # a split that the table has is taken as it is
@@ -235,8 +240,8 @@ def test_summaries_without_journeys_are_estimated(files: Path, capsys: pytest.Ca
     table = write(files / "s.parquet", rows)
     found = scored(capsys, *command(files, table, "--id", "plan"))
     (e,) = found["experiments"]
-    assert e["evidence"] == {"estimated": 12} and e["asynchronous"]
-    assert {name: f["steps"] for name, f in e["by_batch"].items()} == {"own batch": 9, "neighbour's batch": 3}
+    assert count(e, "evidence") == {"estimated": 12} and e["asynchronous"]
+    assert count(e, "batch") == {"own batch": 9, "neighbour's batch": 3}
     assert e["by_batch"]["own batch"]["mape_pct"] == pytest.approx(0.0, abs=1e-9)  # the law sees the decodes alone
     assert any("estimates" in text for text in found["assumed"])
     assert "does not say of which run it is: name one experiment" in refused(capsys, *command(files, table))
@@ -258,7 +263,7 @@ def test_rows_that_are_not_as_they_should_are_mended_and_counted(
     rows[9]["kv_sum"] = -1.0
     found = scored(capsys, *command(files, write(files / "n.parquet", rows)))["experiments"][0]
     assert found["mended"] == {"sampled steps without a start": 1, "batches of impossible figures": 2}
-    assert found["candidates"] == 9 and found["evidence"] == {"exact": 7, "estimated": 2}
+    assert found["candidates"] == 9 and count(found, "evidence") == {"exact": 7, "estimated": 2}
 
 
 def test_files_that_are_no_step_tables_are_refused_in_a_line(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

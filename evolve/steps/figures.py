@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 
 from evolve.ingest.split import SPLITS
-from evolve.steps.targets import NEIGHBOUR, OWN
+from evolve.steps.targets import ESTIMATED, NEIGHBOUR, OWN
 from simulator.schema import RAW
 
 PHASES = ("pure decode", "mixed with prefill", "prefill only")
 # Bins of the batch size, the same for all runs so that they compare: the last request of each, and their names.
 _LAST = (8, 32, 64, 128)
 LOADS = ("1-8", "9-32", "33-64", "65-128", "129 or more")
-GROUPS = {"phase": PHASES, "load": LOADS, "split": SPLITS, "batch": (OWN, NEIGHBOUR)}
+EVIDENCE = ("exact", "inferred", "assumed", ESTIMATED)
+GROUPS = {"phase": PHASES, "load": LOADS, "split": SPLITS, "batch": (OWN, NEIGHBOUR), "evidence": EVIDENCE}
 _PREFILLS, _DECODES = RAW.index("prefill_reqs"), RAW.index("decode_reqs")
 
 
@@ -54,12 +55,13 @@ def loads(raw: np.ndarray) -> np.ndarray:
 
 
 def grouped(
-    predicted: np.ndarray, observed: np.ndarray, raw: np.ndarray, split: np.ndarray, batch: np.ndarray
-) -> dict[str, Any]:
+    predicted: np.ndarray, observed_us: np.ndarray, raw: np.ndarray, split: np.ndarray, batch: np.ndarray,
+    evidence: np.ndarray,
+) -> dict[str, Any]:  # fmt: skip
     """`figures` over all, and for each of GROUPS over its members that occur."""
-    labels = {"phase": phases(raw), "load": loads(raw), "split": split, "batch": batch}
-    out: dict[str, Any] = {"all": figures(predicted, observed)}
+    labels = {"phase": phases(raw), "load": loads(raw), "split": split, "batch": batch, "evidence": evidence}
+    out: dict[str, Any] = {"all": figures(predicted, observed_us)}
     for name, members in GROUPS.items():
         masks = {member: labels[name] == member for member in members}
-        out[f"by_{name}"] = {m: figures(predicted[at], observed[at]) for m, at in masks.items() if at.any()}
+        out[f"by_{name}"] = {m: figures(predicted[at], observed_us[at]) for m, at in masks.items() if at.any()}
     return out

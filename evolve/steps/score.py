@@ -90,8 +90,8 @@ def fitted(source: Source, found: Sources) -> dict[str, Any]:
 
 
 def _grouped(targets: list[Targets], predictions: list[np.ndarray]) -> dict[str, Any]:
-    observed, raw, split, batch = (together(targets, name) for name in ("observed_us", "raw", "split", "batch"))
-    return grouped(np.concatenate(predictions), observed, raw, split, batch)
+    columns = ("observed_us", "raw", "split", "batch", "evidence")
+    return grouped(np.concatenate(predictions), **{name: together(targets, name) for name in columns})
 
 
 def _experiment(t: Targets, predicted: np.ndarray) -> dict[str, Any]:
@@ -107,7 +107,6 @@ def _experiment(t: Targets, predicted: np.ndarray) -> dict[str, Any]:
         "candidates": t.candidates,
         "usable": t.candidates - sum(t.dropped.values()),
         "dropped": t.dropped,
-        "evidence": {name or "not said": n for name, n in Counter(t.evidence.tolist()).items()},
         **_grouped([t], [predicted]),
         "steps": {"train": t.splits["train"], "valid": t.splits["valid"], "test": t.splits["test"]},
     }

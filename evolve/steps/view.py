@@ -10,7 +10,8 @@ from evolve.steps.figures import GROUPS
 LEGEND = """\
 MAPE: mean absolute error in percent; r: Pearson's, of predicted and observed; bias: mean signed error in percent.
 phase and load: of the batch (load: requests in it, the same bins for all runs); split: of the sampled step, the first
-60 % of a run's are train, the next 20 % valid; own batch: that of the measured step, neighbour's: of the one after."""
+60 % of a run's are train, the next 20 % valid; own batch: that of the measured step, neighbour's: of the one after;
+evidence: how sure the batch is, as `evolve ingest` found it from journeys, or estimated from a summary."""
 _HEADS = ">MAPE|>r|>bias|>predicted us|>observed us"
 
 
