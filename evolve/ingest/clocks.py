@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evolve.ingest.columns import Columns
+from evolve.ingest.columns import NONE, Columns
 
 NEAR_S = 0.25  # a request reaches the server within this time of its start, offset removed
 CLOSE_S = 0.02  # and mostly within this
@@ -23,26 +23,34 @@ class Match:
     offset_s: float
 
 
-def match(start_s: np.ndarray, arrived_s: np.ndarray) -> Match | None:
+def match(start_s: np.ndarray, arrived_s: np.ndarray, asked: np.ndarray, limit: np.ndarray) -> Match | None:
     """Pair client starts with arrivals at the server, both ascending, in s on clocks of their own. None: no pairs.
 
-    As many of either: by rank, if the times agree. Otherwise the offset under which most starts have an arrival nearby.
+    `asked` and `limit`: max_tokens of either side, NONE where unknown. As many of either: by rank, if times and
+    max_tokens agree. Otherwise under the offset with which most starts have an arrival nearby, each start with the
+    nearest free one, those of another max_tokens last.
     """
     if not len(start_s) or not len(arrived_s):
         return None
     if len(start_s) == len(arrived_s):
         offset = float(np.median(start_s - arrived_s))
-        if np.mean(np.abs(start_s - arrived_s - offset) < NEAR_S) > 0.9:
+        near = np.abs(start_s - arrived_s - offset) < NEAR_S
+        if near.mean() > 0.9 and not (_differ(asked, limit)).any():
             return Match(np.arange(len(start_s)), offset)
     offset = _best_offset(start_s, arrived_s)
     server = np.full(len(start_s), -1)
     for _ in range(2):
-        server = _nearest(start_s - offset, arrived_s)
+        server = _nearest(start_s - offset, arrived_s, asked, limit)
         paired = server >= 0
         if paired.sum() < _LEAST_SHARE * min(len(start_s), len(arrived_s)):
             return None
         offset = float(np.median(start_s[paired] - arrived_s[server[paired]]))
     return Match(server, offset)
+
+
+def _differ(asked: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    out: np.ndarray = (asked != limit) & (asked != NONE) & (limit != NONE)
+    return out
 
 
 def _best_offset(start_s: np.ndarray, arrived_s: np.ndarray) -> float:
@@ -62,21 +70,20 @@ def _close(times: np.ndarray, arrived_s: np.ndarray) -> int:
     return int((distance < CLOSE_S).sum())
 
 
-def _nearest(times: np.ndarray, arrived_s: np.ndarray) -> np.ndarray:
-    """For every time the next free arrival within NEAR_S, both ascending; -1 for none."""
+def _nearest(times: np.ndarray, arrived_s: np.ndarray, asked: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    """For every time a free arrival within NEAR_S, both ascending; -1 for none."""
     out = np.full(len(times), -1)
-    j = 0
-    for i, at in enumerate(times.tolist()):
-        while j < len(arrived_s) and arrived_s[j] < at - NEAR_S:
-            j += 1
-        best = j
-        while best + 1 < len(arrived_s) and abs(arrived_s[best + 1] - at) < abs(arrived_s[best] - at):
-            # an arrival that is passed over is lost to later starts; do so only for a clearly better one
-            if abs(arrived_s[best] - at) < CLOSE_S:
-                break
-            best += 1
-        if best < len(arrived_s) and abs(arrived_s[best] - at) <= NEAR_S:
-            out[i], j = best, best + 1
+    free = np.ones(len(arrived_s), dtype=bool)
+    first = np.searchsorted(arrived_s, times - NEAR_S)
+    last = np.searchsorted(arrived_s, times + NEAR_S, side="right")
+    for i in range(len(times)):
+        near = np.arange(first[i], last[i])
+        near = near[free[near]]
+        if near.size:
+            # somebody else's request is dearer than a late one
+            cost = np.abs(arrived_s[near] - times[i]) + NEAR_S * _differ(asked[i], limit[near])
+            out[i] = near[int(np.argmin(cost))]
+            free[out[i]] = False
     return out
 
 

@@ -25,11 +25,11 @@ def prefills(found: Sequence[Admission], known: Known, decode: Segments, budget:
     rows: list[tuple[int, ...]] = []
     used: dict[int, int] = {}  # step -> tokens of prefills that are settled
     for i, a in enumerate(found):
-        if a.single:
+        if a.single and a.whole:
             new = a.target - known.cached[i]
             used[a.start] = used.get(a.start, 0) + new
             rows.append((a.start, a.request, new, known.cached[i], 1, a.again, a.target, _sure(known.how[i])))
-    longer = [i for i, a in enumerate(found) if not a.single]
+    longer = [i for i, a in enumerate(found) if not (a.single and a.whole)]
     steps = np.unique(np.concatenate([np.arange(found[i].start, found[i].end + 1) for i in longer] or [np.arange(0)]))
     beside = dict(zip(steps.tolist(), decode.counts(steps).tolist(), strict=True))
     at: dict[int, list[int]] = {}

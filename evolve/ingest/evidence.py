@@ -9,6 +9,7 @@ the engine does not cache. `none`: no evidence; taken as not cached, as the publ
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -120,7 +121,7 @@ def _from_summaries(found: Sequence[Admission], sources: Sources, known: Known) 
 
 def _only_unknown(members: list[int], found: Sequence[Admission], known: Known, tokens: int) -> None:
     unknown = [i for i in members if known.cached[i] == NONE]
-    if len(unknown) != 1 or not all(found[i].single for i in members):
+    if len(unknown) != 1 or not all(found[i].single and found[i].whole for i in members):
         return
     new = tokens - sum(found[i].target - known.cached[i] for i in members if i != unknown[0])
     if 1 <= new <= found[unknown[0]].target:
@@ -128,23 +129,57 @@ def _only_unknown(members: list[int], found: Sequence[Admission], known: Known, 
 
 
 def _from_kv_events(found: Sequence[Admission], sources: Sources, chains: Chains, known: Known) -> None:
+    """Runs of blocks that were stored while an admission was computed, and that end where its full blocks end, are its
+    own: by the offload tier's word, or since nobody else's. A run goes with one admission."""
+    prefill_ns = [a.until_ns - a.at_ns for a in found if a.single and a.whole and not a.again]
+    usual_ns = float(np.median(prefill_ns)) if prefill_ns else 0.0
+    taken: set[int] = set()
+    unknown = []
     for i, a in enumerate(found):
-        if known.cached[i] != NONE or not a.whole:
+        if known.cached[i] == NONE:
+            unknown.append(i)
             continue
-        since = a.at_ns / 1e9 + sources.epoch_offset_s
-        until = a.until_ns / 1e9 + sources.epoch_offset_s + PUBLISHED_LATE_S
-        if not (chains.first_s <= since and since <= chains.last_s):
+        own = [
+            n for n in _stored(a, sources, chains, usual_ns) if chains.runs[n].begin * sources.block == known.cached[i]
+        ]
+        taken.update(own[:1])
+    for i in sorted(unknown, key=lambda i: found[i].again):
+        a = found[i]
+        since, until = a.at_ns / 1e9 + sources.epoch_offset_s, a.until_ns / 1e9 + sources.epoch_offset_s
+        if not a.whole or since > chains.last_s or until + PUBLISHED_LATE_S < chains.first_s:
             continue
-        full = a.target // sources.block
-        runs = [n for n in chains.ending_at.get(full, ()) if since <= chains.runs[n].ts_s <= until]
-        own = [n for n in runs if (sources.core_ids[a.request], chains.runs[n].batch) in chains.commits]
-        # a run of one block is more often the next block of somebody's answer
-        long = [n for n in runs if chains.runs[n].end - chains.runs[n].begin > 1]
-        begins = {chains.runs[n].begin if a.single else chains.root(n, since) for n in own or long or runs}
-        if not begins:
+        runs = [n for n in _stored(a, sources, chains, usual_ns) if n not in taken]
+        run = _own_run(runs, a, sources, chains)
+        if run is None:
             known.settle(i, (a.target - 1) // sources.block * sources.block, "kv_events")
-        elif len(begins) == 1 and (own or long or a.again):
-            known.settle(i, begins.pop() * sources.block, "kv_events")
+        else:
+            begin = chains.runs[run].begin if a.single else chains.root(run, since)
+            known.settle(i, begin * sources.block, "kv_events")
+            taken.add(run)
+
+
+def _stored(a: Admission, sources: Sources, chains: Chains, usual_ns: float) -> list[int]:
+    """Runs that end with the admission's last full block, stored while it was computed, in order of time."""
+    # a recomputation has no FIRST_TOKEN; it takes about as long as a prefill
+    until_ns = min(a.until_ns, a.at_ns + usual_ns * (a.end - a.start + 1)) if a.again else a.until_ns
+    since, until = (ns / 1e9 + sources.epoch_offset_s for ns in (a.at_ns, until_ns))
+    runs = chains.ending_at.get(a.target // sources.block, ())
+    first = bisect_left(runs, since, key=lambda n: chains.runs[n].ts_s)
+    last = bisect_right(runs, until + PUBLISHED_LATE_S, key=lambda n: chains.runs[n].ts_s)
+    return list(runs[first:last])
+
+
+def _own_run(runs: list[int], a: Admission, sources: Sources, chains: Chains) -> int | None:
+    """The first that the offload tier names the request for, else the first of several blocks: a single one is more
+    often the next block of somebody's answer, but in a recomputation."""
+
+    def length(n: int) -> int:
+        return chains.runs[n].end - chains.runs[n].begin
+
+    named = {n: chains.commits.get((sources.core_ids[a.request], chains.runs[n].batch)) for n in runs}
+    alike = [n for n in runs if named[n] == length(n)]
+    some = alike or [n for n in runs if named[n]] or [n for n in runs if length(n) > 1 or a.again]
+    return some[0] if some else None
 
 
 def _from_prompts(found: Sequence[Admission], sources: Sources, known: Known) -> None:

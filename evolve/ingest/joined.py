@@ -50,13 +50,15 @@ def join(traces: Traces | None, lives: Sequence[Life], clients: Clients | None) 
         return Joined(none, core, api, None, arrived, departed, aborted, 0)
     order = np.argsort(clients.rows["start_s"], kind="stable")
     known = at != NONE
-    found = match(clients.rows["start_s"][order], at[known] / 1e9)
+    asked, limit = clients.rows["max_tokens"][order], _limits(traces)[core]
+    found = match(clients.rows["start_s"][order], at[known] / 1e9, asked, limit[known])
     pairs = np.full(len(order), -1, dtype=np.int64)
     unlike = 0
     if found is not None:
         paired = found.server >= 0
         pairs[paired] = np.flatnonzero(known)[found.server[paired]]
-        unlike = _unlike(clients, order[paired], core[pairs[paired]], traces)
+        ours, theirs = asked[paired], limit[pairs[paired]]
+        unlike = int(((ours != theirs) & (ours != NONE) & (theirs != NONE)).sum())
         if unlike > MOST_UNLIKE * paired.sum():
             found, pairs = None, np.full(len(order), -1, dtype=np.int64)
     lone = np.setdiff1d(np.arange(len(core)), pairs)
@@ -100,10 +102,9 @@ def _api_times(traces: Traces | None) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return arrived, departed, aborted
 
 
-def _unlike(clients: Clients, client: np.ndarray, core: np.ndarray, traces: Traces | None) -> int:
-    if traces is None:
-        return 0
-    limit = np.full(len(traces.core_ids) + 1, NONE)
-    limit[traces.journeys["request"]] = traces.journeys["decode_max"]
-    ours, theirs = clients.rows["max_tokens"][client], limit[core]
-    return int(((ours != theirs) & (ours != NONE) & (theirs != NONE)).sum())
+def _limits(traces: Traces | None) -> np.ndarray:
+    """int64[core requests + 1]: the limit of output tokens of each; NONE where unknown, and at the end for nobody."""
+    out = np.full((len(traces.core_ids) if traces else 0) + 1, NONE)
+    if traces:
+        out[traces.journeys["request"]] = traces.journeys["decode_max"]
+    return out
