@@ -206,9 +206,7 @@ def _told(settings: Settings, known: Mapping[str, Any] | None) -> list[str]:
     """What a reader of the experiment must know."""
     told = []
     if settings.asked:
-        told.append(
-            "the load is what profile.yaml asked for, not what ran: no config.yaml of the load generator says it"
-        )
+        told.append("the load is what profile.yaml asked for, not what ran: no config.yaml of the run says that")
     if settings.load and settings.load.multi_turn:
         told.append("a chat of several turns ran, replayed as single turns")
     if known is None:

@@ -74,7 +74,7 @@ def _check_shape(data: bytes, source: str) -> None:
                 if anchor:
                     sizes[anchor] = total - before
             elif isinstance(event, yaml.AliasEvent):
-                total += sizes.get(event.anchor, MOST_VALUES + 1)  # not closed yet: it would hold itself
+                total += sizes.get(event.anchor or "", MOST_VALUES + 1)  # not closed yet: it would hold itself
             elif isinstance(event, yaml.ScalarEvent):
                 total += 1
                 if event.anchor:
