@@ -105,6 +105,8 @@ def parse_yaml(data: bytes, file: str, begin: str = BEGIN) -> object:
         place, problem = f"line {line}: ", "a character that text may not hold (is it a binary file?)"
     except (ValueError, RecursionError) as error:
         place, problem = "", str(error)
+    except (KeyError, AttributeError):  # PyYAML's own, at `!!bool perhaps` and `!!timestamp perhaps`
+        place, problem = "", "a tag that its value does not fit"
     raise InputError(" ".join(f"{file}: {place}not valid YAML, {problem}: correct the syntax".split()))
 
 

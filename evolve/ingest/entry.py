@@ -197,9 +197,7 @@ def _about_model(model: str, known: Mapping[str, Any] | None, precision: str | N
         return [warning("exp-config.yaml", text)]
     bare = {"quantization", "quantization_config"}.isdisjoint(known["config"])
     if precision and precision.upper() not in WIDE and bare:
-        text = (
-            f"the weights' precision is not {' or '.join(WIDE)}, but {known['id']} is not quantized: name its own model"
-        )
+        text = f"the weights are not {' or '.join(WIDE)}, but {known['id']} is not quantized: name the one served"
         return [warning(FILE, text)]
     return []
 
@@ -208,7 +206,7 @@ def _told(settings: Settings, known: Mapping[str, Any] | None) -> list[str]:
     """What a reader of the experiment must know."""
     told = []
     if settings.asked:
-        told.append("the load is what profile.yaml asked for, not what ran: results/config.yaml was missing")
+        told.append("the load is what profile.yaml asked for, not what ran: no config.yaml of the run says that")
     if settings.load and settings.load.multi_turn:
         told.append("a chat of several turns ran, replayed as single turns")
     if known is None:

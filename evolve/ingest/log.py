@@ -143,7 +143,7 @@ def read_log(path: Path | None) -> Log:
         findings.append(warning("vllm.log", text, cut))
     if not found:
         text = f"{lines:,} lines, none with a fact of the engine: nothing is taken from it"
-        findings.append(warning("vllm.log", text, lines))
+        findings.append(warning("vllm.log", text, max(lines, 1)))
     elif "kv_cache_tokens" not in found:
         findings.append(warning("vllm.log", "has no line 'GPU KV cache size': the number of KV blocks is not in it"))
     if (connector := found.get("connector")) and "cpu_bytes" not in found:

@@ -16,6 +16,7 @@ from simulator.errors import InputError
 
 MOST_YAML_BYTES = 256 * 1024  # the largest of the published ones has 1.3 kB
 MOST_JSON_BYTES = 16 * 1024 * 1024  # reports have 5 kB; a manifest grows with the experiments
+MOST_VALUES = 100_000  # of a YAML file; settings have a hundred
 DEEPEST = 50  # levels of nesting; reports and settings have five
 
 
@@ -52,22 +53,34 @@ def read_json(path: Path, source: str) -> Any:
 
 
 def read_yaml(path: Path, source: str) -> Any:
-    """Plain values of safe YAML. Aliases are refused: settings have none, and they multiply without bound."""
+    """Plain values of safe YAML. Aliases count as what they stand for, so that a small file cannot mean a huge one."""
     data = read_capped(path, source, MOST_YAML_BYTES)
     _check_shape(data, source)
     return parse_yaml(data, source, "copy it again")
 
 
 def _check_shape(data: bytes, source: str) -> None:
-    depth = 0
+    """Raises InputError for values nested too deeply, or too many once aliases are written out."""
+    sizes: dict[str, int] = {}  # values under each anchor, aliases written out
+    open_: list[tuple[str | None, int]] = []  # anchor of every collection around us, and the total before it
+    total = 0
     try:
         for event in yaml.parse(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            if isinstance(event, yaml.AliasEvent):
-                mark = event.start_mark
-                place = f"line {mark.line + 1}: " if mark else ""
-                raise InputError(f"{source}: {place}a YAML alias: write the value out")
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise InputError(f"{source}: nested more than {DEEPEST} levels deep: this is not the file it should be")
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_.append((event.anchor, total))
+                total += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                anchor, before = open_.pop()
+                if anchor:
+                    sizes[anchor] = total - before
+            elif isinstance(event, yaml.AliasEvent):
+                total += sizes.get(event.anchor or "", MOST_VALUES + 1)  # not closed yet: it would hold itself
+            elif isinstance(event, yaml.ScalarEvent):
+                total += 1
+                if event.anchor:
+                    sizes[event.anchor] = 1
+            if len(open_) > DEEPEST or total > MOST_VALUES:
+                why = f"more than {DEEPEST} levels" if len(open_) > DEEPEST else f"more than {MOST_VALUES:,} values"
+                raise InputError(f"{source}: holds {why}: this is not the file it should be")
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         return  # parse_yaml says it, with the line

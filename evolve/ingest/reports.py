@@ -119,6 +119,9 @@ def _report(path: Path, source: str, findings: list[Finding]) -> Report | None:
     if completed is None and failed is None:
         findings.append(warning(source, "counts neither successes nor failures: left out"))
         return None
+    for what, count in (("successes", completed), ("failures", failed), ("requests sent", sent)):
+        if count is None:
+            findings.append(warning(source, f"gives no count of {what}"))
     if None not in (sent, completed, failed) and sent != (completed or 0) + (failed or 0):
         text = f"{sent:,} requests were sent, but {completed:,} succeeded and {failed:,} failed: they do not add up"
         findings.append(warning(source, text))
@@ -126,8 +129,9 @@ def _report(path: Path, source: str, findings: list[Finding]) -> Report | None:
     if "mean" in e2e and "mean" in ttft and ttft["mean"] > e2e["mean"]:
         findings.append(warning(source, "the mean TTFT is above the mean E2E, which cannot be: TTFT is left out"))
         ttft = {}
-    if completed and not e2e:
-        findings.append(warning(source, f"gives no E2E latency of its {completed:,} successes"))
+    for what, statistics in (("E2E latency", e2e), ("TTFT", ttft)):
+        if completed and "mean" not in statistics:
+            findings.append(warning(source, f"gives no mean {what} of its {completed:,} successes, and so no ITL"))
     return Report(
         source=source,
         requests=sent,
@@ -150,6 +154,8 @@ def _dist(v: Values, key: str) -> dict[str, float]:
         return {}
     given = {name: v.number(f"{key}.{name}", least=0) for name in STATISTICS}
     found = {name: value for name, value in given.items() if value is not None}
+    if not found:
+        v.findings.append(warning(v.source, f"{key}: gives no statistics: left out"))
     rising = [(name, found[name]) for name in STATISTICS[1:] if name in found]
     for (low, a), (high, b) in pairwise(rising):
         if a > b:

@@ -33,6 +33,7 @@ PROMPT_KEYS = {
 """Keys of an experiments file's shared_prefix, and the load generator's for it: of the release, and later aliases."""
 
 ARRIVALS = ("constant", "poisson")
+LONGEST_TIMEOUT_S = 1e6  # eleven days: a longer one is a slip
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def read_settings(folder: Folder) -> Settings:
     if ran and wanted:
         findings.extend(_differences(ran, wanted))
     elif wanted:
-        findings.append(warning("profile.yaml", f"is what was asked for, not what ran: {ran_source} is missing"))
+        findings.append(warning("profile.yaml", f"is what was asked for, not what ran: {ran_source} says nothing"))
     load = ran or wanted
     if load:
         findings.extend(_limits(load))
@@ -120,8 +121,8 @@ def _values(path: Path | None, source: str, findings: list[Finding]) -> Values |
     except InputError as e:
         findings.append(warning(source, f"left out: {e}"))
         return None
-    if not isinstance(raw, Mapping):
-        findings.append(warning(source, "is not a mapping: left out"))
+    if not isinstance(raw, Mapping) or not raw:
+        findings.append(warning(source, "is not a mapping of settings: left out"))
         return None
     return Values(source, raw, findings)
 
@@ -147,7 +148,7 @@ def _load(v: Values | None, findings: list[Finding]) -> Load | None:
         ignore_eos=v.flag("server.ignore_eos"),
         multi_turn=bool(v.flag("data.shared_prefix.enable_multi_turn_chat")),
         streaming=v.flag("api.streaming"),
-        request_timeout_s=v.number("load.request_timeout", above=0),
+        request_timeout_s=v.number("load.request_timeout", above=0, most=LONGEST_TIMEOUT_S),
     )
 
 
@@ -193,6 +194,8 @@ def _differences(ran: Load, wanted: Load) -> list[Finding]:
         "streaming": (wanted.streaming, ran.streaming),
         "model": (wanted.model, ran.model),
     }
+    if all(a is None for a, _ in pairs.values()):
+        return [warning("profile.yaml", "says nothing of the load that was asked for")]
     unlike = [f"{key} {_word(a)}, ran {_word(b)}" for key, (a, b) in pairs.items() if a is not None and a != b]
     if wanted.multi_turn != ran.multi_turn:
         turns = {True: "several turns", False: "a single turn"}

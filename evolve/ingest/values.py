@@ -37,17 +37,21 @@ class Values:
                 return None
         return value
 
-    def number(self, key: str, *, least: float = -math.inf, above: float = -math.inf) -> float | None:
-        """A finite number >= `least` and > `above`."""
+    def number(
+        self, key: str, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf
+    ) -> float | None:
+        """A finite number >= `least`, > `above` and <= `most`."""
         value = self.get(key)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_NUMBER:
             self.wrong(key, "a finite number", value)
             return None
-        if not value >= least or not value > above:
-            self.wrong(key, f"a number >= {least:g}" if value < least else f"a number > {above:g}", value)
-            return None
+        bounds = ((value >= least, ">=", least), (value > above, ">", above), (value <= most, "<=", most))
+        for holds, sign, bound in bounds:
+            if not holds:
+                self.wrong(key, f"a number {sign} {bound:g}", value)
+                return None
         return float(value)
 
     def whole(self, key: str, *, least: int = 0) -> int | None:
@@ -91,7 +95,9 @@ class Values:
 
     def wrong(self, key: str, wanted: str, value: object) -> None:
         """Notes that a key is not what it should be."""
-        self.findings.append(warning(self.source, f"{key} must be {wanted}, got {brief(value)}: left out"))
+        said = warning(self.source, f"{key} must be {wanted}, got {brief(value)}: left out")
+        if said not in self.findings:  # a mapping that is none would be noted for each of its keys
+            self.findings.append(said)
 
 
 def brief(value: object) -> str:
