@@ -12,7 +12,7 @@ from evolve.ingest import corrected, published
 from evolve.ingest.admissions import Admission, admissions
 from evolve.ingest.blocks import Chains
 from evolve.ingest.columns import Columns
-from evolve.ingest.evidence import Known, Sources, evidence
+from evolve.ingest.evidence import Known, Sources, evidence, recorded
 from evolve.ingest.journeys import Life
 from evolve.ingest.segments import Segments
 from evolve.ingest.traces import Traces
@@ -64,7 +64,7 @@ def reconstruct(
     complete = [life for life in ran if life.complete]
     plain = published.decodes(complete)
     return Batches(
-        decode, corrected.prefills(found, known, decode, budget), plain,
+        decode, corrected.prefills(found, known, decode, budget, recorded(found, traces.snapshots)), plain,
         published.prefills(complete, plain, budget), early, asynchronous, tuple(found), known,
     )  # fmt: skip
 

@@ -54,9 +54,9 @@ class Chains:
         for i, block in enumerate(event.hashes):
             self._at[block] = number, begin + i
 
-    def root(self, number: int, since_s: float) -> int:
-        """The first block of the chain of runs up to `number` that were stored at or after `since_s`."""
+    def root(self, number: int, since_s: float, most: int) -> int:
+        """The first block of the chain of runs up to `number`, of which at most `most` more were stored since then."""
         run = self.runs[number]
-        while run.before >= 0 and since_s <= self.runs[run.before].ts_s < run.ts_s:
-            run = self.runs[run.before]
+        while most > 0 and run.before >= 0 and self.runs[run.before].ts_s >= since_s:
+            run, most = self.runs[run.before], most - 1
         return run.begin

@@ -72,6 +72,17 @@ def evidence(found: Sequence[Admission], sources: Sources) -> Known:
     return known
 
 
+def recorded(found: Sequence[Admission], snapshots: Columns) -> dict[tuple[int, int], tuple[int, int]]:
+    """(tokens in the KV cache before it, tokens scheduled) by request and step: of prefills of several steps."""
+    wanted = {(a.request, step) for a in found if not a.single for step in range(a.start, a.end + 1)}
+    columns = (snapshots[name].tolist() for name in ("request", "step_id", "computed", "scheduled"))
+    return {
+        (request, step): (done, new)
+        for request, step, done, new in zip(*columns, strict=True)
+        if (request, step) in wanted and NONE not in (done, new)
+    }
+
+
 def _from_snapshots(found: Sequence[Admission], snapshots: Columns, known: Known) -> None:
     computed, effective = {}, {}
     starts = {(a.request, a.start) for a in found}
@@ -153,8 +164,7 @@ def _from_kv_events(found: Sequence[Admission], sources: Sources, chains: Chains
         if run is None:
             known.settle(i, (a.target - 1) // sources.block * sources.block, "kv_events")
         else:
-            begin = chains.runs[run].begin if a.single else chains.root(run, since)
-            known.settle(i, begin * sources.block, "kv_events")
+            known.settle(i, chains.root(run, since, a.end - a.start) * sources.block, "kv_events")
             taken.add(run)
 
 
@@ -171,7 +181,10 @@ def _stored(a: Admission, sources: Sources, chains: Chains, usual_ns: float) -> 
 
 def _own_run(runs: list[int], a: Admission, sources: Sources, chains: Chains) -> int | None:
     """The first that the offload tier names the request for, else the first of several blocks: a single one is more
-    often the next block of somebody's answer, but in a recomputation."""
+    often the next block of somebody's answer, but in a recomputation. In a prefill of several steps it is the end of
+    the longest chain that was stored meanwhile."""
+    if runs and not a.single:
+        return min(runs, key=lambda n: chains.root(n, a.at_ns / 1e9 + sources.epoch_offset_s, a.end - a.start))
 
     def length(n: int) -> int:
         return chains.runs[n].end - chains.runs[n].begin

@@ -133,7 +133,11 @@ def _batches(b: Batches, low: int, high: int, summaries: Columns, row_of: np.nda
     )  # fmt: skip
     theirs = (totals[0] + first, totals[1] + first, totals[2] - first, totals[2] - first)
     agreed = _agree(ours, at, summaries)
-    sure[at] = np.where(agreed, SURE.index("exact"), EVIDENCE.index(CONTRADICTED))
+    # the totals confirm a cached prefix where all of what was left of a prompt ran in the step
+    settled = np.full(len(steps), SURE.index("exact"))
+    sure_of = np.where(chunks["whole"] == 1, SURE.index("exact"), chunks["sure"])
+    np.minimum.at(settled, np.searchsorted(steps, chunks["step"]), sure_of)
+    sure[at] = np.where(agreed, settled[at], EVIDENCE.index(CONTRADICTED))
     columns["evidence"] = names(sure, EVIDENCE)
     wrong = sure == EVIDENCE.index(CONTRADICTED)
     for name in RAW:
