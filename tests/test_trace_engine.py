@@ -52,6 +52,14 @@ CASES: dict[str, dict[str, Any]] = {
         "asynchronous": False,
         "stamps": "n+1",
     },
+    "answers of all lengths": {
+        "requests": 70,
+        "rates": (300.0,),
+        "blocks": 30,
+        "question_len": 100,
+        "output_len": 34,
+        "output_spread": 33,
+    },
     "short answers": {"output_len": 2, "output_spread": 1, "rates": (120.0,), "coalesced": 1.0, "step_rate": 1.0},
     "half": {"journey_rate": 0.5, "step_rate": 0.2, "coalesced": 1.0, "offload": False},
 }
@@ -99,6 +107,8 @@ def test_cases_reach_what_they_are_for() -> None:
         assert any(not r.admissions for r in gone)
         assert any(r.admissions and not r.output_tokens for r in gone)
         assert any(r.output_tokens for r in gone)
+    late = [r for r in run("answers of all lengths").requests if r.preemptions == len(r.admissions)]
+    assert any(r.status == "length" for r in late)  # preempted with the last token under way, never resumed
     assert any(s.summary.waiting for s in run("long prompts").steps)
     assert any(not s.entries for s in run("easy").steps)
 
@@ -182,11 +192,10 @@ def test_batches_in_flight(truth: Truth) -> None:
                 steady += 1
             continue
         assert after.summary.start_ns >= before.handled_ns
-        if before.entries and step.entries and after.entries and step.started_ns == before.ended_ns:
-            assert after.summary.end_ns <= step.ended_ns + 100_000 < step.handled_ns + 100_000
-            if before.started_ns < step.summary.start_ns:
-                assert after.summary.start_ns - before.handled_ns < 10_000
-                steady += before.handled_ns - before.ended_ns == HANDLING_NS
+        if step.entries and not truth.options.abort_share:
+            assert step.handled_ns > after.summary.end_ns  # the next batch is under way before this one's output
+        if before.entries and step.entries and step.started_ns == before.ended_ns:
+            steady += after.summary.start_ns - before.handled_ns < 10_000
     assert steady > len(steps) // 4
 
 
@@ -221,7 +230,6 @@ def test_a_prompt_seen_before_is_cached_but_for_its_last_token() -> None:
 def test_summaries_follow_the_batches(truth: Truth) -> None:
     """1.5: by processed tokens; what finished since the last schedule(); what was preempted in this one."""
     count = processed(truth)
-    gone = Counter[int]()
     preempted = Counter(
         e.step for s in truth.records if isinstance(s, CoreSpan) for e in s.events if e.name == "PREEMPTED"
     )
@@ -242,7 +250,6 @@ def test_summaries_follow_the_batches(truth: Truth) -> None:
             assert snapshot.scheduled == (entry.new_tokens if entry else 0)
             assert not entry or snapshot.computed == entry.kv_before
         assert not (step.rich and scheduled)
-        gone[s.step] += 1
 
 
 def test_traps_of_two_batches_in_flight() -> None:
@@ -506,7 +513,7 @@ def test_reports_follow_the_formulas(folder: tuple[Truth, Path]) -> None:
     lasted = max(r["end_time"] for r in done) - min(r["start_time"] for r in done)
     assert told["successes"]["throughput"]["output_tokens_per_sec"] == pytest.approx(sum(output) / lasted)
     assert told["successes"]["throughput"]["requests_per_sec"] == pytest.approx(len(done) / lasted)
-    if truth.options.stamps == "2n+2" and truth.options.output_len > 10:
+    if truth.options.stamps == "2n+2" and truth.options.output_len - truth.options.output_spread > 10:
         true = [
             (r.token_ns[-1] - r.token_ns[0]) / 1e9 / (r.output_tokens - 1)
             for r in truth.requests
