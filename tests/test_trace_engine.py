@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import trace_files
 import yaml
+from trace_blocks import Pool, digest, low64
 from trace_engine import HANDLING_NS, simulate
 from trace_files import write
 from trace_records import BLOCK, CoreSpan, Entry, Journey, KvBatch, Options, Row, StepTruth, Truth
@@ -45,9 +46,10 @@ CASES: dict[str, dict[str, Any]] = {
         "requests": 60,
         "rates": (150.0,),
         "question_len": 300,
+        "per_group": 30,
         "max_num_batched_tokens": 120,
-        "max_num_seqs": 6,
-        "blocks": 60,
+        "max_num_seqs": 3,
+        "blocks": 200,
         "abort_share": 0.5,
         "asynchronous": False,
         "stamps": "n+1",
@@ -109,7 +111,8 @@ def test_cases_reach_what_they_are_for() -> None:
         assert any(r.output_tokens for r in gone)
     late = [r for r in run("answers of all lengths").requests if r.preemptions == len(r.admissions)]
     assert any(r.status == "length" for r in late)  # preempted with the last token under way, never resumed
-    assert any(s.summary.waiting for s in run("long prompts").steps)
+    full = [s.summary.running == 3 and s.summary.waiting > 0 for s in run("long prompts, one batch").steps]
+    assert sum(full) > 10
     assert any(not s.entries for s in run("easy").steps)
 
 
@@ -161,6 +164,26 @@ def test_limits_hold(truth: Truth) -> None:
                 present.subtract(event[1])
         assert min(present.values()) >= 0
         assert sum(present.values()) <= o.blocks - 1
+
+
+def test_the_queue_is_served_in_order(truth: Truth) -> None:
+    """First come first served; the preempted go to the head, and nothing is admitted in a step that preempted."""
+    firsts = sorted((r for r in truth.requests if r.admissions), key=lambda r: r.scheduled_ns or 0)
+    assert [r.queued_ns for r in firsts] == sorted(r.queued_ns for r in firsts)
+    traced = [s for s in truth.records if isinstance(s, CoreSpan)]
+    told = sorted((e.ns, e.step, e.name, s.request_id) for s in traced for e in s.events)
+    pending: set[str] = set()
+    last = 0
+    for _, step, name, request_id in told:
+        if name == "PREEMPTED":
+            pending.add(request_id)
+            last = step
+        elif name == "SCHEDULED":
+            assert step != last
+            assert request_id in pending or not pending
+            pending.discard(request_id)
+        elif name == "FINISHED":
+            pending.discard(request_id)
 
 
 def test_steps_are_counted_and_take_what_the_formula_says(truth: Truth) -> None:
@@ -225,6 +248,19 @@ def test_a_prompt_seen_before_is_cached_but_for_its_last_token() -> None:
     assert {r.admissions[0].cached for r in uneven.requests[6:]} == {128}  # of 133
     assert [r.prompt_text for r in first] == [r.prompt_text for r in again]
     assert len({r.prompt_text for r in first}) == 6
+
+
+def test_the_free_block_used_longest_ago_goes_first_and_of_a_request_the_last() -> None:
+    pool, digests = Pool(5), [digest(b"", [k]) for k in range(3)]
+    blocks = pool.take((), 3)
+    pool.store(blocks, digests, None, list(range(48)))
+    pool.give(blocks)
+    pool.take((), 2)  # never used
+    assert pool.hits(digests, 3) == blocks
+    assert not pool.fits(blocks[:2], 2) and pool.fits(blocks[:2], 1)
+    pool.take((), 1)
+    assert pool.events[1:] == [["BlockRemoved", [low64(digests[2])], "GPU"]]
+    assert pool.hits(digests, 3) == blocks[:2]
 
 
 def test_summaries_follow_the_batches(truth: Truth) -> None:
