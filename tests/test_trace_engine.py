@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import trace_files
 import yaml
+from trace_blocks import Pool, digest, low64
 from trace_engine import HANDLING_NS, simulate
 from trace_files import write
 from trace_records import BLOCK, CoreSpan, Entry, Journey, KvBatch, Options, Row, StepTruth, Truth
@@ -45,12 +46,21 @@ CASES: dict[str, dict[str, Any]] = {
         "requests": 60,
         "rates": (150.0,),
         "question_len": 300,
+        "per_group": 30,
         "max_num_batched_tokens": 120,
-        "max_num_seqs": 6,
-        "blocks": 60,
+        "max_num_seqs": 3,
+        "blocks": 200,
         "abort_share": 0.5,
         "asynchronous": False,
         "stamps": "n+1",
+    },
+    "answers of all lengths": {
+        "requests": 70,
+        "rates": (300.0,),
+        "blocks": 30,
+        "question_len": 100,
+        "output_len": 34,
+        "output_spread": 33,
     },
     "short answers": {"output_len": 2, "output_spread": 1, "rates": (120.0,), "coalesced": 1.0, "step_rate": 1.0},
     "half": {"journey_rate": 0.5, "step_rate": 0.2, "coalesced": 1.0, "offload": False},
@@ -99,7 +109,10 @@ def test_cases_reach_what_they_are_for() -> None:
         assert any(not r.admissions for r in gone)
         assert any(r.admissions and not r.output_tokens for r in gone)
         assert any(r.output_tokens for r in gone)
-    assert any(s.summary.waiting for s in run("long prompts").steps)
+    late = [r for r in run("answers of all lengths").requests if r.preemptions == len(r.admissions)]
+    assert any(r.status == "length" for r in late)  # preempted with the last token under way, never resumed
+    full = [s.summary.running == 3 and s.summary.waiting > 0 for s in run("long prompts, one batch").steps]
+    assert sum(full) > 10
     assert any(not s.entries for s in run("easy").steps)
 
 
@@ -153,6 +166,26 @@ def test_limits_hold(truth: Truth) -> None:
         assert sum(present.values()) <= o.blocks - 1
 
 
+def test_the_queue_is_served_in_order(truth: Truth) -> None:
+    """First come first served; the preempted go to the head, and nothing is admitted in a step that preempted."""
+    firsts = sorted((r for r in truth.requests if r.admissions), key=lambda r: r.scheduled_ns or 0)
+    assert [r.queued_ns for r in firsts] == sorted(r.queued_ns for r in firsts)
+    traced = [s for s in truth.records if isinstance(s, CoreSpan)]
+    told = sorted((e.ns, e.step, e.name, s.request_id) for s in traced for e in s.events)
+    pending: set[str] = set()
+    last = 0
+    for _, step, name, request_id in told:
+        if name == "PREEMPTED":
+            pending.add(request_id)
+            last = step
+        elif name == "SCHEDULED":
+            assert step != last
+            assert request_id in pending or not pending
+            pending.discard(request_id)
+        elif name == "FINISHED":
+            pending.discard(request_id)
+
+
 def test_steps_are_counted_and_take_what_the_formula_says(truth: Truth) -> None:
     steps = truth.steps
     assert [s.step for s in steps] == list(range(1, len(steps) + 1))
@@ -182,11 +215,10 @@ def test_batches_in_flight(truth: Truth) -> None:
                 steady += 1
             continue
         assert after.summary.start_ns >= before.handled_ns
-        if before.entries and step.entries and after.entries and step.started_ns == before.ended_ns:
-            assert after.summary.end_ns <= step.ended_ns + 100_000 < step.handled_ns + 100_000
-            if before.started_ns < step.summary.start_ns:
-                assert after.summary.start_ns - before.handled_ns < 10_000
-                steady += before.handled_ns - before.ended_ns == HANDLING_NS
+        if step.entries and not truth.options.abort_share:
+            assert step.handled_ns > after.summary.end_ns  # the next batch is under way before this one's output
+        if before.entries and step.entries and step.started_ns == before.ended_ns:
+            steady += after.summary.start_ns - before.handled_ns < 10_000
     assert steady > len(steps) // 4
 
 
@@ -218,10 +250,22 @@ def test_a_prompt_seen_before_is_cached_but_for_its_last_token() -> None:
     assert len({r.prompt_text for r in first}) == 6
 
 
+def test_the_free_block_used_longest_ago_goes_first_and_of_a_request_the_last() -> None:
+    pool, digests = Pool(5), [digest(b"", [k]) for k in range(3)]
+    blocks = pool.take((), 3)
+    pool.store(blocks, digests, None, list(range(48)))
+    pool.give(blocks)
+    pool.take((), 2)  # never used
+    assert pool.hits(digests, 3) == blocks
+    assert not pool.fits(blocks[:2], 2) and pool.fits(blocks[:2], 1)
+    pool.take((), 1)
+    assert pool.events[1:] == [["BlockRemoved", [low64(digests[2])], "GPU"]]
+    assert pool.hits(digests, 3) == blocks[:2]
+
+
 def test_summaries_follow_the_batches(truth: Truth) -> None:
     """1.5: by processed tokens; what finished since the last schedule(); what was preempted in this one."""
     count = processed(truth)
-    gone = Counter[int]()
     preempted = Counter(
         e.step for s in truth.records if isinstance(s, CoreSpan) for e in s.events if e.name == "PREEMPTED"
     )
@@ -242,7 +286,6 @@ def test_summaries_follow_the_batches(truth: Truth) -> None:
             assert snapshot.scheduled == (entry.new_tokens if entry else 0)
             assert not entry or snapshot.computed == entry.kv_before
         assert not (step.rich and scheduled)
-        gone[s.step] += 1
 
 
 def test_traps_of_two_batches_in_flight() -> None:
@@ -506,7 +549,7 @@ def test_reports_follow_the_formulas(folder: tuple[Truth, Path]) -> None:
     lasted = max(r["end_time"] for r in done) - min(r["start_time"] for r in done)
     assert told["successes"]["throughput"]["output_tokens_per_sec"] == pytest.approx(sum(output) / lasted)
     assert told["successes"]["throughput"]["requests_per_sec"] == pytest.approx(len(done) / lasted)
-    if truth.options.stamps == "2n+2" and truth.options.output_len > 10:
+    if truth.options.stamps == "2n+2" and truth.options.output_len - truth.options.output_spread > 10:
         true = [
             (r.token_ns[-1] - r.token_ns[0]) / 1e9 / (r.output_tokens - 1)
             for r in truth.requests
