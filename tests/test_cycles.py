@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evolve.ingest.cycles import EMPTY, IDLE, LONG, SHORT, STALLED, Cycles, cycles
-from evolve.ingest.split import temporal_split
+from evolve.ingest.derive.cycles import EMPTY, IDLE, LONG, SHORT, STALLED, Cycles, cycles
+from evolve.ingest.derive.split import temporal_split
 
 SHARED = Path(__file__).parents[2] / "shared"
 SAMPLES = SHARED / "samples"

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "translate_go": {"simulator", "numpy"},
     "evaluator": {"simulator", "cma", "numpy", "numba", "scipy", "yaml"},
     "evolve": {"simulator", "archive", "translate_go", "evaluator", "numpy", "pyarrow", "yaml", "click", "rich"}
-    | {"ijson", "orjson"}  # of evolve.ingest: what traces are read with
+    | {"ijson", "orjson", "scipy"}  # of evolve.ingest: what traces are read with, and a least-squares fit
     | {"deap", "openevolve"}  # the baselines' engines
     | {"litellm"},  # of evolve.llm.client alone, see test_llm_calls
 }

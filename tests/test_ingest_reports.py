@@ -18,14 +18,14 @@ import yaml
 from evaluator.experiments import bundled_file, hardware_table, load_experiments, model_table, parse_yaml
 from evolve.ingest.engine import parse_overrides
 from evolve.ingest.entry import Entry, Given, check_hardware, make_entry, unique_ids
-from evolve.ingest.findings import Finding
-from evolve.ingest.folder import Folder, find, look
-from evolve.ingest.log import LONGEST_LINE, Log, read_log
-from evolve.ingest.names import Name, parse_name
 from evolve.ingest.quality import Quality, judge
-from evolve.ingest.reading import DEEPEST, MOST_JSON_BYTES, MOST_YAML_BYTES
-from evolve.ingest.reports import read_reports
-from evolve.ingest.settings import read_settings
+from evolve.ingest.sources.findings import Finding
+from evolve.ingest.sources.folder import Folder, find, look
+from evolve.ingest.sources.log import LONGEST_LINE, Log, read_log
+from evolve.ingest.sources.names import Name, parse_name
+from evolve.ingest.sources.reading import DEEPEST, MOST_JSON_BYTES, MOST_YAML_BYTES
+from evolve.ingest.sources.reports import read_reports
+from evolve.ingest.sources.settings import read_settings
 from evolve.ingest.writing import experiments_yaml
 from simulator.errors import InputError
 

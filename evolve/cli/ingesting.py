@@ -37,10 +37,10 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     """
     from evolve.ingest.engine import parse_overrides
     from evolve.ingest.entry import Given
-    from evolve.ingest.folder import find
     from evolve.ingest.many import ingest as carry_out
     from evolve.ingest.many import size
     from evolve.ingest.progress import watching
+    from evolve.ingest.sources.folder import find
     from evolve.ingest.view import print_ingested
     from evolve.run import available_cores
 

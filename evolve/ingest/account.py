@@ -11,14 +11,14 @@ import numpy as np
 from scipy import optimize
 
 from evolve import __version__
-from evolve.ingest.columns import NONE
-from evolve.ingest.evidence import EXACT
-from evolve.ingest.findings import Finding, warning
-from evolve.ingest.journeys import NO_RESUME, NOT_ADDING_UP, OUT_OF_ORDER
+from evolve.ingest.derive.columns import NONE
+from evolve.ingest.derive.evidence import EXACT
+from evolve.ingest.derive.journeys import NO_RESUME, NOT_ADDING_UP, OUT_OF_ORDER
 from evolve.ingest.one import Derived, Sources
 from evolve.ingest.quality import Quality
+from evolve.ingest.sources.findings import Finding, warning
+from evolve.ingest.sources.traces import STATUSES
 from evolve.ingest.step_table import CONFLICTING
-from evolve.ingest.traces import STATUSES
 
 MOST_DRIFT_S = 0.05
 """Spread of wall clock less server clock over a run; beyond it one of the clocks was set while it ran."""

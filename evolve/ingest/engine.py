@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evolve.ingest.findings import Finding, warning
-from evolve.ingest.log import Log
-from evolve.ingest.manifest import FILE, Listed
-from evolve.ingest.settings import Settings
-from evolve.ingest.values import plain
+from evolve.ingest.sources.findings import Finding, warning
+from evolve.ingest.sources.log import Log
+from evolve.ingest.sources.manifest import FILE, Listed
+from evolve.ingest.sources.settings import Settings
+from evolve.ingest.sources.values import plain
 from simulator.errors import InputError, Section, shown
 from simulator.experiment import Engine
 from simulator.experiment_file import engine_of

@@ -8,14 +8,14 @@ from typing import Any
 
 from evaluator.experiments import hardware_table, model_table
 from evolve.ingest.engine import make_engine
-from evolve.ingest.findings import Finding, warning
-from evolve.ingest.folder import Folder
-from evolve.ingest.log import Log
-from evolve.ingest.manifest import FILE
 from evolve.ingest.quality import Quality
-from evolve.ingest.reports import Reports, observation
-from evolve.ingest.settings import Load, Settings
-from evolve.ingest.values import plain
+from evolve.ingest.sources.findings import Finding, warning
+from evolve.ingest.sources.folder import Folder
+from evolve.ingest.sources.log import Log
+from evolve.ingest.sources.manifest import FILE
+from evolve.ingest.sources.reports import Reports, observation
+from evolve.ingest.sources.settings import Load, Settings
+from evolve.ingest.sources.values import plain
 from simulator.errors import InputError, nearest
 from simulator.experiment_file import experiment_from_mapping
 

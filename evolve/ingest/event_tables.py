@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from evolve.ingest.blocks import Chains
-from evolve.ingest.findings import Finding, warning
-from evolve.ingest.folder import Folder
-from evolve.ingest.joined import Joined
-from evolve.ingest.kv_events import KvEvent, read_kv_events
+from evolve.ingest.derive.blocks import Chains
+from evolve.ingest.derive.joined import Joined
+from evolve.ingest.sources.findings import Finding, warning
+from evolve.ingest.sources.folder import Folder
+from evolve.ingest.sources.kv_events import KvEvent, read_kv_events
+from evolve.ingest.sources.traces import API, JOURNEY, KINDS, PHASES, STATUSES, Traces
 from evolve.ingest.tables import Writer, constant, names
-from evolve.ingest.traces import API, JOURNEY, KINDS, PHASES, STATUSES, Traces
 
 ROWS = 50_000  # KV events in memory at a time
 

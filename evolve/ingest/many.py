@@ -22,7 +22,7 @@ from typing import Any
 
 from evolve import __version__
 from evolve.ingest.entry import Given, check_hardware
-from evolve.ingest.folder import Folder, shown_path
+from evolve.ingest.sources.folder import Folder, shown_path
 from evolve.ingest.writing import HEADER, experiments_yaml
 from simulator.errors import InputError
 

@@ -14,27 +14,27 @@ from typing import Any
 import numpy as np
 
 from evolve.ingest import step_table
-from evolve.ingest.batches import Batches, reconstruct
-from evolve.ingest.blocks import Chains
-from evolve.ingest.clients import Clients, read_clients
-from evolve.ingest.clocks import epoch_offset
-from evolve.ingest.columns import NONE, Columns
-from evolve.ingest.cycles import Cycles, cycles
+from evolve.ingest.derive.batches import Batches, reconstruct
+from evolve.ingest.derive.blocks import Chains
+from evolve.ingest.derive.clocks import epoch_offset
+from evolve.ingest.derive.columns import NONE, Columns
+from evolve.ingest.derive.cycles import Cycles, cycles
+from evolve.ingest.derive.joined import Joined, join
+from evolve.ingest.derive.journeys import Life, lives
+from evolve.ingest.derive.observe import components, reports_of, stages_of
+from evolve.ingest.derive.split import temporal_split
 from evolve.ingest.entry import Given, make_entry
 from evolve.ingest.event_tables import write_journeys, write_kv_events
-from evolve.ingest.findings import Finding, warning
-from evolve.ingest.folder import PER_REQUEST, Folder
-from evolve.ingest.joined import Joined, join
-from evolve.ingest.journeys import Life, lives
-from evolve.ingest.log import Log, read_log
-from evolve.ingest.observe import components, reports_of, stages_of
 from evolve.ingest.quality import Quality, judge
-from evolve.ingest.reports import Reports, read_reports
 from evolve.ingest.request_table import request_columns
-from evolve.ingest.settings import Settings, read_settings
-from evolve.ingest.split import temporal_split
+from evolve.ingest.sources.clients import Clients, read_clients
+from evolve.ingest.sources.findings import Finding, warning
+from evolve.ingest.sources.folder import PER_REQUEST, Folder
+from evolve.ingest.sources.log import Log, read_log
+from evolve.ingest.sources.reports import Reports, read_reports
+from evolve.ingest.sources.settings import Settings, read_settings
+from evolve.ingest.sources.traces import Traces, read_traces
 from evolve.ingest.tables import Writer, constant
-from evolve.ingest.traces import Traces, read_traces
 
 BUDGET = 2048  # tokens of a step, vLLM's default, where no source gives max_num_batched_tokens
 LEAST_JOURNEYS = 0.9  # of the client's requests; with fewer, batches cannot be put together

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evolve.ingest.findings import Finding, warning
-from evolve.ingest.reports import Report, Reports
-from evolve.ingest.settings import Load
+from evolve.ingest.sources.findings import Finding, warning
+from evolve.ingest.sources.reports import Report, Reports
+from evolve.ingest.sources.settings import Load
 
 FAILED_SHARE = 0.10
 """Of all requests; the rule of those who published the data (three of their 16 runs: 33, 69 and 85 %)."""

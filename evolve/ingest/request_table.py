@@ -7,15 +7,16 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from evolve.ingest import stamps as read
-from evolve.ingest.batches import Batches
-from evolve.ingest.clients import Clients
-from evolve.ingest.columns import NONE
-from evolve.ingest.joined import Joined
-from evolve.ingest.journeys import Labels, Life, labels
+from evolve.ingest.derive import stamps as read
+from evolve.ingest.derive.batches import Batches
+from evolve.ingest.derive.columns import NONE
+from evolve.ingest.derive.joined import Joined
+from evolve.ingest.derive.journeys import Labels, Life, labels
+from evolve.ingest.sources.clients import Clients
+from evolve.ingest.sources.traces import STATUSES, Traces
 from evolve.ingest.tables import constant, names, schema
-from evolve.ingest.traces import STATUSES, Traces
 
 HOW = ("snapshot", "summary", "kv_events", "prompt", "short", "none")
 _LABELS = {
@@ -128,12 +129,21 @@ def _client(joined: Joined, clients: Clients, server: Mapping[str, Any], count: 
     out["output_tokens"] = np.concatenate([answered, server["output_tokens"][mine:]])
     out["stamps"] = names(_longer(codes, count), stamps)
     out["error"] = names(_longer(errors, count), kinds)
-    import pyarrow as pa
-
-    lists = [None if t is None else np.round((t - s) * 1e6).astype(np.int64) for t, s in zip(found, start, strict=True)]
-    out["token_times_us"] = pa.array(lists + [None] * (count - mine), schema("requests").field("token_times_us").type)
+    out["token_times_us"] = _token_times(found, start, count)
     out["completed"][mine:] = server["usable"][mine:]
     return out
+
+
+def _token_times(found: Sequence[np.ndarray | None], start: np.ndarray, count: int) -> Any:
+    """A list column of `count` rows: each token's time in us since its request's start; empty where not known."""
+    lengths = np.array([-1 if t is None else len(t) for t in found] + [-1] * (count - len(found)))
+    ends = np.cumsum(np.maximum(lengths, 0))
+    flat = np.empty(int(ends[-1]) if count else 0, dtype=np.int64)
+    for t, begin, end in zip(found, start.tolist(), ends.tolist(), strict=False):
+        if t is not None:
+            flat[end - len(t) : end] = np.round((t - begin) * 1e6)
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32(), mask=np.append(lengths < 0, False))
+    return pa.ListArray.from_arrays(offsets, flat, schema("requests").field("token_times_us").type)
 
 
 def _longer(column: np.ndarray, count: int) -> np.ndarray:

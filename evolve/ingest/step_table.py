@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from evolve.ingest.batches import Batches
-from evolve.ingest.columns import NONE, Columns, rows
-from evolve.ingest.corrected import SURE
-from evolve.ingest.segments import Segments, windows
-from evolve.ingest.split import SPLITS, temporal_split
+from evolve.ingest.derive.batches import Batches
+from evolve.ingest.derive.columns import NONE, Columns, rows
+from evolve.ingest.derive.corrected import SURE
+from evolve.ingest.derive.segments import Segments, windows
+from evolve.ingest.derive.split import SPLITS, temporal_split
+from evolve.ingest.derive.views import raw_columns
 from evolve.ingest.tables import Writer, constant, names, structs
-from evolve.ingest.views import raw_columns
 from simulator.schema import RAW
 
 WINDOW = 2048  # steps whose batches are in memory at a time

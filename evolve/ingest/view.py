@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evolve.ingest.findings import Finding
 from evolve.ingest.many import EXPERIMENTS
+from evolve.ingest.sources.findings import Finding
 from evolve.report import console, new_table, number, show
 
 LEGEND = """\

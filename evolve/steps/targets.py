@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evolve.ingest.cycles import EMPTY, cycles
-from evolve.ingest.split import SPLITS, temporal_split
+from evolve.ingest.derive.cycles import EMPTY, cycles
+from evolve.ingest.derive.split import SPLITS, temporal_split
 from evolve.steps.estimate import Summary, estimate
 from evolve.steps.sources import Run
 from evolve.steps.table import SUMMARY
@@ -52,7 +52,7 @@ class Targets:
 
 
 def cycle_targets(run: Run) -> Targets:
-    """The usable cycles of a run, with the batch of the step that each measures; see `evolve.ingest.cycles`.
+    """The usable cycles of a run, with the batch of the step that each measures; see `evolve.ingest.derive.cycles`.
 
     Where that batch is not known, as of a step before a sampled one that no journeys tell, the sampled step's own
     stands in: between neighbours a decode batch hardly changes, a prefill does.

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolve.ingest.findings import Finding, warning
-from evolve.ingest.manifest import Listed, listed
-from evolve.ingest.names import Name, parse_name
-from evolve.ingest.values import plain
+from evolve.ingest.sources.findings import Finding, warning
+from evolve.ingest.sources.manifest import Listed, listed
+from evolve.ingest.sources.names import Name, parse_name
+from evolve.ingest.sources.values import plain
 from simulator.errors import InputError
 
 ROOT = ("exp-config.yaml", "profile.yaml", "vllm.log", "traces.json", "kv_events.jsonl")

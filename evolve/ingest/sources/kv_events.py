@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evolve.ingest.jsonl import values
+from evolve.ingest.sources.jsonl import values
 
 MALFORMED = "batches or events that are not of the known form, dropped"
 UNKNOWN = "events of unknown types, kept as `other`"

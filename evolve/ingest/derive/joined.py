@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evolve.ingest.clients import Clients
-from evolve.ingest.clocks import Match, match
-from evolve.ingest.columns import NONE
-from evolve.ingest.journeys import Life
-from evolve.ingest.traces import API, Traces
+from evolve.ingest.derive.clocks import Match, match
+from evolve.ingest.derive.columns import NONE
+from evolve.ingest.derive.journeys import Life
+from evolve.ingest.sources.clients import Clients
+from evolve.ingest.sources.traces import API, Traces
 
 MOST_UNLIKE = 0.1  # of the pairs may disagree on max_tokens; beyond it the two files are not of one run
 

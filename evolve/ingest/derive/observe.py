@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from evolve.ingest.clients import Clients
-from evolve.ingest.columns import NONE
-from evolve.ingest.reports import Report, Reports
-from evolve.ingest.settings import Settings
+from evolve.ingest.derive.columns import NONE
+from evolve.ingest.sources.clients import Clients
+from evolve.ingest.sources.reports import Report, Reports
+from evolve.ingest.sources.settings import Settings
 
 
 def stages_of(clients: Clients | None, settings: Settings) -> np.ndarray:

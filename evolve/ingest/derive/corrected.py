@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from evolve.ingest.admissions import Admission
-from evolve.ingest.columns import Columns
-from evolve.ingest.evidence import EXACT, Known
-from evolve.ingest.segments import Segments
+from evolve.ingest.derive.admissions import Admission
+from evolve.ingest.derive.columns import Columns
+from evolve.ingest.derive.evidence import EXACT, Known
+from evolve.ingest.derive.segments import Segments
 
 SURE = ("assumed", "inferred", "exact")
 """How sure a step's batch is: a cached prefix is without evidence, follows from other records, or was recorded."""

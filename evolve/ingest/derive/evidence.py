@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evolve.ingest.admissions import Admission
-from evolve.ingest.blocks import Chains
-from evolve.ingest.columns import NONE, Columns
+from evolve.ingest.derive.admissions import Admission
+from evolve.ingest.derive.blocks import Chains
+from evolve.ingest.derive.columns import NONE, Columns
 
 EXACT = ("snapshot", "summary", "short")
 PUBLISHED_LATE_S = 0.002  # a batch of KV events is published while outputs are handled, so a moment after FIRST_TOKEN

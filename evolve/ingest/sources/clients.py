@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+import math
 import re
 from array import array
 from collections import Counter
@@ -20,11 +21,12 @@ from typing import Any, BinaryIO
 import ijson
 import numpy as np
 
-from evolve.ingest.columns import NONE, Columns, Growing
+from evolve.ingest.derive.columns import NONE, Columns, Growing, view
 
 CUT_OFF = "file cut off or not JSON from here on, the rows before it kept"
 NOT_ROWS = "rows that are not of the known form, dropped"
 NOT_UTF8 = "pieces that are not UTF-8, read with replacements"
+LATEST_S = 1e12  # beyond it is no time
 _REPLACED = "\ufffd".encode()
 _ERROR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,60}")
 
@@ -72,7 +74,7 @@ def read_clients(path: Path, done: Callable[[int], None]) -> Clients:
                 bounds.append(len(stamps))
         except ijson.JSONError:
             tally[CUT_OFF] += 1
-    return Clients(rows.columns(), tuple(errors), np.array(stamps), np.array(bounds), tally)
+    return Clients(rows.columns(), tuple(errors), view(stamps), view(bounds), tally)
 
 
 class _Utf8:
@@ -103,7 +105,7 @@ def _row(raw: Any, prompts: dict[bytes, int]) -> tuple[tuple[float, ...], str, l
     if start is None or end is None or end < start or not isinstance(info, dict):
         return None
     times = info.get("output_token_times") or []
-    if not isinstance(times, list) or any(_time(t) is None for t in times):
+    if not isinstance(times, list) or not set(map(type, times)) <= {int, float} or _far(times):
         return None
     body = _body(raw.get("request"))
     prompt = body.get("prompt", body.get("messages"))
@@ -135,7 +137,11 @@ def _error(error: Any) -> str:
 
 
 def _time(value: Any) -> float | None:
-    return float(value) if type(value) in (int, float) and abs(value) < 1e12 else None
+    return float(value) if type(value) in (int, float) and abs(value) < LATEST_S else None
+
+
+def _far(times: list[float]) -> bool:
+    return bool(times) and not (min(times) > -LATEST_S and max(times) < LATEST_S and all(map(math.isfinite, times)))
 
 
 def _count(value: Any) -> int:

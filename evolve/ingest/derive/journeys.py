@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evolve.ingest.columns import NONE, Columns
-from evolve.ingest.traces import STATUSES
+from evolve.ingest.derive.columns import NONE, Columns
+from evolve.ingest.sources.traces import STATUSES
 
 QUEUED, SCHEDULED, FIRST_TOKEN, PREEMPTED, FINISHED = range(5)
 RESUME = 1

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from evolve.ingest.columns import Columns
-from evolve.ingest.journeys import Life
-from evolve.ingest.segments import Segments
+from evolve.ingest.derive.columns import Columns
+from evolve.ingest.derive.journeys import Life
+from evolve.ingest.derive.segments import Segments
 
 
 def decodes(lives: Iterable[Life]) -> Segments:

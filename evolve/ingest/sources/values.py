@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evolve.ingest.findings import Finding, warning
+from evolve.ingest.sources.findings import Finding, warning
 from simulator.errors import LARGEST_NUMBER, LARGEST_WHOLE, shown
 
 _MODEL_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]*[\w-])?")

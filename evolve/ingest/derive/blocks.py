@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from evolve.ingest.kv_events import KvEvent
+from evolve.ingest.sources.kv_events import KvEvent
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from evolve.ingest.journeys import Interval, Life
+from evolve.ingest.derive.journeys import Interval, Life
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from evolve.ingest.findings import Finding, warning
+from evolve.ingest.sources.findings import Finding, warning
 
 BLOCK_SIZE = 16  # tokens; the log counts tokens, whatever --block-size was
 LONGEST_LINE = 64 * 1024  # bytes of a line that are searched: the engine's configuration has about 3 kB

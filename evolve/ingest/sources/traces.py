@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evolve.ingest.columns import NONE, Columns, Growing
-from evolve.ingest.jsonl import values
-from evolve.ingest.otlp import Attributes, attributes, events, spans
+from evolve.ingest.derive.columns import NONE, Columns, Growing
+from evolve.ingest.sources.jsonl import values
+from evolve.ingest.sources.otlp import Attributes, attributes, events, spans
 
 JOURNEY = ("QUEUED", "SCHEDULED", "FIRST_TOKEN", "PREEMPTED", "FINISHED")
 API = ("ARRIVED", "HANDOFF_TO_CORE", "FIRST_RESPONSE_FROM_CORE", "DEPARTED", "ABORTED")

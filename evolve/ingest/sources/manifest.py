@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolve.ingest.findings import Finding, warning
-from evolve.ingest.names import Name
-from evolve.ingest.reading import read_json
-from evolve.ingest.values import Values
+from evolve.ingest.sources.findings import Finding, warning
+from evolve.ingest.sources.names import Name
+from evolve.ingest.sources.reading import read_json
+from evolve.ingest.sources.values import Values
 from simulator.errors import InputError
 
 FILE = "experiments.json"

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolve.ingest.findings import Finding, warning
-from evolve.ingest.folder import Folder
-from evolve.ingest.reading import read_yaml
-from evolve.ingest.values import Values, plain
+from evolve.ingest.sources.findings import Finding, warning
+from evolve.ingest.sources.folder import Folder
+from evolve.ingest.sources.reading import read_yaml
+from evolve.ingest.sources.values import Values, plain
 from simulator.errors import InputError, shown
 
 ENGINE_KEYS = {

@@ -13,10 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from evolve.ingest.findings import Finding, warning
-from evolve.ingest.folder import SUMMARY, Folder
-from evolve.ingest.reading import read_json
-from evolve.ingest.values import Values
+from evolve.ingest.sources.findings import Finding, warning
+from evolve.ingest.sources.folder import SUMMARY, Folder
+from evolve.ingest.sources.reading import read_json
+from evolve.ingest.sources.values import Values
 from simulator.errors import InputError
 
 SHOWN = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}

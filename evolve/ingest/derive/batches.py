@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evolve.ingest import corrected, published
-from evolve.ingest.admissions import Admission, admissions
-from evolve.ingest.blocks import Chains
-from evolve.ingest.columns import Columns
-from evolve.ingest.evidence import Known, Sources, evidence, recorded
-from evolve.ingest.journeys import Life
-from evolve.ingest.segments import Segments
-from evolve.ingest.traces import Traces
+from evolve.ingest.derive import corrected, published
+from evolve.ingest.derive.admissions import Admission, admissions
+from evolve.ingest.derive.blocks import Chains
+from evolve.ingest.derive.columns import Columns
+from evolve.ingest.derive.evidence import Known, Sources, evidence, recorded
+from evolve.ingest.derive.journeys import Life
+from evolve.ingest.derive.segments import Segments
+from evolve.ingest.sources.traces import Traces
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +24,20 @@ class Growing:
             add(value)  # type: ignore[arg-type]
 
     def columns(self) -> Columns:
-        """The columns as numpy arrays, copied; the table may go on growing."""
-        return {name: np.array(column) for name, column in self._columns.items()}
+        """The columns as numpy arrays, without a copy: the table cannot grow any more."""
+        return {name: view(column) for name, column in self._columns.items()}
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values())))
 
 
 NONE = -(2**62)
+
+
+def view(numbers: array[Any]) -> np.ndarray:
+    """The numbers as a numpy array, without a copy."""
+    out: np.ndarray = np.frombuffer(numbers, dtype=np.int64 if numbers.typecode == "q" else np.float64)
+    return out
 
 
 def rows(columns: Columns, keep: np.ndarray) -> Columns:

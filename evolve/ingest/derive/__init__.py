@@ -1,0 +1,1 @@
+"""What follows from the sources: lives of requests, batches of steps, cycles, token times, clocks."""
