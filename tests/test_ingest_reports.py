@@ -236,10 +236,16 @@ def test_the_sample_folder_gives_the_blocks_of_its_expected_file() -> None:
     assert log.usable_blocks == expected["gpu_blocks_from_trace"] == 63
     assert log.cpu_blocks(1) == expected["cpu_blocks"] == 40
     entry, said, quality = ingest(SAMPLE)
+    assert entry.mapping is None and "example-org/tiny-llama-sim is not in the model table" in texts(said)
+    assert quality.reasons == ("15.38 % of 13 requests failed",) and quality.timeout_s is None
+    entry, said, quality = ingest(SAMPLE, Given("H100", models={"example-org/tiny-llama-sim": TINY}))
     assert entry.mapping is not None and entry.mapping["engine"]["total_kv_blocks"] == 63
     assert entry.mapping["engine"]["kv_cpu_offload"] is True
-    assert quality.reasons == ("15.38 % of 13 requests failed",) and quality.timeout_s is None
-    assert "example-org/tiny-llama-sim is not in the model table" in texts(said)
+    assert entry.mapping["model_config"] == TINY
+
+
+TINY = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 512, "vocab_size": 32000, "max_position_embeddings": 1024}  # fmt: skip
 
 
 # ---- a folder of our own

@@ -15,11 +15,13 @@ from evolve.cli.ending import fail, print_json
 @click.option("--hardware", metavar="GPU", help="The GPU that ran, e.g. H100-SXM-80GB, where no manifest names it.")
 @click.option("--engine", "settings", metavar="KEY=VALUE", multiple=True,
               help="A setting of the engine that no file tells, e.g. version=0.15.1 (repeatable).")  # fmt: skip
+@click.option("--model-config", "models", metavar="MODEL=FILE", multiple=True,
+              help="config.json of a model that `evolve list` does not have (repeatable).")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), help="Folders read at a time [default: one for each core].")
 @click.option("--json", "as_json", is_flag=True, help="The quality report of every folder as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings: tuple[str, ...],
-           workers: int | None, as_json: bool, quiet: bool) -> int:  # fmt: skip
+           models: tuple[str, ...], workers: int | None, as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Make experiments and tables from folders of vLLM traces and load-generator reports.
 
     Read are, as far as they are there: traces.json, kv_events.jsonl, vllm.log, exp-config.yaml, profile.yaml, and of
@@ -32,6 +34,7 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     \b
     evolve ingest 20260217-155451-llama-2-7b-tp1-codegen --out ingested --hardware H100-SXM-80GB
     evolve ingest runs/* --out ingested --hardware H100-SXM-80GB --engine version=0.15.1
+    evolve ingest mine --out ingested --hardware H100-SXM-80GB --model-config my-org/my-model=config.json
     evolve score-steps champion --steps ingested
     evolve fit champion --experiments ingested/experiments.yaml --out mine.py
     """
@@ -39,13 +42,14 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     from evolve.ingest.entry import Given
     from evolve.ingest.many import ingest as carry_out
     from evolve.ingest.many import size
+    from evolve.ingest.models import parse_models
     from evolve.ingest.progress import watching
     from evolve.ingest.sources.folder import find
     from evolve.ingest.view import print_ingested
     from evolve.run import available_cores
 
     found, said = find(folders)
-    given = Given(hardware, parse_overrides(settings))
+    given = Given(hardware, parse_overrides(settings), parse_models(models))
     try:
         with watching({f.name: size(f) for f in found}, quiet) as watch:
             reports = carry_out(found, out, given, workers or available_cores(), watch.told, watch.finished)

@@ -13,12 +13,12 @@ from scipy import optimize
 from evolve import __version__
 from evolve.ingest.derive.columns import NONE
 from evolve.ingest.derive.evidence import EXACT
-from evolve.ingest.derive.journeys import NO_RESUME, NOT_ADDING_UP, OUT_OF_ORDER
+from evolve.ingest.derive.journeys import NO_RESUME, NOT_ADDING_UP, OUT_OF_ORDER, UNSOUND
 from evolve.ingest.one import Derived, Sources
 from evolve.ingest.quality import Quality
 from evolve.ingest.sources.findings import Finding, warning
 from evolve.ingest.sources.traces import STATUSES
-from evolve.ingest.step_table import CONFLICTING
+from evolve.ingest.step_table import CONFLICTING, CONTRADICTED
 
 MOST_DRIFT_S = 0.05
 """Spread of wall clock less server clock over a run; beyond it one of the clocks was set while it ran."""
@@ -50,6 +50,7 @@ def account(s: Sources, d: Derived, quality: Quality, findings: Sequence[Finding
         "reasons": list(quality.reasons),
         "missing": missing,
         "requests": _requests(s, d),
+        "excluded": _excluded(s, d),
         "sampling": _sampling(s, d),
         "clocks": _clocks(s),
         "alpha_targets": _alpha(d.columns),
@@ -139,6 +140,22 @@ def _requests(s: Sources, d: Derived) -> dict[str, Any]:
             "matched_with_client": int(((s.joined.client >= 0) & (s.joined.core >= 0)).sum()),
         }
     return out
+
+
+def _excluded(s: Sources, d: Derived) -> dict[str, int]:
+    """What the derived figures leave out, by reason."""
+    out: Counter[str] = Counter()
+    for life in s.lives:
+        if not life.complete:
+            out["journeys without all of QUEUED, SCHEDULED, FIRST_TOKEN, FINISHED: no labels"] += 1
+        elif not life.usable:
+            out["journeys that were aborted: not among labels' means"] += 1
+    out[UNSOUND] = s.traces.tally[UNSOUND] if s.traces else 0
+    out["client rows with an error: not among latencies"] = sum(map(bool, s.clients.errors)) if s.clients else 0
+    out["sampled steps whose batch is contradicted by the engine's summary: no batch fields"] = d.sure[CONTRADICTED]
+    for why in d.cycles.why.tolist() if d.cycles else ():
+        out[f"cycles: {why}"] += bool(why)
+    return {what: n for what, n in out.items() if n}
 
 
 def _sampling(s: Sources, d: Derived) -> dict[str, Any] | None:

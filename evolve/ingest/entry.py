@@ -24,10 +24,12 @@ WIDE = ("FP16", "BF16")  # precisions of weights that need no quantization_confi
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the user says by option: the GPU's name, and settings of the engine (parse_overrides)."""
+    """What the user says by option: the GPU's name, settings of the engine (parse_overrides), and models' terms of
+    config.json by name (parse_models)."""
 
     hardware: str | None = None
     engine: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ def make_entry(
 ) -> Entry:
     """The experiment of a folder, its keys in the order of the files that ship; `notes` go into its x_note.
 
-    Raises InputError where neither an option nor the manifest names the GPU. An entry whose model and GPU are known
-    has been read back as `evolve fit` reads it.
+    It has been read back as `evolve fit` reads it. Raises InputError where neither an option nor the manifest names the
+    GPU.
     """
     hardware, findings = _hardware(folder, given)
     engine, said = make_engine(settings, log, folder.listed, given.engine, traced_kv_blocks)
@@ -72,11 +74,13 @@ def make_entry(
         return Entry(None, (*findings, warning(folder.name, text, len(missing))))
     observed, more = _observed(reports, settings.load)
     findings += more
-    findings += _about_model(model, known, folder.listed.precision)
+    findings += _about_model(known, folder.listed.precision)
+    own = given.models.get(model)
     mapping: dict[str, Any] = {
         "id": _ident(folder, known),
         "source_run": folder.name,
         "model": known["id"] if known else model,
+        **({"model_config": dict(own)} if own else {}),
         "hardware": hardware,
         "engine": engine,
         "workload": _workload(folder, settings.load, reports, quality),
@@ -84,14 +88,18 @@ def make_entry(
     if observed:
         mapping["observed"] = observed
     mapping["quality"] = quality.label
-    told = [*quality.reasons, *_told(settings, known), *notes]
+    told = [*quality.reasons, *_told(settings), *notes]
     if told:
         mapping["x_note"] = told
-    if known and hardware in hardware_table():
-        try:
-            experiment_from_mapping(mapping, folder.name, model_table(), hardware_table())
-        except InputError as e:
-            return Entry(None, (*findings, warning(folder.name, f"no experiment is written: {e}")))
+    if known is None and own is None:
+        text = (
+            f"{model} is not in the model table: no experiment is written; --model-config {model}=config.json gives it"
+        )
+        return Entry(None, (*findings, warning("exp-config.yaml", text)))
+    try:
+        experiment_from_mapping(mapping, folder.name, model_table(), hardware_table())
+    except InputError as e:
+        return Entry(None, (*findings, warning(folder.name, f"no experiment is written: {e}")))
     return Entry(mapping, tuple(findings))
 
 
@@ -108,8 +116,7 @@ def _hardware(folder: Folder, given: Given) -> tuple[str, list[Finding]]:
         raise InputError(f"{folder.name}: nothing in it names the GPU: name the GPU with --hardware")
     table = hardware_table()
     if name not in table:
-        text = f"GPU {name} is not in the hardware table: give its figures as `hardware` of the experiment before use"
-        return name, [warning(FILE if name == listed else "--hardware", text)]
+        return name, [warning(FILE, f"GPU {name} is not in the hardware table: --hardware names one that is")]
     canonical = str(table[name]["name"])
     if given.hardware and listed and table.get(listed, {}).get("name") != canonical:
         return canonical, [warning(FILE, f"says GPU {listed}, --hardware {canonical}: the option counts")]
@@ -191,10 +198,9 @@ def _observed(reports: Reports, load: Load) -> tuple[dict[str, Any], list[Findin
     return observed, findings
 
 
-def _about_model(model: str, known: Mapping[str, Any] | None, precision: str | None) -> list[Finding]:
+def _about_model(known: Mapping[str, Any] | None, precision: str | None) -> list[Finding]:
     if known is None:
-        text = f"{model} is not in the model table: add its config.json terms as `model_config` before use"
-        return [warning("exp-config.yaml", text)]
+        return []
     bare = {"quantization", "quantization_config"}.isdisjoint(known["config"])
     if precision and precision.upper() not in WIDE and bare:
         text = f"the weights are not {' or '.join(WIDE)}, but {known['id']} is not quantized: name the one served"
@@ -202,13 +208,11 @@ def _about_model(model: str, known: Mapping[str, Any] | None, precision: str | N
     return []
 
 
-def _told(settings: Settings, known: Mapping[str, Any] | None) -> list[str]:
+def _told(settings: Settings) -> list[str]:
     """What a reader of the experiment must know."""
     told = []
     if settings.asked:
         told.append("the load is what profile.yaml asked for, not what ran: no config.yaml of the run says that")
     if settings.load and settings.load.multi_turn:
         told.append("a chat of several turns ran, replayed as single turns")
-    if known is None:
-        told.append("the model is not in the model table: add its config.json terms as model_config")
     return told

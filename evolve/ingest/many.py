@@ -58,22 +58,20 @@ def ingest(
     finally:
         _write_experiments(out)
     fresh = {folder.name for folder in todo}
-    return [
-        {**json.loads((out / f.name / QUALITY).read_text()), "reused": f.name not in fresh, "out": str(out / f.name)}
-        for f in folders
-    ]
+    return [{**json.loads((out / f.name / QUALITY).read_text()), "reused": f.name not in fresh} for f in folders]
 
 
 def fingerprint(folder: Folder, given: Given) -> str:
     """Changes when a source, the options or the engine's version do."""
     paths = [folder.exp_config, folder.profile, folder.log, folder.traces, folder.kv_events, folder.config,
              folder.per_request, folder.summary, *(path for _, path in folder.stages)]  # fmt: skip
-    about: list[Any] = [__version__, folder.name, given.hardware, sorted(given.engine.items()), repr(folder.listed)]
+    options = given.hardware, sorted(given.engine.items()), given.models
+    about: list[Any] = [__version__, folder.name, options, repr(folder.listed)]
     for path in paths:
         if path is not None:
             state = path.stat()
             about.append((path.relative_to(folder.path).as_posix(), state.st_size, state.st_mtime_ns))
-    return sha256(json.dumps(about, default=str).encode()).hexdigest()[:32]
+    return sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
 def one_folder(folder: Folder, out: Path, given: Given, mark: str, done: Callable[[int], None]) -> None:
@@ -88,7 +86,7 @@ def one_folder(folder: Folder, out: Path, given: Given, mark: str, done: Callabl
         sources, findings = read(folder, part, done)
         derived = derive(sources, part, findings)
         mapping, quality = describe(sources, derived, given, findings)
-        _dump(part / QUALITY, account(sources, derived, quality, findings))
+        _dump(part / QUALITY, {**account(sources, derived, quality, findings), "experiment": mapping is not None})
         _dump(part / STATE, {"engine": __version__, "fingerprint": mark, "experiment": mapping})
         old = out / f"{_OLD}{folder.name}"
         if home.exists():

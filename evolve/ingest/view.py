@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,66 +12,92 @@ from evolve.report import console, new_table, number, show
 
 LEGEND = """\
 steps: sampled by the engine (share of all); batches: of these, how many the corrected reconstruction gives as the
-engine recorded them, and how many the published one; cycles: usable pairs of consecutive sampled steps, of all such."""
-FEW = 12  # findings printed of a run; quality.json has all
+engine recorded them; published: how many the published one does; cycles: usable pairs of consecutive sampled steps, of
+all such pairs, and the mean of the usable ones."""
+FEW = 20  # kinds of findings printed; quality.json has all
 
 
 def print_ingested(reports: Sequence[dict[str, Any]], said: Sequence[Finding], out: Path) -> None:
     """The table of runs, reasons, findings, and what to do next."""
     to = console()
+
+    def line(text: str, style: str | None = None) -> None:
+        to.print(text, markup=False, soft_wrap=True, style=style)
+
     for finding in said:
-        to.print(f"{finding.source}: {finding.text}", markup=False, soft_wrap=True)
-    show(to, _table(reports))
-    if any(r["sampling"] for r in reports):
-        to.print(LEGEND, style="dim", markup=False)
+        line(f"{finding.source}: {finding.text}")
+    traced = any("journeys" in r["requests"] for r in reports)
+    show(to, _runs(reports, traced))
+    if traced:
+        line(LEGEND, "dim")
     for r in reports:
         for reason in r["reasons"]:
-            to.print(f"{r['run']}: overloaded, not fitted by default: {reason}", markup=False, soft_wrap=True)
-    for r in reports:
-        _findings(to, r)
-    written = (out / EXPERIMENTS).exists()
-    if written:
-        to.print(f"Written: {out / EXPERIMENTS}, tables and quality.json below {out}", markup=False, soft_wrap=True)
-        to.print(f"Next: `evolve predict champion --experiments {out / EXPERIMENTS}`", markup=False, soft_wrap=True)
-    else:
-        to.print(f"No run holds enough for an experiment; tables and quality.json are below {out}", markup=False)
-    if any(r["cycles"] and r["cycles"]["usable"] for r in reports):
-        to.print(f"Next: `evolve score-steps champion --steps {out}`", markup=False, soft_wrap=True)
+            line(f"{r['run']}: overloaded, not fitted by default: {reason}")
+    missing = _by_text((r["run"], f"no {name}: {text}", 1) for r in reports for name, text in r["missing"].items())
+    for text, (runs, _) in missing.items():
+        line(f"{_where(runs, reports)}: {text}", "dim")
+    found = [(r["run"], f) for r in reports for f in r["findings"]]
+    warnings = _by_text(
+        (run, f"{f['source']}: {f['text']}", f["count"]) for run, f in found if f["severity"] == "warning"
+    )
+    for text, (runs, count) in list(warnings.items())[:FEW]:
+        line(f"{_where(runs, reports)}: {text}" + (f" ({count:,} times)" if count > len(runs) else ""))
+    rest = len(warnings) - FEW
+    more = [f"{rest} more kinds of warnings"] * (rest > 0) + ["notes"] * any(f["severity"] == "note" for _, f in found)
+    if more:
+        line(f"In quality.json: {' and '.join(more)}", "dim")
+    _next(line, reports, out)
 
 
-def _table(reports: Sequence[dict[str, Any]]) -> Any:
-    table = new_table("Ingested", "run|quality|>completed|>failed|>journeys|>steps|>batches|>published|>cycles|"
-                      ">mean cycle ms|tables")  # fmt: skip
+def _next(line: Any, reports: Sequence[dict[str, Any]], out: Path) -> None:
+    tables = sorted({table for r in reports for table in r["tables"]})
+    line(f"Written below {out}: quality.json of every run" + (f", tables {', '.join(tables)}" if tables else ""))
+    if not (out / EXPERIMENTS).exists():
+        line("No run holds enough for an experiment: see the warnings")
+        return
+    line(f"Written: {out / EXPERIMENTS}")
+    line(f"Next: `evolve predict champion --experiments {out / EXPERIMENTS}`")
+    if any(r["cycles"] and r["cycles"]["usable"] and r["experiment"] for r in reports):
+        line(f"Next: `evolve score-steps champion --steps {out}`")
+
+
+def _runs(reports: Sequence[dict[str, Any]], traced: bool) -> Any:
+    heads = "run|quality|>completed|>failed"
+    table = new_table("Ingested", heads + "|>journeys|>steps|>batches|>published|>cycles|>mean, ms" * traced)
     for r in reports:
         q, sampling, batches, cycles = r["requests"], r["sampling"], r["batches"], r["cycles"]
         completed, failed = q["reported_completed"], q["reported_failed"]
         if completed is None and "client_rows" in q:
             failed = sum(q["client_errors"].values())
             completed = q["client_rows"] - failed
-        steps = f"{sampling['sampled_steps']:,} ({100 * sampling['step_rate']:.1f} %)" if sampling else "-"
-        of = f"{batches['summaries_reproduced']:,}/{batches['summaries']:,}" if batches else "-"
-        plain = f"{batches['summaries_reproduced_as_published']:,}" if batches else "-"
-        pairs = f"{cycles['usable']:,}/{cycles['pairs']:,}" if cycles else "-"
-        mean = cycles["mean_cycle_us"] / 1e3 if cycles and cycles["mean_cycle_us"] else None
-        journeys = f"{q['usable_journeys']:,}/{q['journeys']:,}" if "journeys" in q else "-"
-        table.add_row(
-            r["run"], r["quality"] + (" (as before)" if r["reused"] else ""), _count(completed), _count(failed),
-            journeys, steps, of, plain, pairs, number(mean, 2, signed=False), ", ".join(r["tables"]) or "none",
-        )  # fmt: skip
+        cells = [r["run"], r["quality"] + " (as before)" * r["reused"], _count(completed), _count(failed)]
+        if traced:
+            cells += [
+                f"{q['usable_journeys']:,}/{q['journeys']:,}" if "journeys" in q else "-",
+                f"{sampling['sampled_steps']:,} ({100 * sampling['step_rate']:.1f} %)" if sampling else "-",
+                f"{batches['summaries_reproduced']:,}/{batches['summaries']:,}" if batches else "-",
+                f"{batches['summaries_reproduced_as_published']:,}" if batches else "-",
+                f"{cycles['usable']:,}/{cycles['pairs']:,}" if cycles else "-",
+                number(cycles["mean_cycle_us"] / 1e3 if cycles and cycles["mean_cycle_us"] else None, 2, signed=False),
+            ]
+        table.add_row(*cells)
     return table
+
+
+def _by_text(rows: Iterable[tuple[str, str, int]]) -> dict[str, tuple[list[str], int]]:
+    """Runs of which the same is said, and how often in all."""
+    out: dict[str, tuple[list[str], int]] = {}
+    for run, text, count in rows:
+        runs, before = out.get(text, ([], 0))
+        out[text] = ([*runs, run], before + count)
+    return out
+
+
+def _where(runs: Sequence[str], reports: Sequence[dict[str, Any]]) -> str:
+    if len(runs) == len(reports) > 1:
+        return f"all {len(runs)} runs"
+    return ", ".join(runs) if len(runs) < 3 else f"{len(runs)} runs ({runs[0]}, ...)"
 
 
 def _count(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
-
-
-def _findings(to: Any, r: dict[str, Any]) -> None:
-    for source, text in r["missing"].items():
-        to.print(f"{r['run']}: no {source}: {text}", markup=False, soft_wrap=True, style="dim")
-    warnings = [f for f in r["findings"] if f["severity"] == "warning"]
-    for f in warnings[:FEW]:
-        count = f"{f['count']:,} x " if f["count"] > 1 else ""
-        to.print(f"{r['run']}: {f['source']}: {count}{f['text']}", markup=False, soft_wrap=True)
-    rest = len(r["findings"]) - len(warnings[:FEW])
-    if rest:
-        to.print(f"{r['run']}: {rest} more notes in {r['out']}/quality.json", markup=False, soft_wrap=True, style="dim")
