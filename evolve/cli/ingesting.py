@@ -57,8 +57,9 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
         return fail("interrupted; folders that are done are kept: the same command goes on", 130)
     if as_json:
         from evolve import __version__
+        from evolve.ingest.many import data_of
 
-        print_json({"engine": __version__, "data": None, "seeds": [], "runs": reports})
+        print_json({"engine": __version__, "data": data_of(reports), "seeds": [], "runs": reports})
     else:
         print_ingested(reports, said, out)
     return 0

@@ -43,7 +43,6 @@ def account(s: Sources, d: Derived, quality: Quality, findings: Sequence[Finding
     missing = {name: text for field, (name, text) in NARROWED.items() if getattr(s.folder, field) is None}
     return {
         "engine": __version__,
-        "data": None,
         "seeds": [],
         "run": s.folder.name,
         "quality": quality.label,

@@ -16,7 +16,7 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from functools import partial
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,8 @@ def one_folder(folder: Folder, out: Path, given: Given, mark: str, done: Callabl
         sources, findings = read(folder, part, done)
         derived = derive(sources, part, findings)
         mapping, quality = describe(sources, derived, given, findings)
-        _dump(part / QUALITY, {**account(sources, derived, quality, findings), "experiment": mapping is not None})
+        report = account(sources, derived, quality, findings)
+        _dump(part / QUALITY, {**report, "data": _digest(part, mapping), "experiment": mapping is not None})
         _dump(part / STATE, {"engine": __version__, "fingerprint": mark, "experiment": mapping})
         old = out / f"{_OLD}{folder.name}"
         if home.exists():
@@ -193,6 +194,20 @@ def _write_experiments(out: Path) -> None:
     part = target.with_name(f"{_PART}{EXPERIMENTS}")
     part.write_text(experiments_yaml(entries), "utf-8")
     part.replace(target)
+
+
+def _digest(part: Path, mapping: dict[str, Any] | None) -> str:
+    """16 hex digits of the tables and the experiment."""
+    whole = sha256(json.dumps(mapping, sort_keys=True).encode())
+    for path in sorted(part.glob("*.parquet")):
+        with path.open("rb") as file:
+            whole.update(file_digest(file, "sha256").digest())
+    return whole.hexdigest()[:16]
+
+
+def data_of(reports: Sequence[dict[str, Any]]) -> str:
+    """The data hash of several runs."""
+    return sha256("".join(r["data"] for r in reports).encode()).hexdigest()[:16]
 
 
 def _dump(path: Path, value: Any) -> None:
