@@ -13,7 +13,7 @@ from scipy import optimize
 from evolve import __version__
 from evolve.ingest.derive.columns import NONE
 from evolve.ingest.derive.evidence import EXACT
-from evolve.ingest.derive.journeys import NO_RESUME, NOT_ADDING_UP, OUT_OF_ORDER, UNSOUND
+from evolve.ingest.derive.journeys import NO_RESUME, NOT_ADDING_UP, OUT_OF_ORDER, UNSOUND, WHOLE
 from evolve.ingest.one import Derived, Sources
 from evolve.ingest.quality import Quality
 from evolve.ingest.sources.findings import Finding, warning
@@ -84,6 +84,10 @@ def _checks(s: Sources, d: Derived) -> list[Finding]:
         if tally[CONFLICTING]:
             text = "several engines, or a restarted one, wrote into one file: figures by step cannot be trusted"
             found.append(warning("traces.json", text, tally[CONFLICTING]))
+        lacking = sum(not x.complete and (x.status in WHOLE or x.status == NONE) for x in s.lives)
+        if lacking:
+            text = "journeys that lack one of QUEUED, SCHEDULED, FIRST_TOKEN, FINISHED: cut off, or events lost"
+            found.append(warning("traces.json", text, lacking))
         lost = sum(a < 0 for a in s.traces.api_of)
         if lost and s.traces.api_ids:
             found.append(warning("traces.json", "core requests without their API span", lost))
@@ -111,7 +115,7 @@ def _checks(s: Sources, d: Derived) -> list[Finding]:
     for table, sources in (("reports", s.reports.all), ("per-request report", ())):
         counted = [r.requests for r in sources[:1] if r.requests is not None]
         if table == "reports" and counted and s.clients is not None and counted[0] != len(s.clients):
-            text = f"{counted[0]:,} requests, but the per-request file has {len(s.clients):,}: rows are missing"
+            text = f"{counted[0]:,} requests, but the per-request file has {len(s.clients):,} of them"
             found.append(warning(sources[0].source, text, abs(counted[0] - len(s.clients))))
     return found
 
@@ -221,10 +225,11 @@ def _cycles(d: Derived) -> dict[str, Any] | None:
         return None
     dropped: Counter[str] = Counter(w for w in c.why.tolist() if w)
     good = c.cycle_us[c.usable]
+    durations = c.duration_us[c.usable & ~np.isnan(c.duration_us)]
     return {
         "pairs": len(c.step), "usable": int(c.usable.sum()), "excluded": dict(sorted(dropped.items())),
         "mean_cycle_us": float(good.mean()) if len(good) else None,
-        "mean_duration_us": float(np.nanmean(c.duration_us[c.usable])) if len(good) else None,
+        "mean_duration_us": float(durations.mean()) if len(durations) else None,
         "measures": "the step before (async scheduling)" if d.asynchronous is not False else "the step itself",
         "async_scheduling": {True: "on", False: "off", None: "not known, taken as on"}[d.asynchronous],
     }  # fmt: skip

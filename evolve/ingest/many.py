@@ -15,6 +15,7 @@ import shutil
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 
 from evolve import __version__
 from evolve.ingest.entry import Given, check_hardware
+from evolve.ingest.sources.findings import warning
 from evolve.ingest.sources.folder import Folder, shown_path
 from evolve.ingest.writing import HEADER, experiments_yaml
 from simulator.errors import InputError
@@ -48,6 +50,8 @@ def ingest(
     _check_out(out, folders)
     marks = {folder.name: fingerprint(folder, given) for folder in folders}
     todo = [folder for folder in folders if _state(out, folder.name).get("fingerprint") != marks[folder.name]]
+    for folder in todo:
+        _check_home(out / folder.name)
     try:
         if workers == 1 or len(todo) < 2:
             for folder in todo:
@@ -69,9 +73,17 @@ def fingerprint(folder: Folder, given: Given) -> str:
     about: list[Any] = [__version__, folder.name, options, repr(folder.listed)]
     for path in paths:
         if path is not None:
-            state = path.stat()
-            about.append((path.relative_to(folder.path).as_posix(), state.st_size, state.st_mtime_ns))
+            about.append((path.relative_to(folder.path).as_posix(), *_size_and_time(path)))
     return sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    """Bytes and time of the last change in ns; zeros for a file that is gone meanwhile, which its reader says."""
+    try:
+        state = path.stat()
+    except OSError:
+        return 0, 0
+    return state.st_size, state.st_mtime_ns
 
 
 def one_folder(folder: Folder, out: Path, given: Given, mark: str, done: Callable[[int], None]) -> None:
@@ -86,6 +98,8 @@ def one_folder(folder: Folder, out: Path, given: Given, mark: str, done: Callabl
         sources, findings = read(folder, part, done)
         derived = derive(sources, part, findings)
         mapping, quality = describe(sources, derived, given, findings)
+        if fingerprint(folder, given) != mark:
+            findings.append(warning("folder", "changed while it was read: read it again once it is whole"))
         report = account(sources, derived, quality, findings)
         _dump(part / QUALITY, {**report, "data": _digest(part, mapping), "experiment": mapping is not None})
         _dump(part / STATE, {"engine": __version__, "fingerprint": mark, "experiment": mapping})
@@ -135,9 +149,16 @@ def _side_by_side(todo: Sequence[Folder], out: Path, given: Given, marks: dict[s
             for future in ready:
                 future.result()
                 finished(waiting.pop(future))
-    except BaseException:
+    except BaseException as e:
         for process in multiprocessing.active_children():
             process.terminate()
+            process.join()
+        for folder in todo:
+            shutil.rmtree(out / f"{_PART}{folder.name}", ignore_errors=True)
+        if isinstance(e, BrokenProcessPool):
+            left = ", ".join(sorted(waiting.values())[:4])
+            text = f"{left}: a process that read it was ended from outside (memory?): fewer --workers need less"
+            raise InputError(text) from None
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -145,7 +166,7 @@ def _side_by_side(todo: Sequence[Folder], out: Path, given: Given, marks: dict[s
 
 def _size(folder: Folder) -> int:
     """Bytes of what is streamed."""
-    return sum(p.stat().st_size for p in (folder.traces, folder.kv_events, folder.per_request) if p is not None)
+    return sum(_size_and_time(p)[0] for p in (folder.traces, folder.kv_events, folder.per_request) if p is not None)
 
 
 def size(folder: Folder) -> int:
@@ -158,6 +179,8 @@ def _check_out(out: Path, folders: Sequence[Folder]) -> None:
     for folder in folders:
         if here == folder.path or folder.path in here.parents:
             raise InputError(f"{shown_path(out)}: is inside {folder.name}, which is read: choose another --out")
+        if not folder.name or folder.name.startswith(".") or folder.name == EXPERIMENTS:
+            raise InputError(f"{shown_path(folder.path)}: its name cannot be that of an output: rename it")
         home = out / folder.name
         if home.resolve() == folder.path:
             raise InputError(f"{shown_path(out)}: is where {folder.name} stands, which is read: choose another --out")
@@ -174,13 +197,28 @@ def _check_out(out: Path, folders: Sequence[Folder]) -> None:
         raise InputError(f"{shown_path(out)}: cannot be written (permissions): choose another --out")
 
 
+def _check_home(home: Path) -> None:
+    """Raises InputError where what is to be replaced holds a file that is not ours."""
+    if not home.exists():
+        return
+    from evolve.ingest.tables import COLUMNS
+
+    ours = {QUALITY, STATE, *(f"{table}.parquet" for table in COLUMNS)}
+    others = sorted(path.name for path in home.iterdir() if path.name not in ours)
+    if others:
+        raise InputError(f"{shown_path(home / others[0])}: is not ours, and its folder is to be replaced: move it away")
+
+
 def _state(out: Path, name: str) -> dict[str, Any]:
     """What is known of a run made before; nothing where it is not whole."""
+    home = out / name
     try:
-        found = json.loads((out / name / STATE).read_text())
-    except (OSError, ValueError):
+        found, quality = (json.loads((home / file).read_text("utf-8")) for file in (STATE, QUALITY))
+    except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) and (out / name / QUALITY).is_file() else {}
+    if not isinstance(found, dict) or not isinstance(quality, dict) or not isinstance(quality.get("tables"), dict):
+        return {}
+    return found if all((home / f"{table}.parquet").is_file() for table in quality["tables"]) else {}
 
 
 def _write_experiments(out: Path) -> None:
@@ -188,12 +226,16 @@ def _write_experiments(out: Path) -> None:
     runs = sorted(path.name for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
     entries = [entry for name in runs if (entry := _state(out, name).get("experiment"))]
     target = out / EXPERIMENTS
-    if not entries:
-        target.unlink(missing_ok=True)
-        return
     part = target.with_name(f"{_PART}{EXPERIMENTS}")
-    part.write_text(experiments_yaml(entries), "utf-8")
-    part.replace(target)
+    try:
+        if not entries:
+            target.unlink(missing_ok=True)
+            return
+        part.write_text(experiments_yaml(entries), "utf-8")
+        part.replace(target)
+    except OSError as e:
+        text = f"{shown_path(target)}: cannot be written ({e.strerror or e}): the same command writes it anew"
+        raise InputError(text) from None
 
 
 def _digest(part: Path, mapping: dict[str, Any] | None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from evolve.ingest.derive.blocks import Chains
 from evolve.ingest.derive.clocks import epoch_offset
 from evolve.ingest.derive.columns import NONE, Columns
 from evolve.ingest.derive.cycles import Cycles, cycles
+from evolve.ingest.derive.engines import BACKWARDS, MIXED, mixed
 from evolve.ingest.derive.joined import Joined, join
 from evolve.ingest.derive.journeys import Life, lives
 from evolve.ingest.derive.observe import components, reports_of, stages_of
@@ -118,7 +119,9 @@ def _try(path: Path | None, source: str, findings: list[Finding], reader: Callab
 def derive(s: Sources, out: Path, findings: list[Finding]) -> Derived:
     """Put batches and tables together and write them to `out`."""
     run = s.folder.name
-    batches = _batches(s, findings)
+    sampled = step_table.sampled_steps(s.traces.steps, s.traces.tally) if s.traces else {}
+    several = s.traces is not None and _several_engines(s.traces, sampled, findings)
+    batches = None if several else _batches(s, findings)
     asynchronous = batches.asynchronous if batches else s.log.async_scheduling
     columns = request_columns(run, s.joined, s.traces, s.lives, s.clients, batches, stages_of(s.clients, s.settings))
     rows = {}
@@ -126,7 +129,6 @@ def derive(s: Sources, out: Path, findings: list[Finding]) -> Derived:
         rows["requests"] = _write(out, "requests", columns)
     row_of = s.joined.row_of_core(len(s.traces.core_ids) if s.traces else 0)
     nothing = step_table.Agreement(0, 0, 0), Counter[str]()
-    sampled = step_table.sampled_steps(s.traces.steps, s.traces.tally) if s.traces else {}
     agreement, sure = nothing
     found = None
     if s.traces is not None:
@@ -137,10 +139,20 @@ def derive(s: Sources, out: Path, findings: list[Finding]) -> Derived:
             writer.close()
             rows["steps"] = writer.rows
         found = _cycles(sampled, asynchronous)
+        if several:
+            found = replace(found, usable=found.usable & False, why=np.full(len(found.why), "several engines"))
         rows["cycles"] = _write(out, "cycles", _cycle_columns(run, found, sampled))
     if s.kv_events:
         rows["kv_events"] = s.kv_events
     return Derived(batches, asynchronous, columns, sampled, found, agreement, sure, rows)
+
+
+def _several_engines(traces: Traces, sampled: Columns, findings: list[Finding]) -> bool:
+    several, backwards = mixed(sampled, traces.tally[step_table.CONFLICTING], traces.journeys)
+    traces.tally[BACKWARDS] += backwards
+    if several:
+        findings.append(warning("traces.json", MIXED))
+    return several
 
 
 def _batches(s: Sources, findings: list[Finding]) -> Batches | None:
@@ -207,7 +219,8 @@ def describe(s: Sources, d: Derived, given: Given, findings: list[Finding]) -> t
     findings += quality.findings
     blocks = d.sampled.get("kv_blocks_total", np.zeros(0, np.int64))
     blocks = blocks[blocks != NONE]
-    traced = int(np.bincount(blocks).argmax()) if len(blocks) else None
+    sizes, often = np.unique(blocks, return_counts=True)
+    traced = int(sizes[often.argmax()]) if len(blocks) else None
     entry = make_entry(s.folder, s.settings, s.log, reports, quality, given, traced)
     findings += entry.findings
     mapping = entry.mapping

@@ -13,7 +13,7 @@ from evolve.ingest.derive.admissions import Admission, admissions
 from evolve.ingest.derive.blocks import Chains
 from evolve.ingest.derive.columns import Columns
 from evolve.ingest.derive.evidence import Known, Sources, evidence, recorded
-from evolve.ingest.derive.journeys import Life
+from evolve.ingest.derive.journeys import MOST_STEPS_IN_ALL, TOO_MANY, Life
 from evolve.ingest.derive.segments import Segments
 from evolve.ingest.sources.traces import Traces
 
@@ -49,7 +49,7 @@ def reconstruct(
     asynchronous: bool | None,
 ) -> Batches:
     """`budget`: max_num_batched_tokens. `asynchronous` None: whichever agrees with more of the steps' summaries."""
-    ran = [life for life in lives if life.sound and life.scheduled_ns is not None and life.prompt > 0]
+    ran = _within_reason(lives, traces.tally)
     found, stretches = admissions(ran, budget)
     decode = Segments.of(stretches)
     first = [i for life in ran for i in life.intervals if not i.prefill and not i.resumed]
@@ -67,6 +67,15 @@ def reconstruct(
         decode, corrected.prefills(found, known, decode, budget, recorded(found, traces.snapshots)), plain,
         published.prefills(complete, plain, budget), early, asynchronous, tuple(found), known,
     )  # fmt: skip
+
+
+def _within_reason(lives: Sequence[Life], tally: Counter[str]) -> list[Life]:
+    """Sound journeys that ran, up to MOST_STEPS_IN_ALL of all of them; those beyond are counted."""
+    ran = [life for life in lives if life.sound and life.scheduled_ns is not None and life.prompt > 0]
+    steps = np.cumsum([life.steps() for life in ran])
+    kept = int(np.searchsorted(steps, MOST_STEPS_IN_ALL, side="right"))
+    tally[TOO_MANY] += len(ran) - kept
+    return ran[:kept]
 
 
 def _looks_asynchronous(steps: Columns, found: Sequence[Admission], early: np.ndarray) -> bool:

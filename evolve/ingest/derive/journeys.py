@@ -18,12 +18,16 @@ QUEUED, SCHEDULED, FIRST_TOKEN, PREEMPTED, FINISHED = range(5)
 RESUME = 1
 WHOLE = {STATUSES.index("stopped"), STATUSES.index("length")}
 
-MOST_TOKENS = 100_000_000  # of one request
-MOST_STEPS = 10_000_000  # of one request; a step is milliseconds, so this is days
-UNSOUND = "journeys with more steps than tokens, left out of the batches"
+MOST_TOKENS = 10_000_000  # of one request: the longest contexts that models have
+MOST_STEPS = 1_000_000  # of one request; a step is milliseconds, so this is hours
+MOST_PREFILL_STEPS = 20_000  # of one request: ten million tokens in chunks of 512
+MOST_STEPS_IN_ALL = 100_000_000  # of all requests of a run together: 400,000 answers of 250 tokens
+UNSOUND = "journeys with more steps than tokens, or than can be, left out of the batches"
+TOO_MANY = f"journeys beyond {MOST_STEPS_IN_ALL:,} steps of all of them, left out of the batches"
 REPEATED = "journey events that were there before, dropped"
 OUT_OF_ORDER = "journeys whose times contradict their steps"
 NO_RESUME = "journeys preempted without being resumed"
+NO_PREEMPTION = "journeys resumed without being preempted"
 NOT_ADDING_UP = "journeys whose steps and tokens do not add up"
 
 
@@ -60,6 +64,7 @@ class Life:
     preemptions: int = 0
     first_step: int = NONE
     last_step: int = NONE
+    ordered: bool = True
     prefill_gap_ns: int = 0
     decode_gap_ns: int = 0
     intervals: list[Interval] = field(default_factory=list)
@@ -71,8 +76,9 @@ class Life:
 
     @property
     def usable(self) -> bool:
-        """Complete, and it ended by itself: an abort after the first token has all four events, too."""
-        return self.complete and self.status in WHOLE
+        """Complete, and it ended by itself: an abort after the first token has all four events, too. Not where times
+        contradict the order of the events: no duration can be read off them."""
+        return self.complete and self.status in WHOLE and self.ordered
 
     @property
     def sound(self) -> bool:
@@ -80,8 +86,12 @@ class Life:
         An abort may be one over."""
         tokens = max(self.prompt, 0) + max(self.outputs, 0)
         most = (tokens + 1) * (self.preemptions + 1) + 1
-        steps = sum(i.end - i.start + 1 for i in self.intervals)
-        return tokens <= MOST_TOKENS and steps <= min(most, MOST_STEPS)
+        steps, prefill = self.steps(), self.steps(prefill=True)
+        return tokens <= MOST_TOKENS and steps <= min(most, MOST_STEPS) and prefill <= MOST_PREFILL_STEPS
+
+    def steps(self, prefill: bool = False) -> int:
+        """How many steps it took part in, or of these only those of its prefills."""
+        return sum(i.end - i.start + 1 for i in self.intervals if i.prefill or not prefill)
 
 
 def lives(journeys: Columns, tally: Counter[str]) -> list[Life]:
@@ -134,6 +144,7 @@ def _life(t: dict[str, list[int]], begin: int, end: int, tally: Counter[str]) ->
         elif event == SCHEDULED:
             if life.scheduled_ns is None:
                 life.scheduled_ns, life.first_step = at, step
+            tally[NO_PREEMPTION] += t["kind"][i] == RESUME and gone_at is None
             if gone_at is not None:
                 if life.first_token_ns is None:
                     life.prefill_gap_ns += at - gone_at
@@ -159,7 +170,8 @@ def _life(t: dict[str, list[int]], begin: int, end: int, tally: Counter[str]) ->
 
 def _judge(life: Life, decoded: int, gone_at: int | None, times: list[int], tally: Counter[str]) -> None:
     marks = [x for x in (life.queued_ns, life.scheduled_ns, life.first_token_ns, life.finished_ns) if x is not None]
-    tally[OUT_OF_ORDER] += marks != sorted(marks)
+    life.ordered = marks == sorted(marks)
+    tally[OUT_OF_ORDER] += not life.ordered
     tally[UNSOUND] += not life.sound
     tally[NO_RESUME] += gone_at is not None and life.status in WHOLE
     if life.usable and life.outputs != NONE:

@@ -15,6 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,9 +27,13 @@ from evolve.ingest.derive.columns import NONE, Columns, Growing, view
 CUT_OFF = "file cut off or not JSON from here on, the rows before it kept"
 NOT_ROWS = "rows that are not of the known form, dropped"
 NOT_UTF8 = "pieces that are not UTF-8, read with replacements"
+TWICE = "rows that were there before, dropped"
+NO_TIMES = "rows whose token times fall or lie outside of the request's life, their token times dropped"
 LATEST_S = 1e12  # beyond it is no time
 _REPLACED = "\ufffd".encode()
-_ERROR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,60}")
+_ERROR = re.compile(
+    r"(?:\w{1,40}\.){0,6}([A-Z][A-Za-z0-9]{0,60}(?:Error|Exception|Timeout|Disconnected|Exceeded|Refused))", re.A
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ def read_clients(path: Path, done: Callable[[int], None]) -> Clients:
         ("start_s", "end_s"),
     )
     prompts: dict[bytes, int] = {}
+    seen: set[tuple[float, ...]] = set()
     errors: list[str] = []
     stamps, bounds = array("d"), array("q", [0])
     with path.open("rb") as file:
@@ -68,6 +74,13 @@ def read_clients(path: Path, done: Callable[[int], None]) -> Clients:
                     tally[NOT_ROWS] += 1
                     continue
                 numbers, error, times = row
+                if (key := (*numbers, len(times))) in seen:
+                    tally[TWICE] += 1
+                    continue
+                seen.add(key)
+                if not _in_order(numbers[0], times, numbers[1]):
+                    tally[NO_TIMES] += 1
+                    times = []
                 rows.append(numbers)
                 errors.append(error)
                 stamps.extend(times)
@@ -82,7 +95,7 @@ class _Utf8:
 
     def __init__(self, file: BinaryIO, tally: Counter[str], done: Callable[[int], None]) -> None:
         self._file, self._tally, self._done = file, tally, done
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
 
     def read(self, size: int = -1) -> bytes:
         clean = b""
@@ -111,8 +124,8 @@ def _row(raw: Any, prompts: dict[bytes, int]) -> tuple[tuple[float, ...], str, l
     prompt = body.get("prompt", body.get("messages"))
     number = NONE
     if prompt is not None:
-        text = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
-        number = prompts.setdefault(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16], len(prompts))
+        text = _text(prompt)
+        number = NONE if text is None else prompts.setdefault(hashlib.sha256(text).digest()[:16], len(prompts))
     eos = body.get("ignore_eos")
     limits = _count(body.get("max_tokens")), int(eos) if isinstance(eos, bool) else NONE
     counts = _count(info.get("input_tokens")), _count(info.get("output_tokens"))
@@ -128,16 +141,31 @@ def _body(request: Any) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
+def _text(prompt: Any) -> bytes | None:
+    """Equal for equal prompts, a text or the messages of a chat; None where they are nested too deeply to tell."""
+    try:
+        text = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
+    except RecursionError:
+        return None
+    return text.encode("utf-8", "replace")
+
+
 def _error(error: Any) -> str:
     """The type of an error. Its message may name addresses and is not carried along."""
     if error is None:
         return ""
     kind = error.get("error_type") if isinstance(error, dict) else str(error).partition(":")[0]
-    return kind if isinstance(kind, str) and _ERROR.fullmatch(kind) else "other"
+    match = _ERROR.fullmatch(kind) if isinstance(kind, str) else None
+    return match[1] if match else "other"
 
 
 def _time(value: Any) -> float | None:
     return float(value) if type(value) in (int, float) and abs(value) < LATEST_S else None
+
+
+def _in_order(start: float, times: list[float], end: float) -> bool:
+    """Ascending, and from `start` to `end`."""
+    return not times or (start <= times[0] and times[-1] <= end and all(a <= b for a, b in pairwise(times)))
 
 
 def _far(times: list[float]) -> bool:

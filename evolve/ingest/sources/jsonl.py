@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,10 @@ TOO_LONG = f"lines longer than {MOST_LINE >> 20} MiB, skipped"
 MALFORMED = "lines that are no JSON, skipped"
 CUT_OFF = "last line cut off, skipped"
 NOT_UTF8 = "lines that are not UTF-8, read with replacements"
+HALVES = "lines with halves of characters, read with replacements"
+
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some write at the beginning of a file
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def values(path: Path, tally: Counter[str], done: Callable[[int], None]) -> Iterator[Any]:
@@ -32,7 +37,7 @@ def values(path: Path, tally: Counter[str], done: Callable[[int], None]) -> Iter
                     done(len(rest))
                 done(len(rest))
                 continue
-            text = raw.strip()
+            text = raw.removeprefix(_MARK).strip()
             if not text:
                 continue
             try:
@@ -42,10 +47,24 @@ def values(path: Path, tally: Counter[str], done: Callable[[int], None]) -> Iter
                 pass
             try:
                 # what orjson refuses and others write: NaN, whole numbers of any size, stray bytes
-                yield json.loads(text.decode("utf-8", "replace"))
+                value = json.loads(text.decode("utf-8", "replace"))
                 tally[NOT_UTF8] += not _utf8(text)
+                if _HALF.search(text) and (whole := _whole(value)) is not None:
+                    value = whole
+                    tally[HALVES] += 1
+                yield value
             except (ValueError, RecursionError):
                 tally[MALFORMED if raw.endswith(b"\n") else CUT_OFF] += 1
+
+
+def _whole(value: Any) -> Any:
+    """The value with halves of characters (lone surrogates), which no table can hold, replaced; None without any."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.loads(text.encode("utf-8", "replace"))
+    return None
 
 
 def _utf8(text: bytes) -> bool:

@@ -20,6 +20,7 @@ from evolve.ingest.sources.jsonl import values
 MALFORMED = "batches or events that are not of the known form, dropped"
 UNKNOWN = "events of unknown types, kept as `other`"
 TWICE = "transfer events that stood twice in their batch, dropped"
+BACKWARDS = "batches from before the one ahead of them, kept: several files in one, or a clock that was set?"
 
 LONGEST_NAME = 200
 LOW_64 = 2**64 - 1
@@ -51,10 +52,13 @@ class KvEvent:
 
 def read_kv_events(path: Path, tally: Counter[str], done: Callable[[int], None]) -> Iterator[KvEvent]:
     """Every event of the file in order. Raises OSError where it cannot be read."""
+    latest = float("-inf")
     for number, line in enumerate(values(path, tally, done)):
         if not (isinstance(line, list) and len(line) >= 2 and _number(line[0]) and isinstance(line[1], list)):
             tally[MALFORMED] += 1
             continue
+        tally[BACKWARDS] += line[0] < latest
+        latest = float(line[0])
         rank = line[2] if len(line) > 2 and type(line[2]) is int and 0 <= line[2] < 2**31 else None
         seen: set[tuple[str, int | None]] = set()
         for raw in line[1]:
@@ -82,7 +86,7 @@ def _event(raw: Any, batch: int, ts_s: float, rank: int | None, tally: Counter[s
 
 
 def _stored(r: list[Any]) -> dict[str, Any]:
-    hashes, parent, tokens, size = r[0], r[1], r[2], r[3]
+    hashes, parent, tokens, size = _list(r[0]), r[1], _list(r[2]), r[3]
     medium = r[5] if len(r) > 5 else None
     return {
         "hashes": tuple(map(low_64, hashes)), "parent": None if parent is None else low_64(parent),
@@ -91,7 +95,7 @@ def _stored(r: list[Any]) -> dict[str, Any]:
 
 
 def _removed(r: list[Any]) -> dict[str, Any]:
-    hashes = tuple(map(low_64, r[0]))
+    hashes = tuple(map(low_64, _list(r[0])))
     return {"hashes": hashes, "blocks": len(hashes), "medium": _text(r[1] if len(r) > 1 else None)}
 
 
@@ -150,6 +154,12 @@ def low_64(value: Any) -> int:
         return int.from_bytes(base64.b64decode(value, validate=True), "big") & LOW_64
     except binascii.Error as error:
         raise ValueError(value) from error
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    return value
 
 
 def _number(value: Any) -> bool:

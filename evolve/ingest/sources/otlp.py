@@ -32,7 +32,7 @@ def spans(line: Any, tally: Counter[str]) -> Iterator[tuple[str, dict[str, Any]]
 
 def events(span: dict[str, Any], tally: Counter[str]) -> Iterator[tuple[str, int, Attributes]]:
     """(name, epoch time in ns, attributes) of every event of a span; time 0 where there is none."""
-    if not span.get("events"):
+    if span.get("events") is None:
         return
     for event in _list(span, "events", tally):
         name = event.get("name")

@@ -45,8 +45,11 @@ NO_PLACE = "events without step or time, dropped"
 NO_REQUEST = "spans without a request id, dropped"
 TWICE = "spans that were there before, dropped"
 FOREIGN = "spans of other scopes, left aside"
-OUT_OF_RANGE = "figures out of range, taken as missing"
+OUT_OF_RANGE = "figures of a wrong type or out of range, taken as missing"
 UNKNOWN_EVENT = "events of unknown names, left aside"
+UNKNOWN_NAME = "phases, kinds or statuses of unknown names, taken as missing"
+ONCE_MORE = "spans of a request that has one already, dropped"
+NO_ID = "spans without an id, kept: repeats cannot be noticed"
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class _Collector:
         self.spans = 0
         self.core: dict[str, int] = {}
         self.parents: list[str] = []
+        self.told: set[int] = set()  # core requests whose span was there
         self.api: dict[str, int] = {}
         self.api_spans: dict[str, int] = {}
         self.api_prompt: list[int] = []
@@ -116,6 +120,8 @@ class _Collector:
                 self.tally[TWICE] += 1
                 return
             self.seen.add(key)
+        else:
+            self.tally[NO_ID] += 1
         self.spans += 1
         take(span)
 
@@ -124,6 +130,10 @@ class _Collector:
         if ident is None:
             return
         request = self._number(ident)
+        if request in self.told:
+            self.tally[ONCE_MORE] += 1
+            return
+        self.told.add(request)
         parent = span.get("parentSpanId")
         if isinstance(parent, str) and parent:
             self.parents[request] = parent
@@ -136,27 +146,30 @@ class _Collector:
                 self.tally[NO_PLACE] += 1
             else:
                 counts = (_whole(a, key, self.tally) for key in _COUNTS.values())
-                codes = _code(KINDS, a.get("schedule.kind")), _code(STATUSES, a.get("finish.status"))
-                self.journeys.append((request, kind, step, at, epoch, _code(PHASES, a.get("phase")), *counts, *codes))
+                codes = self._named(KINDS, a.get("schedule.kind")), self._named(STATUSES, a.get("finish.status"))
+                phase = self._named(PHASES, a.get("phase"))
+                self.journeys.append((request, kind, step, at, epoch, phase, *counts, *codes))
 
     def _request(self, span: dict[str, Any]) -> None:
         about = attributes(span.get("attributes"), self.tally)
         ident = self._ident(about)
         if ident is None:
             return
+        if ident in self.api:
+            self.tally[ONCE_MORE] += 1
+            return
         number = self.api.setdefault(ident, len(self.api))
-        if number == len(self.api_prompt):
-            self.api_prompt.append(_whole(about, "gen_ai.usage.prompt_tokens", self.tally))
+        self.api_prompt.append(_whole(about, "gen_ai.usage.prompt_tokens", self.tally))
         if isinstance(span.get("spanId"), str):
             self.api_spans[span["spanId"]] = number
         for name, epoch, a in events(span, self.tally):
-            kind, at = _code(API, name.removeprefix("api.")), a.get("event.ts.monotonic")
+            kind, at = _code(API, name.removeprefix("api.")), _seconds_ns(a, "event.ts.monotonic")
             if kind == NONE:
                 self.tally[UNKNOWN_EVENT] += 1
-            elif not isinstance(at, int | float) or not abs(at) < 1e9:
+            elif at is None:
                 self.tally[NO_PLACE] += 1
             else:
-                self.api_events.append((number, kind, round(at * 1e9), epoch))
+                self.api_events.append((number, kind, at, epoch))
 
     def _steps(self, span: dict[str, Any]) -> None:
         for name, _, a in events(span, self.tally):
@@ -178,8 +191,18 @@ class _Collector:
     def _figure(self, a: Attributes, column: str, key: str) -> float:
         if column == "kv_usage_ratio":
             ratio = a.get(key)
-            return float(ratio) if isinstance(ratio, int | float) and 0 <= ratio <= 1 else float("nan")
-        return _whole(a, key, self.tally, 2**62 if column.endswith("_ns") else 2**31)
+            if isinstance(ratio, int | float) and 0 <= ratio <= 1:
+                return float(ratio)
+            self.tally[OUT_OF_RANGE] += ratio is not None
+            return float("nan")
+        if column.endswith("_ns"):
+            return _whole(a, key, self.tally, 2**62, least=1)
+        return _whole(a, key, self.tally)
+
+    def _named(self, names: tuple[str, ...], name: Any) -> int:
+        code = _code(names, name)
+        self.tally[UNKNOWN_NAME] += code == NONE and name is not None
+        return code
 
     def _ident(self, about: Attributes) -> str | None:
         ident = about.get("gen_ai.request.id")
@@ -211,18 +234,22 @@ class _Collector:
 def _monotonic_ns(a: Attributes) -> int | None:
     """`ts.monotonic_ns`, or in older captures, which lack it or have 0, `ts.monotonic` in seconds."""
     at = a.get("ts.monotonic_ns")
-    if isinstance(at, int) and 0 < at < 2**62:
+    if type(at) is int and 0 < at < 2**62:
         return at
-    seconds = a.get("ts.monotonic")
+    return _seconds_ns(a, "ts.monotonic")
+
+
+def _seconds_ns(a: Attributes, key: str) -> int | None:
+    seconds = a.get(key)
     return round(seconds * 1e9) if isinstance(seconds, int | float) and 0 < seconds < 1e9 else None
 
 
-def _whole(a: Attributes, key: str, tally: Counter[str], most: int = 2**31) -> int:
-    """A count or time of at least 0; NONE where it is missing, of another type or out of range."""
+def _whole(a: Attributes, key: str, tally: Counter[str], most: int = 2**31, least: int = 0) -> int:
+    """A count or time of at least `least`, below `most`; NONE where it is missing, of another type or out of range."""
     value = a.get(key)
-    if type(value) is not int:
+    if value is None:
         return NONE
-    if 0 <= value < most:
+    if type(value) is int and least <= value < most:
         return value
     tally[OUT_OF_RANGE] += 1
     return NONE
