@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -148,6 +149,7 @@ def _from_kv_events(found: Sequence[Admission], sources: Sources, chains: Chains
     prefill_ns = [a.until_ns - a.at_ns for a in found if a.single and a.whole and not a.again]
     usual_ns = float(np.median(prefill_ns)) if prefill_ns else 0.0
     paths = _paths(found, sources, chains, known, usual_ns)
+    following = _following(found)
     taken: set[int] = set()
     unknown = []
     for i, a in enumerate(found):
@@ -168,7 +170,7 @@ def _from_kv_events(found: Sequence[Admission], sources: Sources, chains: Chains
                 runs = [n for n in runs if chains.last(n) == path[-1]]
             run = _own_run(runs, a, sources, chains, bool(path))
         else:
-            run = _deepest(a, sources, chains, usual_ns, path)
+            run = _deepest(a, sources, chains, min(a.until_ns + usual_ns, following.get(i, inf)), path)
         if run is not None:
             known.settle(i, chains.root(run, since, a.end - a.start) * sources.block, "kv_events")
             taken.add(run)
@@ -216,10 +218,21 @@ def _paths(
     return paths
 
 
-def _deepest(a: Admission, sources: Sources, chains: Chains, usual_ns: float, path: Sequence[int]) -> int | None:
-    """Of the runs of the admission's prompt that were stored while it was computed, the one that ends deepest. What an
-    abort left behind is published with the next output."""
-    since, until = _window(a, sources, a.until_ns + usual_ns)
+def _following(found: Sequence[Admission]) -> dict[int, int]:
+    """When the request was admitted again, in ns, by the number of the admission before."""
+    last: dict[int, int] = {}
+    times = {}
+    for i, a in enumerate(found):
+        if a.request in last:
+            times[last[a.request]] = a.at_ns
+        last[a.request] = i
+    return times
+
+
+def _deepest(a: Admission, sources: Sources, chains: Chains, until_ns: float, path: Sequence[int]) -> int | None:
+    """Of the runs of the admission's prompt that were stored until then, the one that ends deepest. What an abort left
+    behind is published with the next output, unless the request was admitted again before."""
+    since, until = (ns / 1e9 + sources.epoch_offset_s for ns in (a.at_ns, until_ns))
     runs = range(bisect_left(chains.ts_s, since), bisect_right(chains.ts_s, until))
     own = [n for n in runs if chains.end[n] <= len(path) and chains.last(n) == path[chains.end[n] - 1]]
     return max(own, key=lambda n: chains.end[n], default=None)
