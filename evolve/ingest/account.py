@@ -84,7 +84,7 @@ def _checks(s: Sources, d: Derived) -> list[Finding]:
         if tally[CONFLICTING]:
             text = "several engines, or a restarted one, wrote into one file: figures by step cannot be trusted"
             found.append(warning("traces.json", text, tally[CONFLICTING]))
-        lost = sum(a < 0 for a in s.traces.api_of)
+        lost = sum(s.traces.api_of[life.request] < 0 for life in s.lives)
         if lost and s.traces.api_ids:
             found.append(warning("traces.json", "core requests without their API span", lost))
     if s.clients is not None and s.traces is not None:
@@ -101,7 +101,7 @@ def _checks(s: Sources, d: Derived) -> list[Finding]:
             found.append(
                 warning("traces.json", "pairs of client row and journey that differ in max_tokens", s.joined.unlike)
             )
-        if extra := int((~mine).sum()):
+        if extra := int((~mine & np.isin(s.joined.core, [life.request for life in s.lives])).sum()):
             found.append(warning("traces.json", "journeys that no client row goes with", extra))
     if s.epoch is not None and s.epoch[1] > MOST_DRIFT_S:
         text = (
