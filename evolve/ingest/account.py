@@ -88,7 +88,7 @@ def _checks(s: Sources, d: Derived) -> list[Finding]:
         if lacking:
             text = "journeys that lack one of QUEUED, SCHEDULED, FIRST_TOKEN, FINISHED: cut off, or events lost"
             found.append(warning("traces.json", text, lacking))
-        lost = sum(a < 0 for a in s.traces.api_of)
+        lost = sum(s.traces.api_of[life.request] < 0 for life in s.lives)
         if lost and s.traces.api_ids:
             found.append(warning("traces.json", "core requests without their API span", lost))
     if s.clients is not None and s.traces is not None:
@@ -105,7 +105,7 @@ def _checks(s: Sources, d: Derived) -> list[Finding]:
             found.append(
                 warning("traces.json", "pairs of client row and journey that differ in max_tokens", s.joined.unlike)
             )
-        if extra := int((~mine).sum()):
+        if extra := int((~mine & np.isin(s.joined.core, [life.request for life in s.lives])).sum()):
             found.append(warning("traces.json", "journeys that no client row goes with", extra))
     if s.epoch is not None and s.epoch[1] > MOST_DRIFT_S:
         text = (

@@ -17,7 +17,7 @@ from evolve.ingest.sources.kv_events import KvEvent, read_kv_events
 from evolve.ingest.sources.traces import API, JOURNEY, KINDS, PHASES, STATUSES, Traces
 from evolve.ingest.tables import Writer, constant, names
 
-ROWS = 50_000  # KV events in memory at a time
+ROWS = 20_000  # KV events in memory at a time
 
 _JOURNEY_NAMES = tuple(f"journey.{name}" for name in JOURNEY)
 _API_NAMES = tuple(f"api.{name}" for name in API)
@@ -73,14 +73,11 @@ def write_kv_events(
 
 
 def _columns(run: str, events: list[KvEvent]) -> dict[str, Any]:
+    of = dict(zip(KvEvent._fields, zip(*events, strict=True), strict=True))
     return {
         "experiment": constant(run, len(events)),
-        "event": [e.type for e in events],
-        "request_id": [e.request for e in events],
-        "hashes": [e.hashes or None for e in events],
-        **{
-            name: [getattr(e, name) for e in events]
-            for name in ("batch", "ts_s", "rank", "step", "medium", "source", "blocks", "tokens", "block_size")
-        },
-        **{name: [getattr(e, name) for e in events] for name in ("parent", "transfer", "success", "reason")},
+        "event": of.pop("type"),
+        "request_id": of.pop("request"),
+        "hashes": [hashes or None for hashes in of.pop("hashes")],
+        **of,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from evolve.ingest.derive.columns import NONE
 from evolve.ingest.derive.journeys import Interval, Life
 
 
@@ -59,8 +60,12 @@ def admissions(lives: Iterable[Life], budget: int) -> tuple[list[Admission], lis
 
 
 def _chunks(interval: Interval, decode: Sequence[Interval], life: Life, there: int, budget: int) -> int:
-    """In how many steps a resumed request was recomputed: those of its last interval that gave no token, and one."""
+    """In how many steps a resumed request was recomputed: those of the interval that gave no token, and one. The tokens
+    that it gave follow from those there were when the next one opened: a token under way when the request was preempted
+    has come by then."""
     steps = interval.end - interval.start + 1
-    if interval is decode[-1] and life.usable:
-        return min(max(steps - (life.outputs - there) + 1, 1), steps)
+    later = [i.there for i in decode if i.start > interval.end]
+    after = later[0] if later else life.outputs if life.usable else NONE
+    if after != NONE:
+        return min(max(steps - (after - there) + 1, 1), steps)
     return min(max(-(-(life.prompt + there) // max(budget, 1)), 1), steps)

@@ -27,8 +27,8 @@ def match(start_s: np.ndarray, arrived_s: np.ndarray, asked: np.ndarray, limit: 
     """Pair client starts with arrivals at the server, both ascending, in s on clocks of their own. None: no pairs.
 
     `asked` and `limit`: max_tokens of either side, NONE where unknown. As many of either: by rank, if times and
-    max_tokens agree. Otherwise under the offset with which most starts have an arrival nearby, each start with the
-    nearest free one, those of another max_tokens last.
+    max_tokens agree. Otherwise under the offset with which starts are closest to arrivals, the closest pairs first,
+    those of another max_tokens last.
     """
     if not len(start_s) or not len(arrived_s):
         return None
@@ -60,23 +60,33 @@ def _best_offset(start_s: np.ndarray, arrived_s: np.ndarray) -> float:
     ]
     some = start_s[np.unique(np.linspace(0, len(start_s) - 1, _SAMPLE).astype(int))]
     candidates = np.unique(np.concatenate(differences))
-    return float(max(candidates, key=lambda offset: (_close(some - offset, arrived_s), -abs(offset))))
+    return float(min(candidates, key=lambda offset: (_apart(some - offset, arrived_s), abs(offset))))
 
 
-def _close(times: np.ndarray, arrived_s: np.ndarray) -> int:
+def _apart(times: np.ndarray, arrived_s: np.ndarray) -> float:
+    """How far the times are from their nearest arrivals in all, in s; one that has none nearby counts CLOSE_S."""
     right = np.searchsorted(arrived_s, times).clip(0, len(arrived_s) - 1)
     left = (right - 1).clip(0)
     distance = np.minimum(np.abs(arrived_s[right] - times), np.abs(arrived_s[left] - times))
-    return int((distance < CLOSE_S).sum())
+    return float(np.minimum(distance, CLOSE_S).sum())
 
 
 def _nearest(times: np.ndarray, arrived_s: np.ndarray, asked: np.ndarray, limit: np.ndarray) -> np.ndarray:
-    """For every time a free arrival within NEAR_S, both ascending; -1 for none."""
+    """For every time a free arrival within NEAR_S, both ascending; -1 for none. The closest pairs first, so that a
+    request whose arrival was not traced takes nobody else's; then those that are late or of another max_tokens."""
     out = np.full(len(times), -1)
     free = np.ones(len(arrived_s), dtype=bool)
-    first = np.searchsorted(arrived_s, times - NEAR_S)
-    last = np.searchsorted(arrived_s, times + NEAR_S, side="right")
-    for i in range(len(times)):
+    first, last = np.searchsorted(arrived_s, times - CLOSE_S), np.searchsorted(arrived_s, times + CLOSE_S)
+    row = np.repeat(np.arange(len(times)), last - first)
+    arrival = np.arange(row.size) - np.repeat(np.cumsum(last - first) - last, last - first)
+    alike = ~_differ(asked[row], limit[arrival])
+    row, arrival = row[alike], arrival[alike]
+    closest = np.argsort(np.abs(arrived_s[arrival] - times[row]), kind="stable")
+    for i, j in zip(row[closest].tolist(), arrival[closest].tolist(), strict=True):
+        if out[i] < 0 and free[j]:
+            out[i], free[j] = j, False
+    first, last = np.searchsorted(arrived_s, times - NEAR_S), np.searchsorted(arrived_s, times + NEAR_S, side="right")
+    for i in np.flatnonzero(out < 0).tolist():
         near = np.arange(first[i], last[i])
         near = near[free[near]]
         if near.size:

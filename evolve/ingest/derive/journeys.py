@@ -35,8 +35,9 @@ NOT_ADDING_UP = "journeys whose steps and tokens do not add up"
 class Interval:
     """Steps `start` to `end` in one phase. `tokens`: prompt tokens covered in a prefill, cache hits included.
 
-    `before`: output tokens there were when a decode interval opened. `resumed`: after a preemption. `at_ns` and
-    `until_ns`: when it was opened and closed, on the server's clock.
+    `before`: output tokens there were when a decode interval opened, by its steps; `there`: by the event that opened
+    it, NONE where that does not say. `resumed`: after a preemption. `at_ns` and `until_ns`: when it was opened and
+    closed, on the server's clock.
     """
 
     prefill: bool
@@ -44,6 +45,7 @@ class Interval:
     end: int
     tokens: int
     before: int
+    there: int
     resumed: bool
     at_ns: int
     until_ns: int
@@ -111,7 +113,7 @@ def lives(journeys: Columns, tally: Counter[str]) -> list[Life]:
 
 def _life(t: dict[str, list[int]], begin: int, end: int, tally: Counter[str]) -> Life:
     life = Life(t["request"][begin])
-    opened: tuple[bool, int, int, bool, int] | None = None  # prefill, start, base, resumed, at_ns
+    opened: tuple[bool, int, int, int, bool, int] | None = None  # prefill, start, base, there, resumed, at_ns
     decoded = 0
     last: tuple[int, int, int] | None = None
     gone_at: int | None = None
@@ -121,12 +123,12 @@ def _life(t: dict[str, list[int]], begin: int, end: int, tally: Counter[str]) ->
         nonlocal opened, decoded
         if opened is None:
             return
-        prefill, start, base, resumed, since = opened
+        prefill, start, base, there, resumed, since = opened
         opened = None
         if step < start:
             return
         tokens = max(done - base, 0) if prefill else 0
-        life.intervals.append(Interval(prefill, start, step, tokens, 1 + decoded, resumed, since, at))
+        life.intervals.append(Interval(prefill, start, step, tokens, 1 + decoded, there, resumed, since, at))
         decoded += 0 if prefill else step - start + 1
 
     for i in range(begin, end):
@@ -151,12 +153,13 @@ def _life(t: dict[str, list[int]], begin: int, end: int, tally: Counter[str]) ->
                 else:
                     life.decode_gap_ns += at - gone_at
             decoding = life.first_token_ns is not None
-            opened = (not decoding, step, max(done, 0), gone_at is not None or t["kind"][i] == RESUME, at)
+            resumed = gone_at is not None or t["kind"][i] == RESUME
+            opened = (not decoding, step, max(done, 0), t["decode_done"][i], resumed, at)
             gone_at = None
         elif event == FIRST_TOKEN and life.first_token_ns is None:
             life.first_token_ns = at
             close(step, done, at)
-            opened = (False, step + 1, 0, False, at)
+            opened = (False, step + 1, 0, 1, False, at)
         elif event == PREEMPTED:
             close(step - 1, done, at)
             gone_at = at

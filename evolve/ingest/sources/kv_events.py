@@ -11,9 +11,8 @@ import base64
 import binascii
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from evolve.ingest.sources.jsonl import values
 
@@ -26,8 +25,7 @@ LONGEST_NAME = 200
 LOW_64 = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class KvEvent:
+class KvEvent(NamedTuple):
     """One event; None where its type has no such field. `hashes`: low 64 bits each. `tokens`: how many token ids were
     listed; the ids themselves are prompt text and are not carried along. `step`: the scheduler step, of a completed
     transfer that of its initiation."""
