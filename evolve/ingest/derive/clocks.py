@@ -27,8 +27,8 @@ def match(start_s: np.ndarray, arrived_s: np.ndarray, asked: np.ndarray, limit: 
     """Pair client starts with arrivals at the server, both ascending, in s on clocks of their own. None: no pairs.
 
     `asked` and `limit`: max_tokens of either side, NONE where unknown. As many of either: by rank, if times and
-    max_tokens agree. Otherwise under the offset with which starts are closest to arrivals, the closest pairs first, those
-    of another max_tokens last.
+    max_tokens agree. Otherwise under the offset with which starts are closest to arrivals, the closest pairs first,
+    those of another max_tokens last.
     """
     if not len(start_s) or not len(arrived_s):
         return None
