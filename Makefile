@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test llm check parity fuzz champion lock clean help
+.PHONY: run test llm check parity fuzz traces champion lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -21,6 +21,9 @@ parity: $(VENV)/dev  ## hundreds of random programs through Go and through Pytho
 
 fuzz: $(VENV)/dev  ## a hundred thousand bad program texts: minutes
 	$(BIN)/python tests/fuzz_language.py
+
+traces: $(VENV)/dev  ## a synthetic run with 300 MB of traces, made and ingested: minutes
+	$(BIN)/python tests/ingest_speed.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'

@@ -156,6 +156,10 @@ COLUMNS: dict[str, dict[str, tuple[Any, str]]] = {
 }  # fmt: skip
 
 
+ROW_GROUP = 8192
+"""Rows encoded at a time: a request may have a thousand token times."""
+
+
 @cache
 def schema(table: str) -> Any:
     """The arrow schema of a table; every field's metadata says what it means, the table's who wrote it."""
@@ -174,7 +178,8 @@ class Writer:
         """Append rows. Columns left out are empty; integers that are NONE become empty cells."""
         rows = len(next(iter(columns.values())))
         arrays = [_array(columns.get(f.name), f.type, rows) for f in schema(self.table)]
-        self._file.write_table(pa.Table.from_arrays(arrays, schema=schema(self.table)))
+        table = pa.Table.from_arrays(arrays, schema=schema(self.table))
+        self._file.write_table(table, row_group_size=ROW_GROUP)
         self.rows += rows
 
     def close(self) -> None:

@@ -56,13 +56,13 @@ class Chains:
                 return
             begin = self._depth(event.parent, before) + 1
         number, end = len(self), begin + len(event.hashes)
-        for column, value in zip(
-            (self.ts_s, self.batch, self.begin, self.end, self.before, self._first),
-            (event.ts_s, event.batch, begin, end, before, len(self._hashes)),
-            strict=True,
-        ):
-            column.append(value)  # type: ignore[arg-type]
+        self.ts_s.append(event.ts_s)
+        self.batch.append(event.batch)
+        self.begin.append(begin)
+        self.end.append(end)
+        self.before.append(before)
         self.ending_at[end].append(number)
+        self._first.append(len(self._hashes))
         self._hashes.extend(event.hashes)
         for block in event.hashes:
             self._run_of[block] = number
