@@ -200,7 +200,7 @@ def _prompt(a: Admission, sources: Sources) -> int:
 
 def _paths(
     found: Sequence[Admission], sources: Sources, chains: Chains, known: Known, usual_ns: float
-) -> dict[int, Sequence[int]]:
+) -> dict[int, list[int]]:
     """The hashes of the full blocks of every prompt: those of the several blocks (an answer's come one by one) that
     were stored during most of its admissions. None of a prompt without such ones, or with a tie."""
     votes: defaultdict[int, dict[int, list[int]]] = defaultdict(dict)  # prompt -> last hash -> runs
