@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict
@@ -28,11 +27,6 @@ from evolve.records import ranges
 from evolve.run_folder import Run
 from evolve.state import MODEL, State
 from simulator.experiment import Experiment
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def start(config: Config, out: Path | None) -> Run:

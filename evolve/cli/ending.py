@@ -30,7 +30,7 @@ def carry_out(
     good: Callable[[dict[str, Any]], bool],
 ) -> int:
     """Long work on a folder that exists: its report, and status 1 where nothing came of it."""
-    from evolve.run import available_cores
+    from evolve.cores import available_cores
 
     try:
         report = work(made, workers or available_cores(), quiet)

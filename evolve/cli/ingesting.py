@@ -38,6 +38,7 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     evolve score-steps champion --steps ingested
     evolve fit champion --experiments ingested/experiments.yaml --out mine.py
     """
+    from evolve.cores import available_cores
     from evolve.ingest.engine import parse_overrides
     from evolve.ingest.entry import Given
     from evolve.ingest.many import ingest as carry_out
@@ -46,7 +47,6 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     from evolve.ingest.progress import watching
     from evolve.ingest.sources.folder import find
     from evolve.ingest.view import print_ingested
-    from evolve.run import available_cores
 
     found, said = find(folders)
     given = Given(hardware, parse_overrides(settings), parse_models(models))

@@ -85,7 +85,7 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
     evolve validate runs/0001 --hindsight
     """
     from evolve.choose import parse_list
-    from evolve.run import available_cores
+    from evolve.cores import available_cores
     from evolve.run_folder import open_run
     from evolve.validation.csv_file import check_csv, write_csv
     from evolve.validation.report import print_validation

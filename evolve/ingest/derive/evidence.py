@@ -2,8 +2,8 @@
 
 Journeys count cached tokens as covered, so what was computed must come from elsewhere. In the order in which they are
 believed: `snapshot` (the engine's own record of the request), `summary` (the step's prefill tokens, where only this
-admission is unknown), `kv_events` (the blocks stored meanwhile begin where the cached ones end; none stored: all full
-blocks were cached), `prompt` (the same prompt text had been computed before). `short`: too short for a full block, or
+admission is unknown), `kv_events` (the blocks of the prompt that were stored meanwhile begin where the cached ones end;
+none stored by an admission that got to its end: all full blocks were cached), `prompt` (the same prompt text had been computed before). `short`: too short for a full block, or
 the engine does not cache. `none`: no evidence; taken as not cached, as the published reconstruction does.
 """
 
@@ -210,7 +210,7 @@ def _paths(
             begin = chains.root(n, _window(a, sources)[0], a.end - a.start)
             if chains.end[n] - begin > 1 and cached in (NONE, begin * sources.block):
                 votes[prompt].setdefault(chains.last(n), []).append(n)
-    paths = {}
+    paths: dict[int, Sequence[int]] = {}
     for prompt, runs in votes.items():
         first, *others = sorted(runs.values(), key=len, reverse=True)
         if not others or len(first) > len(others[0]):
