@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 from evaluator.experiments import data_hash
@@ -29,6 +31,15 @@ def ranges(experiments: Sequence[Experiment]) -> dict[str, Any]:
     }
 
 
+def measured(e: Experiment) -> str | None:
+    """16 hex digits of what was measured, whatever the experiment is called; None where nothing was."""
+    if e.observed is None:
+        return None
+    parts = [o for o in (e.observed.summary, *e.observed.stages) if o is not None]
+    figures = [[o.e2e_ms.mean, o.ttft_ms.mean, o.completed, o.failed] for o in parts]
+    return sha256(json.dumps(figures).encode()).hexdigest()[:16]
+
+
 def record(
     key: str, fitted: Sequence[Experiment], rows: Sequence[Errors], seeds: Sequence[int], date: str, **more: Any
 ) -> dict[str, Any]:
@@ -42,6 +53,7 @@ def record(
         "key": key,
         "date": date,
         "fitted": [e.id for e in fitted],
+        "measured": {e.id: measured(e) for e in fitted},
         "ranges": ranges(fitted),
         **_errors(rows, seeds),
         **more,

@@ -76,7 +76,8 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps:
 
 @click.command()
 @click.argument("program", default="champion")
-@click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those the project ships].")
+@click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those of --steps, else "
+              "those the project ships].")  # fmt: skip
 @click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
 @click.option("--only", metavar="NAME,NAME", help="Change only these: alpha, beta, a method, or names of constants.")
 @click.option("--scope", type=click.Choice(["shared", "per-model"]), help="One value for all models, or one for each.")

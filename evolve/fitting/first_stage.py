@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.step_fit import StepRun, fit_steps
+from evaluator.step_fit import StepRun, fit_steps, step_positions
 from evolve.steps.figures import figures, phases
 from evolve.steps.score import predicted_us
 from evolve.steps.sources import Run
@@ -43,6 +43,8 @@ def first_stage(
     A cycle for which a neighbour's batch stands in takes part only if there is no prefill in it: a prefill is in one
     step and not in the next. Raises InputError where no cycle is left.
     """
+    if set(step_positions(program)) <= set(held):
+        raise InputError("--steps: --only holds every constant of step_time: name some of them in it, or leave one out")
     ids = {e.id for e in fitted}
     mine = [run for run in runs if run.experiment.id in ids]
     targets = tuple(cycle_targets(run) for run in mine)

@@ -8,9 +8,10 @@ from evolve.constants import told
 from evolve.fitting.files import alias
 from evolve.report import console, mean_cells, new_table, number, show
 
+APART, APART_PCT = 2.0, 5.0  # steps and stages disagree: the error per step grows by this factor, to more than this
 LEGEND = """\
 standard error: how far the constant may be off, from the residuals; moved: in standard errors. NOT identified: these
-runs do not decide it, and it stays near where it was; at a bound: they would take it further."""
+runs do not decide it; at a bound: they would take it further."""
 
 
 def print_fit(result: dict[str, Any]) -> None:
@@ -57,9 +58,18 @@ def _print_steps(out: Any, steps: dict[str, Any]) -> None:
         cells = ((number(f["mape_pct"], 2, signed=False), number(f["bias_pct"], 2)) for f in per[key].values())
         table.add_row(name, *(cell for pair in cells for cell in pair))
     show(out, table)
+    after_steps, after = (per[key]["train"]["mape_pct"] for key in ("after_steps", "after"))
+    if after is not None and after > max(APART * after_steps, APART_PCT):
+        out.print(
+            f"Steps and load stages disagree under this form: per step it is {after:.1f} % off after the whole fit, "
+            f"{after_steps:.1f} % after steps alone. Do not trust both.",
+            style="bold",
+            markup=False,
+            soft_wrap=True,
+        )
     runs = ", ".join(f"{r['id']} {r['fitted']} of {r['usable']}" for r in steps["runs"])
     out.print(f"- Fitted to cycles of the train split: {runs}; not to those for which a neighbour's batch with prefill "
-              "stands in. Then held believed like constants that were fitted before.", style="dim", markup=False,
+              "stands in. The whole fit then starts from them, and is drawn to them by 30 % of their value.", style="dim", markup=False,
               soft_wrap=True)  # fmt: skip
     for text in dict.fromkeys(r["assumed"] for r in steps["runs"] if r["assumed"]):
         out.print(f"- {text}", style="dim", markup=False, soft_wrap=True)

@@ -13,7 +13,7 @@ from evolve.ingest.sources.log import Log
 from evolve.ingest.sources.manifest import FILE, Listed
 from evolve.ingest.sources.settings import Settings
 from evolve.ingest.sources.values import plain
-from simulator.errors import InputError, Section, shown
+from simulator.errors import InputError, Section, nearest, shown
 from simulator.experiment import Engine
 from simulator.experiment_file import engine_of
 
@@ -38,6 +38,8 @@ def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not key:
             raise InputError(f"--engine {plain(pair)}: is not KEY=VALUE: write it like --engine max_num_seqs=64")
+        if key not in ORDER:
+            raise InputError(f"--engine {plain(key)}: is no setting of the engine: {nearest(key, ORDER)}")
         if key in given:
             raise InputError(f"--engine {plain(key)}: is given twice: give it once")
         given[key] = value if key in ("name", "version") else _scalar(value)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.experiments import data_hash
+from evaluator.experiments import BUNDLED, data_hash
 from evolve import __version__
+from evolve.choose import experiments_of
 from evolve.programs import Source
+from evolve.records import measured
 from evolve.steps.estimate import ASSUMED
 from evolve.steps.figures import grouped
 from evolve.steps.sources import Run, Sources
@@ -82,10 +84,13 @@ def fitted(source: Source, found: Sources) -> dict[str, Any]:
     where there is no record of that."""
     if source.record is None:
         return {"steps_of": None, "means_of": None}
-    steps = source.record.get("steps", {}).get("runs", {})
+    steps = set(source.record.get("steps", {}).get("runs", {}).values())
+    # runs are known by what was measured: names may be anything; a run's record without digests is of shipped runs
+    seen = source.record.get("measured") or {e.id: measured(e) for e in experiments_of(BUNDLED)}
+    means = {seen[ident] for ident in source.record["fitted"] if seen.get(ident)}
     return {
-        "steps_of": [r.experiment.id for r in found.runs if steps.get(r.experiment.id) == r.steps.digest()],
-        "means_of": [r.experiment.id for r in found.runs if r.experiment.id in source.record["fitted"]],
+        "steps_of": [r.experiment.id for r in found.runs if r.steps.digest() in steps],
+        "means_of": [r.experiment.id for r in found.runs if measured(r.experiment) in means],
     }
 
 

@@ -54,7 +54,7 @@ def sources(paths: Sequence[Path], experiments: str | None, ids: str | None, syn
     runs: list[Run] = []
     left_out: list[str] = []
     for path in paths:
-        files, beside = _files(path)
+        files, beside = _files(path, experiments is not None)
         key = (experiments,) if experiments else beside or BUNDLED
         if key not in catalogs:
             catalogs[key] = _catalog(key)
@@ -79,13 +79,19 @@ def sources(paths: Sequence[Path], experiments: str | None, ids: str | None, syn
     return Sources(tuple(runs), tuple(e for e in known if not wanted or e.id in wanted), tuple(left_out))
 
 
-def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
-    """The tables that a path names, and the experiments file beside them if it is a folder."""
+def _files(path: Path, named: bool) -> tuple[list[Path], tuple[str, ...]]:
+    """The tables that a path names, and the experiments file of the folder they are in; `named`: another one is."""
     if not path.is_dir():
-        return [path], ()
+        above = path.parent.parent / EXPERIMENTS
+        return [path], ((str(above),) if path.name == TABLE and above.is_file() else ())
+    if (path / TABLE).is_file():
+        return _files(path / TABLE, named)
     found = sorted(path.glob(f"*/{TABLE}"))
     if not found:
-        raise InputError(f"{path}: holds no */{TABLE}: name a parquet file or a folder that `evolve ingest` wrote")
+        why = "has runs without traces, so without steps" if (path / EXPERIMENTS).is_file() else f"holds no */{TABLE}"
+        raise InputError(f"{path}: {why}: name a parquet file, or a folder that `evolve ingest` wrote from traces")
+    if not named and not (path / EXPERIMENTS).is_file():
+        raise InputError(f"{path}: has no {EXPERIMENTS}: see quality.json of its runs, or give --experiments FILE")
     return found, (str(path / EXPERIMENTS),)
 
 
