@@ -3,8 +3,9 @@
 Journeys count cached tokens as covered, so what was computed must come from elsewhere. In the order in which they are
 believed: `snapshot` (the engine's own record of the request), `summary` (the step's prefill tokens, where only this
 admission is unknown), `kv_events` (the blocks of the prompt that were stored meanwhile begin where the cached ones end;
-none stored by an admission that got to its end: all full blocks were cached), `prompt` (the same prompt text had been computed before). `short`: too short for a full block, or
-the engine does not cache. `none`: no evidence; taken as not cached, as the published reconstruction does.
+none stored by an admission that got to its end: all full blocks were cached), `prompt` (the same prompt text had been
+computed before). `short`: too short for a full block, or the engine does not cache. `none`: no evidence; taken as not
+cached, as the published reconstruction does.
 """
 
 from __future__ import annotations
