@@ -188,7 +188,7 @@ def test_a_folder_of_ingest_brings_its_experiments(files: Path, capsys: pytest.C
     assert "were in" in refused(capsys, *args, "--steps", str(folder / "one" / "steps.parquet"),
                                 "--experiments", str(folder / "experiments.yaml"))  # fmt: skip
     (folder / "experiments.yaml").unlink()
-    assert "experiments.yaml: cannot be read" in refused(capsys, *args)
+    assert "has no experiments.yaml" in refused(capsys, *args)
 
 
 def summarised(**changes: int) -> Summary:

@@ -130,9 +130,9 @@ def test_fit_goes_over_the_steps_first_and_says_what_each_stage_did(
     assert run_command(["fit", *args]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "after steps" in text and "after the whole fit" in text and f"{SEVEN} 120 of 199" in text
-    only = fitted(capsys, *args, "--only", "alpha")
-    step = [c for c in only["constants"] if c["method"] == "step_time"]
-    assert all(c["held"] and c["before"] == c["after_steps"] == c["after"] for c in step)
+    only = fitted(capsys, *args, "--only", "weights,alpha")
+    step = [c for c in only["constants"] if c["method"] == "step_time" and c["name"] != "weights"]
+    assert step and all(c["held"] and c["before"] == c["after_steps"] == c["after"] for c in step)
 
 
 def test_a_fit_without_steps_is_the_one_it_was(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,6 +150,7 @@ def test_steps_that_cannot_be_fitted_are_refused_in_a_line(tmp_path: Path, capsy
         (("--steps", str(steps), "--scope", "per-model"), "one value for all models"),
         (("--steps", str(steps), "--per-model", "weights"), "one value for all models"),
         (("--sync",), "give it with --steps"),
+        (("--steps", str(steps), "--only", "alpha"), "--only holds every constant of step_time"),
         (
             ("--steps", str(tmp_path / "plan.parquet"), "--experiments", str(plan)),
             "no experiment has `observed` figures",

@@ -69,7 +69,7 @@ def _print_steps(out: Any, steps: dict[str, Any]) -> None:
         )
     runs = ", ".join(f"{r['id']} {r['fitted']} of {r['usable']}" for r in steps["runs"])
     out.print(f"- Fitted to cycles of the train split: {runs}; not to those for which a neighbour's batch with prefill "
-              "stands in. The whole fit then starts from them, and is drawn to them by 30 % of their value.", style="dim", markup=False,
+              "stands in. The whole fit starts from there, and believes it within 30 %.", style="dim", markup=False,
               soft_wrap=True)  # fmt: skip
     for text in dict.fromkeys(r["assumed"] for r in steps["runs"] if r["assumed"]):
         out.print(f"- {text}", style="dim", markup=False, soft_wrap=True)

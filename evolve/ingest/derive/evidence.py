@@ -211,7 +211,7 @@ def _paths(
             begin = chains.root(n, _window(a, sources)[0], a.end - a.start)
             if chains.end[n] - begin > 1 and cached in (NONE, begin * sources.block):
                 votes[prompt].setdefault(chains.last(n), []).append(n)
-    paths: dict[int, Sequence[int]] = {}
+    paths: dict[int, list[int]] = {}
     for prompt, runs in votes.items():
         first, *others = sorted(runs.values(), key=len, reverse=True)
         if not others or len(first) > len(others[0]):
