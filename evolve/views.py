@@ -114,8 +114,8 @@ PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 PARTS_LEGEND = """\
 Observed from request traces: queueing is arrival to queue; waiting is queued to first scheduled, which async scheduling
-stamps one cycle early (prefill steps hold that cycle), and the gaps of preemptions; after the last step predicts completion and the times per token;
-client is its E2E less the server's, of which nothing is predicted."""
+stamps one cycle early (prefill steps hold that cycle), and the gaps of preemptions; after the last step predicts
+completion and the times per token; client is its E2E less the server's, of which nothing is predicted."""
 
 
 def print_parts(out: Any, result: dict[str, Any]) -> None:

@@ -681,7 +681,7 @@ def test_a_folder_of_folders_stands_for_them(tmp_path: Path) -> None:
     folders, said = find([tmp_path, tmp_path / "a" / ".." / "b"])
     assert [f.name for f in folders] == ["a", "b"]
     assert [f.text for f in said] == [
-        "holds 2 folders of experiments, which are read; 1 other folders are no experiments",
+        "holds 2 folders of experiments, which are read; left out, as no experiments themselves: notes",
         "is named more than once: read once",
     ]
 
@@ -822,7 +822,11 @@ def test_engine_settings_are_given(tmp_path: Path) -> None:
         (["gpu_memory_utilization=nan"], "--engine: gpu_memory_utilization must be finite"),
         (["gpu_memory_utilization=90"], "--engine: gpu_memory_utilization must be <= 1"),
         (["prefix_caching=1"], "--engine: prefix_caching must be true or false, got 1"),
-        (["max_num_sequences=4"], "--engine: max_num_sequences is not a known key: did you mean 'max_num_seqs'?"),
+        (
+            ["max_num_sequences=4"],
+            "--engine max_num_sequences: is no setting of the engine: did you mean 'max_num_seqs'?",
+        ),
+        (["completed=5"], "--engine completed: is no setting of the engine: known are "),
         (["block_size=16", "block_size=32"], "--engine block_size: is given twice"),
         (["version="], "--engine: version must be text"),
     ],

@@ -468,6 +468,9 @@ def test_alpha_targets(made: Made) -> None:
     assert alpha["arrival_to_queue_us"]["mean"] == pytest.approx(before.mean(), abs=0.2)
     assert alpha["arrival_to_queue_us"]["sd"] == pytest.approx(before.std(), abs=0.2)
     assert told["mean"] == pytest.approx(after.mean(), abs=0.2)
+    if len(set(tokens.tolist())) == 1:  # nothing tells a constant from a part per token
+        assert told["constant"] is None and told["per_output_token"] is None
+        return
     assert told["constant"] + told["per_output_token"] * tokens.mean() == pytest.approx(after.mean(), rel=1e-3)
     assert told["constant"] >= 0 and told["per_output_token"] >= 0
 

@@ -45,7 +45,9 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     from evolve.ingest.many import size
     from evolve.ingest.models import parse_models
     from evolve.ingest.progress import watching
+    from evolve.ingest.sources.findings import Finding
     from evolve.ingest.sources.folder import find
+    from evolve.ingest.sources.values import plain
     from evolve.ingest.view import print_ingested
 
     found, said = find(folders)
@@ -57,9 +59,11 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
         return fail("interrupted; folders that are done are kept: the same command goes on", 130)
     if as_json:
         from evolve import __version__
-        from evolve.ingest.many import data_of
+        from evolve.ingest.output import data_of
 
         print_json({"engine": __version__, "data": data_of(reports), "seeds": [], "runs": reports})
     else:
+        unused = sorted(set(given.models) - {r["model"] for r in reports})
+        said += [Finding("--model-config", 1, f"{plain(name)}: is the model of none of these runs") for name in unused]
         print_ingested(reports, said, out)
-    return 0
+    return 0 if any(r["experiment"] or r["tables"] for r in reports) else 1

@@ -11,19 +11,15 @@ import numpy as np
 from scipy import optimize
 
 from evolve import __version__
+from evolve.ingest.checks import checks, skipped
 from evolve.ingest.derive.columns import NONE
 from evolve.ingest.derive.evidence import EXACT
-from evolve.ingest.derive.journeys import NO_RESUME, NOT_ADDING_UP, OUT_OF_ORDER, UNSOUND, WHOLE
+from evolve.ingest.derive.journeys import UNSOUND
 from evolve.ingest.one import Derived, Sources
 from evolve.ingest.quality import Quality
-from evolve.ingest.sources.findings import Finding, warning
+from evolve.ingest.sources.findings import Finding
 from evolve.ingest.sources.traces import STATUSES
-from evolve.ingest.step_table import CONFLICTING, CONTRADICTED
-
-MOST_DRIFT_S = 0.05
-"""Spread of wall clock less server clock over a run; beyond it one of the clocks was set while it ran."""
-
-MOST_BAD = 0.01  # of a run's requests may fail a check of their journeys, as those who published the format allow
+from evolve.ingest.step_table import CONTRADICTED
 
 NARROWED = {
     "traces": ("traces.json", "no journeys, steps and cycles: latencies as the client saw them, nothing by step"),
@@ -39,12 +35,12 @@ NARROWED = {
 
 def account(s: Sources, d: Derived, quality: Quality, findings: Sequence[Finding]) -> dict[str, Any]:
     """The quality report of one run as plain values."""
-    checks = [*tally_findings(s), *_checks(s, d)]
     missing = {name: text for field, (name, text) in NARROWED.items() if getattr(s.folder, field) is None}
     return {
         "engine": __version__,
         "seeds": [],
         "run": s.folder.name,
+        "model": s.settings.model,
         "quality": quality.label,
         "reasons": list(quality.reasons),
         "missing": missing,
@@ -57,67 +53,8 @@ def account(s: Sources, d: Derived, quality: Quality, findings: Sequence[Finding
         "cycles": _cycles(d),
         "kv": _kv(s, d),
         "tables": d.rows,
-        "findings": [asdict(f) for f in (*findings, *checks)],
+        "findings": [asdict(f) for f in (*findings, *skipped(s), *checks(s, d))],
     }
-
-
-def tally_findings(s: Sources) -> list[Finding]:
-    """Everything that readers skipped or doubted, by source."""
-    quiet = {"spans of other scopes, left aside"}
-    return [
-        Finding(source, count, what, "note" if what in quiet else "warning")
-        for source, tally in s.tally.items()
-        for what, count in sorted(tally.items())
-        if count and what not in (OUT_OF_ORDER, NO_RESUME, NOT_ADDING_UP)
-    ]
-
-
-def _checks(s: Sources, d: Derived) -> list[Finding]:
-    """What the sources say of each other."""
-    found = []
-    if s.traces is not None:
-        tally = s.traces.tally
-        for what in (OUT_OF_ORDER, NO_RESUME, NOT_ADDING_UP):
-            if tally[what]:
-                many = tally[what] > MOST_BAD * len(s.lives)
-                found.append(Finding("traces.json", tally[what], what, "warning" if many else "note"))
-        if tally[CONFLICTING]:
-            text = "several engines, or a restarted one, wrote into one file: figures by step cannot be trusted"
-            found.append(warning("traces.json", text, tally[CONFLICTING]))
-        lacking = sum(not x.complete and (x.status in WHOLE or x.status == NONE) for x in s.lives)
-        if lacking:
-            text = "journeys that lack one of QUEUED, SCHEDULED, FIRST_TOKEN, FINISHED: cut off, or events lost"
-            found.append(warning("traces.json", text, lacking))
-        lost = sum(s.traces.api_of[life.request] < 0 for life in s.lives)
-        if lost and s.traces.api_ids:
-            found.append(warning("traces.json", "core requests without their API span", lost))
-    if s.clients is not None and s.traces is not None:
-        mine = s.joined.client >= 0
-        unseen = int((mine & (s.joined.core < 0)).sum())
-        if s.joined.match is None:
-            text = "client rows and traces could not be matched by time: nothing of one is said of the other"
-            found.append(warning("traces.json", text, len(s.clients)))
-        elif unseen:
-            found.append(
-                warning("traces.json", "client's requests without a journey: spans lost, or not sampled", unseen)
-            )
-        if s.joined.unlike:
-            found.append(
-                warning("traces.json", "pairs of client row and journey that differ in max_tokens", s.joined.unlike)
-            )
-        if extra := int((~mine & np.isin(s.joined.core, [life.request for life in s.lives])).sum()):
-            found.append(warning("traces.json", "journeys that no client row goes with", extra))
-    if s.epoch is not None and s.epoch[1] > MOST_DRIFT_S:
-        text = (
-            f"wall clock and server clock drift apart by {1e3 * s.epoch[1]:.0f} ms: KV events cannot be placed in time"
-        )
-        found.append(warning("traces.json", text))
-    for table, sources in (("reports", s.reports.all), ("per-request report", ())):
-        counted = [r.requests for r in sources[:1] if r.requests is not None]
-        if table == "reports" and counted and s.clients is not None and counted[0] != len(s.clients):
-            text = f"{counted[0]:,} requests, but the per-request file has {len(s.clients):,} of them"
-            found.append(warning(sources[0].source, text, abs(counted[0] - len(s.clients))))
-    return found
 
 
 def _requests(s: Sources, d: Derived) -> dict[str, Any]:
@@ -185,18 +122,22 @@ def _clocks(s: Sources) -> dict[str, Any]:
 
 
 def _alpha(columns: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Arrival to queue; and finish to departure as non-negative least squares of a constant and a part per token."""
+    """Arrival to queue; and finish to departure, its two parts by non-negative least squares: a constant, and one per
+    output token. They are null where all answers have one length, since nothing tells them apart then."""
     before, after = columns["arrival_to_queue_us"], columns["finish_to_departure_us"]
     rows = columns["usable"] & ~np.isnan(before) & ~np.isnan(after) & (columns["output_tokens"] > 0)
     if not rows.any():
         return None
     tokens = columns["output_tokens"][rows].astype(float)
-    (constant, per_token), _ = optimize.nnls(np.stack([np.ones(len(tokens)), tokens], axis=1), after[rows])
+    constant = per_token = None
+    if tokens.min() < tokens.max():
+        both, _ = optimize.nnls(np.stack([np.ones(len(tokens)), tokens], axis=1), after[rows])
+        constant, per_token = both.tolist()
     return {
         "requests": int(rows.sum()),
         "arrival_to_queue_us": {"mean": float(before[rows].mean()), "sd": float(before[rows].std())},
-        "finish_to_departure_us": {"mean": float(after[rows].mean()), "constant": float(constant),
-                                   "per_output_token": float(per_token)},
+        "finish_to_departure_us": {"mean": float(after[rows].mean()), "sd": float(after[rows].std()),
+                                   "constant": constant, "per_output_token": per_token},
     }  # fmt: skip
 
 
@@ -212,7 +153,8 @@ def _batches(d: Derived) -> dict[str, Any] | None:
         "steps_by_evidence": dict(sorted(d.sure.items())),
         "admissions_by_evidence": dict(sorted(how.items())),
         "exact_admissions": sum(n for kind, n in how.items() if kind in EXACT),
-        "cached_prompt_share": sum(c for _, c in first) / total if total else None,
+        "prompt_tokens": total,
+        "cached_prompt_tokens": sum(c for _, c in first),
         "summaries": d.agreement.sampled,
         "summaries_reproduced": d.agreement.corrected,
         "summaries_reproduced_as_published": d.agreement.published,

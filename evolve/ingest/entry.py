@@ -56,9 +56,10 @@ def make_entry(
     quality: Quality,
     given: Given,
     traced_kv_blocks: int | None = None,
-    notes: Sequence[str] = (),
+    traced_prompt_len: float | None = None,
 ) -> Entry:
-    """The experiment of a folder, its keys in the order of the files that ship; `notes` go into its x_note.
+    """The experiment of a folder, its keys in the order of the files that ship. `traced_kv_blocks` and
+    `traced_prompt_len` (mean tokens of a prompt) are the server's own figures, from traces.
 
     It has been read back as `evolve fit` reads it. Raises InputError where neither an option nor the manifest names the
     GPU.
@@ -83,12 +84,12 @@ def make_entry(
         **({"model_config": dict(own)} if own else {}),
         "hardware": hardware,
         "engine": engine,
-        "workload": _workload(folder, settings.load, reports, quality),
+        "workload": _workload(folder, settings.load, reports, quality, traced_prompt_len),
     }
     if observed:
         mapping["observed"] = observed
     mapping["quality"] = quality.label
-    told = [*quality.reasons, *_told(settings), *notes]
+    told = [*quality.reasons, *_told(settings)]
     if told:
         mapping["x_note"] = told
     if known is None and own is None:
@@ -139,7 +140,9 @@ def _ident(folder: Folder, known: Mapping[str, Any] | None) -> str:
     return f"{model}-tp{parts.tensor_parallel}-{parts.workload}"
 
 
-def _workload(folder: Folder, load: Load, reports: Reports, quality: Quality) -> dict[str, Any]:
+def _workload(
+    folder: Folder, load: Load, reports: Reports, quality: Quality, prompt_len: float | None
+) -> dict[str, Any]:
     assert load.shared_prefix is not None, "_missing has looked"
     out: dict[str, Any] = {
         "name": folder.parts.workload or folder.name,
@@ -148,7 +151,7 @@ def _workload(folder: Folder, load: Load, reports: Reports, quality: Quality) ->
         "shared_prefix": load.shared_prefix,
     }
     prompts = load.shared_prefix["groups"] * load.shared_prefix["prompts_per_group"]
-    if (mean := _prompt_len_mean(reports)) is not None:
+    if (mean := prompt_len or _prompt_len_mean(reports)) is not None:
         # as many decimals as tell the prompts' total length in tokens, at least those of the files that ship
         out["prompt_len_mean"] = round(mean, max(2, len(str(prompts)) - 1))
     out["output_len"] = load.output_len

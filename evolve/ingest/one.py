@@ -22,11 +22,9 @@ from evolve.ingest.derive.cycles import Cycles, cycles
 from evolve.ingest.derive.engines import BACKWARDS, MIXED, mixed
 from evolve.ingest.derive.joined import Joined, join
 from evolve.ingest.derive.journeys import Life, lives
-from evolve.ingest.derive.observe import components, reports_of, stages_of
+from evolve.ingest.derive.observe import stages_of
 from evolve.ingest.derive.split import temporal_split
-from evolve.ingest.entry import Given, make_entry
 from evolve.ingest.event_tables import write_journeys, write_kv_events
-from evolve.ingest.quality import Quality, judge
 from evolve.ingest.request_table import request_columns
 from evolve.ingest.sources.clients import Clients, read_clients
 from evolve.ingest.sources.findings import Finding, warning
@@ -206,38 +204,3 @@ def _write(out: Path, table: str, columns: dict[str, Any]) -> int:
     writer.write(columns)
     writer.close()
     return writer.rows
-
-
-def describe(s: Sources, d: Derived, given: Given, findings: list[Finding]) -> tuple[dict[str, Any] | None, Quality]:
-    """The experiment's mapping, None where the folder does not hold enough for one, and the run's quality."""
-    reports = s.reports
-    if not reports.all and s.clients is not None:
-        reports = reports_of(d.columns, f"{s.folder.results}/{PER_REQUEST}")
-        findings.append(Finding("reports", 1, "none: observed figures are taken from the client's rows"))
-    further = waiting_reasons(d.sampled)
-    quality = judge(reports, s.settings.load, further)
-    findings += quality.findings
-    blocks = d.sampled.get("kv_blocks_total", np.zeros(0, np.int64))
-    blocks = blocks[blocks != NONE]
-    sizes, often = np.unique(blocks, return_counts=True)
-    traced = int(sizes[often.argmax()]) if len(blocks) else None
-    entry = make_entry(s.folder, s.settings, s.log, reports, quality, given, traced)
-    findings += entry.findings
-    mapping = entry.mapping
-    parts = components(d.columns)
-    if mapping is not None and parts is not None:
-        mapping["x_components_ms"], mapping["x_components_requests"] = parts
-    return mapping, quality
-
-
-WAITING_SHARE = 0.5
-"""Of the sampled steps: more of them with requests waiting, and the engine did not keep up. Of three published clean
-runs with step records the busiest, at its limit of 128 requests for minutes, has 5 %."""
-
-
-def waiting_reasons(sampled: Columns) -> list[str]:
-    depth = sampled.get("waiting_depth", np.zeros(0, np.int64))
-    depth = depth[depth != NONE]
-    if len(depth) and np.mean(depth > 0) > WAITING_SHARE:
-        return [f"requests wait in {100 * np.mean(depth > 0):.0f} % of {len(depth):,} sampled steps"]
-    return []

@@ -19,6 +19,7 @@ HEADER = f"""\
 # itl_mean_ms = (mean E2E - mean TTFT) / (output_len - 1); harness_itl_mean_ms is the load generator's own figure, which
 #   may count blank lines of the stream as tokens: carried along, never fitted to. So is reported_output_len_mean.
 # overloaded runs are not fitted by default; x_note says why a run is one.
+# The next evolve ingest into this folder writes this file anew: edit a copy.
 """
 
 LINE_WIDTH = 95  # a mapping on one line passes it by up to one value

@@ -126,8 +126,9 @@ def _expand(given: Path, findings: list[Finding]) -> list[Path]:
     inside = [given / name for name in sorted(names) if _is_experiment(_listing(given / name))]
     if not inside:
         return [given]
-    others = len([name for name in names if (given / name).is_dir()]) - len(inside)
-    besides = f"; {others} other folders are no experiments" if others else ""
+    others = sorted(n for n in names if (given / n).is_dir() and given / n not in inside)
+    few = ", ".join(map(plain, others[:4])) + (", ..." if len(others) > 4 else "")
+    besides = f"; left out, as no experiments themselves: {few}" if others else ""
     text = f"holds {len(inside)} folders of experiments, which are read{besides}"
     findings.append(Finding(plain(given.name) or "folder", len(inside), text))
     return inside
