@@ -45,7 +45,7 @@ COLUMNS: dict[str, dict[str, tuple[Any, str]]] = {
         "completed": (_B, "the client had the whole answer; without client rows: the server had"),
         "error": (_NAME, "type of the client's error"),
         "finish_status": (_NAME, "how the engine ended it: stopped, length, aborted, ignored, error"),
-        "usable": (_B, "its journey is complete and ended by itself"),
+        "usable": (_B, "its journey is complete, in order of time, and ended by itself"),
         "prompt": (_I, "number of the prompt's text; equal texts have one number"),
         "prompt_tokens": (_I, "as the server counts them"),
         "output_tokens": (_I, "generated tokens, as the server counts them or max_tokens under ignore_eos"),

@@ -117,7 +117,7 @@ def _life(t: dict[str, list[int]], begin: int, end: int, tally: Counter[str]) ->
     decoded = 0
     last: tuple[int, int, int] | None = None
     gone_at: int | None = None
-    times: list[int] = []
+    late = False
 
     def close(step: int, done: int, at: int) -> None:
         nonlocal opened, decoded
@@ -137,7 +137,8 @@ def _life(t: dict[str, list[int]], begin: int, end: int, tally: Counter[str]) ->
             tally[REPEATED] += 1
             continue
         last = (event, step, at)
-        times.append(at)
+        # a preemption may follow: the next batch is scheduled before the output of the last one is handled
+        late |= life.finished_ns is not None and event in (SCHEDULED, FIRST_TOKEN)
         if t["prefill_total"][i] > 0 and life.prompt == NONE:
             life.prompt = t["prefill_total"][i]
         life.preemptions = max(life.preemptions, t["preemptions"][i])
@@ -167,13 +168,13 @@ def _life(t: dict[str, list[int]], begin: int, end: int, tally: Counter[str]) ->
             close(step, done, at)
             life.finished_ns, life.status, life.last_step = at, t["status"][i], step
             life.outputs = t["decode_done"][i]
-    _judge(life, decoded, gone_at, times, tally)
+    _judge(life, decoded, gone_at, late, tally)
     return life
 
 
-def _judge(life: Life, decoded: int, gone_at: int | None, times: list[int], tally: Counter[str]) -> None:
+def _judge(life: Life, decoded: int, gone_at: int | None, late: bool, tally: Counter[str]) -> None:
     marks = [x for x in (life.queued_ns, life.scheduled_ns, life.first_token_ns, life.finished_ns) if x is not None]
-    life.ordered = marks == sorted(marks)
+    life.ordered = marks == sorted(marks) and not late
     tally[OUT_OF_ORDER] += not life.ordered
     tally[UNSOUND] += not life.sound
     tally[NO_RESUME] += gone_at is not None and life.status in WHOLE

@@ -23,12 +23,15 @@ import ijson
 import numpy as np
 
 from evolve.ingest.derive.columns import NONE, Columns, Growing, view
+from evolve.ingest.sources.nesting import Nesting
 
 CUT_OFF = "file cut off or not JSON from here on, the rows before it kept"
 NOT_ROWS = "rows that are not of the known form, dropped"
 NOT_UTF8 = "pieces that are not UTF-8, read with replacements"
+TOO_DEEP = "nested too deeply from here on"
 TWICE = "rows that were there before, dropped"
 NO_TIMES = "rows whose token times fall or lie outside of the request's life, their token times dropped"
+DEEPEST = 1000  # levels; a row has four
 LATEST_S = 1e12  # beyond it is no time
 _REPLACED = "\ufffd".encode()
 _ERROR = re.compile(
@@ -95,6 +98,7 @@ class _Utf8:
 
     def __init__(self, file: BinaryIO, tally: Counter[str], done: Callable[[int], None]) -> None:
         self._file, self._tally, self._done = file, tally, done
+        self._nesting = Nesting()
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
 
     def read(self, size: int = -1) -> bytes:
@@ -105,6 +109,9 @@ class _Utf8:
             clean = self._decoder.decode(data, final=not data).encode()
             if clean.count(_REPLACED) > data.count(_REPLACED):
                 self._tally[NOT_UTF8] += 1
+            if self._nesting.deepest(clean) > DEEPEST:
+                self._tally[TOO_DEEP] = 1
+                return b""
             if not data:
                 break
         return clean
