@@ -95,20 +95,19 @@ def _evidence(d: Derived) -> Iterator[Finding]:
 def _client(s: Sources, d: Derived) -> Iterator[Finding]:
     if s.clients is None:
         return
-    source = next(name for name in s.tally if name.endswith("per_request_lifecycle_metrics.json"))
-    reported = s.reports.summary.requests if s.reports.summary else None
-    if reported is not None and reported != len(s.clients):
-        text = f"has {len(s.clients):,} requests, the summary report {reported:,}"
-        yield warning(source, text, abs(reported - len(s.clients)))
+    summary = s.reports.summary
+    if summary and summary.requests is not None and summary.requests != len(s.clients):
+        text = f"{summary.requests:,} requests, but the per-request file has {len(s.clients):,} of them"
+        yield warning(summary.source, text, abs(summary.requests - len(s.clients)))
     other = d.columns["stamps"].to_pylist().count(OTHER)
     if other:
         text = (
             "requests whose stamps are neither 2n + 2 nor n + 1: of their tokens only the first and last time is known"
         )
-        yield warning(source, text, other)
+        yield warning("requests", text, other)
     wanted = s.settings.load.output_len if s.settings.load else None
     tokens = d.columns["output_tokens"][d.columns["completed"] & (d.columns["output_tokens"] != NONE)]
     if wanted and len(tokens) and (tokens != wanted).any():
         spread = f"{tokens.min()} to {tokens.max()} tokens, {tokens.mean():.4g} on average"
         text = f"answers have {spread}, not the output_len of {wanted}, with which the observed ITL is taken"
-        yield warning(source, text, int((tokens != wanted).sum()))
+        yield warning("requests", text, int((tokens != wanted).sum()))
