@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from console import EVOLVE, TIMEOUT_S, kill, wait_for
 from trace_engine import simulate
 from trace_files import write
@@ -1104,3 +1105,32 @@ def test_mutations_are_read_in_part_or_refused(clean: Path, tmp_path: Path, seed
             warnings = [f for f in quality["findings"] if f["severity"] == "warning"]
             printed = "".join(stdout.getvalue().split())
             assert all("".join(f["text"].split()) in printed for f in warnings[:12])
+
+
+def test_experiments_keep_their_ids(clean: Path, other: Path, tmp_path: Path) -> None:
+    """The run that comes later has the longer id, though its folder's name is first."""
+    out = tmp_path / "out"
+    made(clean, out)
+    shutil.copytree(other, tmp_path / "20250101-000000-tiny-llama-tp1-general")
+    made(tmp_path / "20250101-000000-tiny-llama-tp1-general", out)
+    made(clean, out, max_num_seqs=8)
+    ids = {e["source_run"]: e["id"] for e in yaml.safe_load((out / "experiments.yaml").read_text())["experiments"]}
+    first = "20250101-000000-tiny-llama-tp1-general"
+    assert ids == {first: first, NAME: "llama-2-7b-tp1-general"}
+
+
+def test_a_table_cut_short_is_made_again(clean: Path, tmp_path: Path) -> None:
+    made(clean, tmp_path)
+    before = contents(tmp_path)
+    table = tmp_path / NAME / "steps.parquet"
+    table.write_bytes(table.read_bytes()[:1000])
+    assert made(clean, tmp_path)["was"] == "made anew" and contents(tmp_path) == before
+
+
+def test_a_model_that_no_run_has_is_said(clean: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 512, '
+                      '"vocab_size": 32000, "max_position_embeddings": 1024}')  # fmt: skip
+    args = ["ingest", str(clean), "--out", str(tmp_path / "out"), "--hardware", GPU]
+    assert run_command([*args, "--model-config", f"my/model={config}"]) == 0
+    assert "my/model: is the model of none of these runs" in capsys.readouterr().out
