@@ -53,7 +53,9 @@ def attributes(pairs: Any, tally: Counter[str]) -> Attributes:
             ((kind, value),) = pair["value"].items()
             key = pair["key"]
             if kind == "intValue":
-                value = whole(value, tally)
+                # nearly all are short runs of digits, and there are millions
+                short = type(value) is str and len(value) < 19 and value.isdecimal()
+                value = int(value) if short else whole(value, tally)
             elif kind == "doubleValue":
                 value = float(value)
             elif kind == "stringValue":
