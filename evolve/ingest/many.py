@@ -48,7 +48,7 @@ Told = Callable[[str, int], None]
 def ingest(
     folders: Sequence[Folder], out: Path, given: Given, workers: int, told: Told, finished: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """The quality report of every folder, in order, `reused` among its keys: made now, or found as made before.
+    """The quality report of every folder, in order; `was` among its keys: `made`, `made anew`, or `as before`.
 
     Raises InputError before any reading where OUT cannot be written or would lose what is not ours, or no GPU is named.
     """
@@ -59,7 +59,7 @@ def ingest(
             raise InputError(f"{folder.name}: nothing in it names the GPU: name the GPU with --hardware")
     check_out(out, folders)
     tasks = [Task(f, out, options[f.name], fingerprint(f, options[f.name])) for f in folders]
-    todo = [t for t in tasks if not whole(out, t.folder.name) or state(out, t.folder.name)["fingerprint"] != t.mark]
+    todo = [t for t in tasks if not whole(out, t.folder.name) or state(out, t.folder.name).get("fingerprint") != t.mark]
     before = {t.folder.name for t in tasks if (out / t.folder.name).exists()}
     for task in todo:
         check_home(out / task.folder.name)
@@ -89,9 +89,10 @@ class Task:
 
 def _remembered(given: Given, known: dict[str, Any]) -> Given:
     """The options of this call, and of the run's last one those that are not given now."""
-    old = known.get("options", {})
-    engine, models = ({**old.get(key, {}), **getattr(given, key)} for key in ("engine", "models"))
-    return Given(given.hardware or old.get("hardware"), engine, models)
+    if "options" not in known:
+        return given
+    old = Given(**known["options"])
+    return Given(given.hardware or old.hardware, {**old.engine, **given.engine}, {**old.models, **given.models})
 
 
 def fingerprint(folder: Folder, given: Given) -> str:

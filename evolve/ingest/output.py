@@ -14,6 +14,7 @@ from evolve.ingest.writing import HEADER, experiments_yaml
 from simulator.errors import InputError
 
 EXPERIMENTS, QUALITY, STATE = "experiments.yaml", "quality.json", "ingest.json"
+STATE_KEYS = {"engine", "fingerprint", "options", "files", "id", "experiment"}
 PART, OLD = ".part-", ".old-"  # before a run's name: while it is made, and while it is replaced
 _MARK = HEADER.partition(" from ")[0].rpartition(" ")[0]  # without the engine's version
 
@@ -59,7 +60,9 @@ def state(out: Path, name: str) -> dict[str, Any]:
         found, quality = (json.loads((out / name / file).read_text("utf-8")) for file in (STATE, QUALITY))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) and isinstance(quality, dict) else {}
+    if not isinstance(found, dict) or not isinstance(quality, dict) or set(found) != STATE_KEYS:
+        return {}
+    return found
 
 
 def whole(out: Path, name: str) -> bool:
