@@ -12,9 +12,9 @@ from scipy import optimize
 
 from evolve import __version__
 from evolve.ingest.checks import checks, skipped
-from evolve.ingest.derive.columns import NONE
-from evolve.ingest.derive.evidence import EXACT
+from evolve.ingest.columns import NONE
 from evolve.ingest.derive.journeys import UNSOUND
+from evolve.ingest.derive.known import EXACT
 from evolve.ingest.one import Derived, Sources
 from evolve.ingest.quality import Quality
 from evolve.ingest.sources.findings import Finding

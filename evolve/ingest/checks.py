@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evolve.ingest.derive.columns import NONE
+from evolve.ingest.columns import NONE
 from evolve.ingest.derive.journeys import NO_RESUME, NOT_ADDING_UP, OUT_OF_ORDER, WHOLE
 from evolve.ingest.derive.stamps import OTHER
 from evolve.ingest.one import Derived, Sources

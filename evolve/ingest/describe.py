@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from evolve.ingest.derive.columns import NONE
+from evolve.ingest.columns import NONE
 from evolve.ingest.derive.observe import components, reports_of
 from evolve.ingest.entry import Given, make_entry
 from evolve.ingest.one import Derived, Sources

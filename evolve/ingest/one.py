@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from evolve.ingest import step_table
+from evolve.ingest.columns import NONE, Columns
 from evolve.ingest.derive.batches import Batches, reconstruct
 from evolve.ingest.derive.blocks import Chains
 from evolve.ingest.derive.clocks import epoch_offset
-from evolve.ingest.derive.columns import NONE, Columns
 from evolve.ingest.derive.cycles import Cycles, cycles
 from evolve.ingest.derive.engines import BACKWARDS, MIXED, mixed
 from evolve.ingest.derive.joined import Joined, join

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from evolve.ingest.columns import NONE
 from evolve.ingest.derive import stamps as read
 from evolve.ingest.derive.batches import Batches
-from evolve.ingest.derive.columns import NONE
 from evolve.ingest.derive.joined import Joined
 from evolve.ingest.derive.journeys import Labels, Life, labels
 from evolve.ingest.sources.clients import Clients

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from evolve.ingest.columns import NONE, Columns, rows
 from evolve.ingest.derive.batches import Batches
-from evolve.ingest.derive.columns import NONE, Columns, rows
 from evolve.ingest.derive.corrected import SURE
 from evolve.ingest.derive.segments import Segments, windows
 from evolve.ingest.derive.split import SPLITS, temporal_split

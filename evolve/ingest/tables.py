@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evolve import __version__
-from evolve.ingest.derive.columns import NONE
+from evolve.ingest.columns import NONE
 from simulator.schema import FIELDS, RAW
 
 _INTERVAL = pa.list_(pa.struct([

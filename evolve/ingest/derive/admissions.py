@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from evolve.ingest.derive.columns import NONE
+from evolve.ingest.columns import NONE
 from evolve.ingest.derive.journeys import Interval, Life
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evolve.ingest.columns import Columns
 from evolve.ingest.derive import corrected, published
 from evolve.ingest.derive.admissions import Admission, admissions
 from evolve.ingest.derive.blocks import Chains
-from evolve.ingest.derive.columns import Columns
-from evolve.ingest.derive.evidence import Known, Sources, evidence, recorded
+from evolve.ingest.derive.evidence import evidence, recorded
 from evolve.ingest.derive.journeys import MOST_STEPS_IN_ALL, TOO_MANY, Life
+from evolve.ingest.derive.known import Known, Sources
 from evolve.ingest.derive.segments import Segments
 from evolve.ingest.sources.traces import Traces
 

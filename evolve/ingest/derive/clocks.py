@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evolve.ingest.derive.columns import NONE, Columns
+from evolve.ingest.columns import NONE, Columns
 
 NEAR_S = 0.25  # a request reaches the server within this time of its start, offset removed
 CLOSE_S = 0.02  # and mostly within this

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from evolve.ingest.columns import Columns
 from evolve.ingest.derive.admissions import Admission
-from evolve.ingest.derive.columns import Columns
-from evolve.ingest.derive.evidence import EXACT, Known
+from evolve.ingest.derive.known import EXACT, Known
 from evolve.ingest.derive.segments import Segments
 
 SURE = ("assumed", "inferred", "exact")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evolve.ingest.derive.columns import NONE, Columns
+from evolve.ingest.columns import NONE, Columns
 from evolve.ingest.derive.journeys import SCHEDULED
 
 FEW, SHARE = 2, 0.01

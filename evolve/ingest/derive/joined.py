@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evolve.ingest.columns import NONE
 from evolve.ingest.derive.clocks import Match, match
-from evolve.ingest.derive.columns import NONE
 from evolve.ingest.derive.journeys import Life
 from evolve.ingest.sources.clients import Clients
 from evolve.ingest.sources.traces import API, Traces

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evolve.ingest.derive.columns import NONE, Columns
+from evolve.ingest.columns import NONE, Columns
 from evolve.ingest.sources.traces import STATUSES
 
 QUEUED, SCHEDULED, FIRST_TOKEN, PREEMPTED, FINISHED = range(5)

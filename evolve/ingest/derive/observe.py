@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from evolve.ingest.derive.columns import NONE
+from evolve.ingest.columns import NONE
 from evolve.ingest.sources.clients import Clients
 from evolve.ingest.sources.reports import Report, Reports
 from evolve.ingest.sources.settings import Settings

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from evolve.ingest.derive.columns import Columns
+from evolve.ingest.columns import Columns
 from evolve.ingest.derive.journeys import Life
 from evolve.ingest.derive.segments import Segments
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evolve.ingest.derive.columns import NONE
+from evolve.ingest.columns import NONE
 from evolve.ingest.sources.clients import Clients
 
 LINES, EVENTS, OTHER = "2n+2", "n+1", "other"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evolve.ingest.derive.columns import Columns
+from evolve.ingest.columns import Columns
 from simulator.schema import RAW
 
 

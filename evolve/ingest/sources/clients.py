@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import ijson
 import numpy as np
 
-from evolve.ingest.derive.columns import NONE, Columns, Growing, view
+from evolve.ingest.columns import NONE, Columns, Growing, view
 from evolve.ingest.sources.nesting import Nesting
 
 CUT_OFF = "file cut off or not JSON from here on, the rows before it kept"

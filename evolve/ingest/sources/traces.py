@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evolve.ingest.derive.columns import NONE, Columns, Growing
+from evolve.ingest.columns import NONE, Columns, Growing
 from evolve.ingest.sources.jsonl import values
 from evolve.ingest.sources.otlp import Attributes, attributes, events, spans
 
