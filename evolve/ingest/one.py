@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -131,14 +131,13 @@ def derive(s: Sources, out: Path, findings: list[Finding]) -> Derived:
     found = None
     if s.traces is not None:
         rows["journeys"] = write_journeys(out, run, s.traces, s.joined, row_of)
+    if s.traces is not None and not several:
         if len(sampled["step_id"]) or batches:
             writer = Writer(out, "steps")
             agreement, sure = step_table.write_steps(writer, run, sampled, batches, asynchronous, row_of)
             writer.close()
             rows["steps"] = writer.rows
         found = _cycles(sampled, asynchronous)
-        if several:
-            found = replace(found, usable=found.usable & False, why=np.full(len(found.why), "several engines"))
         rows["cycles"] = _write(out, "cycles", _cycle_columns(run, found, sampled))
     if s.kv_events:
         rows["kv_events"] = s.kv_events

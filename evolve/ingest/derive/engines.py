@@ -12,7 +12,7 @@ FEW, SHARE = 2, 0.01
 """So many contradictions, and such a share of the steps, may be slips of single records."""
 
 BACKWARDS = "steps that begin before the one ahead of them"
-MIXED = "several engines, or one started again, wrote into one file: no batches, and no cycle is used"
+MIXED = "several engines, or one started again, wrote into one file: no tables of steps and cycles"
 
 
 def backwards(step: np.ndarray, ts_ns: np.ndarray) -> int:
