@@ -8,7 +8,7 @@ instrumented fork's rules (trace-formats, sections 1.4, 1.5, 5.3), for tests of 
 
 A big folder, without its truth, in bounded memory:
 
-    PYTHONPATH=$PWD python tests/trace_engine.py --megabytes 300 --out /tmp/20260101-000000-tiny-llama-tp1-general
+    PYTHONPATH=$PWD python tests/trace_engine.py --megabytes 300 --out build/20260101-000000-tiny-llama-tp1-general
 """
 
 from __future__ import annotations
@@ -429,7 +429,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description="Write a folder of synthetic vLLM traces with a traces.json of about the size asked for.",
         epilog="example: PYTHONPATH=$PWD python tests/trace_engine.py --megabytes 300 "
-        "--out /tmp/20260101-000000-tiny-llama-tp1-general",
+        "--out build/20260101-000000-tiny-llama-tp1-general",
     )
     parser.add_argument("--megabytes", type=float, required=True, help="size of traces.json, roughly")
     parser.add_argument(
