@@ -28,6 +28,7 @@ from evolve.steps.estimate import Summary, estimate
 from evolve.steps.sources import sources
 from evolve.steps.targets import cycle_targets
 from simulator.fields import Active, raw_fields
+from simulator.schema import RAW
 
 DECODES = [4, 9, 9, 30, 2, 17, 40, 8, 33, 12, 5, 21]
 REAL = Path(__file__).parents[2] / "shared" / "data" / "steps" / "vllm_0_15_1_h100_steps.parquet"
@@ -245,6 +246,20 @@ def test_summaries_without_journeys_are_estimated(files: Path, capsys: pytest.Ca
     assert e["by_batch"]["own batch"]["mape_pct"] == pytest.approx(0.0, abs=1e-9)  # the law sees the decodes alone
     assert any("estimates" in text for text in found["assumed"])
     assert "does not say of which run it is: name one experiment" in refused(capsys, *command(files, table))
+
+
+def test_an_ingested_table_without_batches_is_estimated_from_its_summaries(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where journeys are missing, or the engine's summaries contradict them."""
+    rows = ingested_rows([3, *DECODES], asynchronous=True)
+    bare = [row | dict.fromkeys((*RAW, "evidence")) for row in rows]
+    found = scored(capsys, *command(files, write(files / "s.parquet", bare)))["experiments"][0]
+    same = scored(capsys, *command(files, write(files / "t.parquet", as_summaries(rows))))["experiments"][0]
+    assert count(found, "evidence") == {"estimated": 12} and found["all"] == same["all"]
+    one = [*rows[:5], bare[5], *rows[6:]]
+    found = scored(capsys, *command(files, write(files / "u.parquet", one)))["experiments"][0]
+    assert count(found, "evidence") == {"exact": 11, "estimated": 1}
 
 
 def test_rows_that_are_not_as_they_should_are_mended_and_counted(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from evolve.ingest.sources.traces import SUMMARY as ATTRIBUTES
 from simulator.errors import InputError
 from simulator.schema import RAW
 
@@ -23,16 +24,12 @@ INGESTED = {
     "running": "running_depth", "prefill_reqs": "summary_prefill_reqs", "decode_reqs": "summary_decode_reqs",
     "scheduled_tokens": "summary_scheduled_tokens", "prefill_tokens": "summary_prefill_tokens",
     "decode_tokens": "summary_decode_tokens", **_KV, "sampled": "sampled", "asynchronous": "async_scheduling",
-    "split": "split", "evidence": "evidence", **{name: name for name in RAW},
+    "split": "split", "evidence": "evidence", **{f"b.{name}": name for name in RAW},
 }  # fmt: skip
 # our name -> the attribute of vLLM's step.BATCH_SUMMARY
-SUMMARIES = {
-    "experiment": "experiment_id", "step_id": "step.id", "start_ns": "step.ts_start_ns",
-    "duration_us": "step.duration_us", "running": "queue.running_depth", "prefill_reqs": "batch.num_prefill_reqs",
-    "decode_reqs": "batch.num_decode_reqs", "scheduled_tokens": "batch.scheduled_tokens",
-    "prefill_tokens": "batch.prefill_tokens", "decode_tokens": "batch.decode_tokens",
-    "blocks_total": "kv.blocks_total_gpu", "blocks_free": "kv.blocks_free_gpu",
-}  # fmt: skip
+SUMMARIES = {"experiment": "experiment_id"} | {
+    name: ATTRIBUTES[column] for name, column in INGESTED.items() if column in ATTRIBUTES
+}
 SUMMARY = ("running", "prefill_reqs", "decode_reqs", "scheduled_tokens", "prefill_tokens", "decode_tokens",
            "blocks_total", "blocks_free")  # fmt: skip
 _MAY_LACK = ("experiment", "asynchronous", "split", "evidence")
@@ -149,7 +146,7 @@ def _run(path: Path, experiment: str | None, mine: np.ndarray, columns: Mapping[
     modes = set(columns["asynchronous"][rows].tolist()) - {-1}
     if len(modes) > 1:
         raise InputError(f"{where}: async_scheduling is both true and false: a run has one, split the table")
-    raw = np.stack([columns[name][rows] for name in RAW], axis=1)
+    raw = np.stack([columns[f"b.{name}"][rows] for name in RAW], axis=1)
     impossible = (np.isinf(raw) | (raw < 0)).any(axis=1)
     raw[impossible | np.isnan(raw).any(axis=1)] = np.nan
     counts = {

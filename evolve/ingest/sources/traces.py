@@ -26,7 +26,7 @@ _COUNTS = {
     "prefill_done": "prefill.done_tokens", "prefill_total": "prefill.total_tokens",
     "decode_done": "decode.done_tokens", "decode_max": "decode.max_tokens", "preemptions": "num_preemptions",
 }  # fmt: skip
-_SUMMARY = {
+SUMMARY = {
     "step_id": "step.id", "ts_start_ns": "step.ts_start_ns", "ts_end_ns": "step.ts_end_ns",
     "duration_us": "step.duration_us", "running_depth": "queue.running_depth", "waiting_depth": "queue.waiting_depth",
     "summary_prefill_reqs": "batch.num_prefill_reqs", "summary_decode_reqs": "batch.num_decode_reqs",
@@ -35,6 +35,8 @@ _SUMMARY = {
     "summary_preempted": "batch.num_preempted", "kv_usage_ratio": "kv.usage_gpu_ratio",
     "kv_blocks_total": "kv.blocks_total_gpu", "kv_blocks_free": "kv.blocks_free_gpu",
 }  # fmt: skip
+"""Columns of the steps table and the attributes of step.BATCH_SUMMARY that they are."""
+
 _SNAPSHOT = {
     "prompt": "request.num_prompt_tokens", "computed": "request.num_computed_tokens",
     "outputs": "request.num_output_tokens", "scheduled": "request.scheduled_tokens_this_step",
@@ -99,7 +101,7 @@ class _Collector:
         self.api_prompt: list[int] = []
         self.journeys = Growing(("request", "event", "step", "ts_ns", "epoch_ns", "phase", *_COUNTS, "kind", "status"))
         self.api_events = Growing(("request", "event", "ts_ns", "epoch_ns"))
-        self.steps = Growing(tuple(_SUMMARY), ("kv_usage_ratio",))
+        self.steps = Growing(tuple(SUMMARY), ("kv_usage_ratio",))
         self.snapshots = Growing(("request", "step_id", *_SNAPSHOT))
 
     def add(self, scope: str, span: dict[str, Any]) -> None:
@@ -177,7 +179,7 @@ class _Collector:
             if step == NONE:
                 self.tally[NO_PLACE if name.startswith("step.") else UNKNOWN_EVENT] += 1
             elif name == "step.BATCH_SUMMARY":
-                self.steps.append([self._figure(a, column, key) for column, key in _SUMMARY.items()])
+                self.steps.append([self._figure(a, column, key) for column, key in SUMMARY.items()])
             elif name == "step.REQUEST_SNAPSHOT":
                 ident = a.get("request.id")
                 if isinstance(ident, str):
