@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import Any
@@ -24,6 +21,7 @@ from evolve import blas
 from evolve.config import Config
 from evolve.propose import propose
 from evolve.vocabulary import Vocabulary, vocabulary
+from evolve.workers import deaf_to_interrupts, end_with_parent
 from simulator.experiment import Experiment
 from simulator.language.ir import Expr, Program
 from simulator.language.parse import parse
@@ -35,16 +33,8 @@ _words: Vocabulary | None = None
 _probe: Prober | None = None
 
 
-def _end_with_parent() -> None:
-    """In a worker: a parent that was killed cannot end it."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
 def _work(experiments: Sequence[Experiment], config: Config, hardware: Facts) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     _begin(experiments, config, hardware)
 
 
@@ -137,13 +127,9 @@ def executor(workers: int, experiments: Sequence[Experiment], config: Config) ->
         return _Here()
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, _work, (tuple(experiments), config, hardware))
-    # Ctrl-C is this process's business: workers inherit that it is ignored, from their first moment on
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with deaf_to_interrupts():  # Ctrl-C is this process's business
         for _ in range(workers):
             pool.submit(int)
-    finally:
-        signal.signal(signal.SIGINT, before)
     return pool
 
 

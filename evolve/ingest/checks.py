@@ -101,9 +101,7 @@ def _client(s: Sources, d: Derived) -> Iterator[Finding]:
         yield warning(summary.source, text, abs(summary.requests - len(s.clients)))
     other = d.columns["stamps"].to_pylist().count(OTHER)
     if other:
-        text = (
-            "requests whose stamps are neither 2n + 2 nor n + 1: of their tokens only the first and last time is known"
-        )
+        text = "requests whose stamps are neither 2n + 2 nor n + 1: only their first token's time is known"
         yield warning("requests", text, other)
     wanted = s.settings.load.output_len if s.settings.load else None
     tokens = d.columns["output_tokens"][d.columns["completed"] & (d.columns["output_tokens"] != NONE)]

@@ -12,7 +12,6 @@ import gc
 import json
 import multiprocessing
 import shutil
-import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -39,6 +38,7 @@ from evolve.ingest.output import (
 )
 from evolve.ingest.sources.findings import warning
 from evolve.ingest.sources.folder import Folder, shown_path
+from evolve.workers import deaf_to_interrupts, end_with_parent
 from simulator.errors import InputError
 
 Told = Callable[[str, int], None]
@@ -53,13 +53,15 @@ def ingest(
     Raises InputError before any reading where OUT cannot be written or would lose what is not ours, or no GPU is named.
     """
     check_hardware(given.hardware)
-    options = {folder.name: _remembered(given, state(out, folder.name)) for folder in folders}
+    known = {folder.name: state(out, folder.name) for folder in folders}
+    options = {name: _remembered(given, found) for name, found in known.items()}
     for folder in folders:
         if options[folder.name].hardware is None and folder.listed.hardware is None:
             raise InputError(f"{folder.name}: nothing in it names the GPU: name the GPU with --hardware")
     check_out(out, folders)
     tasks = [Task(f, out, options[f.name], fingerprint(f, options[f.name])) for f in folders]
-    todo = [t for t in tasks if not whole(out, t.folder.name) or state(out, t.folder.name).get("fingerprint") != t.mark]
+    made = {name for name, found in known.items() if whole(out / name, found)}
+    todo = [t for t in tasks if t.folder.name not in made or known[t.folder.name]["fingerprint"] != t.mark]
     before = {t.folder.name for t in tasks if (out / t.folder.name).exists()}
     for task in todo:
         check_home(out / task.folder.name)
@@ -164,6 +166,7 @@ _queue: Any = None
 def _begin(queue: Any) -> None:
     global _queue
     _queue = queue
+    end_with_parent()
 
 
 def _task(task: Task) -> None:
@@ -173,16 +176,12 @@ def _task(task: Task) -> None:
 def _side_by_side(todo: Sequence[Task], workers: int, told: Told, finished: Callable[[str], None]) -> None:
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
-    # Ctrl-C is this process's business: workers inherit that it is ignored, from their first moment on
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with deaf_to_interrupts():  # Ctrl-C is this process's business
         pool = ProcessPoolExecutor(workers, context, _begin, (queue,))
         waiting: dict[Future[None], str] = {
             pool.submit(_task, task): task.folder.name
             for task in sorted(todo, key=lambda task: size(task.folder), reverse=True)
         }
-    finally:
-        signal.signal(signal.SIGINT, before)
     try:
         while waiting:
             ready, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)

@@ -65,11 +65,11 @@ def state(out: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def whole(out: Path, name: str) -> bool:
-    """Whether everything of a run made before is there, as long as it was."""
-    files: dict[str, int] = state(out, name).get("files") or {}
+def whole(home: Path, known: dict[str, Any]) -> bool:
+    """Whether everything of a run made before, of which `known` is the state, is there, as long as it was."""
+    files: dict[str, int] = known.get("files") or {}
     try:
-        return bool(files) and all((out / name / file).stat().st_size == size for file, size in files.items())
+        return bool(files) and all((home / file).stat().st_size == size for file, size in files.items())
     except (OSError, AttributeError):
         return False
 
@@ -80,7 +80,8 @@ def write_experiments(out: Path) -> None:
     An experiment keeps the id it was given first; a run whose short id is taken has its folder's name.
     """
     runs = sorted(path.name for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
-    known = {name: found for name in runs if whole(out, name) and (found := state(out, name)).get("experiment")}
+    states = {name: state(out, name) for name in runs}
+    known = {name: found for name, found in states.items() if found.get("experiment") and whole(out / name, found)}
     taken = {found["id"] for found in known.values() if found.get("id")}
     target = out / EXPERIMENTS
     part = target.with_name(f"{PART}{EXPERIMENTS}")

@@ -59,7 +59,7 @@ COLUMNS: dict[str, dict[str, tuple[Any, str]]] = {
         "e2e_ms": (_F, "client's end less start"),
         "ttft_ms": (_F, "client's first token less start"),
         "itl_ms": (_F, "(e2e_ms - ttft_ms) / (output_tokens - 1)"),
-        "stamps": (_NAME, "which reading of the client's stamps holds: 2n+2, n+1, other (first and last only)"),
+        "stamps": (_NAME, "which reading of the client's stamps holds: 2n+2, n+1, other (first token only)"),
         "token_times_us": (pa.list_(_L), "arrival of each token since the client's start"),
         "arrived_ns": (_L, "api.ARRIVED"),
         "queued_ns": (_L, "journey.QUEUED"),

@@ -20,8 +20,8 @@ MOST_UNLIKE = 0.1  # of the pairs may disagree on max_tokens; beyond it the two 
 class Joined:
     """int64 arrays, a row a request: `client` (row of the file), `core` and `api` (numbers of `Traces`), -1 for none.
 
-    Rows with a client row come first, by start; `rank` is the row's place among these. `arrived_ns`, `departed_ns`: per
-    API request, NONE where missing; `aborted`: bool per API request. `unlike`: pairs that disagree on max_tokens.
+    Rows with a client row come first, by start. `arrived_ns`, `departed_ns`: per
+    API request, NONE where missing. `unlike`: pairs that disagree on max_tokens.
     """
 
     client: np.ndarray
@@ -30,7 +30,6 @@ class Joined:
     match: Match | None
     arrived_ns: np.ndarray
     departed_ns: np.ndarray
-    aborted: np.ndarray
     unlike: int
 
     def row_of_core(self, cores: int) -> np.ndarray:
@@ -43,11 +42,11 @@ class Joined:
 
 def join(traces: Traces | None, lives: Sequence[Life], clients: Clients | None) -> Joined:
     """Match by order and time, where both sides are there; see `clocks.match`."""
-    arrived, departed, aborted = _api_times(traces)
+    arrived, departed = _api_times(traces)
     core, api, at = _server_requests(traces, lives, arrived)
     if clients is None:
         none = np.full(len(core), -1, dtype=np.int64)
-        return Joined(none, core, api, None, arrived, departed, aborted, 0)
+        return Joined(none, core, api, None, arrived, departed, 0)
     order = np.argsort(clients.rows["start_s"], kind="stable")
     known = at != NONE
     asked, limit = clients.rows["max_tokens"][order], _limits(traces)[core]
@@ -65,7 +64,7 @@ def join(traces: Traces | None, lives: Sequence[Life], clients: Clients | None) 
     client = np.concatenate([order, np.full(len(lone), -1)])
     with_none = [np.append(column, -1) for column in (core, api)]  # position -1 is nobody
     rows = np.concatenate([pairs, lone])
-    return Joined(client, with_none[0][rows], with_none[1][rows], found, arrived, departed, aborted, unlike)
+    return Joined(client, with_none[0][rows], with_none[1][rows], found, arrived, departed, unlike)
 
 
 def _server_requests(
@@ -86,10 +85,9 @@ def _server_requests(
     return table[:, 1], table[:, 2], table[:, 0]
 
 
-def _api_times(traces: Traces | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _api_times(traces: Traces | None) -> tuple[np.ndarray, np.ndarray]:
     count = len(traces.api_ids) if traces else 0
     arrived, departed = np.full(count, NONE), np.full(count, NONE)
-    aborted = np.zeros(count, dtype=bool)
     if traces:
         e = traces.api
         for request, event, at in zip(e["request"].tolist(), e["event"].tolist(), e["ts_ns"].tolist(), strict=True):
@@ -97,9 +95,7 @@ def _api_times(traces: Traces | None) -> tuple[np.ndarray, np.ndarray, np.ndarra
                 arrived[request] = at
             elif event == API.index("DEPARTED"):
                 departed[request] = at
-            elif event == API.index("ABORTED"):
-                aborted[request] = True
-    return arrived, departed, aborted
+    return arrived, departed
 
 
 def _limits(traces: Traces | None) -> np.ndarray:

@@ -3,7 +3,7 @@
 Older releases stamp every line read of the event stream: n tokens, each followed by a blank line, then `[DONE]` and
 its own: 2n + 2 stamps, of which every other one is a token. Its reported TPOT and ITL are therefore about half of the
 truth. Releases since 2025-11-14 stamp events: n + 1. Where the server put several tokens into one event neither count
-holds; then only the first and last time are known.
+holds; then only the first time is known.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ LINES, EVENTS, OTHER = "2n+2", "n+1", "other"
 
 @dataclass(frozen=True)
 class TokenTimes:
-    """Per client row: how many tokens it got (NONE unknown), first and last token's time in s (NaN without), and which
-    reading of its stamps holds. `times[i]`: every token's time in s on the client's clock, None where not known."""
+    """Per client row: how many tokens it got (NONE unknown), the first one's time in s (NaN without), and which reading
+    of its stamps holds. `times[i]`: every token's time in s on the client's clock, None where not known."""
 
     tokens: np.ndarray
     first_s: np.ndarray
-    last_s: np.ndarray
     reading: tuple[str, ...]
     times: tuple[np.ndarray | None, ...]
 
@@ -41,20 +40,16 @@ def token_times(clients: Clients, tokens: np.ndarray) -> TokenTimes:
     n = tokens.copy()
     guess = (tokens == NONE) & (counts > 2)
     n[guess] = (counts[guess] - 2) // 2 if usual == LINES else counts[guess] - 1
-    first, last = np.full(len(n), np.nan), np.full(len(n), np.nan)
+    first = np.full(len(n), np.nan)
     readings, times = [], []
     for i, (low, high) in enumerate(zip(clients.bounds[:-1].tolist(), clients.bounds[1:].tolist(), strict=True)):
         stamps, own = clients.stamps[low:high], int(n[i])
         reading, found = _read(stamps, own)
         readings.append(reading)
         times.append(found)
-        if found is not None:
-            first[i], last[i] = found[0], found[-1]
-        elif len(stamps):
-            # the last data line: before the blank line, [DONE] and its blank line, or before [DONE]
-            behind = (4 if usual == LINES else 2) if len(stamps) > 4 else 1
-            first[i], last[i] = stamps[0], stamps[-behind]
-    return TokenTimes(n, first, last, tuple(readings), tuple(times))
+        if len(stamps):
+            first[i] = stamps[0]
+    return TokenTimes(n, first, tuple(readings), tuple(times))
 
 
 def _read(stamps: np.ndarray, tokens: int) -> tuple[str, np.ndarray | None]:
