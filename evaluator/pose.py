@@ -11,7 +11,7 @@ from evaluator.loss import FitSet
 from evaluator.meanfield import DEPLOYMENT, bases
 from evaluator.problem import Group, Problem
 from simulator.language.affine import affine
-from simulator.language.bounds import bounds
+from simulator.language.bounds import bounds, kernel_factors
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 
@@ -50,7 +50,8 @@ def make(
     for j in held:
         low[j] = high[j] = value[j] = theta[j]
     overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants], dtype=bool)
-    origin = np.clip(np.where(overhead & (not known), 0.0, value), low, high)
+    measured = np.array(kernel_factors(program), dtype=bool)
+    origin = np.clip(np.where(overhead & (not known), 0.0, np.where(measured, 1.0, value)), low, high)
     pull = PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
     of = np.zeros(int(index.max()) + 1 if index.size else 0, dtype=int)  # position in theta of every entry of phi
     for row in index:
@@ -71,6 +72,7 @@ def make(
         high[of],
         origin[of],
         pull[of],
+        measured[of],
         of,
         base,
         base[0].copy(),
@@ -82,6 +84,8 @@ def make(
 
 def forgetful(problem: Problem) -> Problem:
     """The same, with the prior's pull of the affine constants towards their low bounds. The others have no value that
-    is nothing: 0 may be a divisor or a threshold. They stay drawn to where they start."""
+    is nothing: 0 may be a divisor or a threshold. They stay drawn to where they start, and factors of measured kernels
+    to 1: what was measured elsewhere is known in every fold."""
     linear = np.array([c.name in affine(f).linear for f in problem.program.functions for c in f.constants], dtype=bool)
-    return replace(problem, origin=np.where(linear[problem.position], problem.low, problem.origin))
+    unknown = linear[problem.position] & ~problem.measured
+    return replace(problem, origin=np.where(unknown, problem.low, problem.origin))

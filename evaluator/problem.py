@@ -24,6 +24,14 @@ from simulator.replay import replay_bound
 # step), beside residuals of MODEL_ERROR, until the new runs say otherwise: one or two runs leave most of them open, and
 # near-ties between them to chance.
 BELIEVED = 0.3
+# Factors of measured kernels are 1 but for this standard deviation: captured graphs run a little faster than single
+# calls, other versions of a kernel a little slower.
+KERNEL_DEVIATION = 0.1
+# What a sum of kernels misses of a model, about 3 %, it misses in all of its stages and latencies: the sixty residuals
+# of the shipped runs hold as much evidence as eight. So the prior counts this many times what it would beside sixty
+# independent residuals of MODEL_ERROR: sqrt(60 / 8) * 3 % / 1 %.
+KERNEL_EVIDENCE = 8.0
+KERNEL_WEIGHT = KERNEL_EVIDENCE * MODEL_ERROR / KERNEL_DEVIATION  # of a unit away from 1
 DIGITS = 6  # significant digits of a fitted constant, rounded before the final scoring
 _SMALL = 1e-3  # least size of a constant whose finite difference is taken
 
@@ -57,6 +65,7 @@ class Problem:
     high: np.ndarray
     origin: np.ndarray
     pull: np.ndarray
+    measured: np.ndarray  # bool[phi]: factors of measured kernels
     position: np.ndarray  # int[phi]: of each entry in the program's theta
     base: np.ndarray
     work: np.ndarray = field(repr=False)
@@ -150,7 +159,7 @@ class Problem:
     def prior(self, scales: Scales) -> np.ndarray:
         """float64[phi]: the weight of a unit away from the origin, in the units of a residual."""
         size, effect = scales
-        weights: np.ndarray = self.pull * effect
+        weights: np.ndarray = np.maximum(self.pull * effect, self.measured * KERNEL_WEIGHT)
         believed = MODEL_ERROR / (BELIEVED * np.maximum(np.abs(self.origin), 0.1 * size))
         return np.where(self.sure, np.maximum(weights, believed), weights)
 

@@ -8,7 +8,7 @@ least it may be and not towards what other programs were fitted to: what the fol
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -66,12 +66,21 @@ def transfer(program: Program, ratio: np.ndarray, folds: Sequence[Fold]) -> floa
 
 def refit(program: Program, ratio: np.ndarray, data: FitSet) -> Program:
     """`program`, fitted on more than `data`, fitted again on `data` by the mean field times `ratio`."""
-    problem = forgetful(problem_of(program, data))
+    problem = forgetful(problem_of(without_bounds(program), data))
     if not problem.free.size:
         return program
     scales = problem.scales(problem.start)
     start = np.where(scales[1] > 0.0, problem.start, problem.origin)
     return program.with_theta(tuple(solve(problem, start, ratio, scales)[0]))
+
+
+def without_bounds(program: Program) -> Program:
+    """The program with the language's default bounds: a proposer's narrower ones may encode what only the runs that are
+    left out have shown."""
+    functions = (
+        replace(f, constants=tuple(replace(c, bounds=None) for c in f.constants)) for f in program.functions
+    )
+    return replace(program, functions=tuple(functions))
 
 
 def _capped(row: Errors) -> Errors:

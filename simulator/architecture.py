@@ -61,6 +61,7 @@ class Architecture:
     longest: int
     tied: bool
     weight_bits: int
+    attention_bits: int
     is_fp8: bool
     kv_bytes: int
 
@@ -114,6 +115,7 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
         longest=_first(c, "longest", 0),
         tied=c.flag("tie_word_embeddings", False),
         weight_bits=bits,
+        attention_bits=16 if llama4 and is_fp8 else bits,  # vLLM's fp8 checkpoints of Llama-4 leave attention in bf16
         is_fp8=is_fp8,
         kv_bytes=4 if _dtype(c) == "float32" else 2,
     )

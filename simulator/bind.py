@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.facts import curve_of
 from simulator.jit import njit
 from simulator.language.opcodes import Code
 from simulator.vm import clamps, run, to_ticks
@@ -106,6 +107,10 @@ def base_values(code: Code, facts: Mapping[str, float]) -> np.ndarray:
         v[slot] = facts[name]
     for slot, value in code.literals:
         v[slot] = value
+    for slot, name in code.curves:
+        knots = curve_of(facts, name)
+        v[slot] = len(knots)
+        v[slot + 1 : slot + 1 + len(knots)] = knots
     return v
 
 

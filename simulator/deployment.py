@@ -13,6 +13,9 @@ from typing import Any
 from simulator.architecture import architecture
 from simulator.errors import Section
 from simulator.experiment import Engine
+from simulator.facts import Facts
+from simulator.kernels.curves import Deployed
+from simulator.kernels.roofline import Gpu
 
 GIB = 2.0**30
 
@@ -23,7 +26,7 @@ RESERVED_GIB = 0.8
 
 def deployment_facts(
     config: Mapping[str, Any], hardware: Mapping[str, Any], engine: Engine, where: str
-) -> dict[str, float]:
+) -> Facts:
     """Every static `s.` field except `reference_step_us`, which depends on the program.
 
     `config` is in config.json terms and may carry `generation_config` and `_name_or_path`; `hardware` has the
@@ -121,7 +124,17 @@ def deployment_facts(
         "logits_us_per_row": logits_us_per_row,
         "allreduce_us_per_token": allreduce_us_per_token,
     }
-    return {name: float(value) for name, value in facts.items()}
+    deployed = None
+    if gpu.has("kernels"):
+        deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us), tp)
+    return Facts({name: float(value) for name, value in facts.items()}, deployed)
+
+
+def _kernels_of(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
+    """The GPU as its measured kernels are scaled to it."""
+    fp8 = gpu.number("fp8_tflops", "give TFLOP/s", above=0) * 1e6 if gpu.has("fp8_tflops") else None
+    bf16 = gpu.number("bf16_tflops", "give TFLOP/s", above=0) * 1e6
+    return Gpu(gpu.text("kernels"), bf16, fp8, bytes_per_us, link_bytes_per_us)
 
 
 def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: float) -> int:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator import vm
+from simulator.facts import curve_of
+from simulator.kernels.knots import curve
 from simulator.language.evaluate import value
 from simulator.language.opcodes import formula
 from simulator.schema import FIELDS, RAW, SPECIAL
@@ -64,9 +66,15 @@ class BatchFields(Mapping[tuple[str, str], float]):
         if name in SPECIAL:
             if name == "graph_batch":
                 return float(vm.graph_batch(self.raw["prefill_reqs"], self.raw["decode_reqs"]))
+            if name == "graph_tokens":
+                return float(vm.graph_tokens(self["b", "tokens"], self.facts["max_num_seqs"]))
             experts = self.facts["active_experts"], self.facts["experts"]
             return float(vm.experts_fraction(*experts, self["b", "tokens"]))
-        return value(formula(name), {}, self)
+        x = value(formula(name), {}, self)
+        if FIELDS["b", name].curve:
+            knots = curve_of(self.facts, FIELDS["b", name].curve)
+            return float(curve(np.concatenate([[float(len(knots))], knots]), 0, x))
+        return x
 
     def __iter__(self):  # type: ignore[no-untyped-def]
         return (field for field in FIELDS if field[0] in "bs")

@@ -11,7 +11,10 @@ from typing import Any
 
 from simulator.errors import Section
 
-OWN = ("name", "aliases", "bf16_tflops", "fp8_tflops", "memory_tb_per_s", "link_gb_per_s", "memory_gb", "usable_gib")
+OWN = (
+    *("name", "aliases", "bf16_tflops", "fp8_tflops", "memory_tb_per_s", "link_gb_per_s", "memory_gb", "usable_gib"),
+    "kernels",
+)
 HOST = {
     "TFlopsPeak": "bf16_tflops",
     "TFlopsFP8": "fp8_tflops",

@@ -4,7 +4,8 @@
 PI = progress before the step, NN > 0 new tokens; prefill while PI < I, else decode with NN = 1. `s` is the
 deployment (model + hardware + engine, per rank where a rank holds a share), `r` the request. Batch fields are
 either *raw* (int64 sums over requests, kept up to date by the clock) or have a *formula* over other fields in
-the candidate language itself, evaluated in float64 in the written order. An empty set gives 0.
+the candidate language itself, evaluated in float64 in the written order. An empty set gives 0. A field with a
+*curve* reads that curve of the deployment (simulator.kernels.curves) at what the formula `at` gives.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class FieldSpec:
     formula: str | None = None
     learned_from: str = ""
     go: str = ""
+    curve: str = ""
+    at: str = ""
 
 
 # The clock's own sums, in the order of their slots. `kv_var` is a float64 made from two integers:
@@ -33,7 +36,14 @@ RAW = (
 )  # fmt: skip
 
 # Formulas that need integer arithmetic of their own have an operation of their own in every back end.
-SPECIAL = ("experts_fraction", "graph_batch")
+SPECIAL = ("experts_fraction", "graph_batch", "graph_tokens")
+
+# The curves of a deployment and the number of their knots (simulator.kernels): 14 octaves of tokens or requests in a
+# step, 17 of a prompt's length, eight knots each.
+CURVES = {
+    "gemm": 113, "elementwise": 113, "moe": 113, "router": 113, "allreduce": 113, "lm_head": 113, "decode_launch": 113,
+    "decode_per_token": 113, "prefill_per_pair": 137,
+}  # fmt: skip
 
 GRAPH_LIMIT = 512  # requests; the largest decode batch for which the engine captures a CUDA graph
 
@@ -45,6 +55,11 @@ def _go(name: str) -> str:
 
 def _b(name: str, unit: str, meaning: str, formula: str | None = None, learned_from: str = "") -> FieldSpec:
     return FieldSpec("b", name, unit, meaning, formula, learned_from, "b." + _go(name))
+
+
+def _curve(name: str, unit: str, curve: str, at: str, meaning: str) -> FieldSpec:
+    """A field that reads the deployment's `curve` at the value of the formula `at`."""
+    return FieldSpec("b", name, unit, meaning, None, "", "b." + _go(name), curve, at)
 
 
 def _s(name: str, unit: str, meaning: str) -> FieldSpec:
@@ -101,6 +116,31 @@ _BATCH = (
     _b("total_bytes", "byte", "weights, KV read and written, logits, this rank",
        "(b.weight_read_us + b.kv_read_us + b.kv_write_us) * s.bytes_per_us"
        " + (2 + 2) * 2 * s.vocab * b.batch_size"),
+    _b("graph_tokens", "token", "new tokens padded to the engine's captured CUDA graph sizes, up to twice "
+       "max_num_seqs and at most 512; the true number above"),
+    _curve("kernel_gemm_us", "us", "gemm", "b.graph_tokens",
+           "measured matrix products of all layers (without routed experts), padded tokens"),
+    _curve("kernel_elementwise_us", "us", "elementwise", "b.graph_tokens",
+           "norms, rotary embeddings, cache writes and activations of all layers: datasheet, a launch each"),
+    _curve("kernel_moe_us", "us", "moe", "b.graph_tokens", "measured routed experts of all layers; 0 for dense models"),
+    _curve("kernel_router_us", "us", "router", "b.graph_tokens", "measured routers of all layers"),
+    _curve("kernel_allreduce_us", "us", "allreduce", "b.graph_tokens",
+           "measured all-reduces, two a layer; 0 at tp 1"),
+    _curve("kernel_lm_head_us", "us", "lm_head", "b.batch_size", "measured output projection"),
+    _curve("kernel_decode_launch_us", "us", "decode_launch", "b.decode_reqs",
+           "measured attention of all layers at no context: the launches that every step makes"),
+    _curve("kernel_decode_us_per_token", "us/token", "decode_per_token", "b.decode_reqs",
+           "measured decode attention of all layers for a token of context"),
+    _b("kernel_decode_attention_us", "us", "measured decode attention of all layers: a line in the contexts",
+       "b.kernel_decode_launch_us + b.kernel_decode_us_per_token * b.kv_decode_sum"),
+    _curve("kernel_prefill_us_per_pair", "us/token**2", "prefill_per_pair",
+           "2 * b.prefill_pairs / b.prefill_tokens - 1",
+           "measured prefill attention of all layers for a token pair, at the prompts' mean length"),
+    _b("kernel_prefill_attention_us", "us", "measured prefill attention of all layers",
+       "b.kernel_prefill_us_per_pair * b.prefill_pairs"),
+    _b("kernel_us", "us", "all measured kernels of the step",
+       "b.kernel_gemm_us + b.kernel_elementwise_us + b.kernel_moe_us + b.kernel_router_us + b.kernel_allreduce_us"
+       " + b.kernel_lm_head_us + b.kernel_decode_attention_us + b.kernel_prefill_attention_us"),
 )  # fmt: skip
 
 _STATIC = (
@@ -152,10 +192,13 @@ _REQUEST = (FieldSpec("r", "input_len", "token", "prompt length", None, "prefill
 
 FIELDS: dict[tuple[str, str], FieldSpec] = {(f.scope, f.name): f for f in (*_BATCH, *_STATIC, *_REQUEST)}
 
+# Times of measured kernels: a factor of one is near 1, whichever way.
+KERNELS = tuple(f.name for f in _BATCH if f.name.startswith("kernel_"))
+
 # `_us` fields that are bytes or FLOPs over a datasheet peak: nothing beats the datasheet, so their factor is
 # at least 1.
 PHYSICAL = frozenset(
-    f.name for f in _BATCH if f.unit == "us" and f.name != "allreduce_us"
+    f.name for f in _BATCH if f.unit == "us" and f.name != "allreduce_us" and f.name not in KERNELS
 ) | {"shared_weights_us", "experts_us", "weights_us", "kv_us_per_token", "gemm_us_per_token",
      "attention_us_per_pair", "logits_us_per_row"}  # fmt: skip
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from simulator.jit import njit
+from simulator.kernels.knots import curve
 from simulator.language.guarded import EXP_LIMIT, LOG_FLOOR, POW_LIMIT
 from simulator.schema import GRAPH_LIMIT
 
@@ -37,6 +38,20 @@ def graph_batch(prefill_reqs: float, decode_reqs: float) -> float:
     if decode_reqs <= 4.0:
         return 4.0
     return 8.0 * math.ceil(decode_reqs / 8.0)
+
+
+@njit
+def graph_tokens(tokens: float, max_seqs: float) -> float:
+    """Tokens rounded up to a captured size (1, 2, 4, multiples of 8 to 256, of 16 above); the true number above the
+    largest, which is twice `max_seqs` and at most 512 (vllm 0.15, config/vllm.py, _set_cudagraph_sizes)."""
+    if tokens > min(2.0 * max_seqs, 1.0 * GRAPH_LIMIT):
+        return tokens
+    if tokens <= 2.0:
+        return tokens
+    if tokens <= 4.0:
+        return 4.0
+    size = 8.0 if tokens <= 256.0 else 16.0
+    return size * math.ceil(tokens / size)
 
 
 @njit
@@ -87,8 +102,12 @@ def run(rows: np.ndarray, low: int, high: int, v: np.ndarray) -> None:
             z = y if x != 0.0 else v[rows[i, 4]]
         elif op == 19:
             z = experts_fraction(x, y, v[rows[i, 4]])
-        else:
+        elif op == 20:
             z = graph_batch(x, y)
+        elif op == 21:
+            z = graph_tokens(x, y)
+        else:
+            z = curve(v, rows[i, 3], x)
         v[rows[i, 1]] = z
 
 

@@ -3,7 +3,8 @@
 Nothing beats the datasheet. So in step_time a pure number that multiplies a time of bytes or FLOPs over a datasheet
 peak is at least 1 (with a number beside it: their product is), and one that divides it, an efficiency, at most 1. Where
 the sum holds the bare time already, what is added to it in proportion may be anything from 0; so may every other
-constant, but a divisor, of which 0 is no limit: x/0 is 0. Judged on the normal form, not on the spelling.
+constant, but a divisor, of which 0 is no limit: x/0 is 0. A pure number that alone multiplies the time of a measured
+kernel corrects a measurement: it lies between 0.5 and 2. Judged on the normal form, not on the spelling.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ import math
 from simulator.language.infer import infer
 from simulator.language.ir import Function, Program
 from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial
-from simulator.schema import PHYSICAL
+from simulator.schema import KERNELS, PHYSICAL
 
 Bounds = tuple[float, float]
 
 LEAST_EFFICIENCY = 0.01  # share of the datasheet
 LEAST_DIVISOR = 1e-9  # in its own unit
+KERNEL_FACTOR = (0.5, 2.0)  # of a measured kernel
+# quantities that make a time of a measured kernel: context of the decodes, attended pairs of prefill
+_PER = {
+    "b.kernel_decode_us_per_token": "b.kv_decode_sum", "b.kernel_prefill_us_per_pair": "b.prefill_pairs",
+}  # fmt: skip
 
 # quantities of work, and the peak that makes a datasheet time of them
 _WORK = {
@@ -30,6 +36,42 @@ _WORK = {
 def bounds(program: Program) -> tuple[Bounds, ...]:
     """(low, high) of every constant, in the order of `program.theta`."""
     return tuple(b for f in program.functions for b in _function_bounds(f))
+
+
+def kernel_factors(program: Program) -> tuple[bool, ...]:
+    """Which constants, in the order of `program.theta`, are factors of measured kernels and of nothing else."""
+    out: list[bool] = []
+    for f in program.functions:
+        normal = Normal(expand=False)
+        names = _kernel_factors(f, normal, normal.function(f)) if f.name == "step_time" else set()
+        out += [c.name in names for c in f.constants]
+    return tuple(out)
+
+
+def _kernel_factors(function: Function, normal: Normal, root: Polynomial) -> set[str]:
+    """Names of the constants that occur only as `constant * time of measured kernels`, that time not occurring bare."""
+    factors: set[str] = set()
+    others: set[str] = set()
+    for p in (root, *(arg for atom in normal.atoms for arg in atom.args)):
+        bare = {m for m, _ in p if all(normal.atoms[i].kind == "field" for i, _ in m)}
+        for m, c in p:
+            names = {normal.atoms[i].name for i, _ in m if normal.atoms[i].kind == "const"}
+            rest = tuple((i, power) for i, power in m if normal.atoms[i].kind != "const")
+            alone = c == 1.0 and len(names) == 1 and all(power == 1 for _, power in m)
+            measured = alone and _kernel_time(normal, rest) and rest not in bare
+            (factors if measured else others).update(names)
+    return factors - others
+
+
+def _kernel_time(normal: Normal, m: Monomial) -> bool:
+    """Whether the product is a time of measured kernels, or of a context or pair of theirs and its quantity."""
+    names = {normal.atoms[i].name: power for i, power in m}
+    if any(power != 1 for power in names.values()):
+        return False
+    kernel = [name for name in names if name[2:] in KERNELS]
+    if len(kernel) != 1:
+        return False
+    return set(names) == {kernel[0]} | ({_PER[kernel[0]]} if kernel[0] in _PER else set())
 
 
 def _function_bounds(function: Function) -> list[Bounds]:
@@ -46,6 +88,7 @@ def _function_bounds(function: Function) -> list[Bounds]:
             if name in factors:
                 low = min(factors[name], limits[name][1])
                 limits[name] = (max(low, limits[name][0]), limits[name][1])
+        limits |= dict.fromkeys(_kernel_factors(function, normal, root), KERNEL_FACTOR)
     return [limits[c.name] if c.bounds is None else c.bounds for c in function.constants]
 
 

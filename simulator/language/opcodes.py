@@ -31,11 +31,12 @@ from simulator.language.ir import (
     Program,
 )
 from simulator.language.reader import Scope, expression
-from simulator.schema import FIELDS, RAW, SPECIAL
+from simulator.schema import CURVES, FIELDS, RAW, SPECIAL
 
 OPS = (
     "+", "-", "*", "/", "neg", "max", "min", "sqrt", "log", "log1p", "exp", "pow",
     "<", "<=", ">", ">=", "==", "!=", "select", "experts_fraction", "graph_batch",
+    "graph_tokens", "curve",
 )  # fmt: skip
 _CODE = {name: i for i, name in enumerate(OPS)}
 
@@ -53,7 +54,8 @@ class Code:
 
     rows: int32[n, 5] = (operation, destination, a, b, c); rows[:static] run once per deployment,
     rows[static:step] once a step, rows[step:] once a prompt length. slots: length of the value vector.
-    statics: names of the s. fields at their slots; literals: (slot, value); raw, request: first slots of the
+    statics: names of the s. fields at their slots; literals: (slot, value); curves: (first slot, name) of the
+    deployment's curves, the number of knots before their values; raw, request: first slots of the
     raw batch fields and of (input_len, reference_step_us); results: slots of RESULTS (-1 where a method is
     missing). uses: which raw fields any row reads. moving: bool[n], the rows that depend on the context of requests
     (CONTEXT), not only on how many requests and new tokens a step has.
@@ -66,6 +68,7 @@ class Code:
     constants: int
     statics: tuple[tuple[int, str], ...]
     literals: tuple[tuple[int, float], ...]
+    curves: tuple[tuple[int, str], ...]
     raw: int
     request: int
     results: tuple[int, ...]
@@ -83,6 +86,7 @@ class _Assembler:
         self.rows: list[tuple[int, int, int, int, int]] = []
         self.statics: list[tuple[int, str]] = []
         self.literals: list[tuple[int, float]] = []
+        self.curves: dict[str, int] = {}
         self.inputs: dict[tuple[str, str], int] = {}
         self.next = constants
         for i in range(constants):
@@ -111,6 +115,14 @@ class _Assembler:
                 slot = self.fresh(STEP if scope == "b" else REQUEST)
             self.inputs[scope, name] = slot
         return self.inputs[scope, name]
+
+    def curve(self, name: str) -> int:
+        """The first slot of the deployment's curve."""
+        if name not in self.curves:
+            self.curves[name] = self.fresh(STATIC)
+            for _ in range(CURVES[name]):
+                self.fresh(STATIC)
+        return self.curves[name]
 
     def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
         identity = (op, a, b, c)
@@ -149,6 +161,7 @@ def assemble(program: Program) -> Code:
         constants=out.constants,
         statics=tuple(out.statics),
         literals=tuple(out.literals),
+        curves=tuple((slot, name) for name, slot in out.curves.items()),
         raw=raw[0],
         request=request[0],
         results=tuple(results.values()),
@@ -159,8 +172,9 @@ def assemble(program: Program) -> Code:
 
 @cache
 def formula(name: str) -> Expr:
-    """The expression of a derived batch field, over other fields."""
-    text = FIELDS["b", name].formula
+    """The expression of a derived batch field, over other fields; of one that reads a curve, where it is read."""
+    field = FIELDS["b", name]
+    text = field.at or field.formula
     assert text is not None, name
     return expression(ast.parse(text, mode="eval").body, Scope(("b", "s"), {}, f"schema field b.{name}"))
 
@@ -193,7 +207,9 @@ def _lower(node: Expr, names: dict[str, int], out: _Assembler) -> int:
         case Field("b", name) if name in SPECIAL:
             return _special(name, out)
         case Field("b", name) if name not in RAW:
-            return _lower(formula(name), {}, out)
+            value = _lower(formula(name), {}, out)
+            curve = FIELDS["b", name].curve
+            return out.emit("curve", value, out.curve(curve)) if curve else value
         case Field(scope, name):
             return out.input(scope, name)
         case Neg(value):
@@ -216,4 +232,6 @@ def _special(name: str, out: _Assembler) -> int:
     if name == "graph_batch":
         return out.emit(name, out.input("b", "prefill_reqs"), out.input("b", "decode_reqs"))
     tokens = _lower(formula("tokens"), {}, out)
+    if name == "graph_tokens":
+        return out.emit(name, tokens, out.input("s", "max_num_seqs"))
     return out.emit(name, out.input("s", "active_experts"), out.input("s", "experts"), tokens)

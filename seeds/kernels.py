@@ -1,0 +1,33 @@
+"""Every kernel of a step as it was measured by others, and the sampler, which was not.
+
+Factors of measured kernels are near 1. Prefill and decode attention have one each: one is bound by compute, the other by
+memory. Source: kernel tables of configs/kernels (NVIDIA aiconfigurator-core 0.12.0, Apache-2.0).
+"""
+
+
+def step_time(
+    b, s, *,
+    gemm: one = 1.0,
+    elementwise: one = 1.0,
+    moe: one = 1.0,
+    decode_attention: one = 1.0,
+    prefill_attention: one = 1.0,
+    allreduce: one = 1.0,
+    lm_head: one = 1.0,
+    sort: us = 200.0,
+    sort_logit: us/request = 0.0001,
+):
+    return (
+        gemm * (b.kernel_gemm_us + b.kernel_router_us)
+        + elementwise * b.kernel_elementwise_us
+        + moe * b.kernel_moe_us
+        + decode_attention * b.kernel_decode_attention_us
+        + prefill_attention * b.kernel_prefill_attention_us
+        + allreduce * b.kernel_allreduce_us
+        + lm_head * b.kernel_lm_head_us
+        + s.sampling_sort * (sort + sort_logit * s.vocab * b.batch_size)
+    )
+
+
+def queueing_time(r, s, *, base: us = 7000.0, cycles: one = 1.25):
+    return base + cycles * s.reference_step_us

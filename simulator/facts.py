@@ -1,0 +1,43 @@
+"""The static facts of a deployment: the `s.` fields by name, and the curves of its measured kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from simulator.errors import InputError
+from simulator.kernels.curves import Deployed, kernels
+from simulator.kernels.tables import names
+from simulator.schema import CURVES
+
+
+class Facts(dict[str, float]):
+    """Field name -> value. `deployed` is what the curves are computed from, the first time that one is read; None where
+    the GPU has no measured kernels."""
+
+    def __init__(
+        self, fields: Mapping[str, float] | Iterable[tuple[str, float]], deployed: Deployed | None = None
+    ) -> None:
+        super().__init__(fields)
+        self.deployed = deployed
+
+    def __reduce__(self) -> tuple[type[Facts], tuple[dict[str, float], Deployed | None]]:
+        return Facts, (dict(self), self.deployed)
+
+
+def curve_of(facts: Mapping[str, float], name: str) -> np.ndarray:
+    """float64[knots]: a curve of the deployment, one of schema.CURVES, us by tokens, requests or prompt length.
+
+    Raises InputError where the deployment's GPU has no measured kernels.
+    """
+    deployed = getattr(facts, "deployed", None)
+    if deployed is None:
+        known = ", ".join(names())
+        raise InputError(
+            "kernels: the program reads measured kernels, and this deployment has none: choose a GPU with tables "
+            f"({known}), name one of them as `kernels` of the GPU, or use a program without kernel fields"
+        )
+    knots = kernels(deployed).curves[name]
+    assert len(knots) == CURVES[name], name
+    return knots

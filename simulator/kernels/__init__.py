@@ -1,0 +1,1 @@
+"""Measured kernels: what each operation of a step costs on a GPU."""

@@ -1,0 +1,151 @@
+"""Attention: decode as a line in the context of the batch, prefill as token pairs at the efficiency of their length.
+
+Two different things, never under one coefficient: decode reads the KV cache and is bound by memory, 90 to 100 times its
+FLOP time; prefill is bound by compute, 1.3 to 1.6 times its FLOP time from 4k tokens on and more below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from simulator.kernels.roofline import LAUNCH_US, MEASURED, NEAREST, Gpu, Timing, octaves
+from simulator.kernels.tables import tables
+
+MOST_KV_HEADS = 8  # of the decode tables; more are scaled in the part above the launch
+# A kernel that is timed again and again finds its KV cache in the L2 cache as long as it fits. In a step every layer reads
+# a KV cache of its own, which is never there: only measurements beyond this size count.
+COLD_BYTES = 48e6
+LEAST_CONTEXT = 256  # tokens; below it the kernel is not bound by memory
+ELEMENT_BYTES = 2
+STEEPER = 1.05  # least power of its length with which prefill attention grows, so that interpolated it never falls
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What one GPU holds of a layer's attention; `kv_width` is the cached scalars of a token."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    kv_width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Decode attention of one layer: us = launch(n) + per_token(n) * (tokens of context of the n decodes)."""
+
+    launch: Timing
+    per_token: Timing
+
+
+def decode(gpu: Gpu, at: np.ndarray, heads: Heads) -> Decode:
+    """For `at` decodes. Both parts never fall with their number, so that more work never takes less time."""
+    limit = min(heads.kv_heads, MOST_KV_HEADS)
+    wanted = max(heads.heads * limit // heads.kv_heads, 1), limit, heads.head_dim
+    rows = _decode_rows(gpu.tables)
+    shape = _nearest(rows, wanted)
+    batches, launch, slope = _decode_lines(gpu.tables, shape)
+    bound = np.full(len(at), heads.kv_width * ELEMENT_BYTES / gpu.bytes)
+    # bytes decide: the slope of the measured shape at the bytes of this one
+    per_token = np.interp(np.log(at), np.log(batches), slope) * heads.kv_width / (2 * shape[1] * shape[2])
+    start = np.interp(at, batches, launch)
+    if at[-1] > batches[-1]:
+        rate = (launch[-1] - launch[-2]) / (batches[-1] - batches[-2])
+        start = np.where(at > batches[-1], launch[-1] + rate * (at - batches[-1]), start)
+    kernel = rows[shape][1]
+    off = max(_off(shape, wanted), octaves(heads.kv_heads, limit))
+    kind = MEASURED if shape == wanted and heads.kv_heads <= MOST_KV_HEADS else NEAREST
+    return Decode(
+        Timing(start, np.full(len(at), LAUNCH_US), kind, kernel, off), Timing(per_token, bound, kind, kernel, off)
+    )
+
+
+def prefill(gpu: Gpu, at: np.ndarray, heads: Heads) -> Timing:
+    """us for one attended token pair of prompts that are `at` tokens long.
+
+    Without the launch, which a step with decodes makes once for all. The time of a whole prompt rises at least as its
+    length and at most as its square, also where the table is noisy.
+    """
+    rows = _prefill_rows(gpu.tables)
+    wanted = heads.heads, heads.kv_heads, heads.head_dim
+    shape = _nearest(rows, wanted)
+    (lengths, us), kernel = rows[shape]
+    pairs = lengths * (lengths + 1.0) / 2.0
+    flops_us = 4.0 * shape[0] * shape[2] / gpu.bf16_flops
+    above = np.maximum(us - us[0], flops_us * pairs)[1:]
+    lengths, pairs = lengths[1:], pairs[1:]
+    grown = np.exp(isotonic_regression(np.log(above / lengths**STEEPER)).x) * lengths**STEEPER
+    share = np.exp(isotonic_regression(np.log(grown / pairs), increasing=False).x) / flops_us
+    times_flops = np.exp(np.interp(np.log(at), np.log(lengths), np.log(share)))
+    # shorter than what was timed: as the shortest, in proportion to the length
+    times_flops = np.where(at < lengths[0], share[0] * (lengths[0] + 1.0) / (at + 1.0), times_flops)
+    bound = np.full(len(at), 4.0 * heads.heads * heads.head_dim / gpu.bf16_flops)
+    kind = MEASURED if shape == wanted else NEAREST
+    return Timing(times_flops * bound, bound, kind, kernel, _off(shape, wanted))
+
+
+Shape = tuple[int, int, int]  # heads, KV heads, head_dim
+
+
+def _off(shape: Shape, wanted: Shape) -> float:
+    return max(octaves(a, b) for a, b in zip(shape, wanted, strict=True))
+
+
+def _nearest(rows: Mapping[Shape, object], wanted: Shape) -> Shape:
+    """The measured shape closest to the wanted one, KV heads and head_dim before heads."""
+
+    def distance(shape: Shape) -> tuple[float, float]:
+        return octaves(shape[1], wanted[1]) + octaves(shape[2], wanted[2]), octaves(shape[0], wanted[0])
+
+    return min(sorted(rows), key=distance)
+
+
+def _grouped(name: str, operation: str, columns: tuple[str, ...]) -> dict[Shape, tuple[list[np.ndarray], str]]:
+    rows = tables(name).rows[operation]
+    keys = np.stack([rows[c] for c in ("heads", "kv_heads", "head_dim")], axis=1)
+    out = {}
+    for key in np.unique(keys, axis=0):
+        mine = (keys == key).all(axis=1)
+        shape = int(key[0]), int(key[1]), int(key[2])
+        out[shape] = [rows[c][mine].astype(float) for c in columns], str(rows["kernel"][mine][0])
+    return out
+
+
+@cache
+def _decode_rows(name: str) -> dict[Shape, tuple[list[np.ndarray], str]]:
+    return _grouped(name, "decode_attention", ("batch", "context", "latency_us"))
+
+
+@cache
+def _prefill_rows(name: str) -> dict[Shape, tuple[list[np.ndarray], str]]:
+    """Shape -> ([lengths, us], kernel), in order of length."""
+    return _grouped(name, "prefill_attention", ("context", "latency_us"))
+
+
+@cache
+def _decode_lines(name: str, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(decodes, launch in us, us for a token of context), a line for every measured number of decodes."""
+    (batch, cached, us), _ = _decode_rows(name)[shape]
+    context = cached + 1.0  # the table counts what was there before the new token
+    token_bytes = 2 * shape[1] * shape[2] * ELEMENT_BYTES
+    found = []
+    for n in np.unique(batch):
+        mine = (batch == n) & (context >= LEAST_CONTEXT) & (batch * context * token_bytes >= COLD_BYTES)
+        if mine.sum() >= 2:
+            total, time = n * context[mine], us[mine]
+            a = np.stack([np.ones_like(total), total], axis=1) / time[:, None]
+            start, slope = np.linalg.lstsq(a, np.ones_like(time), rcond=None)[0]
+            if slope > 0.0:
+                found.append((float(n), float(start), float(slope), total, time))
+    sizes = np.array([n for n, *_ in found])
+    slopes = np.exp(isotonic_regression(np.log([slope for _, _, slope, *_ in found])).x)
+    starts = [
+        max(float(np.median(time - slope * total)), LAUNCH_US)
+        for slope, (_, _, _, total, time) in zip(slopes, found, strict=True)
+    ]
+    return sizes, isotonic_regression(starts).x, slopes

@@ -1,0 +1,164 @@
+"""Matrix products: the linear layers of a step and its routed experts, from measured shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+
+from simulator.kernels.roofline import (
+    DATASHEET,
+    INTERPOLATED,
+    MEASURED,
+    NEAREST,
+    Gpu,
+    Timing,
+    bound_us,
+    efficiency,
+    octaves,
+    rising,
+)
+from simulator.kernels.tables import tables
+
+ACTIVATION_BYTES = 2.0
+TYPICAL = 0.7  # the efficiency where nothing that was measured is believed: that of most trusted shapes
+
+
+def dtypes(weight_bytes: float) -> tuple[str, ...]:
+    """The tables' weight types to look at for weights of so many bytes, the best first: two of the tables, and 16 bits
+    for what was not measured (4-bit weights, fp8 on GPUs without it), on the bound of the real bytes."""
+    return ("fp8", "bf16") if weight_bytes == 1.0 else ("bf16",)
+
+
+def gemm(gpu: Gpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timing:
+    """A linear layer from width k to width n, for `at` tokens: efficiency interpolated in log n and log k."""
+
+    def bound(tokens: np.ndarray, n: int, k: int, size: float) -> np.ndarray:
+        moved = n * k * size + tokens * (n + k) * ACTIVATION_BYTES
+        return bound_us(moved, 2.0 * tokens * n * k, gpu, size)
+
+    here = bound(at, n, k, weight_bytes)
+    for dtype in dtypes(weight_bytes):
+        shapes, kernel = _gemm_shapes(gpu.tables, dtype)
+        if not shapes:
+            continue
+        size = {"fp8": 1.0, "bf16": 2.0}[dtype]
+        own = size == weight_bytes
+        corners = []
+        for weight, corner in _corners(shapes, n, k):
+            tokens, us = _gemm_curve(gpu.tables, dtype, *corner)
+            found = efficiency(at, tokens, us, bound(tokens, *corner, size))
+            if found is not None:
+                corners.append((weight, corner, found))
+        off = max(_off(shapes, axis, size) for axis, size in ((0, n), (1, k)))
+        total = sum(weight for weight, _, _ in corners)
+        if total > 0.0:
+            share = sum(weight * found for weight, _, found in corners) / total
+            exact = own and (n, k) in shapes
+            kind = MEASURED if exact else INTERPOLATED if own and total > 0.999 else NEAREST
+            return Timing(rising(here / share), here, kind, kernel, off)
+        near = sorted(shapes, key=lambda s: octaves(s[0], n) + octaves(s[1], k))
+        for shape in near[:20]:
+            tokens, us = _gemm_curve(gpu.tables, dtype, *shape)
+            found = efficiency(at, tokens, us, bound(tokens, *shape, size))
+            if found is not None:
+                off = max(octaves(shape[0], n), octaves(shape[1], k))
+                return Timing(rising(here / found), here, NEAREST, kernel, off)
+    return Timing(here / TYPICAL, here, DATASHEET, "none", 0.0)
+
+
+def _corners(shapes: frozenset[tuple[int, int]], n: int, k: int) -> Iterator[tuple[float, tuple[int, int]]]:
+    """The measured shapes around (n, k) with their weights in a bilinear interpolation of the logarithms."""
+    sides = [_bracket(sorted({s[axis] for s in shapes}), size) for axis, size in ((0, n), (1, k))]
+    for a, weight_a in sides[0]:
+        for b, weight_b in sides[1]:
+            if weight_a * weight_b > 0.0 and (a, b) in shapes:
+                yield weight_a * weight_b, (a, b)
+
+
+def _bracket(grid: list[int], size: int) -> list[tuple[int, float]]:
+    size = min(max(size, grid[0]), grid[-1])
+    i = min(int(np.searchsorted(grid, size, side="right")), len(grid) - 1)
+    low, high = grid[max(i - 1, 0)], grid[i]
+    share = 0.0 if high == low else float(np.log(size / low) / np.log(high / low))
+    return [(low, 1.0 - share), (high, share)]
+
+
+def _off(shapes: frozenset[tuple[int, int]], axis: int, size: int) -> float:
+    return min(octaves(s[axis], size) for s in shapes)
+
+
+@cache
+def _gemm_rows(name: str, dtype: str) -> tuple[dict[tuple[int, int], tuple[np.ndarray, np.ndarray]], str]:
+    """(n, k) -> (tokens, latencies in us) as measured; and the kernel."""
+    rows = tables(name).rows["gemm"]
+    mine = rows["dtype"] == dtype
+    n, k, tokens, us = (rows[c][mine] for c in ("n", "k", "tokens", "latency_us"))
+    starts = np.flatnonzero(np.r_[True, (n[1:] != n[:-1]) | (k[1:] != k[:-1])])[: len(n)]
+    out = {}
+    for begin, end in zip(starts, [*starts[1:], len(n)], strict=True):
+        out[int(n[begin]), int(k[begin])] = tokens[begin:end].astype(float), us[begin:end].astype(float)
+    return out, str(rows["kernel"][mine][0]) if len(n) else ""
+
+
+@cache
+def _gemm_shapes(name: str, dtype: str) -> tuple[frozenset[tuple[int, int]], str]:
+    found, kernel = _gemm_rows(name, dtype)
+    return frozenset(found), kernel
+
+
+@cache
+def _gemm_curve(name: str, dtype: str, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    tokens, us = _gemm_rows(name, dtype)[0][n, k]
+    return tokens, rising(us)
+
+
+Experts = tuple[int, int, int, int]  # hidden, width of an expert on one GPU, experts, experts a token uses
+
+
+def moe(gpu: Gpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> Timing:
+    """The routed experts of a layer on one GPU, for `at` tokens: the nearest measured shape's efficiency.
+
+    Routings are averaged: between even use of the experts and a power law lies what prompts do.
+    """
+
+    def bound(tokens: np.ndarray, shape: Experts, size: float) -> np.ndarray:
+        hidden, ffn, experts, active = shape
+        touched = experts * (1.0 - (1.0 - active / experts) ** tokens)
+        moved = touched * 3 * hidden * ffn * size + tokens * active * (hidden + ffn) * ACTIVATION_BYTES
+        return bound_us(moved, 2.0 * 3 * hidden * ffn * active * tokens, gpu, size)
+
+    here = bound(at, shape, weight_bytes)
+    for dtype in ("fp8_block", "fp8", "bf16") if weight_bytes == 1.0 else ("bf16",):
+        size = 2.0 if dtype == "bf16" else 1.0
+        found = _moe_rows(gpu.tables, dtype)
+        near = sorted(found, key=lambda s: sum(octaves(a, b) for a, b in zip(s, shape, strict=True)))
+        for other in near[:10]:
+            tokens, us, kernel = found[other]
+            share = efficiency(at, tokens, us, bound(tokens, other, size))
+            if share is not None:
+                off = max(octaves(a, b) for a, b in zip(other, shape, strict=True))
+                kind = MEASURED if other == shape and size == weight_bytes else NEAREST
+                return Timing(rising(here / share), here, kind, kernel, off)
+    return Timing(here / TYPICAL, here, DATASHEET, "none", 0.0)
+
+
+@cache
+def _moe_rows(name: str, dtype: str) -> dict[Experts, tuple[np.ndarray, np.ndarray, str]]:
+    """Shape -> (tokens, latencies in us, kernel), the geometric mean of the routings, never falling."""
+    rows = tables(name).rows["moe"]
+    mine = rows["dtype"] == dtype
+    found: dict[Experts, dict[int, list[float]]] = {}
+    kernels: dict[Experts, str] = {}
+    columns = ("hidden", "ffn", "gpus", "experts", "active", "tokens", "latency_us", "kernel")
+    for hidden, ffn, gpus, experts, active, tokens, us, kernel in zip(*(rows[c][mine] for c in columns), strict=True):
+        shape = int(hidden), int(ffn // gpus), int(experts), int(active)
+        found.setdefault(shape, {}).setdefault(int(tokens), []).append(float(us))
+        kernels[shape] = str(kernel)
+    out = {}
+    for shape, by_tokens in found.items():
+        at = sorted(by_tokens)
+        mean = np.exp([float(np.mean(np.log(by_tokens[t]))) for t in at])
+        out[shape] = np.array(at, float), rising(mean), kernels[shape]
+    return out

@@ -1,0 +1,77 @@
+"""Measured latencies of single kernels on one GPU, as read from configs/kernels/NAME.parquet.
+
+The files are written by simulator.kernels.extract, which says where the measurements come from; every file carries
+its source, version, hash, licence and copyright lines in its schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from simulator.errors import InputError, nearest
+
+_TEXTS = {
+    "operation": "gemm, decode_attention, prefill_attention, moe or allreduce",
+    "dtype": "of the weights (gemm, moe) or the data: bf16, fp8 (one scale a tensor or channel), fp8_block",
+    "kernel": "the kernel that was timed, as the source names it",
+    "routing": "moe: how tokens are spread over the experts (balanced, power_law_1.01, power_law_1.2)",
+}
+_NUMBERS = {
+    "gpus": "GPUs that take part (allreduce) or share the experts' width (moe)",
+    "n": "gemm: width of the output", "k": "gemm: width of the input",
+    "heads": "attention heads of one GPU", "kv_heads": "key/value heads of one GPU", "head_dim": "width of a head",
+    "hidden": "moe: model width", "ffn": "moe: width of one expert, over all GPUs", "experts": "moe: routed experts",
+    "active": "moe: experts a token uses", "batch": "attention: requests",
+    "tokens": "gemm, moe: tokens in the batch",
+    "context": "attention: tokens in the KV cache of each request (decode) or in its prompt (prefill)",
+    "bytes": "allreduce: bytes of the message",
+}  # fmt: skip
+SCHEMA = pa.schema(
+    [
+        *(pa.field(name, pa.string(), metadata={"meaning": text}) for name, text in _TEXTS.items()),
+        *(pa.field(name, pa.int32(), metadata={"meaning": text}) for name, text in _NUMBERS.items()),
+        pa.field("latency_us", pa.float32(), metadata={"meaning": "time of one call, microseconds"}),
+    ]
+)
+KEYS = (*_TEXTS, *_NUMBERS)  # the order in which rows are sorted
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The kernels of one GPU: operation -> column -> array, rows in the order of KEYS; `about` says where they are
+    from."""
+
+    name: str
+    rows: Mapping[str, Mapping[str, np.ndarray]]
+    about: Mapping[str, str]
+
+
+def names() -> list[str]:
+    """GPUs that there are tables for."""
+    files = resources.files("configs").joinpath("kernels").iterdir()
+    return sorted(f.name.removesuffix(".parquet") for f in files if f.name.endswith(".parquet"))
+
+
+@cache
+def tables(name: str) -> Tables:
+    """The tables of the GPU `name`, one of `names()`. Raises InputError for another."""
+    if name not in names():
+        raise InputError(f"kernels: no measured kernels of {name!r}: {nearest(name, names())}")
+    with resources.files("configs").joinpath("kernels", f"{name}.parquet").open("rb") as file:
+        table = pq.read_table(file)
+    about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    operations = table["operation"].to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(np.r_[True, operations[1:] != operations[:-1]])  # sorted: each operation is one stretch
+    rows = {}
+    for begin, end in zip(starts, [*starts[1:], len(operations)], strict=True):
+        part = table.slice(begin, end - begin)
+        used = [f.name for f in table.schema if part[f.name].null_count < part.num_rows]
+        rows[str(operations[begin])] = {c: part[c].to_numpy(zero_copy_only=False) for c in used}
+    return Tables(name, rows, about)
