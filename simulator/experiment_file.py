@@ -20,7 +20,7 @@ from simulator.experiment import (
     Stage,
     Workload,
 )
-from simulator.hardware import gpu_of
+from simulator.hardware import gpu_of, mfu_of
 from simulator.observations import FREE, doubts, only, read_components, read_observed
 from simulator.workload import prompt_lengths
 
@@ -93,6 +93,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
             *_free_notes(top),
         ),
         components=read_components(top),
+        mfu=mfu_of(Section(where, "hardware", gpu)),
     )
 
 
