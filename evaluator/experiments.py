@@ -141,6 +141,7 @@ def data_hash(experiments: Sequence[Experiment]) -> str:
             del e["components"]
         if e["mfu"] == asdict(Mfu()):
             del e["mfu"]
+        del e["weight_bits"]  # the facts say it in bytes
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -23,7 +23,7 @@ from evolve.loop import evolve
 from evolve.pool import executor, solve_known, stop
 from evolve.programs import seed_texts
 from evolve.progress import Progress
-from evolve.records import ranges
+from evolve.ranges import ranges_of
 from evolve.run_folder import Run
 from evolve.state import MODEL, State
 from simulator.experiment import Experiment
@@ -41,7 +41,7 @@ def start(config: Config, out: Path | None) -> Run:
         "engine": __version__,
         "data": data_hash(fitted),
         "fitted": [e.id for e in fitted],
-        "ranges": ranges(fitted),
+        "ranges": asdict(ranges_of(fitted)),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     run = run_folder.create(out or run_folder.next_path(), config, about)

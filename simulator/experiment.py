@@ -126,7 +126,8 @@ class Experiment:
     name.
 
     `facts` are the static deployment fields (simulator.deployment), `notes` what a reader of results must be
-    told, `components` the observed parts of the E2E, if there were request traces, `mfu` that of the GPU's entry.
+    told, `components` the observed parts of the E2E, if there were request traces, `mfu` that of the GPU's entry,
+    `weight_bits` those of a weight of the layers.
     """
 
     id: str
@@ -140,3 +141,4 @@ class Experiment:
     notes: tuple[str, ...] = field(default=())
     components: Components | None = None
     mfu: Mfu = Mfu()
+    weight_bits: int = 16

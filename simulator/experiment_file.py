@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from simulator.architecture import architecture
 from simulator.deployment import deployment_facts
 from simulator.errors import InputError, Section, nearest, shown
 from simulator.experiment import (
@@ -94,6 +95,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
         ),
         components=read_components(top),
         mfu=mfu_of(Section(where, "hardware", gpu)),
+        weight_bits=architecture(config, where).weight_bits,
     )
 
 
