@@ -1,13 +1,19 @@
-"""Known answers: the host's roofline by hand, and the same program for GPUs of one MFU only."""
+"""Known answers: the host's roofline by hand, its program for each MFU, and the answers that a run keeps."""
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from evaluator import known
 from evaluator.experiments import bundled_experiments
+from evolve.run import _known_answers
 from simulator.bind import bind
 from simulator.experiment import Experiment, Mfu
 from simulator.fields import Active, raw_row
@@ -79,3 +85,18 @@ def test_every_gpu_has_the_program_of_its_mfu_and_nothing_is_fitted() -> None:
 def test_the_datasheet_bound_knows_no_mfu() -> None:
     assert known.datasheet() == known.program_of(known.Task("roofline", (), (LLAMA,)))
     assert not known.datasheet().theta
+
+
+def test_answers_that_a_run_kept_are_used_unless_one_is_missing(tmp_path: Path) -> None:
+    run: Any = SimpleNamespace(path=tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        answers = _known_answers(run, [LLAMA], [LLAMA], pool)
+        assert tuple(answers) == known.NAMES
+        kept = tmp_path / "known.json"
+        whole = json.loads(kept.read_text())
+        whole["answers"]["roofline"][0][1] = 77.0
+        kept.write_text(json.dumps(whole))
+        assert _known_answers(run, [LLAMA], [LLAMA], pool)["roofline"][0].e2e == 77.0
+        del whole["answers"][known.HOST_ROOFLINE]  # as an earlier release left it
+        kept.write_text(json.dumps(whole))
+        assert _known_answers(run, [LLAMA], [LLAMA], pool) == answers
