@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from simulator.errors import InputError
-from simulator.experiment import Experiment
+from simulator.experiment import Experiment, Mfu
 from simulator.experiment_file import BEGIN, experiments_from_mapping
 
 BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
@@ -136,9 +136,12 @@ def hardware_table() -> dict[str, Mapping[str, Any]]:
 def data_hash(experiments: Sequence[Experiment]) -> str:
     """16 hex digits that change with any figure, setting or fact of the experiments, not with their order."""
     values = sorted((asdict(e) for e in experiments), key=lambda e: str(e["id"]))
-    for e in values:  # a run without them has the hash that it had before there were any
+    for e in values:  # without them, the hash is that of releases that did not have these fields
         if e["components"] is None:
             del e["components"]
+        if e["mfu"] == asdict(Mfu()):
+            del e["mfu"]
+        del e["weight_bits"]  # the facts say it in bytes
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

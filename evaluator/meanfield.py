@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evaluator.uncached import new_tokens
 from simulator.bind import RAW_FIELDS, base_values, bind, settle
 from simulator.experiment import Experiment, Observation
 from simulator.jit import njit
@@ -21,7 +22,7 @@ from simulator.language.complete import complete
 from simulator.language.ir import Function, Number, Program
 from simulator.language.opcodes import Code, assemble
 from simulator.load import Load
-from simulator.replay import replay_bound
+from simulator.replay import Replay, replay_bound
 from simulator.vm import run
 from simulator.workload import prompt_lengths
 
@@ -76,19 +77,24 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
 def computed(experiment: Experiment, load: Load) -> list[tuple[float, float]]:
     """For each load stage: the mean prompt tokens computed by requests that compute any, and the share that find
     their whole prompt cached. The first use of every prompt is left out. Replayed with steps of the observed ITL."""
-    means = [_means(_observation(experiment, j))[2] for j in range(len(experiment.workload.stages))]
-    known = [m for m in means if not math.isnan(m)] or [10.0]
-    pace = complete(Program((Function("step_time", (), (), Number(1e3 * sum(known) / len(known))),)))
-    replay = replay_bound(load, bind(assemble(pace), pace.theta, experiment.facts))
+    replay = paced(experiment, load)
     asked = replay.requests
-    new = asked.input_len - np.maximum(replay.spread(replay.run.cached), 0) * experiment.engine.block_size
+    new = new_tokens(replay)
     new[: experiment.workload.groups * experiment.workload.prompts_per_group] = -1
     out = []
-    for j in range(len(means)):
+    for j in range(len(experiment.workload.stages)):
         seen = new[(asked.stage == j) & (new >= 0)]
         some = seen[seen > 0]
         out.append((float(some.mean()) if len(some) else 0.0, float((seen == 0).mean()) if len(seen) else 0.0))
     return out
+
+
+def paced(experiment: Experiment, load: Load) -> Replay:
+    """A replay in which every step takes the mean observed ITL, 10 ms where none was observed."""
+    means = [_means(_observation(experiment, j))[2] for j in range(len(experiment.workload.stages))]
+    known = [m for m in means if not math.isnan(m)] or [10.0]
+    pace = complete(Program((Function("step_time", (), (), Number(1e3 * sum(known) / len(known))),)))
+    return replay_bound(load, bind(assemble(pace), pace.theta, experiment.facts))
 
 
 def _observation(experiment: Experiment, stage: int) -> Observation | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from evaluator.metrics import LATENCIES, average, components_ms, error_pct, mean, observe_all, run_means_ms
+from evaluator.uncached import evicted, step_tokens
 from simulator.bind import bind
 from simulator.clock.steps import steps_of
 from simulator.experiment import Experiment, Observed
@@ -31,7 +32,8 @@ class Prediction:
     """What a program predicts for one experiment, averaged over arrival seeds; components in ms.
 
     clamped, preemptions, refused (longer than max_model_len or than the KV cache), gave_up: counts, the
-    mean over seeds rounded up.
+    mean over seeds rounded up. So are `uncached` (evaluator.uncached.step_tokens) and `evicted` (requests that compute
+    a prompt again).
     """
 
     experiment: str
@@ -41,6 +43,8 @@ class Prediction:
     preemptions: int = 0
     refused: int = 0
     gave_up: int = 0
+    uncached: int = 0
+    evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,8 @@ def predictions(program: Program, data: ScoreSet, *, stop_when_hostile: bool = F
                 preemptions=_count(r.run.preemptions for r in replays),
                 refused=_count(int((~r.load.accepted).sum()) for r in replays),
                 gave_up=_count(int(r.run.gave_up.sum()) for r in replays),
+                uncached=_count(map(step_tokens, replays)),
+                evicted=_count(map(evicted, replays)),
             )
         )
     return out

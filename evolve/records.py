@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
 from evaluator.experiments import data_hash
 from evaluator.score import Errors, Prediction
 from evolve import __version__
+from evolve.ranges import outside, ranges_of, read_ranges
 from evolve.run_folder import Run
 from simulator.experiment import Experiment
-
-
-def ranges(experiments: Sequence[Experiment]) -> dict[str, Any]:
-    """Between what the experiments lie: vocabulary, tp, GPUs, and requests in flight (rate x mean E2E)."""
-    flight = [
-        stage.rate * observed.e2e_ms.mean / 1e3
-        for e in experiments
-        if e.observed
-        for stage, observed in zip(e.workload.stages, e.observed.stages, strict=False)
-        if observed.e2e_ms.mean is not None
-    ]
-    return {
-        "vocab": [min(e.facts["vocab"] for e in experiments), max(e.facts["vocab"] for e in experiments)],
-        "tp": sorted({e.engine.tensor_parallel for e in experiments}),
-        "hardware": sorted({e.hardware for e in experiments}),
-        "requests_in_flight": [min(flight), max(flight)] if flight else None,
-    }
 
 
 def measured(e: Experiment) -> str | None:
@@ -54,7 +39,7 @@ def record(
         "date": date,
         "fitted": [e.id for e in fitted],
         "measured": {e.id: measured(e) for e in fitted},
-        "ranges": ranges(fitted),
+        "ranges": asdict(ranges_of(fitted)),
         **_errors(rows, seeds),
         **more,
     }
@@ -81,7 +66,7 @@ def _errors(rows: Sequence[Errors], seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def warnings(known: dict[str, Any] | None, experiment: Experiment, prediction: Prediction) -> list[str]:
-    """What about this prediction lies outside what the program was fitted on."""
+    """What to know before believing a prediction: what the replay met or leaves out, and what lies outside the fit."""
     out = list(experiment.notes)
     if prediction.clamped:
         out.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
@@ -95,6 +80,9 @@ def warnings(known: dict[str, Any] | None, experiment: Experiment, prediction: P
     if prediction.preemptions:
         out.append(f"{prediction.preemptions} preemptions: {experiment.facts['kv_blocks']:.0f} KV blocks are too few "
                    "for this load")  # fmt: skip
+    if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
+        out.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
+                   f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
     mean = summary.e2e_ms.mean if summary else None
     if mean and prediction.components["waiting"] > 0.5 * mean:
         out.append("overloaded: requests wait longer than they are served, and the longer the load lasts")
@@ -102,18 +90,4 @@ def warnings(known: dict[str, Any] | None, experiment: Experiment, prediction: P
         out.append(f"quality is {experiment.quality}")
     if known is None:
         return [*out, "no record of what this program was fitted on"]
-    limits = known["ranges"]
-    low, high = limits["vocab"]
-    if not low <= experiment.facts["vocab"] <= high:
-        out.append(f"vocabulary {experiment.facts['vocab']:.0f} outside the fitted {low:.0f} to {high:.0f}")
-    if experiment.engine.tensor_parallel not in limits["tp"]:
-        out.append(f"tp {experiment.engine.tensor_parallel} not among the fitted {limits['tp']}")
-    if experiment.hardware not in limits["hardware"]:
-        out.append(f"GPU {experiment.hardware} not among the fitted {', '.join(limits['hardware'])}")
-    if limits["requests_in_flight"]:
-        most = limits["requests_in_flight"][1]
-        for i, (stage, seen) in enumerate(zip(experiment.workload.stages, prediction.predicted.stages, strict=True)):
-            flight = stage.rate * (seen.e2e_ms.mean or 0.0) / 1e3
-            if flight > 1.05 * most:
-                out.append(f"stage {i}: {flight:.0f} requests in flight, at most {most:.0f} in the fitted runs")
-    return out
+    return [*out, *outside(read_ranges(known), experiment, prediction)]

@@ -14,7 +14,7 @@ PASS_PCT = {"e2e": 10.0, "ttft": 15.0, "itl": 15.0}  # per experiment: within th
 # column heads of the known answers in the table per experiment; the table of means gives them in full
 SHORT = {
     "naive mean": "naive", "blackbox": "bbox", "blackbox per model": "bbox-m", "blackbox per experiment": "bbox-e",
-    "roofline": "roof", "overhead floor": "floor", "blackbox per model (published)": "p-bbox",
+    "roofline": "roof", "host roofline": "host", "overhead floor": "floor", "blackbox per model (published)": "p-bbox",
     "regime ensemble with overhead floor (round 2)": "p-regime", "metadata power law (round 5)": "p-meta",
     "direct calibration per model (round 4, in sample)": "p-calib",
 }  # fmt: skip
@@ -23,7 +23,8 @@ E2E, TTFT, ITL: errors of a run's means over arrival seeds 1 to 3; "limits" name
 joint: mean of the three mean absolute errors; worst 3: mean of the three largest E2E errors (front: arrivals {search});
 transfer: joint error on models left out of the fit; sound: contradicts no datasheet (`evolve check --physics`).
 naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitted for all, -m per model, -e per
-experiment; roof: the datasheet alone; floor: larger of a floor and bytes over bandwidth; p-: published, unsigned."""
+experiment; roof: the datasheet alone; host: the host's own roofline, nothing fitted; floor: larger of a floor and bytes
+over bandwidth; p-: published, unsigned."""
 
 
 MOST_BIAS_PCT = 5.0  # INV-M-6
@@ -169,6 +170,7 @@ def means_table(report: dict[str, Any]) -> Table:
         "blackbox per model": "fitted here, one set per model",
         "blackbox per experiment": "fitted here, one set per experiment",
         "roofline": "none: datasheet",
+        "host roofline": "none: datasheet, MFU of the hardware table",
     }
     for name, rows in report["known"].items():
         chosen = [r for r in rows if r["experiment"] in fitted]

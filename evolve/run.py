@@ -23,7 +23,7 @@ from evolve.loop import evolve
 from evolve.pool import executor, solve_known, stop
 from evolve.programs import seed_texts
 from evolve.progress import Progress
-from evolve.records import ranges
+from evolve.ranges import ranges_of
 from evolve.run_folder import Run
 from evolve.state import MODEL, State
 from simulator.experiment import Experiment
@@ -41,7 +41,7 @@ def start(config: Config, out: Path | None) -> Run:
         "engine": __version__,
         "data": data_hash(fitted),
         "fitted": [e.id for e in fitted],
-        "ranges": ranges(fitted),
+        "ranges": asdict(ranges_of(fitted)),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     run = run_folder.create(out or run_folder.next_path(), config, about)
@@ -133,7 +133,7 @@ def _known_answers(
     identity = [data_hash(fitted), data_hash(everything)]
     if path.exists():
         stored = json.loads(path.read_text())
-        if stored["data"] == identity:
+        if stored["data"] == identity and set(stored["answers"]) == set(known.NAMES):
             return {name: [Errors(*row) for row in rows] for name, rows in stored["answers"].items()}
     work = known.tasks(fitted, everything)
     futures = [pool.submit(solve_known, task) for task in work]

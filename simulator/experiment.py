@@ -113,12 +113,21 @@ class Components:
 
 
 @dataclass(frozen=True, slots=True)
+class Mfu:
+    """The shares of a GPU's peak FLOP/s that the host's roofline grants prefill and decode; of no effect elsewhere."""
+
+    prefill: float = 0.65
+    decode: float = 0.12
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """One run. `model` is the Hugging Face id where the model table knows it, `hardware` the canonical GPU
     name.
 
     `facts` are the static deployment fields (simulator.deployment), `notes` what a reader of results must be
-    told, `components` the observed parts of the E2E, if there were request traces.
+    told, `components` the observed parts of the E2E, if there were request traces, `mfu` that of the GPU's entry,
+    `weight_bits` those of a weight of the layers.
     """
 
     id: str
@@ -131,3 +140,5 @@ class Experiment:
     facts: dict[str, float]
     notes: tuple[str, ...] = field(default=())
     components: Components | None = None
+    mfu: Mfu = Mfu()
+    weight_bits: int = 16

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from simulator.architecture import architecture
 from simulator.deployment import deployment_facts
 from simulator.errors import InputError, Section, nearest, shown
 from simulator.experiment import (
@@ -20,7 +21,7 @@ from simulator.experiment import (
     Stage,
     Workload,
 )
-from simulator.hardware import gpu_of
+from simulator.hardware import gpu_of, mfu_of
 from simulator.observations import FREE, doubts, only, read_components, read_observed
 from simulator.workload import prompt_lengths
 
@@ -93,6 +94,8 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
             *_free_notes(top),
         ),
         components=read_components(top),
+        mfu=mfu_of(Section(where, "hardware", gpu)),
+        weight_bits=architecture(config, where).weight_bits,
     )
 
 

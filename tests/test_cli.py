@@ -102,8 +102,18 @@ def test_predict_warns_of_what_lies_outside_the_fitted_range(files: Path, capsys
         "vocabulary 128256 outside the fitted 32000 to 32000",
         "tp 2 not among the fitted [1]",
         "GPU my-gpu not among",
+        "a model of 3.2 billion parameters: the fitted runs have at least 6.7",
+        "3.2 billion parameters active per token: the fitted runs have at least 6.7",
+        "prompts of 264 tokens: the fitted runs have at least 591",
+        "KV offload to CPU is off: the fitted runs have it on",
     ):
         assert any(words in w for w in told), told
+    record = json.loads((files / "fitted.json").read_text())  # a record of an earlier release
+    record["ranges"] = {key: record["ranges"][key] for key in ("vocab", "tp", "hardware", "requests_in_flight")}
+    (files / "fitted.json").write_text(json.dumps(record))
+    _, out, _ = run(capsys, "predict", str(fitted), "--experiments", str(files / "plan.yaml"), "--json")
+    less = json.loads(out)["experiments"][0]["warnings"]
+    assert set(told) - set(less) == {w for w in told if "the fitted runs have" in w}
 
 
 def test_predict_of_the_shipped_runs_compares_with_what_was_observed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from evaluator.experiments import (
     published_errors,
 )
 from simulator.errors import InputError
-from simulator.experiment import Engine, Experiment, Observation, Stage, Statistic, Workload
+from simulator.experiment import Engine, Experiment, Mfu, Observation, Stage, Statistic, Workload
 from simulator.experiment_file import experiments_from_mapping
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -186,6 +186,10 @@ REFUSED: list[tuple[str, object, str]] = [
     ("experiments.0.hardware", {"name": "g", "tflops": 1}, FIRST + "hardware.tflops is not a known key: did "
      "you "
      "mean 'fp8_tflops'?"),
+    ("experiments.0.hardware", {**hardware_table()["H100"], "mfu_decode": 0}, FIRST + "hardware.mfu_decode must be > 0, "
+     "got 0: give a share of the peak, as 0.65"),
+    ("experiments.0.hardware", {**hardware_table()["H100"], "mfu_prefill": 65}, FIRST + "hardware.mfu_prefill must be <= "
+     "1, got 65: give a share of the peak, as 0.65"),
     ("experiments.0.hardware", {"name": "g"}, FIRST + "hardware.bf16_tflops is missing: give the dense peak "
      "in "
      "TFLOP/s"),
@@ -455,6 +459,17 @@ def test_a_gpu_may_be_given_as_a_datasheet_or_as_the_hosts_table(gpu: dict[str, 
     """Both spell the H100 SXM: 1979 TFLOP/s with sparsity = 989.5 dense, 900 GB/s both ways = 450 each."""
     facts = read(changed("experiments.0.hardware", gpu))[0].facts
     assert (facts["flops_per_us"], facts["bytes_per_us"], facts["link_bytes_per_us"]) == (989.5e6, 3.35e6, 450e3)
+
+
+@pytest.mark.parametrize("gpu", [DATASHEET, HOST, dict(hardware_table()["H100"])])
+def test_the_mfu_is_read_from_every_form_of_a_gpu(gpu: dict[str, object]) -> None:
+    plain = {key: value for key, value in gpu.items() if key != "mfuPrefill"}
+    (x,) = read(changed("experiments.0.hardware", plain))
+    assert x.mfu == Mfu(0.65, 0.12)
+    (y,) = read(changed("experiments.0.hardware", {**plain, "mfu_prefill": 0.5, "mfu_decode": 1}))
+    assert y.mfu == Mfu(0.5, 1.0) and y.facts == x.facts
+    assert data_hash([y]) != data_hash([x])  # the known answers of a run depend on it
+    assert read(changed("experiments.0.hardware", HOST))[0].mfu == Mfu(0.5, 0.12)
 
 
 def test_one_gpu_needs_no_link() -> None:

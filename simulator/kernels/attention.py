@@ -17,8 +17,8 @@ from simulator.kernels.roofline import LAUNCH_US, MEASURED, NEAREST, Gpu, Timing
 from simulator.kernels.tables import tables
 
 MOST_KV_HEADS = 8  # of the decode tables; more are scaled in the part above the launch
-# A kernel that is timed again and again finds its KV cache in the L2 cache as long as it fits. In a step every layer reads
-# a KV cache of its own, which is never there: only measurements beyond this size count.
+# A kernel that is timed again and again finds its KV cache in the L2 cache as long as it fits. In a step every layer
+# reads a KV cache of its own, which is never there: only measurements beyond this size count.
 COLD_BYTES = 48e6
 LEAST_CONTEXT = 256  # tokens; below it the kernel is not bound by memory
 ELEMENT_BYTES = 2

@@ -2,8 +2,7 @@
 
 A measured latency is believed between 0.8 and 4 times the bound, which is the larger of bytes over the memory's
 bandwidth and FLOPs over the peak, plus the launch of a kernel (Williams, Waterman, Patterson, Roofline, CACM 2009).
-Between
-measured shapes the efficiency (bound over latency) is interpolated, not the latency: it varies far less.
+Between measured shapes the efficiency (bound over latency) is interpolated, not the latency: it varies far less.
 """
 
 from __future__ import annotations
