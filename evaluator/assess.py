@@ -14,6 +14,7 @@ import numpy as np
 
 from evaluator import gates
 from evaluator.fit import FitSet, fit, fit_set
+from evaluator.kernel_sums import KernelSums, kernel_checks, kernel_sums
 from evaluator.physics import physics
 from evaluator.polish import polish
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
@@ -60,6 +61,7 @@ class Data:
     moe_weight: float
     folds: tuple[Fold, ...]
     hardware: gates.Facts
+    kernels: KernelSums | None
 
 
 def prepare(
@@ -67,11 +69,14 @@ def prepare(
     seeds: Sequence[int] = SCORE_SEEDS,
     moe_weight: float = 1.0,
     hardware: gates.Facts | None = None,
+    kernels: gates.Facts | None = None,
 ) -> Data:
-    """`hardware`: deployments, named `MODEL tpN`, on which a program must be consistent with datasheets to be sound."""
+    """`hardware`: deployments, named `MODEL tpN`, on which a program must be consistent with datasheets to be sound;
+    `kernels`: those on which it must be consistent with measured kernels."""
     fitted, scored = fit_set(experiments), score_set(experiments, seeds)
     deployments = gates.deployments_of(experiments)
-    return Data(fitted, scored, deployments, moe_weight, folds_of(fitted, scored), hardware or {})
+    sums = kernel_sums(kernels) if kernels else None
+    return Data(fitted, scored, deployments, moe_weight, folds_of(fitted, scored), hardware or {}, sums)
 
 
 def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program | Rejected:
@@ -138,11 +143,19 @@ def polished(program: Program, data: Data, laps: Laps) -> Scored | Rejected:
         return Rejected("replay", str(e))
 
 
+def _sound(program: Program, data: Data) -> bool:
+    """Whether the program contradicts neither datasheets nor measured kernels, as far as those are asked."""
+    checks = physics(program, data.hardware) if data.hardware else []
+    if data.kernels and all(gate.passes for gate in checks):
+        checks += kernel_checks(program, data.kernels)
+    return all(gate.passes for gate in checks)
+
+
 def _judged(program: Program, ratio: np.ndarray, data: Data, transfer_below: float, laps: Laps) -> Scored | Rejected:
     for gate in gates.judge(program, data.deployments):
         if not gate.passes:
             return Rejected(gate.name, gate.complaint)
-    sound = all(gate.passes for gate in physics(program, data.hardware)) if data.hardware else True
+    sound = _sound(program, data)
     laps.lap("gates")
     result = score(program, data.score, data.moe_weight)
     laps.lap("replay")

@@ -20,9 +20,10 @@ from evaluator.metrics import error_pct
 from evaluator.score import Errors, errors, predictions
 from evaluator.typical import Typical, typical
 from simulator.bind import Bound, bind
+from simulator.facts import has_curves
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
-from simulator.schema import FIELDS
+from simulator.schema import FIELDS, KERNELS
 
 MOST_BATCHES = 4
 PARTS = (
@@ -130,7 +131,8 @@ def diagnose(program: Program, data: Data) -> Diagnosis:
         "ttft_pct": [p.errors.ttft_pct for p in points],
         "e2e_pct": [p.errors.e2e_pct for p in points],
     }
-    fields = {field: [p.value(*field) for p in points] for field in FIELDS}
+    measured = all(has_curves(p.facts) for p in points)
+    fields = {f: [p.value(*f) for p in points] for f in FIELDS if measured or f[1] not in KERNELS}
     return Diagnosis(
         runs=tuple(runs),
         stages=tuple(p.errors for p in points),

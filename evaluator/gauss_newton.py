@@ -77,11 +77,11 @@ def bounded_step(
     rows = np.vstack([a / scale, np.sqrt(damping) * np.eye(theta.size)])
     # unknowns y = (x - low) * scale >= 0
     target = np.concatenate([b, np.zeros(theta.size)]) + rows @ ((theta - low) * scale)
+    most = (high - low) * scale
     y = None
-    if not np.isfinite(high).any():
-        with suppress(RuntimeError):  # its active set may cycle on columns that are nearly alike
-            y = nnls(rows, target, maxiter=20 * theta.size)[0]
-    if y is None:
-        y = lsq_linear(rows, target, (0.0, (high - low) * scale)).x
+    with suppress(RuntimeError):  # its active set may cycle on columns that are nearly alike
+        y = nnls(rows, target, maxiter=20 * theta.size)[0]
+    if y is None or (y > most).any():  # where no upper bound binds, the non-negative solution is the bounded one
+        y = lsq_linear(rows, target, (0.0, most), method="bvls").x
     x: np.ndarray = np.clip(low + y / scale, low, high)
     return x

@@ -2,7 +2,7 @@
 
 Shown beside ours in every table of errors. naive mean: one step time for everything; blackbox: the host's linear
 form, with one set of constants for all, per model or per experiment; roofline: the datasheet alone, nothing fitted;
-host roofline: the host's analytical model, nothing fitted; overhead floor: the larger of a floor and the memory time.
+host roofline: the host's analytical model, nothing fitted; kernel sum: the measured kernels, nothing fitted; overhead floor: the larger of a floor and the memory time.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from evaluator.fit import fit, fit_set
 from evaluator.noise import BLACKBOX
 from evaluator.score import SCORE_SEEDS, Errors, error_rows, score_set
 from simulator.experiment import Experiment, Mfu
+from simulator.facts import has_curves
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 
-_ROOFLINE = """
-def step_time(b, s):
-    return max(b.total_flops / s.flops_per_us, b.total_bytes / s.bytes_per_us)
+_NO_OVERHEADS = """
 
 def queueing_time(r, s):
     return 0
@@ -33,6 +32,10 @@ def output_token_time(s):
 def completion_time(s):
     return 0
 """
+_ROOFLINE = """
+def step_time(b, s):
+    return max(b.total_flops / s.flops_per_us, b.total_bytes / s.bytes_per_us)
+""" + _NO_OVERHEADS
 _HOST_ROOFLINE = """
 def step_time(b, s, *, mfu_prefill: one = {prefill!r}, mfu_decode: one = {decode!r}, wide: byte = 2.0):
     prefill = (b.prefill_gemm_us + b.prefill_attention_us) / mfu_prefill
@@ -55,6 +58,8 @@ def step_time(b, s, *, floor: us = 4000.0, compute: one[0, 100] = 1.0):
     return max(floor, compute * (b.weight_read_us + b.kv_read_us))
 """
 HOST_ROOFLINE = "host roofline"
+KERNEL_SUM = "kernel sum"
+_KERNEL_SUM = "def step_time(b, s): return b.kernel_us" + _NO_OVERHEADS
 _NAIVE = "def step_time(b, s, *, mean: us = 10000.0): return mean"
 
 
@@ -86,6 +91,7 @@ _ANSWERS = {
     "blackbox per experiment": (BLACKBOX, "id"),
     "roofline": (_ROOFLINE, None),
     HOST_ROOFLINE: (_HOST_ROOFLINE, None),
+    KERNEL_SUM: (_KERNEL_SUM, None),
     "overhead floor": (_FLOOR, "all"),
 }
 NAMES = tuple(_ANSWERS)
@@ -107,6 +113,9 @@ def tasks(fitted: Sequence[Experiment], everything: Sequence[Experiment]) -> lis
         if name == HOST_ROOFLINE:  # GPUs of another MFU have another program
             mfus = dict.fromkeys(e.mfu for e in everything)
             out += [Task(name, (), tuple(e for e in everything if e.mfu == mfu)) for mfu in mfus]
+            continue
+        if name == KERNEL_SUM:
+            out.append(Task(name, (), tuple(e for e in everything if has_curves(e.facts))))
             continue
         if scope is None or scope == "all":
             out.append(Task(name, tuple(fitted), tuple(everything)))

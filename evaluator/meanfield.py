@@ -137,17 +137,25 @@ def _step(rows, static, step, raw, out, v, n, k, chunk, shortest, span):  # type
 
 
 @njit
-def _mean_step(rows, static, step, raw, out, v, n, rate, chunk, chunks, hits, shortest, span):  # type: ignore[no-untyped-def]
-    """(mean step time, mean step time with a prompt of one's own, relative second moment) at n decodes."""
-    low = math.floor(n)
-    part = n - low
-    t0 = _step(rows, static, step, raw, out, v, low, 0, chunk, shortest, span)
-    t1 = _step(rows, static, step, raw, out, v, low, 1, chunk, shortest, span)
-    t2 = _step(rows, static, step, raw, out, v, low, 2, chunk, shortest, span)
-    if part > 0.0:
-        t0 += part * (_step(rows, static, step, raw, out, v, low + 1, 0, chunk, shortest, span) - t0)
-        t1 += part * (_step(rows, static, step, raw, out, v, low + 1, 1, chunk, shortest, span) - t1)
-        t2 += part * (_step(rows, static, step, raw, out, v, low + 1, 2, chunk, shortest, span) - t2)
+def _ends(rows, static, step, raw, out, v, low, chunk, shortest, span):  # type: ignore[no-untyped-def]
+    """Step times with 0, 1 and 2 prompts at `low` decodes, and at one decode more."""
+    return (
+        _step(rows, static, step, raw, out, v, low, 0, chunk, shortest, span),
+        _step(rows, static, step, raw, out, v, low, 1, chunk, shortest, span),
+        _step(rows, static, step, raw, out, v, low, 2, chunk, shortest, span),
+        _step(rows, static, step, raw, out, v, low + 1, 0, chunk, shortest, span),
+        _step(rows, static, step, raw, out, v, low + 1, 1, chunk, shortest, span),
+        _step(rows, static, step, raw, out, v, low + 1, 2, chunk, shortest, span),
+    )
+
+
+@njit
+def _mean_step(ends, part, rate, chunks, hits):  # type: ignore[no-untyped-def]
+    """(mean step time, mean step time with a prompt of one's own, relative second moment) a `part` of the way between
+    the two numbers of decodes of `ends`."""
+    t0 = ends[0] + part * (ends[3] - ends[0])
+    t1 = ends[1] + part * (ends[4] - ends[1])
+    t2 = ends[2] + part * (ends[5] - ends[2])
     load = rate * (1.0 - hits) * chunks * t0
     for _ in range(2):  # the share of steps that carry prompts depends on their own length
         p0 = math.exp(-min(load, 50.0))
@@ -193,9 +201,9 @@ def predict(rows, static, step, raw, request, results, base, v, table, theta, fi
         n = row[OBSERVED_N]
         if not fixed_load or n != n:
             n = _solve(rows, static, step, raw, out_of, v, row, chunk, chunks, shortest, span, limit)
-        mean, own, square = _mean_step(
-            rows, static, step, raw, out_of, v, n, row[RATE], chunk, chunks, row[FULL_HITS], shortest, span
-        )
+        low = math.floor(n)
+        ends = _ends(rows, static, step, raw, out_of, v, low, chunk, shortest, span)
+        mean, own, square = _mean_step(ends, n - low, row[RATE], chunks, row[FULL_HITS])
         if n >= limit:  # more arrives than is served: the queue grows for as long as the stage lasts
             served = limit / max(decodes * mean, 1e-9)
             wait = max(row[RATE] / served - 1.0, 0.0) * row[DURATION] / 2.0
@@ -242,15 +250,22 @@ def _solve(rows, static, step, raw, out, v, row, chunk, chunks, shortest, span, 
     """The number of running decodes that Little's law keeps steady, at most `limit` (Illinois method)."""
     rate, hits, need = row[RATE], row[FULL_HITS], row[RATE] * (row[OUTPUT] - 1.0)
     a, b = 0.0, limit
-    fa = need * _mean_step(rows, static, step, raw, out, v, a, rate, chunk, chunks, hits, shortest, span)[0]
-    fb = need * _mean_step(rows, static, step, raw, out, v, b, rate, chunk, chunks, hits, shortest, span)[0] - b
+    low = math.floor(limit)
+    ends = _ends(rows, static, step, raw, out, v, low, chunk, shortest, span)
+    fb = need * _mean_step(ends, limit - low, rate, chunks, hits)[0] - b
     if not fb < 0.0:
         return b
+    low = 0.0
+    ends = _ends(rows, static, step, raw, out, v, low, chunk, shortest, span)
+    fa = need * _mean_step(ends, 0.0, rate, chunks, hits)[0]
     side = 0
     c = a
     for _ in range(60):
         c = (a * fb - b * fa) / (fb - fa)
-        f = need * _mean_step(rows, static, step, raw, out, v, c, rate, chunk, chunks, hits, shortest, span)[0] - c
+        if math.floor(c) != low:  # the last steps of the search stay between two whole numbers
+            low = math.floor(c)
+            ends = _ends(rows, static, step, raw, out, v, low, chunk, shortest, span)
+        f = need * _mean_step(ends, c - low, rate, chunks, hits)[0] - c
         if abs(f) <= 1e-10 * limit:
             break
         if f > 0.0:

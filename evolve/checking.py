@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from evaluator.experiments import bundled_experiments, model_table
+from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.gates import Facts, Gate, deployments_of, judge
+from evaluator.kernel_sums import kernel_checks, kernel_sums
 from evaluator.physics import physics
 from evaluator.sweep import decode_batch
 from evolve.going import facts_of
@@ -32,19 +35,21 @@ INVARIANTS = {
 }
 GPU = "H100-SXM-80GB"
 TPS = (1, 2, 4)
+KERNEL_TPS = (1, 2, 4, 8)
 LIMIT_MS = 1.0  # of one step of 128 requests
 REPEATS = 20
 
 
 def check(source: Source, hardware: bool) -> dict[str, Any]:
     """What `evolve check` prints, as plain values; `ok` is whether every gate passes. `hardware`: also the four
-    consistency checks."""
+    consistency checks, and those with measured kernels."""
     program = source.complete
     deployments = deployments_of(bundled_experiments())
     finite, *others = judge(program, deployments)
     gates = [finite, *_language(program, deployments), *others]
     if hardware and finite.passes:
         gates += physics(program, known_deployments())
+        gates += kernel_checks(program, kernel_sums(kernel_deployments()))
     shown = [asdict(g) | {"invariant": INVARIANTS.get(g.name)} for g in gates]
     return show_json(source) | {"gates": shown, "ok": all(g.passes for g in gates)}
 
@@ -58,6 +63,17 @@ def known_deployments() -> dict[str, dict[str, float]]:
                 found[f"{model} tp{tp}"] = facts_of(model, GPU, Engine(tensor_parallel=tp))
             except InputError:  # does not fit, or its heads cannot be split so
                 continue
+    return found
+
+
+def kernel_deployments() -> dict[str, dict[str, float]]:
+    """Every known model on one to eight of every GPU with measured kernels, where its weights fit."""
+    found: dict[str, dict[str, float]] = {}
+    models = dict.fromkeys(str(entry["id"]) for entry in model_table().values())
+    gpus = dict.fromkeys(str(entry["name"]) for entry in hardware_table().values() if entry.get("kernels"))
+    for model, gpu, tp in product(models, gpus, KERNEL_TPS):
+        with suppress(InputError):  # does not fit, or its heads cannot be split so
+            found[f"{model} {gpu} tp{tp}"] = facts_of(model, gpu, Engine(tensor_parallel=tp))
     return found
 
 

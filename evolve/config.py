@@ -14,7 +14,7 @@ from simulator.errors import InputError, nearest
 from simulator.language.measure import Caps
 
 SELECTIONS = ("nsga2", "lexicographic")
-FIELD_SETS = ("all", "paper18", "components")
+FIELD_SETS = ("all", "datasheet", "paper18", "components")
 RULES = ("joint", "transfer")
 METHODS = ("step", "queueing", "both")
 STAGES = ("all", "but_last")

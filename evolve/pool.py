@@ -33,15 +33,15 @@ _words: Vocabulary | None = None
 _probe: Prober | None = None
 
 
-def _work(experiments: Sequence[Experiment], config: Config, hardware: Facts) -> None:
+def _work(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> None:
     end_with_parent()
-    _begin(experiments, config, hardware)
+    _begin(experiments, config, hardware, kernels)
 
 
-def _begin(experiments: Sequence[Experiment], config: Config, hardware: Facts) -> None:
+def _begin(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> None:
     global _data, _words, _probe, _config
     _config = config
-    _data = prepare(experiments, config.score.arrival_seeds, config.score.moe_weight, hardware)
+    _data = prepare(experiments, config.score.arrival_seeds, config.score.moe_weight, hardware, kernels)
     _words = vocabulary(experiments, config.search.fields)
     _probe = Prober(_data.fit)
 
@@ -118,15 +118,16 @@ class _Here(Executor):
 
 def executor(workers: int, experiments: Sequence[Experiment], config: Config) -> Executor:
     """An executor for the functions of this module; what it computes does not depend on `workers`."""
-    from evolve.checking import known_deployments
+    from evolve.checking import kernel_deployments, known_deployments
 
     hardware = known_deployments() if config.score.physics else {}
+    kernels = kernel_deployments() if config.score.physics and config.search.fields == "all" else {}
     blas.settle()  # the threads of workers, where this is not the command line
     if workers == 1:
-        _begin(experiments, config, hardware)
+        _begin(experiments, config, hardware, kernels)
         return _Here()
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _work, (tuple(experiments), config, hardware))
+    pool = ProcessPoolExecutor(workers, context, _work, (tuple(experiments), config, hardware, kernels))
     with deaf_to_interrupts():  # Ctrl-C is this process's business
         for _ in range(workers):
             pool.submit(int)

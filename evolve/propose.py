@@ -134,6 +134,8 @@ _CONTEXT = frozenset(
         "kv_read_us",
         "decode_kv_read_us",
         "decode_attention_us",
+        "kernel_decode_attention_us",
+        "kernel_us",
         "attention_flops",
         "total_flops",
         "total_bytes",

@@ -14,7 +14,7 @@ PASS_PCT = {"e2e": 10.0, "ttft": 15.0, "itl": 15.0}  # per experiment: within th
 # column heads of the known answers in the table per experiment; the table of means gives them in full
 SHORT = {
     "naive mean": "naive", "blackbox": "bbox", "blackbox per model": "bbox-m", "blackbox per experiment": "bbox-e",
-    "roofline": "roof", "host roofline": "host", "overhead floor": "floor", "blackbox per model (published)": "p-bbox",
+    "roofline": "roof", "host roofline": "host", "kernel sum": "kern", "overhead floor": "floor", "blackbox per model (published)": "p-bbox",
     "regime ensemble with overhead floor (round 2)": "p-regime", "metadata power law (round 5)": "p-meta",
     "direct calibration per model (round 4, in sample)": "p-calib",
 }  # fmt: skip
@@ -171,6 +171,7 @@ def means_table(report: dict[str, Any]) -> Table:
         "blackbox per experiment": "fitted here, one set per experiment",
         "roofline": "none: datasheet",
         "host roofline": "none: datasheet, MFU of the hardware table",
+        "kernel sum": "none: measured kernels",
     }
     for name, rows in report["known"].items():
         chosen = [r for r in rows if r["experiment"] in fitted]

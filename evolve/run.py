@@ -26,7 +26,9 @@ from evolve.progress import Progress
 from evolve.ranges import ranges_of
 from evolve.run_folder import Run
 from evolve.state import MODEL, State
+from simulator.errors import InputError
 from simulator.experiment import Experiment
+from simulator.facts import has_curves
 
 
 def start(config: Config, out: Path | None) -> Run:
@@ -37,6 +39,13 @@ def start(config: Config, out: Path | None) -> Run:
 
         check(config)
     fitted, _ = chosen(config.data)
+    if config.search.fields == "all":
+        for e in fitted:
+            if not has_curves(e.facts):
+                raise InputError(
+                    f"experiment {e.id!r}: {e.hardware} has no measured kernels: write `fields: datasheet` under "
+                    "`search:` (or take --config datasheet), or name tables of a like GPU as `kernels` of its hardware"
+                )
     about = {
         "engine": __version__,
         "data": data_hash(fitted),

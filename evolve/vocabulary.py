@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from evolve.terms import US, product, unit_of
 from simulator.experiment import Experiment
+from simulator.facts import Facts
 from simulator.fields import Active, BatchFields
 from simulator.language import units
 from simulator.language.evaluate import value
 from simulator.language.ir import Constant, Expr, Field
-from simulator.schema import FIELDS, PAPER18
+from simulator.schema import FIELDS, KERNELS, PAPER18
 
 # Deployment fields that scale a cost: launches a layer, steps of a reduction, rows of a vocabulary, ...
 _SCALES = (
@@ -28,6 +29,9 @@ _PAIRS = (("layers", "tp_log2"), ("layers", "is_moe"), ("vocab", "sampling_sort"
 _NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size")
 # What normalises a quantity to a pure number, by unit.
 _NORMS = {"request": ("s", "max_num_seqs"), "token": ("s", "max_num_batched_tokens"), "us": ("s", "weights_us")}
+
+
+_MEASURED = frozenset(f"b.{name}" for name in KERNELS)
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,9 @@ def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
     context = float(np.mean([e.workload.system_prompt_len + e.workload.question_len + e.workload.output_len / 2
                              for e in experiments]))  # fmt: skip
     batch = [Active(512, max(int(context), 513) + i, 1) for i in range(48)] + [Active(600, 592, 8)]
-    typical = dict(BatchFields(batch, {**mean, "reference_step_us": 1e4}))
+    middle = sorted(experiments, key=lambda e: e.facts["model_params_b"])[len(experiments) // 2]
+    whole = Facts({**mean, "reference_step_us": 1e4}, middle.facts.deployed)
+    typical = dict(_known(BatchFields(batch, whole), names))
     typical["r", "input_len"] = context
     present = {name for name, size in mean.items() if size}
     norms = tuple(f for f in everything if (f.scope, f.name) in _NORMS.values())
@@ -101,12 +107,21 @@ def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
     return Vocabulary(step, queueing, scales, typical, norms)
 
 
+def _known(fields: BatchFields, names: frozenset[str] | None) -> Iterator[tuple[tuple[str, str], float]]:
+    """The fields of a set with their values; without one, those of measured kernels too."""
+    for scope, name in fields:
+        if names is None or name not in KERNELS:
+            yield (scope, name), fields[scope, name]
+
+
 def field_set(name: str) -> frozenset[str] | None:
-    """The fields step_time may read under a field set: None for all of them."""
+    """The fields step_time may read under a field set: None for all of them, `datasheet` all but measured kernels."""
     if name == "paper18":
         return PAPER18
     if name == "components":
-        return frozenset(f"{s}.{n}" for (s, n), f in FIELDS.items() if f.unit == "us" and s in "bs")
+        return frozenset(f"{s}.{n}" for (s, n), f in FIELDS.items() if f.unit == "us" and s in "bs") - _MEASURED
+    if name == "datasheet":
+        return frozenset(f"{s}.{n}" for s, n in FIELDS) - _MEASURED
     return None
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from simulator.facts import Facts
+
 ARRIVALS = ("constant", "poisson", "even")
 
 
@@ -137,7 +139,7 @@ class Experiment:
     workload: Workload
     observed: Observed | None
     quality: str
-    facts: dict[str, float]
+    facts: Facts
     notes: tuple[str, ...] = field(default=())
     components: Components | None = None
     mfu: Mfu = Mfu()

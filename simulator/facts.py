@@ -26,6 +26,11 @@ class Facts(dict[str, float]):
         return Facts, (dict(self), self.deployed)
 
 
+def has_curves(facts: Mapping[str, float]) -> bool:
+    """Whether the deployment has measured kernels."""
+    return getattr(facts, "deployed", None) is not None
+
+
 def curve_of(facts: Mapping[str, float], name: str) -> np.ndarray:
     """float64[knots]: a curve of the deployment, one of schema.CURVES, us by tokens, requests or prompt length.
 

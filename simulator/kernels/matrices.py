@@ -94,12 +94,14 @@ def _gemm_rows(name: str, dtype: str) -> tuple[dict[tuple[int, int], tuple[np.nd
     """(n, k) -> (tokens, latencies in us) as measured; and the kernel."""
     rows = tables(name).rows["gemm"]
     mine = rows["dtype"] == dtype
+    if not mine.any():
+        return {}, ""
     n, k, tokens, us = (rows[c][mine] for c in ("n", "k", "tokens", "latency_us"))
-    starts = np.flatnonzero(np.r_[True, (n[1:] != n[:-1]) | (k[1:] != k[:-1])])[: len(n)]
+    starts = np.flatnonzero(np.r_[True, (n[1:] != n[:-1]) | (k[1:] != k[:-1])])
     out = {}
     for begin, end in zip(starts, [*starts[1:], len(n)], strict=True):
         out[int(n[begin]), int(k[begin])] = tokens[begin:end].astype(float), us[begin:end].astype(float)
-    return out, str(rows["kernel"][mine][0]) if len(n) else ""
+    return out, str(rows["kernel"][mine][0])
 
 
 @cache
