@@ -2,7 +2,8 @@
 
 Shown beside ours in every table of errors. naive mean: one step time for everything; blackbox: the host's linear
 form, with one set of constants for all, per model or per experiment; roofline: the datasheet alone, nothing fitted;
-host roofline: the host's analytical model, nothing fitted; kernel sum: the measured kernels, nothing fitted; overhead floor: the larger of a floor and the memory time.
+host roofline: the host's analytical model, nothing fitted; kernel sum: the measured kernels, nothing fitted; overhead
+floor: the larger of a floor and the memory time.
 """
 
 from __future__ import annotations

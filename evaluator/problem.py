@@ -16,6 +16,7 @@ from evaluator.loss import MODEL_ERROR, FitSet, huber
 from evaluator.meanfield import DEPLOYMENT, cold_effects, jacobian, predict
 from evaluator.metrics import stage_means
 from simulator.bind import Bound, settle
+from simulator.language.bounds import KERNEL_DEVIATION
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code
 from simulator.replay import replay_bound
@@ -24,9 +25,6 @@ from simulator.replay import replay_bound
 # step), beside residuals of MODEL_ERROR, until the new runs say otherwise: one or two runs leave most of them open, and
 # near-ties between them to chance.
 BELIEVED = 0.3
-# Factors of measured kernels are 1 but for this standard deviation: captured graphs run a little faster than single
-# calls, other versions of a kernel a little slower.
-KERNEL_DEVIATION = 0.1
 # What a sum of kernels misses of a model, about 3 %, it misses in all of its stages and latencies: the sixty residuals
 # of the shipped runs hold as much evidence as eight. So the prior counts this many times what it would beside sixty
 # independent residuals of MODEL_ERROR: sqrt(60 / 8) * 3 % / 1 %.

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from evolve import __version__
 from evolve.constants import known_constants, told
 from evolve.report import bias_label, console, new_table, number, show
 
+DOUBTFUL = 2.0  # standard deviations of a factor of measured kernels, from which on `show` says so
+
 
 def show_json(source: Any) -> dict[str, Any]:
     """A program as plain values: text, counts, constants with units and bounds, dot products, record."""
     from simulator.language import measure
     from simulator.language.affine import affine
-    from simulator.language.bounds import bounds
+    from simulator.language.bounds import KERNEL_DEVIATION, bounds, kernel_factors
     from simulator.language.infer import infer
     from simulator.language.key import key
     from simulator.language.unparse import spell, unparse
 
     program = source.program
-    pairs = iter(bounds(program))
+    pairs, measured = iter(bounds(program)), iter(kernel_factors(program))
     constants, products = [], {}
     for f in program.functions:
         units, found = infer(f).units, affine(f)
@@ -28,7 +31,8 @@ def show_json(source: Any) -> dict[str, Any]:
             constants.append({"method": f.name, "name": c.name, "value": c.value, "unit": units[c.name],
                               "annotated": c.unit is not None, "low": low,
                               "high": None if high == float("inf") else high,
-                              "enters": "affine" if c.name in found.linear else "otherwise"})  # fmt: skip
+                              "enters": "affine" if c.name in found.linear else "otherwise",
+                              "deviations": (c.value - 1) / KERNEL_DEVIATION if next(measured) else None})  # fmt: skip
         products[f.name] = {
             "affine": found.whole,
             "complete": found.complete,
@@ -76,6 +80,16 @@ def outside(constant: dict[str, Any]) -> bool:
     return bool(value < constant["low"] or (high is not None and value > high))
 
 
+def doubts(constants: Sequence[dict[str, Any]]) -> list[str]:
+    """The factors of measured kernels that lie far from 1, a line each: the fit and the measurement disagree."""
+    return [
+        f"{c['method']}.{c['name']} = {c['value']:g}: {abs(c['deviations']):.1f} standard deviations from the "
+        "measurement (1, give or take 0.1): the kernel is another one here, or the term stands for something else too"
+        for c in constants
+        if c["deviations"] is not None and abs(c["deviations"]) >= DOUBTFUL
+    ]
+
+
 LEGEND = """\
 standard error: how far off the constant may be, of this form on the runs it was fitted on, from the residuals;
 identified: these runs decide it, not the prior; at a bound: they would take it further.
@@ -99,6 +113,8 @@ def print_show(source: Any) -> None:
         unit += "" if c["annotated"] else " (found)"
         table.add_row(c["method"], c["name"], f"{c['value']:g}", unit, limits(c) + at, c["enters"], *certainty)
     show(out, table)
+    for text in doubts(facts["constants"]):
+        out.print(f"- {text}", markup=False, soft_wrap=True)
     if known:
         out.print(LEGEND, style="dim", markup=False)
     show(out, products_table(facts))

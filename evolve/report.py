@@ -14,7 +14,8 @@ PASS_PCT = {"e2e": 10.0, "ttft": 15.0, "itl": 15.0}  # per experiment: within th
 # column heads of the known answers in the table per experiment; the table of means gives them in full
 SHORT = {
     "naive mean": "naive", "blackbox": "bbox", "blackbox per model": "bbox-m", "blackbox per experiment": "bbox-e",
-    "roofline": "roof", "host roofline": "host", "kernel sum": "kern", "overhead floor": "floor", "blackbox per model (published)": "p-bbox",
+    "roofline": "roof", "host roofline": "host", "kernel sum": "kern",
+    "overhead floor": "floor", "blackbox per model (published)": "p-bbox",
     "regime ensemble with overhead floor (round 2)": "p-regime", "metadata power law (round 5)": "p-meta",
     "direct calibration per model (round 4, in sample)": "p-calib",
 }  # fmt: skip

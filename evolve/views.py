@@ -47,6 +47,7 @@ def fields_json() -> dict[str, Any]:
 
     rows = [
         {"field": f"{f.scope}.{f.name}", "unit": f.unit, "meaning": f.meaning, "formula": f.formula}
+        | ({"curve": f.curve, "at": f.at} if f.curve else {})
         for f in FIELDS.values()
     ]
     return {"engine": __version__, "data": None, "seeds": [], "fields": rows}
@@ -61,7 +62,8 @@ def print_fields() -> None:
     table.add_column("meaning")
     table.add_column("formula")
     for f in FIELDS.values():
-        table.add_row(f"{f.scope}.{f.name}", f.unit, f.meaning, f.formula or "")
+        formula = f"curve {f.curve} at {f.at}" if f.curve else f.formula or ""
+        table.add_row(f"{f.scope}.{f.name}", f.unit, f.meaning, formula)
     out.print(table)
     out.print("PI: a request's tokens done before the step. NN: its new tokens in the step.")
 

@@ -27,11 +27,18 @@ _PAIRS = (("layers", "tp_log2"), ("layers", "is_moe"), ("vocab", "sampling_sort"
 # Limits and switches of the engine: they bound what a batch can be but cost no time of their own, and in the shipped
 # runs they are constant or confounded with the file. A user's program may read them; offline proposals do not.
 _NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size")
+# Beside measured kernels: what they leave out or may be wrong about. Requests and tokens, prompt chunks, contexts, the
+# experts that alike prompts share, launches a layer, the sampler, the format of the weights. Datasheet times and sizes of
+# a model's matrices are inside the kernels already; proposals that add them again learn the models, not the law.
+_BESIDE_KERNELS = (
+    *("batch_size", "decode_reqs", "prefill_reqs", "tokens", "prefill_tokens", "kv_decode_sum", "experts_fraction"),
+    *("kernel_gemm_us", "kernel_elementwise_us", "kernel_moe_us", "kernel_router_us", "kernel_allreduce_us"),
+    *("kernel_lm_head_us", "kernel_decode_attention_us", "kernel_prefill_attention_us"),
+    *("layers", "moe_layers", "vocab", "tp_log2", "is_moe", "is_fp8", "sampling_sort", "repetition_penalty"),
+)
+_MEASURED = frozenset(f"b.{name}" for name in KERNELS)
 # What normalises a quantity to a pure number, by unit.
 _NORMS = {"request": ("s", "max_num_seqs"), "token": ("s", "max_num_batched_tokens"), "us": ("s", "weights_us")}
-
-
-_MEASURED = frozenset(f"b.{name}" for name in KERNELS)
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ class Vocabulary:
 def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
     """The words for these experiments; `allowed` is a field set of the configuration (all, paper18, components)."""
     names = field_set(allowed)
-    everything = [Field(scope, name) for scope, name in FIELDS if names is None or f"{scope}.{name}" in names]
+    offered = [Field(scope, name) for scope, name in FIELDS if names is None or f"{scope}.{name}" in names]
     facts = [dict(e.facts) for e in experiments]
     mean = {name: float(np.mean([f[name] for f in facts])) for name in facts[0]}
     context = float(np.mean([e.workload.system_prompt_len + e.workload.question_len + e.workload.output_len / 2
@@ -92,7 +99,8 @@ def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
     typical = dict(_known(BatchFields(batch, whole), names))
     typical["r", "input_len"] = context
     present = {name for name, size in mean.items() if size}
-    norms = tuple(f for f in everything if (f.scope, f.name) in _NORMS.values())
+    everything = [f for f in offered if allowed != "all" or f.name in _BESIDE_KERNELS]
+    norms = tuple(f for f in offered if (f.scope, f.name) in _NORMS.values())
     step = tuple(
         f for f in everything if f.scope == "b" or (f.scope == "s" and f.name not in (*_NO_COST, "reference_step_us"))
     )

@@ -122,7 +122,8 @@ _BATCH = (
            "measured matrix products of all layers (without routed experts), padded tokens"),
     _curve("kernel_elementwise_us", "us", "elementwise", "b.graph_tokens",
            "norms, rotary embeddings, cache writes and activations of all layers: datasheet, a launch each"),
-    _curve("kernel_moe_us", "us", "moe", "b.graph_tokens", "measured routed experts of all layers; 0 for dense models"),
+    _curve("kernel_moe_us", "us", "moe", "b.tokens", "measured routed experts of all layers; 0 for dense models. At "
+           "the true tokens: padding is all alike and touches no experts of its own"),
     _curve("kernel_router_us", "us", "router", "b.graph_tokens", "measured routers of all layers"),
     _curve("kernel_allreduce_us", "us", "allreduce", "b.graph_tokens",
            "measured all-reduces, two a layer; 0 at tp 1"),

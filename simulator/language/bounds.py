@@ -21,6 +21,9 @@ Bounds = tuple[float, float]
 LEAST_EFFICIENCY = 0.01  # share of the datasheet
 LEAST_DIVISOR = 1e-9  # in its own unit
 KERNEL_FACTOR = (0.5, 2.0)  # of a measured kernel
+# What is known of such a factor beforehand, as a standard deviation from 1: captured graphs run a little faster than
+# single calls, other versions of a kernel a little slower.
+KERNEL_DEVIATION = 0.1
 # quantities that make a time of a measured kernel: context of the decodes, attended pairs of prefill
 _PER = {
     "b.kernel_decode_us_per_token": "b.kv_decode_sum", "b.kernel_prefill_us_per_pair": "b.prefill_pairs",
