@@ -15,6 +15,7 @@ from simulator.language import units
 from simulator.language.evaluate import value
 from simulator.language.ir import Constant, Expr, Field
 from simulator.schema import FIELDS, KERNELS, PAPER18
+from simulator.workload import prompt_lengths
 
 # Deployment fields that scale a cost: launches a layer, steps of a reduction, rows of a vocabulary, ...
 _SCALES = (
@@ -28,14 +29,19 @@ _PAIRS = (("layers", "tp_log2"), ("layers", "is_moe"), ("vocab", "sampling_sort"
 # runs they are constant or confounded with the file. A user's program may read them; offline proposals do not.
 _NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size")
 # Beside measured kernels: what they leave out or may be wrong about. Requests and tokens, prompt chunks, contexts, the
-# experts that alike prompts share, launches a layer, the sampler, the format of the weights. Datasheet times and sizes of
-# a model's matrices are inside the kernels already; proposals that add them again learn the models, not the law.
+# experts that alike prompts share, launches a layer, the sampler, the format of the weights. Datasheet times and the
+# sizes of a model's matrices are inside the kernels already: proposals that add them again learn models, not the law.
 _BESIDE_KERNELS = (
     *("batch_size", "decode_reqs", "prefill_reqs", "tokens", "prefill_tokens", "kv_decode_sum", "experts_fraction"),
     *("kernel_gemm_us", "kernel_elementwise_us", "kernel_moe_us", "kernel_router_us", "kernel_allreduce_us"),
     *("kernel_lm_head_us", "kernel_decode_attention_us", "kernel_prefill_attention_us"),
-    *("layers", "moe_layers", "vocab", "tp_log2", "is_moe", "is_fp8", "sampling_sort", "repetition_penalty"),
+    *("sorted_logits", "penalised_logits"),
+    *("layers", "moe_layers", "tp_log2", "is_moe", "is_fp8", "sampling_sort", "repetition_penalty"),
 )
+# And before the queue: the request's way through the server, and the steps that it waits for.
+_QUEUE_BESIDE_KERNELS = ("reference_step_us", "tp_log2", "input_len")
+# Prompts whose lengths differ by less than this factor do not determine a time per prompt token.
+_LEAST_SPREAD = 4.0
 _MEASURED = frozenset(f"b.{name}" for name in KERNELS)
 # What normalises a quantity to a pure number, by unit.
 _NORMS = {"request": ("s", "max_num_seqs"), "token": ("s", "max_num_batched_tokens"), "us": ("s", "weights_us")}
@@ -108,6 +114,10 @@ def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
         Field(s, n) for s, n in FIELDS
         if s == "r" or (s == "s" and (FIELDS[s, n].unit in ("us",) or n in _SCALES) and n not in ("heads", "vocab"))
     )  # fmt: skip
+    if allowed == "all":
+        lengths = np.concatenate([prompt_lengths(e.workload) for e in experiments])
+        spread = lengths.max() >= _LEAST_SPREAD * lengths.min()
+        queueing = tuple(f for f in queueing if f.name in _QUEUE_BESIDE_KERNELS and (f.scope == "s" or spread))
     scales = tuple((Field("s", n),) for n in _SCALES if Field("s", n) in step and n in present) + tuple(
         (Field("s", a), Field("s", b)) for a, b in _PAIRS
         if Field("s", a) in step and Field("s", b) in step and {a, b} <= present

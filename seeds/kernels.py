@@ -16,6 +16,7 @@ def step_time(
     lm_head: one = 1.0,
     sort: us = 200.0,
     sort_logit: us/request = 0.0001,
+    penalty_logit: us/request = 0.0003,
 ):
     return (
         gemm * (b.kernel_gemm_us + b.kernel_router_us)
@@ -25,7 +26,9 @@ def step_time(
         + prefill_attention * b.kernel_prefill_attention_us
         + allreduce * b.kernel_allreduce_us
         + lm_head * b.kernel_lm_head_us
-        + s.sampling_sort * (sort + sort_logit * s.vocab * b.batch_size)
+        + sort * s.sampling_sort
+        + sort_logit * b.sorted_logits
+        + penalty_logit * b.penalised_logits
     )
 
 

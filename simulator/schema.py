@@ -116,6 +116,10 @@ _BATCH = (
     _b("total_bytes", "byte", "weights, KV read and written, logits, this rank",
        "(b.weight_read_us + b.kv_read_us + b.kv_write_us) * s.bytes_per_us"
        " + (2 + 2) * 2 * s.vocab * b.batch_size"),
+    _b("sorted_logits", "request", "logits that the sampler sorts: the vocabulary of every request where the model's "
+       "generation_config sets top_p < 1 or top_k > 0", "s.sampling_sort * s.vocab * b.batch_size"),
+    _b("penalised_logits", "request", "logits under a repetition penalty: the vocabulary of every request where the "
+       "model's generation_config sets one", "s.repetition_penalty * s.vocab * b.batch_size"),
     _b("graph_tokens", "token", "new tokens padded to the engine's captured CUDA graph sizes, up to twice "
        "max_num_seqs and at most 512; the true number above"),
     _curve("kernel_gemm_us", "us", "gemm", "b.graph_tokens",
