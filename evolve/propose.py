@@ -10,9 +10,10 @@ import numpy as np
 from evolve.operators import add, cross, drop, exchange, ground, interact, plain_terms, swap, threshold, with_term, wrap
 from evolve.terms import Draft, draft, function_of, get, places, sites
 from evolve.vocabulary import Vocabulary
-from simulator.language.ir import METHODS, Call, Choose, Const, Expr, Field, Neg, Op, Program, rebuild
+from simulator.language.ir import METHODS, Call, Choose, Const, Expr, Field, Neg, Op, Program, rebuild, walk
 from simulator.language.measure import Caps, complaints
 from simulator.language.simplify import lean
+from simulator.schema import FIELDS, KERNELS
 
 Rng = np.random.Generator
 Operator = Callable[[Draft, Draft, Vocabulary, Rng], Draft | None]
@@ -101,6 +102,8 @@ def _apply(
         changed = operator(draft(mine), draft(theirs), words, rng)
     if changed is None or _repeats(changed.expr) or _degree(changed.expr) > 1:
         return None
+    if words.measured and _kernel_products(changed.expr):
+        return None
     new = function_of(changed)
     known = {f.name: f for f in first.functions} | {method: new}
     return Program(tuple(known[m] for m in METHODS if m in known), "")
@@ -164,6 +167,23 @@ def _degree(expr: Expr) -> int:
         case Choose(_, then, other):
             return max(_degree(then), _degree(other))
     return 0
+
+
+def _kernel_products(expr: Expr) -> bool:
+    """Whether a time of measured kernels is multiplied by another quantity of the batch that is no share: a kernel knows
+    its batch already, and a product of the two grows as no kernel does."""
+    for site in sites(expr):
+        for _, term in places(get(expr, site)):
+            fields = [n for n in walk(term) if isinstance(n, Field) and n.scope == "b"]
+            sizes = [f for f in fields if FIELDS["b", f.name].unit != "one"]
+            if len(sizes) > 1 and any(f.name in KERNELS for f in sizes) and not _sum_inside(term):
+                return True
+    return False
+
+
+def _sum_inside(term: Expr) -> bool:
+    """Whether the term holds a sum, as `factor * (kernel + kernel)` does."""
+    return any(isinstance(n, Op) and n.op in "+-" for n in walk(term))
 
 
 def _prune(program: Program, evolve: str, probe: Probe | None) -> Program | None:

@@ -49,13 +49,15 @@ _NORMS = {"request": ("s", "max_num_seqs"), "token": ("s", "max_num_batched_toke
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Fields by method; `typical` is each field's size on a typical batch, for start values."""
+    """Fields by method; `typical` is each field's size on a typical batch, for start values; `measured`: whether the
+    fields of measured kernels are among them."""
 
     step: tuple[Field, ...]
     queueing: tuple[Field, ...]
     scales: tuple[tuple[Field, ...], ...]
     typical: dict[tuple[str, str], float]
     norms: tuple[Field, ...]
+    measured: bool
 
     def fields(self, method: str) -> tuple[Field, ...]:
         return self.step if method == "step_time" else self.queueing
@@ -122,7 +124,7 @@ def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
         (Field("s", a), Field("s", b)) for a, b in _PAIRS
         if Field("s", a) in step and Field("s", b) in step and {a, b} <= present
     )  # fmt: skip
-    return Vocabulary(step, queueing, scales, typical, norms)
+    return Vocabulary(step, queueing, scales, typical, norms, allowed == "all")
 
 
 def _known(fields: BatchFields, names: frozenset[str] | None) -> Iterator[tuple[tuple[str, str], float]]:
