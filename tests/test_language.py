@@ -14,8 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evolve.going import facts_of
 from simulator.bind import bind
 from simulator.errors import InputError
+from simulator.experiment import Engine
+from simulator.facts import Facts
 from simulator.fields import Active, BatchFields, raw_fields
 from simulator.language import measure, units
 from simulator.language.bounds import bounds
@@ -130,11 +133,14 @@ def predict_queueing_time(r):
 """,
 ]
 
-FACTS = {name: 1.0 + i / 8 for i, (scope, name) in enumerate(FIELDS) if scope == "s"} | {
-    "experts": 8.0, "active_experts": 2.0, "layers": 32.0, "tp": 2.0, "flops_per_us": 9.9e8,
-    "bytes_per_us": 3.35e6,
-}  # fmt: skip
-FACTS.pop("reference_step_us")
+FACTS = Facts(
+    {name: 1.0 + i / 8 for i, (scope, name) in enumerate(FIELDS) if scope == "s" and name != "reference_step_us"}
+    | {
+        "experts": 8.0, "active_experts": 2.0, "layers": 32.0, "tp": 2.0, "flops_per_us": 9.9e8,
+        "bytes_per_us": 3.35e6,
+    },
+    facts_of("mixtral-8x7b", "H100", Engine(tensor_parallel=2)).deployed,  # measured kernels are as they are
+)  # fmt: skip
 
 REFERENCE_BATCH = [Active(0, 0, 1)] * 24
 
@@ -206,7 +212,7 @@ facts_maps = st.dictionaries(
     st.sampled_from(STATIC),
     st.sampled_from([0.0, -1.0, 0.1, 1e9, 1e300, 1e-300, math.inf, math.nan]),
     max_size=4,
-).map(lambda some: FACTS | some)
+).map(lambda some: Facts(FACTS | some, FACTS.deployed))
 
 WORDS = [f"{stem}{n}" for stem in ("k", "c", "x_", "Long_Name_") for n in range(9)] + [
     "us",
