@@ -26,7 +26,7 @@ from simulator.language.parse import parse
 from simulator.schema import CURVES, FIELDS, KERNELS, PAPER18, PHYSICAL, RAW, SPECIAL
 
 BATCH_UNITS = {
-    "request": "prefill_reqs decode_reqs batch_size decode_tokens graph_batch",
+    "request": "prefill_reqs decode_reqs batch_size decode_tokens graph_batch sorted_logits penalised_logits",
     "token": "prefill_tokens tokens max_prefill_chunk kv_sum kv_mean kv_max kv_decode_sum kv_decode_mean "
              "kv_decode_max graph_tokens",
     "token**2": "prefill_pairs kv_var",
@@ -62,7 +62,7 @@ FACTS = Facts({
     "kv_us_per_token": 0.5,
     "gemm_us_per_token": 0.25, "attention_us_per_pair": 0.001, "logits_us_per_row": 1.5,
     "allreduce_us_per_token": 0.125, "flops_per_us": 1e9, "bytes_per_us": 3e6, "hidden": 64.0, "vocab": 100.0,
-    "tp": 2.0, "max_num_seqs": 128.0,
+    "tp": 2.0, "max_num_seqs": 128.0, "sampling_sort": 1.0, "repetition_penalty": 0.5,
 }, DEPLOYED)  # fmt: skip
 
 
@@ -104,6 +104,7 @@ BY_HAND = {
     "attention_flops": 0.001 * 1e9 * (2128 + 93),
     "total_flops": 0.25 * 1e9 * 50 + 0.001 * 1e9 * (2128 + 93) + 2 * 64 * 100 / 2 * 5,
     "total_bytes": (3000 + 900 * TOUCHED + 61 + 25) * 3e6 + 100 * 4 * 2 * 5,
+    "sorted_logits": 1 * 100 * 5, "penalised_logits": 0.5 * 100 * 5,
     "graph_tokens": 56,  # of 50
     "kernel_gemm_us": at("gemm", 56), "kernel_elementwise_us": at("elementwise", 56), "kernel_moe_us": at("moe", 50),
     "kernel_router_us": at("router", 56), "kernel_allreduce_us": at("allreduce", 56), "kernel_lm_head_us": at("lm_head", 5),
@@ -218,6 +219,8 @@ def brute_force(requests: list[tuple[int, int, int]]) -> dict[str, float]:
         "total_bytes": f["bytes_per_us"]
         * (weights + f["kv_us_per_token"] * kv + f["kv_us_per_token"] * tokens)
         + 4 * 2 * f["vocab"] * n,
+        "sorted_logits": f["sampling_sort"] * f["vocab"] * n,
+        "penalised_logits": f["repetition_penalty"] * f["vocab"] * n,
         **kernels_by_hand(requests, FACTS),
     }  # fmt: skip
 
