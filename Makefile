@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test llm check parity fuzz traces champion lock clean help
+.PHONY: run test llm check parity fuzz traces champion kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -44,6 +44,20 @@ llm: $(VENV)/run  ## set up language models as proposers, which a run does not n
 champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: a quarter of an hour
 	$(BIN)/evolve run --config both --seed 0 --out runs/champion
 	$(BIN)/python -m evolve.ship runs/champion
+
+# The pinned source of the kernel tables; its hash is also in simulator/kernels/extract.py. Read as an archive, never
+# installed: the tag only names the file.
+KERNELS_WHEEL := build/aiconfigurator_core-0.12.0-cp311-abi3-manylinux_2_28_x86_64.whl
+KERNELS_PIN := aiconfigurator-core==0.12.0 --hash=sha256:aadc4aad0a00bf8a61c477c62bef43de479849c3aa0b1c3078068e08309eccc4
+
+$(KERNELS_WHEEL): | $(VENV)/run
+	mkdir -p build
+	echo '$(KERNELS_PIN)' > build/kernels.txt
+	$(PIP) download --no-deps --require-hashes --only-binary :all: --python-version 3.11 --implementation cp --abi abi3 \
+		--platform manylinux_2_28_x86_64 -d build -r build/kernels.txt
+
+kernels: $(KERNELS_WHEEL) $(VENV)/run  ## write configs/kernels anew from the pinned wheel of measured kernels: 82 MB, once
+	$(BIN)/python -m simulator.kernels.extract $<
 
 lock:  ## write the lock files anew from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip -q install uv

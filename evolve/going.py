@@ -10,11 +10,12 @@ from pathlib import Path
 from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.gates import complaints, deployments_of
 from evolve import __version__
+from evolve.named import known_gpu, known_model
 from evolve.programs import Source
 from evolve.progress import Line
 from simulator.deployment import deployment_facts
-from simulator.errors import InputError, nearest
 from simulator.experiment import Engine, Experiment
+from simulator.facts import Facts
 from simulator.language.ir import Program
 from simulator.language.key import key
 from translate_go import Deployment, benchmark, build_and_test, compare, emit, find_go, write
@@ -38,20 +39,10 @@ def of_names(model: str, hardware: str, tp: int) -> Deployment:
     return Deployment(f"{model} {gpu['name']} tp{tp}", facts, str(entry["id"]), str(gpu["name"]))
 
 
-def facts_of(model: str, hardware: str, engine: Engine) -> dict[str, float]:
+def facts_of(model: str, hardware: str, engine: Engine) -> Facts:
     """The deployment fields of a known model on a known GPU. Raises InputError for an unknown name."""
-    models, gpus = model_table(), hardware_table()
-    if model not in models:
-        raise InputError(f"--model {model}: is not a known model: {nearest(model, sorted(models))}")
-    if hardware not in gpus:
-        raise InputError(f"--hardware {hardware}: is not a known GPU: {nearest(hardware, sorted(gpus))}")
-    entry, gpu = models[model], gpus[hardware]
-    config = {
-        **entry["config"],
-        "generation_config": entry.get("generation_config") or {},
-        "_name_or_path": entry["id"],
-    }
-    return deployment_facts(config, gpu, engine, f"--model {model} --tp {engine.tensor_parallel}")
+    config = known_model(model, f"--model {model}")
+    return deployment_facts(config, known_gpu(hardware), engine, f"--model {model} --tp {engine.tensor_parallel}")
 
 
 def provenance(source: Source) -> tuple[str, ...]:

@@ -43,15 +43,17 @@ def graph_batch(prefill_reqs: float, decode_reqs: float) -> float:
 @njit
 def graph_tokens(tokens: float, max_seqs: float) -> float:
     """Tokens rounded up to a captured size (1, 2, 4, multiples of 8 to 256, of 16 above); the true number above the
-    largest, which is twice `max_seqs` and at most 512 (vllm 0.15, config/vllm.py, _set_cudagraph_sizes)."""
-    if tokens > min(2.0 * max_seqs, 1.0 * GRAPH_LIMIT):
-        return tokens
-    if tokens <= 2.0:
+    largest captured size, which is at most twice `max_seqs` and at most 512 (vllm 0.15, config/vllm.py,
+    _set_cudagraph_sizes)."""
+    limit = min(2.0 * max_seqs, 1.0 * GRAPH_LIMIT)
+    if not tokens <= limit or tokens <= 2.0:
         return tokens
     if tokens <= 4.0:
-        return 4.0
-    size = 8.0 if tokens <= 256.0 else 16.0
-    return size * math.ceil(tokens / size)
+        size = 4.0
+    else:
+        step = 8.0 if tokens <= 256.0 else 16.0
+        size = step * math.ceil(tokens / step)
+    return size if size <= limit else tokens
 
 
 @njit

@@ -21,3 +21,17 @@ def queueing_time(r, s, *, base: us = 8000.0):
 def law(step_time: str, queueing_time: str = QUEUEING) -> Program:
     """These two methods, and no time per token or request."""
     return parse(step_time + queueing_time + NOTHING)
+
+
+# Measured kernels with factors of their own, and what no table has.
+KERNELS_STEP = """
+def step_time(b, s, *, gemm: one = 0.92, moe: one = 1.25, attention: one = 1.05, reduce: one = 1.0, layer: us = 30.0):
+    return (gemm * b.kernel_gemm_us + moe * b.kernel_moe_us + attention * b.kernel_decode_attention_us
+            + b.kernel_prefill_attention_us + reduce * b.kernel_allreduce_us + b.kernel_lm_head_us + layer * s.layers)
+"""
+KERNELS = law(KERNELS_STEP)
+
+
+def constants(program: Program) -> dict[str, float]:
+    """The constants of all methods by name."""
+    return {c.name: c.value for f in program.functions for c in f.constants}

@@ -24,6 +24,7 @@ from evaluator.experiments import (
 from simulator.errors import InputError
 from simulator.experiment import Engine, Experiment, Mfu, Observation, Stage, Statistic, Workload
 from simulator.experiment_file import experiments_from_mapping
+from simulator.kernels.tables import names as kernel_tables
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 MISSING = object()
@@ -363,7 +364,9 @@ def test_tables_know_every_alias() -> None:
     models, gpus = model_table(), hardware_table()
     assert len({entry["id"] for entry in models.values()}) == 12
     assert len(models) == 24
-    assert len({entry["name"] for entry in gpus.values()}) == 5
+    assert len({entry["name"] for entry in gpus.values()}) == 7
+    assert {entry["kernels"] for entry in gpus.values() if "kernels" in entry} == set(kernel_tables())
+    assert "kernels" not in gpus["H100-NVL"]
     assert gpus["H100"] is gpus["H100-SXM"] is gpus["H100-SXM-80GB"]
     assert gpus["A100 80GB"]["fp8_tflops"] is None
     assert all(entry["source"] for entry in (*models.values(), *gpus.values()))

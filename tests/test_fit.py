@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from laws import law
+from laws import KERNELS, constants, law
 
 from evaluator.assess import Rejected, Scored, assess, prepare, read
 from evaluator.corrections import corrected
@@ -71,6 +71,38 @@ def step_time(b, s, *, weights: one = 1.0, kv: one[2.0, 2.5] = 2.1, layer: us[0,
     values = {c.name: c.value for f in fitted.functions for c in f.constants}
     assert values["weights"] >= 1.0 and 2.0 <= values["kv"] <= 2.5 and 0 <= values["layer"] <= 10
     assert all(v >= 0 for v in values.values())
+
+
+def of_kernels(some: list[Experiment]) -> list[Experiment]:
+    """The runs as KERNELS would have shown them: gemm 0.92, experts 1.25, decode attention 1.05, all-reduces 1."""
+    return [replace(e, observed=observe_all(replay(e, KERNELS, 77))) for e in some]
+
+
+def test_factors_of_measured_kernels_stay_at_one_where_the_runs_do_not_show_them() -> None:
+    """No experts and no all-reduces on one GPU of a dense model, wherever the fit starts."""
+    start = KERNELS.with_theta((1.4, 0.6, 0.7, 1.9, 5.0, 1000.0))
+    one = constants(fit(start, fit_set(of_kernels(SOME[:2]))).program)
+    assert one["moe"] == one["reduce"] == 1.0
+    dense = constants(fit(start, fit_set(of_kernels(SOME[:4]))).program)  # and a dense model on four GPUs
+    assert dense["moe"] == 1.0 and dense["reduce"] != 1.0
+
+
+def test_factors_of_measured_kernels_follow_what_the_runs_do_show() -> None:
+    """The prior, 1 give or take 0.1, takes a part: the fit ends between 1 and the truth, near the truth."""
+    fitted = constants(fit(KERNELS.with_theta((1.0, 1.0, 1.0, 1.0, 5.0, 1000.0)), fit_set(of_kernels(SOME))).program)
+    assert 1.15 < fitted["moe"] < 1.25  # most of Mixtral's step
+    assert 0.92 < fitted["gemm"] < 0.97
+    assert fitted["layer"] == pytest.approx(30.0, rel=0.1)
+
+
+def test_factors_of_measured_kernels_stay_between_a_half_and_two() -> None:
+    """Also where steps take 0.3 times their kernels and no other constant can say so."""
+    text = "def step_time(b, s, *, factor: one = 1.0): return factor * b.kernel_us\n"
+    bare = law(text, "def queueing_time(r, s): return s.weights_us\n")
+    data = fit_set([replace(e, observed=observe_all(replay(e, bare.with_theta((0.3,)), 77))) for e in SOME[:2]])
+    assert constants(fit(bare, data, allow_hostile=True).program)["factor"] == 0.5
+    problem = problem_of(bare.with_theta((3.0,)), data)
+    assert (problem.low[0], problem.high[0], problem.start[0], problem.origin[0]) == (0.5, 2.0, 2.0, 1.0)
 
 
 def test_fitted_constants_have_six_significant_digits() -> None:

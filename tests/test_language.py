@@ -14,11 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evolve.going import facts_of
 from simulator.bind import bind
 from simulator.errors import InputError
+from simulator.experiment import Engine
+from simulator.facts import Facts
 from simulator.fields import Active, BatchFields, raw_fields
 from simulator.language import measure, units
-from simulator.language.bounds import bounds
+from simulator.language.bounds import bounds, kernel_factors
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import (
     CALLS,
@@ -130,11 +133,14 @@ def predict_queueing_time(r):
 """,
 ]
 
-FACTS = {name: 1.0 + i / 8 for i, (scope, name) in enumerate(FIELDS) if scope == "s"} | {
-    "experts": 8.0, "active_experts": 2.0, "layers": 32.0, "tp": 2.0, "flops_per_us": 9.9e8,
-    "bytes_per_us": 3.35e6,
-}  # fmt: skip
-FACTS.pop("reference_step_us")
+FACTS = Facts(
+    {name: 1.0 + i / 8 for i, (scope, name) in enumerate(FIELDS) if scope == "s" and name != "reference_step_us"}
+    | {
+        "experts": 8.0, "active_experts": 2.0, "layers": 32.0, "tp": 2.0, "flops_per_us": 9.9e8,
+        "bytes_per_us": 3.35e6,
+    },
+    facts_of("mixtral-8x7b", "H100", Engine(tensor_parallel=2)).deployed,  # measured kernels are as they are
+)  # fmt: skip
 
 REFERENCE_BATCH = [Active(0, 0, 1)] * 24
 
@@ -206,7 +212,7 @@ facts_maps = st.dictionaries(
     st.sampled_from(STATIC),
     st.sampled_from([0.0, -1.0, 0.1, 1e9, 1e300, 1e-300, math.inf, math.nan]),
     max_size=4,
-).map(lambda some: FACTS | some)
+).map(lambda some: Facts(FACTS | some, FACTS.deployed))
 
 WORDS = [f"{stem}{n}" for stem in ("k", "c", "x_", "Long_Name_") for n in range(9)] + [
     "us",
@@ -859,6 +865,54 @@ def test_an_efficiency_is_at_most_the_datasheets(formula: str) -> None:
     assert bounds(parse(text)) == ((1e-9, math.inf),)
     split = "def step_time(b, s, *, e=1.0, f=1.0): return b.weight_read_us / e / f"
     assert bounds(parse(split)) == ((0.01, 1.0),) * 2
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "a * b.kernel_gemm_us",
+        "a * (b.kernel_gemm_us + b.kernel_router_us) + b.kernel_moe_us",
+        "s.layers + b.kernel_us * a",
+        "a * b.kernel_decode_us_per_token * b.kv_decode_sum",
+        "a * b.prefill_pairs * b.kernel_prefill_us_per_pair + a * b.kernel_gemm_us",
+        "max(a * b.kernel_us, 4000)",
+        "a * b.kernel_gemm_us if b.tokens > 256 else b.kernel_us",
+    ],
+)
+def test_a_factor_of_a_measured_kernel_is_near_one(formula: str) -> None:
+    program = parse(f"def step_time(b, s, *, a=1.0): return {formula}")
+    at = [c.name for c in program.functions[0].constants].index("a")  # numbers become constants, too
+    assert kernel_factors(program)[at] and bounds(program)[at] == (0.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [
+        ("b.kernel_gemm_us + a * b.kernel_gemm_us", (0.0, math.inf)),  # what is added to the bare time
+        ("2 * a * b.kernel_gemm_us", (0.0, math.inf)),
+        ("a * b.kernel_gemm_us * s.tp", (0.0, math.inf)),
+        ("a * b.kernel_gemm_us * b.kernel_moe_us", (0.0, math.inf)),
+        ("a * b.kernel_decode_us_per_token", (0.0, math.inf)),  # no time without a context
+        ("a * b.kernel_gemm_us + a * s.layers", (0.0, math.inf)),  # something else too
+        ("b.kernel_gemm_us / a", (1e-9, math.inf)),
+        ("a * b.weight_read_us", (1.0, math.inf)),
+        ("a * b.graph_tokens", (0.0, math.inf)),
+    ],
+)
+def test_what_is_no_factor_of_a_measured_kernel(formula: str, expected: tuple[float, float]) -> None:
+    program = parse(f"def step_time(b, s, *, a=1.0): return {formula}")
+    at = [c.name for c in program.functions[0].constants].index("a")
+    assert not kernel_factors(program)[at] and bounds(program)[at] == expected
+
+
+def test_factors_of_kernels_by_method_and_with_bounds_of_their_own() -> None:
+    text = """def step_time(b, s, *, a: one[0.9, 1.1] = 1.0, c: one = 1.0, d: one = 1.0):
+    return a * b.kernel_gemm_us + c * d * b.kernel_moe_us
+def completion_time(s, *, a: us = 1.0): return a
+"""
+    program = parse(text)
+    assert kernel_factors(program) == (True, False, False, False)  # of two that multiply, neither is known
+    assert bounds(program)[0] == (0.9, 1.1)
 
 
 def test_bounds_do_not_depend_on_the_spelling() -> None:

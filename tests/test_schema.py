@@ -5,28 +5,38 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_curve import plain_curve
 
+from evolve.going import facts_of
 from simulator import vm
 from simulator.bind import DECODE_REQS, RAW_FIELDS, Bound, bind
+from simulator.errors import InputError
+from simulator.experiment import Engine
+from simulator.facts import Facts, curve_of
 from simulator.fields import Active, BatchFields, raw_fields
 from simulator.language import units
 from simulator.language.opcodes import assemble, formula
 from simulator.language.parse import parse
-from simulator.schema import FIELDS, PAPER18, PHYSICAL, RAW, SPECIAL
+from simulator.schema import CURVES, FIELDS, KERNELS, PAPER18, PHYSICAL, RAW, SPECIAL
 
 BATCH_UNITS = {
-    "request": "prefill_reqs decode_reqs batch_size decode_tokens graph_batch",
+    "request": "prefill_reqs decode_reqs batch_size decode_tokens graph_batch sorted_logits penalised_logits",
     "token": "prefill_tokens tokens max_prefill_chunk kv_sum kv_mean kv_max kv_decode_sum kv_decode_mean "
-             "kv_decode_max",
+             "kv_decode_max graph_tokens",
     "token**2": "prefill_pairs kv_var",
     "one": "experts_fraction",
     "us": "weight_read_us expert_read_us kv_read_us decode_kv_read_us kv_write_us prefill_gemm_us "
-          "decode_gemm_us prefill_attention_us decode_attention_us logits_us allreduce_us",
+          "decode_gemm_us prefill_attention_us decode_attention_us logits_us allreduce_us "
+          "kernel_gemm_us kernel_elementwise_us kernel_moe_us kernel_router_us kernel_allreduce_us kernel_lm_head_us "
+          "kernel_decode_launch_us kernel_decode_attention_us kernel_prefill_attention_us kernel_us",
+    "us/token": "kernel_decode_us_per_token",
+    "us/token**2": "kernel_prefill_us_per_pair",
     "flop": "attention_flops total_flops",
     "byte": "total_bytes",
 }  # fmt: skip
@@ -45,13 +55,35 @@ STATIC_UNITS = {
     "us/request": "logits_us_per_row",
 }  # fmt: skip
 
-FACTS = {
+# Round figures, but the measured kernels of a real deployment: their curves are in the tests as they are.
+DEPLOYED = facts_of("mixtral-8x7b", "H100", Engine(tensor_parallel=2)).deployed
+FACTS = Facts({
     "shared_weights_us": 3000.0, "experts_us": 900.0, "experts": 8.0, "active_experts": 2.0,
     "kv_us_per_token": 0.5,
     "gemm_us_per_token": 0.25, "attention_us_per_pair": 0.001, "logits_us_per_row": 1.5,
     "allreduce_us_per_token": 0.125, "flops_per_us": 1e9, "bytes_per_us": 3e6, "hidden": 64.0, "vocab": 100.0,
-    "tp": 2.0,
-}  # fmt: skip
+    "tp": 2.0, "max_num_seqs": 128.0, "sampling_sort": 1.0, "repetition_penalty": 0.5,
+}, DEPLOYED)  # fmt: skip
+
+
+def at(name: str, x: float, facts: Facts = FACTS) -> float:
+    """A curve of the deployment, read in plain Python."""
+    return plain_curve(curve_of(facts, name).tolist(), x)
+
+
+DEPLOYMENTS = {
+    f"{model} tp{tp}": facts_of(model, "H100", Engine(tensor_parallel=tp, max_num_seqs=seqs))
+    for model, tp, seqs in (
+        *(("llama-3.1-8b", 1, 128), ("codellama-34b", 2, 256), ("llama-2-70b", 4, 100)),
+        *(
+            ("mixtral-8x7b", 2, 128),
+            ("mixtral-8x7b", 4, 33),
+            ("RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic", 2, 128),
+        ),
+    )
+}
+ALL = {"round": FACTS, **DEPLOYMENTS}
+
 
 # (I, PI, NN): a prompt continued, a prompt begun, a first decode, a later one, a far one
 MIXED = [(100, 32, 40), (7, 0, 7), (50, 50, 1), (20, 31, 1), (1, 9, 1)]
@@ -72,6 +104,16 @@ BY_HAND = {
     "attention_flops": 0.001 * 1e9 * (2128 + 93),
     "total_flops": 0.25 * 1e9 * 50 + 0.001 * 1e9 * (2128 + 93) + 2 * 64 * 100 / 2 * 5,
     "total_bytes": (3000 + 900 * TOUCHED + 61 + 25) * 3e6 + 100 * 4 * 2 * 5,
+    "sorted_logits": 1 * 100 * 5, "penalised_logits": 0.5 * 100 * 5,
+    "graph_tokens": 56,  # of 50
+    "kernel_gemm_us": at("gemm", 56), "kernel_elementwise_us": at("elementwise", 56), "kernel_moe_us": at("moe", 50),
+    "kernel_router_us": at("router", 56), "kernel_allreduce_us": at("allreduce", 56), "kernel_lm_head_us": at("lm_head", 5),
+    "kernel_decode_launch_us": at("decode_launch", 3), "kernel_decode_us_per_token": at("decode_per_token", 3),
+    "kernel_decode_attention_us": at("decode_launch", 3) + at("decode_per_token", 3) * 90,
+    "kernel_prefill_us_per_pair": at("prefill_per_pair", 2 * 2128 / 47 - 1),
+    "kernel_prefill_attention_us": at("prefill_per_pair", 2 * 2128 / 47 - 1) * 2128,
+    "kernel_us": sum(at(name, 56) for name in ("gemm", "elementwise", "router", "allreduce")) + at("moe", 50) + at("lm_head", 5)
+    + at("decode_launch", 3) + at("decode_per_token", 3) * 90 + at("prefill_per_pair", 2 * 2128 / 47 - 1) * 2128,
 }  # fmt: skip
 
 
@@ -79,15 +121,51 @@ def batch_of(requests: list[tuple[int, int, int]]) -> list[Active]:
     return [Active(*r) for r in requests]
 
 
-_BOUND: dict[str, Bound] = {}
+@cache
+def bound_of(name: str, deployment: str) -> Bound:
+    return bind(assemble(parse(f"def step_time(b, s): return b.{name}")), (), ALL[deployment])
 
 
-def compiled(name: str, requests: list[tuple[int, int, int]]) -> float:
+def compiled(name: str, requests: list[tuple[int, int, int]], deployment: str = "round") -> float:
     """The field as the compiled opcodes give it, from the raw sums."""
-    if name not in _BOUND:
-        _BOUND[name] = bind(assemble(parse(f"def step_time(b, s): return b.{name}")), (), FACTS)
     raw = raw_fields(batch_of(requests))
-    return _BOUND[name].step_us(np.array([raw[n] for n in RAW]))
+    return bound_of(name, deployment).step_us(np.array([raw[n] for n in RAW]))
+
+
+def captured(tokens: int, most_requests: float) -> int:
+    """The least captured CUDA graph that holds so many tokens; vllm 0.15, config/vllm.py, _set_cudagraph_sizes."""
+    most = min(int(most_requests) * 2, 512)
+    sizes = [0, *(i for i in (1, 2, 4) if i <= most)]
+    sizes += list(range(8, min(most + 1, 256), 8)) if most >= 8 else []
+    sizes += list(range(256, most + 1, 16)) if most >= 256 else []
+    return min((size for size in sizes if size >= tokens), default=tokens)
+
+
+def kernels_by_hand(requests: list[tuple[int, int, int]], facts: Facts) -> dict[str, float]:
+    """The fields of measured kernels from the deployment's curves."""
+    n = len(requests)
+    decodes = [done for length, done, _ in requests if done >= length]
+    chunks = [(done, new) for length, done, new in requests if done < length]
+    tokens = len(decodes) + sum(new for _, new in chunks)
+    pairs = sum(done * new + new * (new + 1) // 2 for done, new in chunks)
+    size = captured(tokens, facts["max_num_seqs"])
+    found = {f"kernel_{name}_us": at(name, size, facts) for name in ("gemm", "elementwise", "router", "allreduce")}
+    found["kernel_moe_us"] = at("moe", tokens, facts)  # padding touches no experts of its own
+    found["kernel_lm_head_us"] = at("lm_head", n, facts)
+    found["kernel_decode_launch_us"] = at("decode_launch", len(decodes), facts)
+    found["kernel_decode_us_per_token"] = at("decode_per_token", len(decodes), facts)
+    found["kernel_decode_attention_us"] = found["kernel_decode_launch_us"] + found["kernel_decode_us_per_token"] * sum(
+        decodes
+    )
+    # attended pairs of whole prompts that are this long on average
+    length = 2 * pairs / sum(new for _, new in chunks) - 1 if chunks else -1.0
+    found["kernel_prefill_us_per_pair"] = at("prefill_per_pair", length, facts)
+    found["kernel_prefill_attention_us"] = found["kernel_prefill_us_per_pair"] * pairs
+    parts = ("gemm", "elementwise", "moe", "router", "allreduce", "lm_head", "decode_attention", "prefill_attention")
+    total = 0.0
+    for part in parts:
+        total += found[f"kernel_{part}_us"]
+    return {"graph_tokens": size, **found, "kernel_us": total}
 
 
 def brute_force(requests: list[tuple[int, int, int]]) -> dict[str, float]:
@@ -141,6 +219,9 @@ def brute_force(requests: list[tuple[int, int, int]]) -> dict[str, float]:
         "total_bytes": f["bytes_per_us"]
         * (weights + f["kv_us_per_token"] * kv + f["kv_us_per_token"] * tokens)
         + 4 * 2 * f["vocab"] * n,
+        "sorted_logits": f["sampling_sort"] * f["vocab"] * n,
+        "penalised_logits": f["repetition_penalty"] * f["vocab"] * n,
+        **kernels_by_hand(requests, FACTS),
     }  # fmt: skip
 
 
@@ -165,8 +246,13 @@ def test_every_field_has_a_meaning_and_a_go_spelling() -> None:
 
 def test_raw_special_and_derived_fields_are_all_batch_fields() -> None:
     derived = [name for name in names("b") if FIELDS["b", name].formula is not None]
-    assert sorted((*RAW, *SPECIAL, *derived)) == sorted(names("b"))
-    assert all(formula(name) for name in derived)
+    curves = [name for name in names("b") if FIELDS["b", name].curve]
+    assert sorted((*RAW, *SPECIAL, *derived, *curves)) == sorted(names("b"))
+    assert all(formula(name) for name in (*derived, *curves))
+    assert sorted(FIELDS["b", name].curve for name in curves) == sorted(CURVES)  # each is read by one field
+    assert all(bool(spec.curve) == bool(spec.at) for spec in FIELDS.values())
+    assert set(KERNELS) == {name for name in names("b") if name.startswith("kernel_")}
+    assert not PHYSICAL & set(KERNELS)
     assert len(RAW) == RAW_FIELDS and RAW[DECODE_REQS] == "decode_reqs"
     assert {name for _, name in FIELDS} >= PHYSICAL
 
@@ -190,8 +276,12 @@ def test_a_mixed_batch_by_hand(name: str) -> None:
 
 @pytest.mark.parametrize("name", names("b"))
 def test_an_empty_batch(name: str) -> None:
-    expected = 3000.0 if name == "weight_read_us" else 9e9 if name == "total_bytes" else 0.0
-    assert BatchFields([], FACTS)["b", name] == compiled(name, []) == expected
+    """No tokens: weights are read all the same, and curves have their first value."""
+    expected = {"weight_read_us": 3000.0, "total_bytes": 9e9, "kernel_prefill_attention_us": 0.0}
+    if name in KERNELS:
+        expected |= kernels_by_hand([], FACTS)
+        assert expected[name] > 0.0 or name == "kernel_prefill_attention_us"
+    assert BatchFields([], FACTS)["b", name] == compiled(name, []) == expected.get(name, 0.0)
 
 
 requests = st.lists(
@@ -206,6 +296,25 @@ def test_random_batches_by_brute_force(some: list[tuple[int, int, int]]) -> None
     for name, expected in brute_force(some).items():
         assert fields["b", name] == expected, name
         assert compiled(name, some) == expected, name
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests, st.sampled_from(list(DEPLOYMENTS)))
+def test_kernel_fields_of_deployments_by_hand(some: list[tuple[int, int, int]], deployment: str) -> None:
+    """Dense, mixtures, bf16 and fp8 on 1, 2 and 4 GPUs: clock and plain fields agree to the last bit."""
+    facts = DEPLOYMENTS[deployment]
+    fields = BatchFields(batch_of(some), facts)
+    for name, expected in kernels_by_hand(some, facts).items():
+        assert fields["b", name] == compiled(name, some, deployment) == expected, name
+
+
+def test_a_deployment_without_tables_has_no_kernel_fields() -> None:
+    bare = facts_of("llama-3.1-8b", "H100-NVL", Engine())
+    with pytest.raises(InputError, match="this deployment has none: choose a GPU with tables"):
+        BatchFields(batch_of(MIXED), bare)["b", "kernel_gemm_us"]
+    with pytest.raises(InputError, match="this deployment has none"):
+        bind(assemble(parse("def step_time(b, s): return b.kernel_us")), (), bare)
+    assert BatchFields(batch_of(MIXED), bare)["b", "graph_tokens"] == 56.0
 
 
 def test_every_batch_field_is_covered() -> None:
@@ -233,6 +342,25 @@ def test_graph_batch(prefill: int, decodes: int, expected: int) -> None:
     some = [(9, 0, 9)] * prefill + [(9, 9, 1)] * decodes
     assert BatchFields(batch_of(some), FACTS)["b", "graph_batch"] == expected
     assert compiled("graph_batch", some) == expected
+
+
+@pytest.mark.parametrize(
+    ("tokens", "most_requests", "expected"),
+    [(0, 128, 0), (1, 128, 1), (2, 128, 2), (3, 128, 4), (5, 128, 8), (249, 128, 256), (256, 128, 256), (257, 128, 257),
+     (257, 256, 272), (496, 256, 496), (497, 256, 512), (512, 256, 512), (513, 256, 513), (513, 4000, 513),
+     # captured are 1, 2, 4 and 8: ten tokens, twice the requests, are in no graph
+     (8, 5, 8), (9, 5, 9), (10, 5, 10), (3, 1, 3), (2, 1, 2), (129, 65, 129), (257, 130, 257), (65536, 128, 65536)],
+)  # fmt: skip
+def test_graph_tokens(tokens: int, most_requests: int, expected: int) -> None:
+    assert captured(tokens, most_requests) == expected
+    assert vm.graph_tokens(float(tokens), float(most_requests)) == expected
+
+
+def test_graph_tokens_of_every_number() -> None:
+    for most_requests in (1, 2, 3, 7, 64, 100, 128, 130, 135, 255, 256, 1024):
+        found = [vm.graph_tokens(float(tokens), float(most_requests)) for tokens in range(600)]
+        assert found == [captured(tokens, most_requests) for tokens in range(600)]
+        assert found == sorted(found)
 
 
 @pytest.mark.parametrize(("active", "experts"), [(2, 8), (1, 16), (8, 128), (4, 16), (1, 1), (6, 64), (3, 3)])

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from laws import law
+from laws import KERNELS, KERNELS_STEP, constants, law
 
 from evaluator.experiments import bundled_experiments
 from evaluator.explain import costs, gains, replay_ratio
 from evaluator.fit import fit, fit_set
 from evaluator.metrics import observe_all
 from evaluator.score import score_set
-from evaluator.transfer import folds_of, left_out, refit, transfer
+from evaluator.transfer import folds_of, left_out, refit, transfer, without_bounds
 from simulator.experiment import Experiment, Observation, Observed, Statistic
 from simulator.language.complete import complete
 from simulator.language.ir import Expr, Field, Program
@@ -100,6 +100,35 @@ def test_what_only_the_left_out_model_shows_is_unknown_in_its_fold() -> None:
     )
     found = refit(more, np.ones((len(fold.rows), 3)), fold.fit)
     assert {c.name: c.value for f in found.functions for c in f.constants}["links"] == 0.0
+
+
+def test_factors_of_measured_kernels_are_one_in_a_fold_that_does_not_show_them() -> None:
+    """Experts run on Mixtral only. A plain factor of them would be nothing in the fold without it; this one is known."""
+    runs = [RUNS[f"{m}-{w}"] for m in (*MODELS[:2], "mixtral-8x7b-tp2") for w in ("codegen", "roleplay")]
+    data = [replace(e, observed=observe_all(replay(e, KERNELS, 77))) for e in runs]
+    folds = {f.score.experiments[0].model: f for f in folds_of(fit_set(data), score_set(data, [1]))}
+    assert len(folds) == 3
+
+    def refitted(program: Program, left_out_model: str) -> dict[str, float]:
+        fold = folds[left_out_model]
+        return constants(refit(program, np.ones((len(fold.rows), 3)), fold.fit))
+
+    mixtral = "mistralai/Mixtral-8x7B-v0.1"
+    found = refitted(KERNELS, mixtral)
+    assert found["moe"] == 1.0 and found["gemm"] != 1.0
+    assert refitted(KERNELS, "meta-llama/Llama-2-7b-hf")["moe"] == pytest.approx(1.25, abs=0.1)
+    # bounds that a proposer wrote down, having seen all runs, do not hold in a fold
+    bounded = law(KERNELS_STEP.replace("moe: one = 1.25", "moe: one[1.2, 1.4] = 1.25"))
+    assert refitted(bounded, mixtral)["moe"] == 1.0
+    # beside the bare time the factor is of something else, and unknown
+    added = law(KERNELS_STEP.replace("moe * b.kernel_moe_us", "b.kernel_moe_us + moe * b.kernel_moe_us"))
+    assert refitted(added, mixtral)["moe"] == 0.0
+
+
+def test_bounds_of_a_proposer_are_left_off_and_nothing_else() -> None:
+    program = law(STEP.replace("kv: one = 1.4", "kv: one[1.3, 1.5] = 1.4").replace("us = 40.0", "us[0, 50] = 40.0"))
+    assert without_bounds(program) == TRUTH != program
+    assert without_bounds(TRUTH) == TRUTH
 
 
 def terms() -> list[list[Expr]]:

@@ -12,7 +12,7 @@ import sys
 import click
 
 from evolve import __version__, blas
-from evolve.cli import host, ingesting, programs, runs, searching, stepping
+from evolve.cli import host, ingesting, kernels, programs, runs, searching, stepping
 from evolve.cli.ending import fail
 
 blas.settle()
@@ -31,6 +31,7 @@ COMMANDS = [
     programs.predict,
     ingesting.ingest,
     stepping.score_steps,
+    kernels.kernels,
     runs.prompt,
     host.simulate,
     host.emit,

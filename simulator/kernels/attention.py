@@ -112,7 +112,9 @@ def _grouped(name: str, operation: str, columns: tuple[str, ...]) -> dict[Shape,
     for key in np.unique(keys, axis=0):
         mine = (keys == key).all(axis=1)
         shape = int(key[0]), int(key[1]), int(key[2])
-        out[shape] = [rows[c][mine].astype(float) for c in columns], str(rows["kernel"][mine][0])
+        # the kernel of the longest contexts: a few of the shortest may have another one
+        kernel = str(rows["kernel"][mine][np.argmax(rows["context"][mine])])
+        out[shape] = [rows[c][mine].astype(float) for c in columns], kernel
     return out
 
 

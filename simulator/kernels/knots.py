@@ -3,7 +3,7 @@
 Knots lie eight to an octave: 1, 1.125, ... 2, 2.25, ... 16, 18, and so on, so that the interval of any number follows
 from its binary exponent, without a search, in the same few float64 operations in numba, in CPython and in Go. Below the
 first knot a curve has its first value (a step without requests still reads the weights); beyond the last one the last
-line goes on.
+line goes on, up to BEYOND.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from simulator.jit import njit
 
 PER_OCTAVE = 8
+BEYOND = 2.0**62  # larger than any count
 
 
 def knots(octaves: int) -> np.ndarray:
@@ -29,9 +30,8 @@ def curve(v: np.ndarray, at: int, x: float) -> float:
     """The curve at `x`; v[at] is the number of its knots, v[at + 1], ... their values."""
     if not x >= 1.0:
         return v[at + 1] if x == x else x
+    x = min(x, BEYOND)  # an infinite x has no interval, and would give NaN on a flat line
     part, exponent = math.frexp(x)  # x = part * 2**exponent, part within [0.5, 1)
-    if exponent > 64:  # beyond any count; also keeps an infinite x away from the index
-        exponent, part = 64, 0.5
     place = (2.0 * part - 1.0) * PER_OCTAVE
     inside = int(place)
     i = (exponent - 1) * PER_OCTAVE + inside

@@ -56,7 +56,8 @@ def gemm(gpu: Gpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timin
         if total > 0.0:
             share = sum(weight * found for weight, _, found in corners) / total
             exact = own and (n, k) in shapes
-            kind = MEASURED if exact else INTERPOLATED if own and total > 0.999 else NEAREST
+            between = own and total > 0.999 and _within(shapes, n, k)
+            kind = MEASURED if exact else INTERPOLATED if between else NEAREST
             return Timing(rising(here / share), here, kind, kernel, off)
         near = sorted(shapes, key=lambda s: octaves(s[0], n) + octaves(s[1], k))
         for shape in near[:20]:
@@ -83,6 +84,11 @@ def _bracket(grid: list[int], size: int) -> list[tuple[int, float]]:
     low, high = grid[max(i - 1, 0)], grid[i]
     share = 0.0 if high == low else float(np.log(size / low) / np.log(high / low))
     return [(low, 1.0 - share), (high, share)]
+
+
+def _within(shapes: frozenset[tuple[int, int]], n: int, k: int) -> bool:
+    """Whether the measured shapes reach as far as (n, k) in both widths."""
+    return all(min(s[i] for s in shapes) <= x <= max(s[i] for s in shapes) for i, x in ((0, n), (1, k)))
 
 
 def _off(shapes: frozenset[tuple[int, int]], axis: int, size: int) -> float:
