@@ -15,6 +15,7 @@ import numpy as np
 from simulator.jit import njit
 
 PER_OCTAVE = 8
+BEYOND = 2.0**63  # more than any count
 
 
 def knots(octaves: int) -> np.ndarray:
@@ -30,7 +31,7 @@ def curve(v: np.ndarray, at: int, x: float) -> float:
     if not x >= 1.0:
         return v[at + 1] if x == x else x
     part, exponent = math.frexp(x)  # x = part * 2**exponent, part within [0.5, 1)
-    if exponent > 64:  # beyond any count; also keeps an infinite x away from the index
+    if x > BEYOND:  # the exponent of an infinite x is 0, and an index must fit an integer
         exponent, part = 64, 0.5
     place = (2.0 * part - 1.0) * PER_OCTAVE
     inside = int(place)
