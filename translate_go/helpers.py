@@ -78,6 +78,50 @@ func capturedBatch(prefillReqs, decodeReqs float64) float64 {
 	return float64(8 * math.Ceil(decodeReqs/8))
 }
 """,
+    "capturedTokens": """\
+// capturedTokens is the number of tokens rounded up to a captured CUDA graph size (1, 2, 4, multiples of 8 to 256,
+// of 16 above); the true number above the largest size, which is twice maxSeqs and at most 512.
+func capturedTokens(tokens, maxSeqs float64) float64 {
+	switch {
+	case tokens > min(2*maxSeqs, 512):
+		return tokens
+	case tokens <= 2:
+		return tokens
+	case tokens <= 4:
+		return 4
+	case tokens <= 256:
+		return float64(8 * math.Ceil(tokens/8))
+	}
+	return float64(16 * math.Ceil(tokens/16))
+}
+""",
+    "curveAt": """\
+// curveAt reads a curve at x. Its knots are eight to an octave, at 1, 1.125, ... 2, 2.25, ... 4, 4.5 and so on, with
+// straight lines between them; below 1 the curve has its first value, beyond the last knot the last line goes on.
+func curveAt(knots []float64, x float64) float64 {
+	if !(x >= 1) {
+		if x != x {
+			return x
+		}
+		return knots[0]
+	}
+	part, exponent := math.Frexp(x) // x = part * 2^exponent, part in [0.5, 1)
+	if x > 1<<63 {                  // far beyond the last knot; the index must fit an int
+		part, exponent = 0.5, 64
+	}
+	place := float64((float64(2*part) - 1) * 8)
+	inside := int(place)
+	i, share := (exponent-1)*8+inside, place-float64(inside)
+	if last := len(knots) - 2; i > last {
+		octave := float64(int64(1) << (last / 8))
+		width := octave / 8
+		start := octave + float64(width*float64(last%8))
+		i, share = last, (x-start)/width
+	}
+	low := knots[i]
+	return low + float64(share*(knots[i+1]-low))
+}
+""",
 }
 
 TICKS = """\
