@@ -36,9 +36,9 @@ def of_experiment(experiment: Experiment) -> Deployment:
     return Deployment(experiment.id, experiment.facts, experiment.model, experiment.hardware)
 
 
-def of_names(model: str, hardware: str, tp: int) -> Deployment:
+def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment:
     """A known model on a known GPU with the engine's defaults. Raises InputError for an unknown name."""
-    facts = facts_of(model, hardware, Engine(tensor_parallel=tp))
+    facts = facts_of(model, hardware, Engine(tensor_parallel=tp), option)
     entry, gpu = model_table()[model], hardware_table()[hardware]
     return Deployment(f"{model}/{gpu['name']}/tp{tp}", facts, str(entry["id"]), str(gpu["name"]))
 
@@ -49,7 +49,7 @@ def of_text(text: str) -> Deployment:
     tp = parts[2] if len(parts) == 3 else "1"
     if len(parts) not in (2, 3) or not all(parts) or not (tp.isascii() and tp.isdigit() and int(tp) > 0):
         raise InputError(f"--deployment {text}: is not MODEL,HARDWARE,TP: for example llama-2-7b,H100-SXM-80GB,1")
-    return of_names(parts[0], parts[1], int(tp))
+    return of_names(parts[0], parts[1], int(tp), f"--deployment {text}")
 
 
 def measured_deployments() -> list[Deployment]:
@@ -64,20 +64,25 @@ def measured_deployments() -> list[Deployment]:
     return found
 
 
-def facts_of(model: str, hardware: str, engine: Engine) -> Facts:
-    """The deployment fields of a known model on a known GPU. Raises InputError for an unknown name."""
+def facts_of(model: str, hardware: str, engine: Engine, option: str = "") -> Facts:
+    """The deployment fields of a known model on a known GPU.
+
+    Raises InputError for an unknown name; `option` is what the user gave, if not --model, --hardware and --tp.
+    """
     models, gpus = model_table(), hardware_table()
     if model not in models:
-        raise InputError(f"--model {model}: is not a known model: {nearest(model, sorted(models))}")
+        where = f"{option}: {model}" if option else f"--model {model}:"
+        raise InputError(f"{where} is not a known model: {nearest(model, sorted(models))}")
     if hardware not in gpus:
-        raise InputError(f"--hardware {hardware}: is not a known GPU: {nearest(hardware, sorted(gpus))}")
+        where = f"{option}: {hardware}" if option else f"--hardware {hardware}:"
+        raise InputError(f"{where} is not a known GPU: {nearest(hardware, sorted(gpus))}")
     entry, gpu = models[model], gpus[hardware]
     config = {
         **entry["config"],
         "generation_config": entry.get("generation_config") or {},
         "_name_or_path": entry["id"],
     }
-    return deployment_facts(config, gpu, engine, f"--model {model} --tp {engine.tensor_parallel}")
+    return deployment_facts(config, gpu, engine, option or f"--model {model} --tp {engine.tensor_parallel}")
 
 
 def provenance(source: Source) -> tuple[str, ...]:
@@ -106,7 +111,6 @@ def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deploy
     `out` cannot be written or holds a file of one of these names that was not emitted.
     """
     program = source.complete
-    given = deployments_of(bundled_experiments()) if not deployments else {d.name: d.facts for d in deployments}
     if not deployments and reads_kernels(program):
         deployments = measured_deployments()
     files = emit(program, target=target, deployments=deployments, provenance=provenance(source))
@@ -114,7 +118,8 @@ def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deploy
     print(f"{out}: {', '.join(sorted(files))}")
     if len(deployments) > 1:
         print(f"{len(deployments)} deployments")
-    refused = complaints(program, given)
+    here = {d.name: d.facts for d in deployments} or deployments_of(bundled_experiments())
+    refused = complaints(program, here)
     for warning in (*refused, *source.assumed):
         print(f"evolve: warning: {warning}", file=sys.stderr)
     if not verify:

@@ -25,18 +25,23 @@ _ORIGIN = (
     "summed over layers. Elementwise kernels, and shapes without a credible measurement, are estimated from the "
     "datasheet."
 )
+_AT = {
+    "b.graph_tokens": "padded tokens",
+    "b.tokens": "tokens",
+    "b.batch_size": "requests",
+    "b.decode_reqs": "decodes",
+}
 _FAR = re.compile("; .*|, padded tokens|, at the prompts' mean length")  # what a comment in Go need not repeat
 
 
 def curve_fields(curves: Sequence[str]) -> list[tuple[str, str, str]]:
     """The fields of the Go struct that hold the curves, with what they are read at and the unit."""
-    at = {"b.graph_tokens": "padded tokens", "b.batch_size": "requests", "b.decode_reqs": "decodes"}
     specs = {spec.curve: spec for spec in FIELDS.values() if spec.curve}
     rows = []
     for name in curves:
         spec = specs[name]
         meaning = _FAR.sub("", spec.meaning.split(": ")[0])
-        by, unit = at.get(spec.at, "prompt tokens"), spec.unit.replace("**", "^")
+        by, unit = _AT.get(spec.at, "length of a prompt"), spec.unit.replace("**", "^")
         rows.append((curve_name(name), "[]float64", f"// {CURVES[name]} knots by {by}: {meaning}, {unit}"))
     return rows
 

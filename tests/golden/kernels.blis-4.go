@@ -71,13 +71,13 @@ type Deployment struct {
 	MaxNumSeqs          float64   // request limit of a batch, request
 	GemmCurve           []float64 // 113 knots by padded tokens: measured matrix products of all layers (without routed experts), us
 	ElementwiseCurve    []float64 // 113 knots by padded tokens: norms, rotary embeddings, cache writes and activations of all layers, us
-	MoeCurve            []float64 // 113 knots by padded tokens: measured routed experts of all layers, us
+	MoeCurve            []float64 // 113 knots by tokens: measured routed experts of all layers, us
 	RouterCurve         []float64 // 113 knots by padded tokens: measured routers of all layers, us
 	AllreduceCurve      []float64 // 113 knots by padded tokens: measured all-reduces, two a layer, us
 	LmHeadCurve         []float64 // 113 knots by requests: measured output projection, us
 	DecodeLaunchCurve   []float64 // 113 knots by decodes: measured attention of all layers at no context, us
 	DecodePerTokenCurve []float64 // 113 knots by decodes: measured decode attention of all layers for a token of context, us/token
-	PrefillPerPairCurve []float64 // 137 knots by prompt tokens: measured prefill attention of all layers for a token pair, us/token^2
+	PrefillPerPairCurve []float64 // 137 knots by length of a prompt: measured prefill attention of all layers for a token pair, us/token^2
 }
 
 // Evolved is a latency model found by program search: its formulas are fixed, and its results depend
@@ -190,7 +190,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 	kernelGemmUs := curveAt(d.GemmCurve, graphTokens)
 	kernelRouterUs := curveAt(d.RouterCurve, graphTokens)
 	kernelElementwiseUs := curveAt(d.ElementwiseCurve, graphTokens)
-	kernelMoeUs := curveAt(d.MoeCurve, graphTokens)
+	kernelMoeUs := curveAt(d.MoeCurve, tokens)
 	kernelDecodeLaunchUs := curveAt(d.DecodeLaunchCurve, decodeReqs)
 	kernelDecodeUsPerToken := curveAt(d.DecodePerTokenCurve, decodeReqs)
 	kvDecodeSum := float64(b.kvDecodeSum)
