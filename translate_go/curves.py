@@ -68,10 +68,10 @@ def deployments_file(plan: Plan, deployments: Sequence[Deployment]) -> str:
     if plan.curves:
         lines += ["", *curve_notice([d.facts for d in deployments])]
     if by_name(deployments):
-        lines += ["", "// deployments are those that NewEvolvedFor knows.", "var deployments = map[string]Deployment{"]
+        lines += ["", "// deployments by name, in lower case.", "var deployments = map[string]Deployment{"]
         for d in deployments:
             opening, *rest = deployment_literal(plan, d.facts, "\t", "")
-            lines += [f"\t{quoted(d.name)}: {opening}", *rest[:-1], f"{rest[-1]},"]
+            lines += [f"\t{quoted(d.name.lower())}: {opening}", *rest[:-1], f"{rest[-1]},"]
         return "\n".join([*lines, "}", ""])
     for d in deployments:
         opening, *rest = deployment_literal(plan, d.facts)

@@ -12,10 +12,10 @@ from translate_go.plan import Plan
 from translate_go.spelling import clean, columns, comment, curve_name, fact, quoted
 
 _BY_NAME = """\
-// NewEvolvedFor returns the model for one of the deployments of evolved_deployments.go, or an error if there is none
-// of that name.
+// NewEvolvedFor returns the model for one of the deployments of evolved_deployments.go by its name, in upper or lower
+// case, or an error if there is none of that name.
 func NewEvolvedFor(name string) (*Evolved, error) {
-	d, ok := deployments[name]
+	d, ok := deployments[strings.ToLower(name)]
 	if !ok {
 		return nil, fmt.Errorf("evolved: no deployment %q in evolved_deployments.go", name)
 	}

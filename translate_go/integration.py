@@ -63,8 +63,8 @@ return the model of that deployment instead:
 """
 _BY_NAME = (
     "`{file}` holds {count} deployments by name, MODEL/GPU/tpN, for example `{name}`. The factory to register is "
-    "`NewEvolvedBackend`: it takes the deployment that `--model`, `--hardware` and `--tp` spell out in exactly these "
-    "words, and returns an error if there is none. To fix one deployment at registration instead, return "
+    "`NewEvolvedBackend`: it takes the deployment that `--model`, `--hardware` and `--tp` spell out, in upper or "
+    "lower case, and returns an error if there is none. To fix one deployment at registration instead, return "
     '`NewEvolvedFor("NAME")`.'
 )
 _LIMITS = """
@@ -163,9 +163,9 @@ def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
     first = deployments[0]
     copied = variable(first)
     if by_name(deployments):
-        text = _BY_NAME.format(file=DEPLOYMENTS, count=len(deployments), name=first.name)
+        text = _BY_NAME.format(file=DEPLOYMENTS, count=len(deployments), name=first.name.lower())
         parts = [f"\n{_paragraph(text)}\n"]
-        copied = f"deployments[{quoted(first.name)}]"
+        copied = f"deployments[{quoted(first.name.lower())}]"
     elif len(deployments) > 1:
         cases = [f"    return {constructor(plan, d, deployments)}, nil  // {d.name}" for d in deployments]
         parts = [_SEVERAL.format(cases="\n".join(cases))]

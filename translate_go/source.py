@@ -44,7 +44,7 @@ def source(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str,
         *(text.rstrip().split("\n") for name, text in HELPERS.items() if name in helpers),
     ]
     body = "\n\n".join("\n".join(part) for part in parts) + "\n"
-    standard = [f'\t"{name}"' for name in ("fmt", "math") if f"{name}." in body]
+    standard = [f'\t"{name}"' for name in ("fmt", "math", "strings") if f"{name}." in body]
     imports = ["import (", *standard, "", f'\t"{MODULE}/sim"', ")"] if standard else [f'import "{MODULE}/sim"']
     return "\n".join([*_header(plan, deployments, provenance), "", "package latency", "", *imports, "", body])
 

@@ -25,7 +25,7 @@ PREDECLARED = words(
     "string true uint uint8 uint16 uint32 uint64 uintptr"
 )
 # names that the file itself uses inside formulas, or everywhere
-OWN = words("b m n math fmt sim toTicks maxTicks batchSums sumBatch")
+OWN = words("b m n math fmt strings sim toTicks maxTicks batchSums sumBatch")
 HELPERS = words(
     "safeDiv safeSqrt safeLog safeLog1p safeExp safePow expertsTouched capturedBatch capturedTokens curveAt newEvolved "
     "deployments"
