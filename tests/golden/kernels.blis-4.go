@@ -30,6 +30,7 @@
 //	    lm_head: one = 1.0,
 //	    sort: us = 200.0,
 //	    sort_logit: us/request = 0.0001,
+//	    penalty_logit: us/request = 0.0003,
 //	):
 //	    return (
 //	        gemm * (b.kernel_gemm_us + b.kernel_router_us)
@@ -39,7 +40,9 @@
 //	        + prefill_attention * b.kernel_prefill_attention_us
 //	        + allreduce * b.kernel_allreduce_us
 //	        + lm_head * b.kernel_lm_head_us
-//	        + s.sampling_sort * (sort + sort_logit * s.vocab * b.batch_size)
+//	        + sort * s.sampling_sort
+//	        + sort_logit * b.sorted_logits
+//	        + penalty_logit * b.penalised_logits
 //	    )
 //
 //
@@ -68,6 +71,7 @@ import (
 type Deployment struct {
 	Vocab               float64   // vocabulary size
 	SamplingSort        float64   // 1 if the model's generation_config sets top_p < 1 or top_k > 0
+	RepetitionPenalty   float64   // 1 if the model's generation_config sets a repetition penalty
 	MaxNumSeqs          float64   // request limit of a batch, request
 	GemmCurve           []float64 // 113 knots by padded tokens: measured matrix products of all layers (without routed experts), us
 	ElementwiseCurve    []float64 // 113 knots by padded tokens: norms, rotary embeddings, cache writes and activations of all layers, us
@@ -98,6 +102,7 @@ func NewEvolved(d Deployment) (*Evolved, error) {
 	}{
 		{"Vocab", d.Vocab, d.Vocab >= 1},
 		{"SamplingSort", d.SamplingSort, d.SamplingSort >= 0},
+		{"RepetitionPenalty", d.RepetitionPenalty, d.RepetitionPenalty >= 0},
 		{"MaxNumSeqs", d.MaxNumSeqs, d.MaxNumSeqs >= 1},
 	} {
 		if !fact.ok || math.IsInf(fact.value, 0) {
@@ -181,6 +186,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 		lmHead           float64 = 1      // dimensionless
 		sort             float64 = 200    // us
 		sortLogit        float64 = 0.0001 // us/request
+		penaltyLogit     float64 = 0.0003 // us/request
 	)
 	d := &m.d
 	prefillTokens := float64(b.prefillTokens)
@@ -205,6 +211,8 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 	prefillReqs := float64(b.prefillReqs)
 	batchSize := prefillReqs + decodeReqs
 	kernelLmHeadUs := curveAt(d.LmHeadCurve, batchSize)
+	sortedLogits := float64(d.SamplingSort * d.Vocab * batchSize)
+	penalisedLogits := float64(d.RepetitionPenalty * d.Vocab * batchSize)
 
 	return float64(gemm*(kernelGemmUs+kernelRouterUs)) +
 		float64(elementwise*kernelElementwiseUs) +
@@ -213,7 +221,9 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 		float64(prefillAttention*kernelPrefillAttentionUs) +
 		float64(allreduce*kernelAllreduceUs) +
 		float64(lmHead*kernelLmHeadUs) +
-		float64(d.SamplingSort*(sort+float64(sortLogit*d.Vocab*batchSize)))
+		float64(sort*d.SamplingSort) +
+		float64(sortLogit*sortedLogits) +
+		float64(penaltyLogit*penalisedLogits)
 }
 
 // queueingMicros is the time from a request's arrival to the queue, in microseconds before
