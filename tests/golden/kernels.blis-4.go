@@ -328,13 +328,9 @@ func curveAt(knots []float64, x float64) float64 {
 		}
 		return knots[0]
 	}
-	part, exponent := math.Frexp(x) // x = part * 2^exponent, part in [0.5, 1)
-	if x > 1<<63 {                  // far beyond the last knot; the index must fit an int
-		part, exponent = 0.5, 64
-	}
-	place := float64((float64(2*part) - 1) * 8)
-	inside := int(place)
-	i, share := (exponent-1)*8+inside, place-float64(inside)
+	bits := math.Float64bits(x) // the exponent is the octave; of the 52 bits after it, three are the knot, 49 the share
+	i := int(bits>>49) - 1023*8
+	share := float64(bits&(1<<49-1)) / (1 << 49)
 	if last := len(knots) - 2; i > last {
 		octave := float64(int64(1) << (last / 8))
 		width := octave / 8
