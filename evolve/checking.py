@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import product
 from typing import Any
 
 import numpy as np
 
-from evaluator.experiments import bundled_experiments, hardware_table, model_table
+from evaluator.experiments import bundled_experiments, model_table
 from evaluator.gates import Facts, Gate, deployments_of, judge
 from evaluator.kernel_sums import kernel_checks, kernel_sums
 from evaluator.physics import physics
 from evaluator.sweep import decode_batch
-from evolve.going import facts_of
+from evolve.going import facts_of, measured_deployments
 from evolve.program_view import counts, limits, outside, show_json
 from evolve.programs import Source
 from evolve.report import console, new_table, show
@@ -35,7 +34,6 @@ INVARIANTS = {
 }
 GPU = "H100-SXM-80GB"
 TPS = (1, 2, 4)
-KERNEL_TPS = (1, 2, 4, 8)
 LIMIT_MS = 1.0  # of one step of 128 requests
 REPEATS = 20
 
@@ -66,15 +64,9 @@ def known_deployments() -> dict[str, dict[str, float]]:
     return found
 
 
-def kernel_deployments() -> dict[str, dict[str, float]]:
+def kernel_deployments() -> dict[str, Mapping[str, float]]:
     """Every known model on one to eight of every GPU with measured kernels, where its weights fit."""
-    found: dict[str, dict[str, float]] = {}
-    models = dict.fromkeys(str(entry["id"]) for entry in model_table().values())
-    gpus = dict.fromkeys(str(entry["name"]) for entry in hardware_table().values() if entry.get("kernels"))
-    for model, gpu, tp in product(models, gpus, KERNEL_TPS):
-        with suppress(InputError):  # does not fit, or its heads cannot be split so
-            found[f"{model} {gpu} tp{tp}"] = facts_of(model, gpu, Engine(tensor_parallel=tp))
-    return found
+    return {d.name: d.facts for d in measured_deployments()}
 
 
 def _language(program: Program, deployments: Facts) -> list[Gate]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 from evaluator.experiments import bundled_experiments, hardware_table, model_table
@@ -14,17 +16,20 @@ from evolve.named import known_gpu, known_model
 from evolve.programs import Source
 from evolve.progress import Line
 from simulator.deployment import deployment_facts
+from simulator.errors import InputError
 from simulator.experiment import Engine, Experiment
 from simulator.facts import Facts
 from simulator.language.ir import Program
 from simulator.language.key import key
-from translate_go import Deployment, benchmark, build_and_test, compare, emit, find_go, write
+from translate_go import Deployment, benchmark, build_and_test, compare_deployments, emit, find_go, write
 from translate_go.agreement import Agreement
 from translate_go.deployment import EXAMPLE
+from translate_go.plan import reads_kernels
 from translate_go.vectors import tolerance
 
 BATCHES = 10_000  # random batches of a check, drawn with SEED
 SEED = 1
+MEASURED_TPS = (1, 2, 4, 8)
 
 
 def of_experiment(experiment: Experiment) -> Deployment:
@@ -32,17 +37,42 @@ def of_experiment(experiment: Experiment) -> Deployment:
     return Deployment(experiment.id, experiment.facts, experiment.model, experiment.hardware)
 
 
-def of_names(model: str, hardware: str, tp: int) -> Deployment:
+def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment:
     """A known model on a known GPU with the engine's defaults. Raises InputError for an unknown name."""
-    facts = facts_of(model, hardware, Engine(tensor_parallel=tp))
+    facts = facts_of(model, hardware, Engine(tensor_parallel=tp), option)
     entry, gpu = model_table()[model], hardware_table()[hardware]
-    return Deployment(f"{model} {gpu['name']} tp{tp}", facts, str(entry["id"]), str(gpu["name"]))
+    return Deployment(f"{model}/{gpu['name']}/tp{tp}", facts, str(entry["id"]), str(gpu["name"]))
 
 
-def facts_of(model: str, hardware: str, engine: Engine) -> Facts:
-    """The deployment fields of a known model on a known GPU. Raises InputError for an unknown name."""
-    config = known_model(model, f"--model {model}")
-    return deployment_facts(config, known_gpu(hardware), engine, f"--model {model} --tp {engine.tensor_parallel}")
+def of_text(text: str) -> Deployment:
+    """The deployment that `MODEL,HARDWARE` or `MODEL,HARDWARE,TP` names. Raises InputError for anything else."""
+    parts = [part.strip() for part in text.split(",")]
+    tp = parts[2] if len(parts) == 3 else "1"
+    if len(parts) not in (2, 3) or not all(parts) or not (tp.isascii() and tp.isdigit() and int(tp) > 0):
+        raise InputError(f"--deployment {text}: is not MODEL,HARDWARE,TP: for example llama-2-7b,H100-SXM-80GB,1")
+    return of_names(parts[0], parts[1], int(tp), f"--deployment {text}")
+
+
+def measured_deployments() -> list[Deployment]:
+    """Every known model on one to eight of every GPU with measured kernels, with the engine's defaults, where its
+    weights fit."""
+    models = dict.fromkeys(str(entry["id"]) for entry in model_table().values())
+    gpus = dict.fromkeys(str(entry["name"]) for entry in hardware_table().values() if entry.get("kernels"))
+    found = []
+    for model, gpu, tp in product(models, gpus, MEASURED_TPS):
+        with suppress(InputError):  # does not fit, or its heads cannot be split so
+            found.append(of_names(model, gpu, tp))
+    return found
+
+
+def facts_of(model: str, hardware: str, engine: Engine, option: str = "") -> Facts:
+    """The deployment fields of a known model on a known GPU.
+
+    Raises InputError for an unknown name; `option` is what the user gave, if not --model, --hardware and --tp.
+    """
+    config = known_model(model, f"{option}: {model}" if option else f"--model {model}")
+    gpu = known_gpu(hardware, f"{option}: {hardware}" if option else f"--hardware {hardware}")
+    return deployment_facts(config, gpu, engine, option or f"--model {model} --tp {engine.tensor_parallel}")
 
 
 def provenance(source: Source) -> tuple[str, ...]:
@@ -64,28 +94,33 @@ def provenance(source: Source) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def emit_to(source: Source, target: str, out: Path, deployment: Deployment | None, verify: bool) -> int:
+def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deployment], verify: bool) -> int:
     """Write the Go files to `out`; with `verify` check them. Returns the exit status.
 
-    Raises InputError if `out` cannot be written or holds a file of one of these names that was not emitted.
+    Without deployments a program that reads measured kernels gets all `measured_deployments`. Raises InputError if
+    `out` cannot be written or holds a file of one of these names that was not emitted.
     """
     program = source.complete
-    files = emit(program, target=target, deployment=deployment, provenance=provenance(source))
+    if not deployments and reads_kernels(program):
+        deployments = measured_deployments()
+    files = emit(program, target=target, deployments=deployments, provenance=provenance(source))
     write(files, out)
     print(f"{out}: {', '.join(sorted(files))}")
-    here = {deployment.name: deployment.facts} if deployment else deployments_of(bundled_experiments())
+    if len(deployments) > 1:
+        print(f"{len(deployments)} deployments")
+    here = {d.name: d.facts for d in deployments} or deployments_of(bundled_experiments())
     refused = complaints(program, here)
     for warning in (*refused, *source.assumed):
         print(f"evolve: warning: {warning}", file=sys.stderr)
     if not verify:
         return 0
-    ok = _check(program, files, target, deployment)
+    ok = _check(program, files, target, deployments)
     if refused:
         print("check: gates: refused, see the warning")
     return 0 if ok and not refused else 1
 
 
-def _check(program: Program, files: Mapping[str, str], target: str, deployment: Deployment | None) -> bool:
+def _check(program: Program, files: Mapping[str, str], target: str, deployments: Sequence[Deployment]) -> bool:
     """Whether the files build, pass and agree with the interpreter; says what was found, a line for each."""
     if find_go() is None:
         print("check: failed: there is no Go toolchain: put go on PATH, or pip install evolve-latency[go]")
@@ -101,8 +136,8 @@ def _check(program: Program, files: Mapping[str, str], target: str, deployment: 
         progress.show("check: benchmark ...")
         timing = benchmark(Path(folder))
     progress.show(f"check: {BATCHES:,} random batches ...")
-    facts = deployment.facts if deployment else {name: float(x) for name, x in EXAMPLE.items()}
-    found = compare(program, facts, BATCHES, SEED, target=target)
+    here = deployments or [Deployment("example", EXAMPLE)]
+    found = compare_deployments(program, here, BATCHES, SEED, target=target)
     progress.close()
     print("check: gofmt, go vet, recorded batches and prompts: ok")
     ok = _print_agreement(found, tolerance(program))

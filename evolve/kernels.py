@@ -98,7 +98,7 @@ def breakdown(model: str, hardware: str, tp: int, context: int) -> Breakdown:
     `model` is a shipped name, a config.json or its folder. Raises InputError for an unknown model or GPU, a GPU without
     measured kernels, and a `tp` that does not divide the model or leaves it no room.
     """
-    config, gpu = model_config(model), known_gpu(hardware)
+    config, gpu = model_config(model), known_gpu(hardware, f"--hardware {hardware}")
     if gpu.get("kernels") is None:
         raise InputError(f"--hardware {hardware}: has no measured kernels: choose one of {', '.join(_measured())}")
     engine = Engine(tensor_parallel=tp, max_model_len=context + PREFILL)  # a config.json may not give a length

@@ -27,11 +27,14 @@ def known_model(name: str, said: str) -> dict[str, Any]:
     }
 
 
-def known_gpu(name: str) -> Mapping[str, Any]:
-    """A GPU's entry in the shipped table. Raises InputError for an unknown name."""
+def known_gpu(name: str, said: str) -> Mapping[str, Any]:
+    """A GPU's entry in the shipped table; `said` is what an error message calls the argument.
+
+    Raises InputError for an unknown name.
+    """
     gpus = hardware_table()
     if name not in gpus:
-        raise InputError(f"--hardware {name}: is not a known GPU: {nearest(name, sorted(gpus))}")
+        raise InputError(f"{said}: is not a known GPU: {nearest(name, sorted(gpus))}")
     return gpus[name]
 
 

@@ -170,8 +170,8 @@ def _degree(expr: Expr) -> int:
 
 
 def _kernel_products(expr: Expr) -> bool:
-    """Whether a time of measured kernels is multiplied by another quantity of the batch that is no share: a kernel knows
-    its batch already, and a product of the two grows as no kernel does."""
+    """Whether a time of measured kernels is multiplied by another quantity of the batch that is not a share: a kernel
+    knows its batch already, and such a product grows as no kernel does."""
     for site in sites(expr):
         for _, term in places(get(expr, site)):
             fields = [n for n in walk(term) if isinstance(n, Field) and n.scope == "b"]

@@ -22,15 +22,18 @@ from random_programs import random_program
 
 from evaluator.experiments import bundled_experiments
 from evolve.programs import load, seed_names
+from simulator.facts import Facts
 from simulator.fields import BatchFields
 from simulator.language.ir import Call, Choose, Guard, Program, nodes
 from simulator.language.unparse import unparse
 from simulator.vm import MAX_TICKS
 from translate_go import TARGETS
 from translate_go.agreement import Agreement, compare_all
+from translate_go.plan import reads_kernels
 from translate_go.vectors import LIBRARY, batch_fields, batches, step_us, tolerance
 
 CLASSES = ("no calls", "max, min, conditionals", "sqrt", "exp, log, log1p, pow")
+MEASURED = "with measured kernels"
 PACKAGES = 64  # most programs of one build
 
 
@@ -39,7 +42,7 @@ class Job:
     """Programs by package name, to be compared on one deployment."""
 
     programs: dict[str, Program]
-    facts: dict[str, float]
+    facts: Facts
     batches: int
     seed: int
     target: str
@@ -69,7 +72,7 @@ def main() -> int:
 
 def jobs(count: int, n_batches: int, seed: int) -> Iterator[Job]:
     """The programs dealt to the deployments of the bundled experiments, the targets in turn."""
-    deployments = list({tuple(sorted(e.facts.items())): dict(e.facts) for e in bundled_experiments()}.values())
+    deployments = list({tuple(sorted(e.facts.items())): e.facts for e in bundled_experiments()}.values())
     probes = [[batch_fields(batch, facts) for batch in batches(40, seed=0)] for facts in deployments]
     programs = {name: load(name).complete for name in seed_names()}
     rng = Random(seed)
@@ -102,6 +105,11 @@ def run(job: Job) -> dict[str, Agreement]:
     return compare_all(job.programs, job.facts, job.batches, job.seed, target=job.target)
 
 
+def kinds(program: Program) -> set[str]:
+    """The rows of the table in which a program is counted."""
+    return {"all", kind(program)} | ({MEASURED} if reads_kernels(program) else set())
+
+
 def kind(program: Program) -> str:
     """The class of a program: the last of CLASSES of which it has something."""
     inside = [n for f in program.functions for n in nodes(f)]
@@ -119,8 +127,8 @@ def print_table(programs: Mapping[str, Program], found: Mapping[str, Agreement])
     """Counts of times by class, of step times in the last three columns; `constant` counts programs."""
     head = ("programs", "times", "equal", "off by one", "further off", "to the bit", "unclamped", "constant")
     print(f"{'':24}" + "".join(f"{title:>13}" for title in head))
-    for name in (*CLASSES, "all"):
-        rows = [found[p] for p, program in programs.items() if name in ("all", kind(program))]
+    for name in (*CLASSES, MEASURED, "all"):
+        rows = [found[p] for p, program in programs.items() if name in kinds(program)]
         counts = [len(rows), *(sum(getattr(r, x) for r in rows) for x in ("times", "equal", "off_by_one", "further"))]
         steps = sum(r.steps for r in rows)
         shares = [100 * sum(getattr(r, x) for r in rows) / max(steps, 1) for x in ("same_bits", "inside")]

@@ -63,7 +63,7 @@ def test_alpha_is_the_delay_before_the_queue_on_this_deployment() -> None:
             "def output_token_time(s, *, t: us = 3.0): return t * s.tp_log2\n"
         )
     )
-    (entry,) = yaml.safe_load(defaults_yaml(program, HERE))["models"]
+    (entry,) = yaml.safe_load(defaults_yaml(program, [HERE]))["models"]
     base, each, token = entry["alpha_coeffs"]
     assert base + 1000 * each == pytest.approx(overhead_us(program, "queueing_time", FACTS, 1000))
     assert each == 0.25 and token == 3.0 * FACTS["tp_log2"]
@@ -84,7 +84,7 @@ def test_alpha_is_the_delay_before_the_queue_on_this_deployment() -> None:
     ],
 )  # fmt: skip
 def test_other_programs_get_a_remark(program: Program, deployment: Deployment | None, why: str) -> None:
-    text = defaults_yaml(program, deployment)
+    text = defaults_yaml(program, [deployment] if deployment else [])
     assert why in text and "live in evolved.go" in text and yaml.safe_load(text) is None
 
 

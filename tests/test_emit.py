@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -139,12 +140,12 @@ SEEDS = {path.stem: complete(parse(path.read_text(), path.stem)) for path in sor
 PROGRAMS = {n: parse(t, n) for n, t in TEXTS.items()} | {f"seed_{name}": program for name, program in SEEDS.items()}
 EACH_FIELD = {
     f"field{i}": parse(
-        f"def step_time(b, s, *, k=0.37): return k * b.{BATCH_FIELDS[i % len(BATCH_FIELDS)][1]} + s.{name}\n"
-        f"def queueing_time(r, s): return s.{name} * r.input_len"
+        f"def step_time(b, s, *, k=0.37): return k * b.{name} + s.{fact}\n"
+        f"def queueing_time(r, s): return s.{fact} * r.input_len"
     )
-    for i, (_, name) in enumerate(STATIC_FIELDS)
+    for i, ((_, name), (_, fact)) in enumerate(zip(BATCH_FIELDS, cycle(STATIC_FIELDS), strict=False))
 }
-FACTS = {name: float(x) for name, x in EXAMPLE.items()}
+FACTS = EXAMPLE
 
 
 RANDOM = {f"random{seed}": random_program(Random(seed)) for seed in range(40)}
@@ -154,8 +155,8 @@ def packages(programs: dict[str, Program], target: str) -> dict[str, str]:
     """The Go of many programs, each in a folder of its own; every second one without a deployment."""
     files = {}
     for i, (name, program) in enumerate(programs.items()):
-        deployment = None if i % 2 else Deployment("mixtral tp2", FACTS)
-        emitted = emit(program, target=target, deployment=deployment, provenance=("Program: " + name,))
+        deployments = [] if i % 2 else [Deployment("mixtral tp2", FACTS)]
+        emitted = emit(program, target=target, deployments=deployments, provenance=("Program: " + name,))
         files |= {f"{name}/{file}": text for file, text in emitted.items() if file.endswith(".go")}
     return files
 
@@ -179,7 +180,7 @@ def test_two_thousand_batches_agree_to_the_bit(target: str) -> None:
 
 @needs_go
 def test_each_field_of_the_schema_agrees_to_the_bit() -> None:
-    assert len(STATIC_FIELDS) >= len(BATCH_FIELDS)
+    assert len(EACH_FIELD) >= max(len(STATIC_FIELDS), len(BATCH_FIELDS))
     for name, found in compare_all(EACH_FIELD, FACTS, 400, seed=5).items():
         assert found.equal == found.times and found.same_bits == found.steps, (name, found)
 
@@ -195,7 +196,7 @@ def test_random_programs_agree_to_the_bit(tmp_path: Path) -> None:
 
 @needs_go
 def test_recorded_vectors_notice_a_changed_constant(tmp_path: Path) -> None:
-    files = emit(PROGRAMS["roofline"], target="blis-4", deployment=Deployment("mixtral", FACTS))
+    files = emit(PROGRAMS["roofline"], target="blis-4", deployments=[Deployment("mixtral", FACTS)])
     source = files["evolved.go"]
     changed = source.replace("float64 = 1.0731", "float64 = 1.0732")
     assert changed != source
@@ -286,7 +287,7 @@ def test_check_fails_where_the_times_differ(
     monkeypatch.setattr(going, "find_go", lambda: "go")
     monkeypatch.setattr(going, "build_and_test", lambda *_, **__: Checked(True, ""))
     monkeypatch.setattr(going, "benchmark", lambda _: Timing(100.0, 0))
-    monkeypatch.setattr(going, "compare", lambda *_, **__: found)
+    monkeypatch.setattr(going, "compare_deployments", lambda *_, **__: found)
     monkeypatch.chdir(tmp_path)
     Path("curve.py").write_text(CURVE)
     assert run_command(["emit", program, "--out", "go", "--check"]) == status
@@ -322,12 +323,12 @@ def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_the_factory_is_there_unless_facts_are_open() -> None:
-    for name, deployment, made in (
-        ("floor", None, False),
-        ("floor", Deployment("m", FACTS), True),
-        ("linear", None, True),
+    for name, deployments, made in (
+        ("floor", [], False),
+        ("floor", [Deployment("m", FACTS)], True),
+        ("linear", [], True),
     ):
-        files = emit(SEEDS[name], target="blis-4", deployment=deployment)
+        files = emit(SEEDS[name], target="blis-4", deployments=deployments)
         assert ("func NewEvolvedBackend(" in files["evolved.go"]) == made
         assert ("Write a factory" in files["INTEGRATION.md"]) == (not made)
 
@@ -346,18 +347,18 @@ def test_both_branches_steps_are_told_and_how_stepml_differs(target: str) -> Non
 # Every shipped seed with a deployment baked in; what no seed has: conditional expressions, guarded functions; and for
 # the other host one with facts to be given. Not the champion: its constants change with every new search.
 GOLDEN_FILES = {
-    f"{name}.blis-4.go": (program, "blis-4", Deployment("mixtral-8x7b tp2", FACTS))
+    f"{name}.blis-4.go": (program, "blis-4", [Deployment("mixtral-8x7b tp2", FACTS)])
     for name, program in SEEDS.items()
     if name != "champion"
 }
-GOLDEN_FILES |= {f"{name}.blis-4.go": (PROGRAMS[name], "blis-4", None) for name in ("branches", "guards")}
-GOLDEN_FILES["floor.blis-5.go"] = (SEEDS["floor"], "blis-5", None)
+GOLDEN_FILES |= {f"{name}.blis-4.go": (PROGRAMS[name], "blis-4", []) for name in ("branches", "guards")}
+GOLDEN_FILES["floor.blis-5.go"] = (SEEDS["floor"], "blis-5", [])
 
 
 @pytest.mark.parametrize("name", GOLDEN_FILES)
 def test_golden(name: str) -> None:
-    program, target, deployment = GOLDEN_FILES[name]
-    text = emit(program, target=target, deployment=deployment, provenance=(f"Program {name.split('.')[0]}.",))[
+    program, target, deployments = GOLDEN_FILES[name]
+    text = emit(program, target=target, deployments=deployments, provenance=(f"Program {name.split('.')[0]}.",))[
         "evolved.go"
     ]
     path = GOLDEN / name
@@ -378,14 +379,14 @@ def test_only_the_methods_of_the_target() -> None:
 
 
 def test_only_what_the_program_uses() -> None:
-    source = emit(PROGRAMS["chunk"], target="blis-4", deployment=Deployment("any", {}))["evolved.go"]
+    source = emit(PROGRAMS["chunk"], target="blis-4", deployments=[Deployment("any", {})])["evolved.go"]
     assert "Deployment" not in source.split("package latency")[1]
     assert "prefillPairs" not in source and '"math"' not in source
     assert not any(f"func {helper}" in source for helper in HELPERS)
 
 
 def test_emission_is_deterministic() -> None:
-    once, again = (emit(PROGRAMS["everything"], target="blis-5", deployment=Deployment("x", FACTS)) for _ in range(2))
+    once, again = (emit(PROGRAMS["everything"], target="blis-5", deployments=[Deployment("x", FACTS)]) for _ in range(2))
     assert once == again
 
 
@@ -399,7 +400,7 @@ def test_emission_is_deterministic() -> None:
 )
 def test_facts_that_cannot_be(facts: dict[str, float], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        emit(PROGRAMS["roofline"], target="blis-4", deployment=Deployment("bad", facts))
+        emit(PROGRAMS["roofline"], target="blis-4", deployments=[Deployment("bad", facts)])
 
 
 def test_unknown_target() -> None:
@@ -417,12 +418,12 @@ def test_header_survives_hostile_text() -> None:
 
 def test_coefficients_only_for_affine_programs() -> None:
     deployment = Deployment("m", FACTS, "org/m", "H100")
-    affine = emit(PROGRAMS["dialect"], target="blis-5", deployment=deployment)["defaults.yaml"]
+    affine = emit(PROGRAMS["dialect"], target="blis-5", deployments=[deployment])["defaults.yaml"]
     assert "- 4000.5  # intercept" in affine and "- 12.75  # b.prefill_tokens" in affine and "own features" in affine
     for name in ("roofline", "branches", "guards"):
         assert "live in evolved.go" in emit(PROGRAMS[name], target="blis-4")["defaults.yaml"]
     other = parse("def step_time(b, s, *, a=2.5, c=3.0): return a * (b.kv_read_us + c) + b.kv_sum * 0.5 / c")
-    text = emit(other, target="blis-4", deployment=Deployment("m", FACTS))["defaults.yaml"]
+    text = emit(other, target="blis-4", deployments=[Deployment("m", FACTS)])["defaults.yaml"]
     assert "- 7.5  # intercept" in text and "b.kv_sum" in text and "kv_read_us" not in text
 
 

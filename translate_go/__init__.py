@@ -4,7 +4,7 @@ Imports `simulator` and the standard library only. Start at `emit.py`; `verify.p
 `agreement.py` holds it against the interpreter.
 """
 
-from translate_go.agreement import compare
+from translate_go.agreement import compare, compare_deployments
 from translate_go.deployment import Deployment
 from translate_go.emit import emit
 from translate_go.mark import write
@@ -12,4 +12,14 @@ from translate_go.target import TARGETS
 from translate_go.toolchain import find_go
 from translate_go.verify import benchmark, build_and_test
 
-__all__ = ["TARGETS", "Deployment", "benchmark", "build_and_test", "compare", "emit", "find_go", "write"]
+__all__ = [
+    "TARGETS",
+    "Deployment",
+    "benchmark",
+    "build_and_test",
+    "compare",
+    "compare_deployments",
+    "emit",
+    "find_go",
+    "write",
+]

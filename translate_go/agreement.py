@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,8 @@ from simulator.language.ir import Program
 from simulator.vm import MAX_TICKS, to_ticks
 from translate_go.deployment import Deployment
 from translate_go.emit import emit
+from translate_go.gotypes import constructor, may_fail
+from translate_go.plan import plan
 from translate_go.probe import probe_files, probe_input
 from translate_go.target import TARGETS, Target
 from translate_go.toolchain import LIMIT_S, go, write_module
@@ -63,13 +66,45 @@ def compare_all(
 ) -> dict[str, Agreement]:
     """`compare` for several programs with one build; names must be Go identifiers in lower case."""
     cases, spec = batches(n_random, seed), TARGETS[target]
-    told = _ask_go(programs, facts, cases, spec)
+    probe = [Deployment("probe", facts)]
+    packages = {name: emit(program, target=target, deployments=probe) for name, program in programs.items()}
+    arguments = "sim.LatencyCoeffs{}, sim.ModelHardwareConfig{}"
+    models = [f"must({name}.NewEvolvedBackend({arguments}))" for name in programs]
+    asked = _ask_go(packages, models, cases, spec)
     fields = [_Remembered(batch_fields(batch, facts)) for batch in cases]
     names = _names(cases, spec)
     return {
-        name: _agreement(program, facts, fields, spec, names, told[2 * i], told[2 * i + 1])
+        name: _agreement(program, facts, fields, spec, names, asked[2 * i], asked[2 * i + 1])
         for i, (name, program) in enumerate(programs.items())
     }
+
+
+def compare_deployments(
+    program: Program, deployments: Sequence[Deployment], n_random: int, seed: int, *, target: str = "blis-4"
+) -> Agreement:
+    """`compare` on all the deployments of one emitted package together, which share the random batches out."""
+    spec = TARGETS[target]
+    needs = plan(program, spec)
+    asked_of = deployments if needs.reads_deployment else deployments[:1]
+    cases = batches(math.ceil(n_random / len(asked_of)), seed)
+    calls = [f"p.{constructor(needs, d, deployments)}" for d in asked_of]
+    models = [f"must({call})" for call in calls] if may_fail(needs, deployments) else calls
+    asked = _ask_go({"p": emit(program, target=target, deployments=deployments)}, models, cases, spec)
+    names = _names(cases, spec)
+    found = []
+    for i, deployment in enumerate(asked_of):
+        fields = [_Remembered(batch_fields(batch, deployment.facts)) for batch in cases]
+        where = [f"{deployment.name}: {name}" for name in names] if len(asked_of) > 1 else names
+        found.append(_agreement(program, deployment.facts, fields, spec, where, asked[2 * i], asked[2 * i + 1]))
+    return _together(found)
+
+
+def _together(found: Sequence[Agreement]) -> Agreement:
+    """The sums, and the worst time of the deployment that is furthest off."""
+    furthest = max(found, key=lambda a: (a.further > 0, a.off_by_one > 0))
+    counts = ("equal", "off_by_one", "further", "steps", "same_bits", "inside", "distinct")
+    totals = {name: sum(getattr(a, name) for a in found) for name in counts}
+    return Agreement(worst=furthest.worst, **totals)
 
 
 class _Remembered(dict[tuple[str, str], float]):
@@ -85,14 +120,12 @@ class _Remembered(dict[tuple[str, str], float]):
 
 
 def _ask_go(
-    programs: Mapping[str, Program], facts: Mapping[str, float], cases: list[Batch], target: Target
+    packages: Mapping[str, Mapping[str, str]], models: Sequence[str], cases: list[Batch], target: Target
 ) -> list[tuple[int, ...]]:
-    """For each program its times, and the bits of its step times: steps, then prompts, then overheads."""
-    deployment = Deployment("probe", facts)
-    sources = {n: emit(p, target=target.name, deployment=deployment)["evolved.go"] for n, p in programs.items()}
+    """For each model its times, and the bits of its step times: steps, then prompts, then overheads."""
     with TemporaryDirectory() as folder:
         workdir = Path(folder)
-        write_module(probe_files(sources, target), workdir, target.name)
+        write_module(probe_files(packages, models, target), workdir, target.name)
         binary = workdir / "compare"
         built = go(workdir, "build", "-o", str(binary), "./sim/latency/cmd")
         if built.returncode:

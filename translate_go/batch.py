@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.language.ir import Expr, Field, Function, nodes, walk
+from simulator.language.ir import Field, Function, nodes, walk
 from simulator.language.opcodes import formula
-from simulator.schema import RAW, SPECIAL
+from simulator.schema import CURVES, FIELDS, RAW, SPECIAL
 from translate_go.goexpr import Atom
 from translate_go.lower import Lowering, rounded
-from translate_go.spelling import batch_name, columns
+from translate_go.spelling import batch_name, columns, curve_name
 
 ALL, PREFILL, DECODE = "all", "prefill", "decode"
 
@@ -43,7 +43,12 @@ _SUMS = {
         "largest progress over decodes, tokens", "s.kvDecodeMax = max(s.kvDecodeMax, progress)", DECODE, "progress"
     ),
 }
-_FACTS = {"experts_fraction": ("active_experts", "experts")}
+# special field -> its Go helper, and the helper's arguments
+_SPECIAL = {
+    "graph_batch": ("capturedBatch", (Field("b", "prefill_reqs"), Field("b", "decode_reqs"))),
+    "graph_tokens": ("capturedTokens", (Field("b", "tokens"), Field("s", "max_num_seqs"))),
+    "experts_fraction": ("expertsTouched", (Field("s", "active_experts"), Field("s", "experts"), Field("b", "tokens"))),
+}
 
 
 @dataclass(frozen=True)
@@ -51,12 +56,13 @@ class BatchUse:
     """What a step time needs of its batch.
 
     `fields` are the batch fields, operands first; `sums` the Go names of the integer sums below them; `facts`
-    the deployment facts that their formulas read.
+    the deployment facts that their formulas read; `curves` the curves of measured kernels, in schema order.
     """
 
-    fields: tuple[str, ...]
-    sums: tuple[str, ...]
-    facts: frozenset[str]
+    fields: tuple[str, ...] = ()
+    sums: tuple[str, ...] = ()
+    facts: frozenset[str] = frozenset()
+    curves: tuple[str, ...] = ()
 
 
 def batch_use(function: Function) -> BatchUse:
@@ -68,11 +74,10 @@ def batch_use(function: Function) -> BatchUse:
         name = variable(name)
         if name in fields:
             return
-        for below in _below(name):
-            visit(below)
-        if name not in RAW and name not in SPECIAL:
-            facts.update(n.name for n in walk(formula(name)) if isinstance(n, Field) and n.scope == "s")
-        facts.update(_FACTS.get(name, ()))
+        for field in _operands(name):
+            if field.scope == "b":
+                visit(field.name)
+        facts.update(field.name for field in _operands(name) if field.scope == "s")
         fields[name] = None
 
     for node in nodes(function):
@@ -81,27 +86,31 @@ def batch_use(function: Function) -> BatchUse:
     raw = {batch_name(name) for name in fields if name in RAW and name != "kv_var"}
     if "kv_var" in fields:
         raw |= {"prefillReqs", "decodeReqs", "kvSum", "kvSquares"}
-    return BatchUse(tuple(fields), tuple(name for name in _SUMS if name in raw), frozenset(facts))
+    read = {FIELDS["b", name].curve for name in fields}
+    return BatchUse(
+        tuple(fields),
+        tuple(name for name in _SUMS if name in raw),
+        frozenset(facts),
+        tuple(name for name in CURVES if name in read),
+    )
 
 
 def variable(name: str) -> str:
     """The batch field whose value this one is: another one's under a second name, or its own."""
-    if name not in RAW and name not in SPECIAL:
+    if name not in RAW and name not in SPECIAL and not FIELDS["b", name].curve:
         match formula(name):
             case Field("b", other):
                 return other
     return name
 
 
-def _below(name: str) -> tuple[str, ...]:
-    if name == "graph_batch":
-        return ("prefill_reqs", "decode_reqs")
-    if name == "experts_fraction":
-        return ("tokens",)
+def _operands(name: str) -> tuple[Field, ...]:
+    """The fields that a batch field is computed from; none for a raw one."""
+    if name in SPECIAL:
+        return _SPECIAL[name][1]
     if name in RAW:
         return ()
-    found = (n.name for n in walk(formula(name)) if isinstance(n, Field) and n.scope == "b")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(n for n in walk(formula(name)) if isinstance(n, Field)))
 
 
 def sums_type(use: BatchUse) -> list[str]:
@@ -150,14 +159,14 @@ def declare(use: BatchUse, out: Lowering) -> None:
             _variance(out)
         elif name in RAW:
             out.add(f"{batch_name(name)} := ", Atom(f"float64(b.{batch_name(name)})"))
-        elif name == "graph_batch":
-            out.add("graphBatch := ", out.helper("capturedBatch", Atom("prefillReqs"), Atom("decodeReqs")))
-        elif name == "experts_fraction":
-            facts = (out.field(Field("s", fact)) for fact in _FACTS[name])
-            out.add("expertsFraction := ", out.helper("expertsTouched", *facts, Atom("tokens")))
+        elif name in SPECIAL:
+            helper, operands = _SPECIAL[name]
+            out.add(f"{batch_name(name)} := ", out.helper(helper, *map(out.field, operands)))
         else:
-            value: Expr = formula(name)
-            out.add(f"{batch_name(name)} := ", rounded(out.lower(value)))
+            value = rounded(out.lower(formula(name)))
+            if curve := FIELDS["b", name].curve:
+                value = out.helper("curveAt", Atom(f"d.{curve_name(curve)}"), value)
+            out.add(f"{batch_name(name)} := ", value)
 
 
 def _variance(out: Lowering) -> None:

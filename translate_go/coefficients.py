@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from simulator.language.guarded import div
@@ -15,6 +15,7 @@ from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, re
 from simulator.language.unparse import spell
 from simulator.language.written import Written
 from translate_go.deployment import Deployment
+from translate_go.plan import reads_kernels
 from translate_go.spelling import clean
 from translate_go.vectors import reference_step_us
 
@@ -36,8 +37,9 @@ _ELSEWHERE = """\
 _BRANCHED = "this program is not one dot product of features of the batch"
 _DELAYED = "the delay before the queue is not alpha[0] + alpha[1] * input length"
 _OPEN = "the delays depend on the deployment, and none is given"
+_MEASURED = "this program reads curves of measured kernels, for which the host has no features"
 _NOTE = """\
-# Entry for the `models` list of the host's defaults.yaml. The generated backend does not read it: its constants are
+# For the `models` list of the host's defaults.yaml. The generated backend does not read it: its constants are
 # those of evolved.go. alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token. Times of
 # completion, scheduling and preemption have no place here.
 """
@@ -55,19 +57,33 @@ class NotAffine(Exception):
     """The method is not a weighted sum of features that fields alone determine."""
 
 
-def defaults_yaml(program: Program, deployment: Deployment | None) -> str:
-    """The fragment; the deployment's facts, if given, are numbers in it."""
-    facts = dict(deployment.facts) if deployment else {}
+class _Elsewhere(Exception):
+    """Why the program has no coefficients."""
+
+
+def defaults_yaml(program: Program, deployments: Sequence[Deployment]) -> str:
+    """The fragment, an entry for each deployment, whose facts are numbers in it; one to fill in without any."""
+    if reads_kernels(program):
+        return _ELSEWHERE.format(why=_MEASURED)
     try:
-        step = coefficients(program.function("step_time"), facts)
-        if facts and "s.reference_step_us" in features(program):
-            facts["reference_step_us"] = reference_step_us(program, facts)
-        queueing = coefficients(program.function("queueing_time"), facts)
-        token = coefficients(program.function("output_token_time"), facts)
+        entries = [_entry(program, deployment) for deployment in deployments or [Deployment("", {})]]
     except NotAffine:
         return _ELSEWHERE.format(why=_BRANCHED)
+    except _Elsewhere as why:
+        return _ELSEWHERE.format(why=why)
+    return _NOTE + "models:\n" + "".join(entries)
+
+
+def _entry(program: Program, deployment: Deployment) -> str:
+    """The entry of a deployment after a remark about its features. Raises NotAffine or _Elsewhere."""
+    facts = dict(deployment.facts)
+    step = coefficients(program.function("step_time"), facts)
+    if facts and "s.reference_step_us" in features(program):
+        facts["reference_step_us"] = reference_step_us(program, facts)
+    queueing = coefficients(program.function("queueing_time"), facts)
+    token = coefficients(program.function("output_token_time"), facts)
     if set(queueing) - {"", "r.input_len"} or set(token) - {""}:
-        return _ELSEWHERE.format(why=_DELAYED if facts else _OPEN)
+        raise _Elsewhere(_DELAYED if facts else _OPEN)
     none = Coefficient(0.0)
     alpha = [
         (queueing.get("", none).value, "us"),
@@ -82,15 +98,14 @@ def defaults_yaml(program: Program, deployment: Deployment | None) -> str:
     negative = [name or "the intercept" for name, c in step.items() if c.value < 0.0]
     remark += f"# Negative, which the host does not take: {', '.join(negative)}.\n" * bool(negative)
     beta = [(c.value, f"{name or 'intercept'}, {c.unit}") for name, c in step.items()]
-    label = deployment or Deployment("", {})
     lines = [
-        f"  - id: {json.dumps(clean(label.model or label.name) or 'MODEL')}  # as your file spells it",
-        f"    GPU: {json.dumps(clean(label.hardware) or 'GPU')}  # as your file spells it",
+        f"  - id: {json.dumps(clean(deployment.model or deployment.name) or 'MODEL')}  # as your file spells it",
+        f"    GPU: {json.dumps(clean(deployment.hardware) or 'GPU')}  # as your file spells it",
         f"    tensor_parallelism: {int(facts.get('tp', 1))}" + "  # fill in" * (not facts),
     ]
     for name, numbers in (("alpha_coeffs", alpha), ("beta_coeffs", beta)):
         lines += [f"    {name}:", *(f"      - {number!r}  # {what}" for number, what in numbers)]
-    return _NOTE + remark + "models:\n" + "\n".join(lines) + "\n"
+    return remark + "\n".join(lines) + "\n"
 
 
 def coefficients(function: Function | None, facts: Mapping[str, float]) -> Coefficients:

@@ -1,12 +1,18 @@
-"""The static facts of a deployment, baked into the Go file or left to its caller."""
+"""The static facts of a deployment and its curves, baked into the Go or left to its caller."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from simulator.architecture import Architecture
 from simulator.errors import InputError
+from simulator.facts import Facts, curve_of
+from simulator.kernels.curves import Deployed
+from simulator.kernels.roofline import Gpu
 from simulator.schema import FIELDS
 from translate_go.spelling import words
 
@@ -19,10 +25,11 @@ COUNTS = words(
     "layers hidden heads kv_heads kv_heads_per_gpu head_dim vocab tp kv_blocks max_num_seqs max_num_batched_tokens "
     "max_model_len block_size"
 )
+FEW = 8  # deployments that get a constructor each
 FACTS = tuple(name for scope, name in FIELDS if scope == "s" and name != "reference_step_us")
 
-# Mixtral 8x7B on two H100, rounded: the facts of recorded vectors where no deployment is given
-EXAMPLE = {
+# Mixtral 8x7B on two H100, rounded: the deployment of recorded vectors where none is given
+_EXAMPLE = {
     "layers": 32, "dense_layers": 0, "moe_layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8,
     "kv_heads_per_gpu": 4, "head_dim": 128, "ffn": 14336, "moe_ffn": 14336, "vocab": 32000, "experts": 8,
     "active_experts": 2, "tp": 2, "tp_log2": 1, "is_moe": 1, "is_fp8": 0, "sampling_sort": 0,
@@ -33,11 +40,22 @@ EXAMPLE = {
     "kv_us_per_token": 0.01956, "gemm_us_per_token": 12.75, "attention_us_per_pair": 0.000265,
     "logits_us_per_row": 0.2089, "allreduce_us_per_token": 1.165,
 }  # fmt: skip
+_EXAMPLE_KERNELS = Deployed(
+    Architecture(
+        layers=32, moe_layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, moe_ffn=14336,
+        shared_ffn=0, vocab=32000, experts=8, active=2, mla_width=0, longest=32768, tied=False, weight_bits=16,
+        attention_bits=16, is_fp8=False, kv_bytes=2,
+    ),
+    Gpu("h100_sxm", bf16_flops=989.5e6, fp8_flops=1979e6, bytes=3.35e6, link_bytes=450e3),
+    tp=2,
+)  # fmt: skip
+EXAMPLE = Facts({name: float(value) for name, value in _EXAMPLE.items()}, _EXAMPLE_KERNELS)
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model on its GPUs. `facts` are the s. fields by name; `model` and `hardware` label the coefficients.
+    """A model on its GPUs. `facts` are the s. fields by name, and a `simulator.facts.Facts` where curves are read;
+    `model` and `hardware` label the coefficients.
 
     The name becomes part of the constructor's: `llama-2-7b` -> `NewEvolvedForLlama_2_7b`.
     """
@@ -61,8 +79,26 @@ def least(name: str) -> float:
     return 1.0 if name in COUNTS else math.ulp(0.0)
 
 
-def checked(deployment: Deployment, used: Iterable[str]) -> Deployment:
-    """The deployment itself; raises InputError for a fact that is missing, not finite or too small."""
+def by_name(deployments: Sequence[Deployment]) -> bool:
+    """Whether the Go has a table of the deployments by name, because a constructor for each would be too many."""
+    return len(deployments) > FEW
+
+
+def check_deployments(deployments: Sequence[Deployment], facts: Sequence[str], curves: Sequence[str]) -> None:
+    """Raises InputError for a fact or curve that is missing or impossible, and for two deployments of one name."""
+    named: dict[str, Deployment] = {}
+    for deployment in deployments:
+        _check_facts(deployment, facts)
+        _check_curves(deployment, curves)
+        other = named.setdefault(deployment.go_name, deployment)
+        if other is not deployment:
+            raise InputError(
+                f"deployments {other.name} and {deployment.name}: both constructors would be called "
+                f"NewEvolvedFor{deployment.go_name}: name each deployment once"
+            )
+
+
+def _check_facts(deployment: Deployment, used: Sequence[str]) -> None:
     where = f"deployment {deployment.name}"
     for name in used:
         value = deployment.facts.get(name)
@@ -71,4 +107,14 @@ def checked(deployment: Deployment, used: Iterable[str]) -> Deployment:
         if not (math.isfinite(value) and value >= least(name)):
             bound = {0.0: "at least 0", 1.0: "at least 1"}.get(least(name), "positive")
             raise InputError(f"{where}: {name} must be finite and {bound}, got {value:g}: correct it")
-    return deployment
+
+
+def _check_curves(deployment: Deployment, used: Sequence[str]) -> None:
+    where = f"deployment {deployment.name}"
+    for name in used:
+        try:
+            knots = curve_of(deployment.facts, name)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        if not (np.isfinite(knots) & (knots >= 0.0)).all():
+            raise InputError(f"{where}: the curve {name} must be finite and at least 0: correct the GPU's tables")

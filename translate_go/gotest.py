@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from translate_go.deployment import EXAMPLE, Deployment, least
-from translate_go.gotypes import deployment_literal
+from translate_go.curves import curve_notice, deployment_literal
+from translate_go.deployment import EXAMPLE, Deployment, by_name, least
+from translate_go.gotypes import constructor, may_fail
 from translate_go.mark import MARK
 from translate_go.plan import Plan
-from translate_go.vectors import PROMPTS, Batch, batches, overhead_ticks, step_ticks, tolerance
+from translate_go.spelling import curve_name, quoted
+from translate_go.vectors import EDGES, PROMPTS, Batch, batches, overhead_ticks, step_ticks, tolerance
 
 RECORDED = 20  # random batches beside the edge cases
+OF_MANY = (EDGES[4], *EDGES[-4:])  # batches recorded for each of many deployments: a chunk, decodes, mixtures
 SEED = 20
+WIDTH = 16  # times in a line
 BENCHMARK = "BenchmarkEvolvedStepTime128"
 
 _TEMPLATE = """\
@@ -20,7 +24,7 @@ _TEMPLATE = """\
 package latency
 
 import (
-	"testing"
+%(imports)s
 
 	"github.com/inference-sim/inference-sim/sim"
 )
@@ -32,20 +36,23 @@ const evolvedTolerance = %(tolerance)d
 // evolvedRows are count equal requests: prompt length, progress before the step, new tokens of the step.
 type evolvedRows struct{ count, prompt, progress, tokens int }
 
-var evolvedSteps = []struct {
-	rows []evolvedRows
-	us   int64
-}{
-%(steps)s
+var evolvedBatches = [][]evolvedRows{
+%(batches)s
 }
 
-var evolvedQueueing = []struct {
-	prompt int
-	us     int64
-}{
-%(queueing)s
-}
+// evolvedPrompts are prompt lengths in tokens.
+var evolvedPrompts = []int{%(prompts)s}
 
+// evolvedRecords are the recorded times of each model in microseconds: of every batch, of every prompt, and the
+// overheads.
+var evolvedRecords = []struct {
+	name                       string
+	model                      *Evolved
+	steps, queueing, overheads []int64
+}{
+%(records)s
+}
+%(example)s
 // evolvedFill gives a prompt n tokens, whatever the type of a token.
 func evolvedFill[T any](prompt *[]T, n int) {
 	*prompt = make([]T, n)
@@ -57,7 +64,16 @@ func evolvedRequest(prompt, progress, tokens int) *sim.Request {
 	return req
 }
 
-%(model)s
+func evolvedBatch(rows []evolvedRows) []*sim.Request {
+	var batch []*sim.Request
+	for _, row := range rows {
+		req := evolvedRequest(row.prompt, row.progress, row.tokens)
+		for i := 0; i < row.count; i++ {
+			batch = append(batch, req)
+		}
+	}
+	return batch
+}
 
 func checkEvolved(t *testing.T, what string, got, want int64) {
 	t.Helper()
@@ -66,34 +82,27 @@ func checkEvolved(t *testing.T, what string, got, want int64) {
 	}
 }
 
-func TestEvolvedStepTime(t *testing.T) {
-	m := evolvedModel(t)
-	for _, step := range evolvedSteps {
-		var batch []*sim.Request
-		for _, rows := range step.rows {
-			req := evolvedRequest(rows.prompt, rows.progress, rows.tokens)
-			for i := 0; i < rows.count; i++ {
-				batch = append(batch, req)
+func TestEvolvedTimes(t *testing.T) {
+	for _, record := range evolvedRecords {
+		t.Run(record.name, func(t *testing.T) {
+			m := record.model
+			for i, rows := range evolvedBatches {
+				checkEvolved(t, "StepTime", m.StepTime(evolvedBatch(rows)), record.steps[i])
 			}
-		}
-		checkEvolved(t, "StepTime", m.StepTime(batch), step.us)
+			for i, prompt := range evolvedPrompts {
+				checkEvolved(t, "QueueingTime", m.QueueingTime(evolvedRequest(prompt, 0, 0)), record.queueing[i])
+			}
+%(overheads)s
+		})
 	}
 }
 
 func TestEvolvedAllocatesNothing(t *testing.T) {
-	m := evolvedModel(t)
+	m := evolvedRecords[0].model
 	batch := []*sim.Request{evolvedRequest(64, 0, 64), evolvedRequest(64, 70, 1)}
 	if n := testing.AllocsPerRun(10, func() { m.StepTime(batch) }); n != 0 {
 		t.Errorf("StepTime allocates %%g times a call", n)
 	}
-}
-
-func TestEvolvedOverheads(t *testing.T) {
-	m := evolvedModel(t)
-	for _, q := range evolvedQueueing {
-		checkEvolved(t, "QueueingTime", m.QueueingTime(evolvedRequest(q.prompt, 0, 0)), q.us)
-	}
-%(overheads)s
 }
 
 // evolvedSink keeps the compiler from dropping the call that is timed.
@@ -101,7 +110,7 @@ var evolvedSink int64
 
 // %(benchmark)s times a step of 128 requests: four in their prompt, the others decoding.
 func %(benchmark)s(b *testing.B) {
-	m := evolvedModel(b)
+	m := evolvedRecords[0].model
 	var batch []*sim.Request
 	for i := 0; i < 128; i++ {
 		if i%%32 == 0 {
@@ -118,7 +127,16 @@ func %(benchmark)s(b *testing.B) {
 }
 %(rejects)s"""
 
-_REJECTS = """
+_MUST = """
+func evolvedMust(m *Evolved, err error) *Evolved {
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+"""
+
+_FACTS_NEEDED = """
 func TestEvolvedNeedsItsFacts(t *testing.T) {
 	if _, err := NewEvolved(Deployment{}); err == nil {
 		t.Error("NewEvolved accepts a deployment without facts")
@@ -126,48 +144,98 @@ func TestEvolvedNeedsItsFacts(t *testing.T) {
 }
 """
 
+_CURVES_NEEDED = """
+func TestEvolvedNeedsItsCurves(t *testing.T) {
+	d := evolvedRecords[0].model.d
+	n := len(d.%(curve)s)
+	negative, unknown := make([]float64, n), make([]float64, n)
+	negative[3], unknown[n-1] = -1, math.NaN()
+	for _, knots := range [][]float64{nil, make([]float64, n-1), negative, unknown} {
+		d.%(curve)s = knots
+		if _, err := NewEvolved(d); err == nil || !strings.Contains(err.Error(), "%(curve)s") {
+			t.Errorf("NewEvolved with a bad %(curve)s: %%v", err)
+		}
+	}
+}
+"""
 
-def go_test(plan: Plan, deployment: Deployment | None) -> str:
-    """The test file. Without a deployment the times are those of the example's facts."""
-    program = plan.program
-    facts = {name: float(x) for name, x in (deployment.facts if deployment else EXAMPLE).items()}
-    steps = [f"\t{{{_rows(b)}, {step_ticks(program, b, facts)}}}," for b in batches(RECORDED, SEED)]
-    queueing = [f"\t{{{n}, {overhead_ticks(program, 'queueing_time', facts, n)}}}," for n in PROMPTS]
-    overheads = [
-        f'\tcheckEvolved(t, "{method}", m.{method}(), {overhead_ticks(program, name, facts)})'
-        for method, name in plan.target.overheads
-    ]
+_NAMES_NEEDED = """
+func TestEvolvedKnowsItsDeployments(t *testing.T) {
+	for name := range deployments {
+		if _, err := NewEvolvedFor(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := NewEvolvedFor("unknown"); err == nil {
+		t.Error("NewEvolvedFor accepts an unknown name")
+	}
+}
+"""
+
+
+def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
+    """The test file. Without deployments the times are those of an example."""
+    many = plan.reads_deployment and by_name(deployments)
+    cases: Sequence[Batch] = OF_MANY if many else batches(RECORDED, SEED)
+    prompts: Sequence[int] = PROMPTS[-2:] if many else PROMPTS
+    recorded = deployments if plan.reads_deployment and deployments else [Deployment("example", EXAMPLE)]
+    records = [line for d in recorded for line in _record(plan, d, _model(plan, d, deployments), cases, prompts)]
+    open_ = plan.reads_deployment and not deployments
+    rejects = [_MUST] if open_ or many else []
+    rejects += [_FACTS_NEEDED] if any(least(name) > 0.0 for name in plan.facts) else []
+    rejects += [_CURVES_NEEDED % {"curve": curve_name(plan.curves[0])}] if plan.curves else []
+    rejects += [_NAMES_NEEDED] if many else []
+    imports = ["math", "strings", "testing"] if plan.curves else ["testing"]
     return _TEMPLATE % {
         "mark": MARK,
+        "imports": "\n".join(f'\t"{name}"' for name in imports),
         "benchmark": BENCHMARK,
-        "tolerance": tolerance(program),
-        "steps": "\n".join(steps),
-        "queueing": "\n".join(queueing),
-        "model": "\n".join(_model(plan, deployment, facts)),
-        "overheads": "\n".join(overheads),
-        "rejects": _REJECTS if any(least(name) > 0.0 for name in plan.facts) else "",
+        "tolerance": tolerance(plan.program),
+        "batches": "\n".join(f"\t{_rows(batch)}," for batch in cases),
+        "prompts": ", ".join(map(str, prompts)),
+        "records": "\n".join(records),
+        "example": "\n".join(_example(plan)) if open_ else "",
+        "overheads": "\n".join(
+            f'\t\t\tcheckEvolved(t, "{method}", m.{method}(), record.overheads[{i}])'
+            for i, (method, _) in enumerate(plan.target.overheads)
+        ),
+        "rejects": "".join(rejects),
     }
 
 
-def _model(plan: Plan, deployment: Deployment | None, facts: Mapping[str, float]) -> list[str]:
-    """The function that makes the model under test."""
-    if not plan.facts or deployment:
-        name = f"NewEvolvedFor{deployment.go_name}" if plan.facts and deployment else "NewEvolved"
-        return ["func evolvedModel(testing.TB) *Evolved {", f"\treturn {name}()", "}"]
-    literal = deployment_literal(plan.facts, facts)
-    return [
-        "func evolvedModel(t testing.TB) *Evolved {",
-        "\tt.Helper()",
-        f"\tm, err := NewEvolved({literal[0]}",
-        *literal[1:-1],
-        f"{literal[-1]})",
-        "\tif err != nil {",
-        "\t\tt.Fatal(err)",
-        "\t}",
-        "\treturn m",
-        "}",
-    ]
+def _model(plan: Plan, deployment: Deployment, deployments: Sequence[Deployment]) -> str:
+    """The Go expression for the model of one of the deployments; of the example without any."""
+    if plan.reads_deployment and not deployments:
+        return "evolvedMust(NewEvolved(evolvedExample))"
+    call = constructor(plan, deployment, deployments)
+    return f"evolvedMust({call})" if may_fail(plan, deployments) else call
+
+
+def _record(
+    plan: Plan, deployment: Deployment, model: str, cases: Sequence[Batch], prompts: Sequence[int]
+) -> list[str]:
+    program, facts = plan.program, deployment.facts
+    times = (
+        [step_ticks(program, batch, facts) for batch in cases],
+        [overhead_ticks(program, "queueing_time", facts, n) for n in prompts],
+        [overhead_ticks(program, name, facts) for _, name in plan.target.overheads],
+    )
+    lines = [f"\t{{{quoted(deployment.name)}, {model},"]
+    for numbers in times:
+        texts = [str(x) for x in numbers]
+        rows = [", ".join(texts[i : i + WIDTH]) for i in range(0, len(texts), WIDTH)]
+        if len(rows) == 1:
+            lines.append(f"\t\t[]int64{{{rows[0]}}},")
+        else:
+            lines += ["\t\t[]int64{", *(f"\t\t\t{row}," for row in rows), "\t\t},"]
+    return [*lines, "\t},"]
+
+
+def _example(plan: Plan) -> list[str]:
+    opening, *rest = deployment_literal(plan, EXAMPLE)
+    notice = [*curve_notice([EXAMPLE]), "//"] if plan.curves else []
+    return ["", *notice, "// evolvedExample is Mixtral 8x7B on two H100.", f"var evolvedExample = {opening}", *rest, ""]
 
 
 def _rows(batch: Batch) -> str:
-    return f"[]evolvedRows{{{', '.join('{' + ', '.join(map(str, row)) + '}' for row in batch)}}}" if batch else "nil"
+    return f"{{{', '.join('{' + ', '.join(map(str, row)) + '}' for row in batch)}}}"

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from simulator.bind import REFERENCE_DECODES
-from simulator.schema import FIELDS
-from translate_go.deployment import Deployment, least
+from simulator.schema import CURVES, FIELDS
+from translate_go.curves import curve_fields, deployment_literal, variable
+from translate_go.deployment import Deployment, by_name, least
 from translate_go.plan import Plan
-from translate_go.spelling import clean, columns, comment, digits, fact
+from translate_go.spelling import clean, columns, comment, curve_name, fact, quoted
+
+_BY_NAME = """\
+// NewEvolvedFor returns the model for one of the deployments of evolved_deployments.go by its name, in upper or lower
+// case, or an error if there is none of that name.
+func NewEvolvedFor(name string) (*Evolved, error) {
+	d, ok := deployments[strings.ToLower(name)]
+	if !ok {
+		return nil, fmt.Errorf("evolved: no deployment %q in evolved_deployments.go", name)
+	}
+	return NewEvolved(d)
+}
+"""
+_FACTORY_BY_NAME = """\
+// NewEvolvedBackend has the form in which a latency backend is registered. The deployment is the one that model, GPU
+// and tensor parallelism of the configuration name, "MODEL/GPU/tpN"; coefficients are not consulted.
+func NewEvolvedBackend(_ sim.LatencyCoeffs, hw sim.ModelHardwareConfig) (sim.LatencyModel, error) {
+	return NewEvolvedFor(fmt.Sprintf("%s/%s/tp%d", hw.Model, hw.GPU, hw.TP))
+}
+"""
 
 
 def deployment_type(plan: Plan) -> list[str]:
-    """The struct of the facts that are used, each with meaning and unit."""
+    """The struct of the facts and curves that are used, each with meaning and unit."""
     rows = []
     for name in plan.facts:
         spec = FIELDS["s", name]
         unit = "" if spec.unit == "one" else f", {spec.unit.replace('**', '^')}"
         meaning = spec.meaning.split(": ")[0]  # what it is; why it matters stands in the schema
         rows.append((fact(name), "float64", f"// {meaning}{unit}"))
+    rows += curve_fields(plan.curves)
+    doc = "Deployment holds the static facts of a model on its GPUs, per GPU where each holds a share."
+    if plan.curves:
+        doc += " The curves, of measured kernels, are kept without a copy: do not change them afterwards."
     return [
-        "// Deployment holds the static facts of a model on its GPUs, per GPU where each holds a share.",
+        *comment(doc),
         "type Deployment struct {",
         *columns(rows, "\t"),
         "}",
@@ -29,11 +53,11 @@ def deployment_type(plan: Plan) -> list[str]:
 
 def model_type(plan: Plan) -> list[str]:
     """The model itself, and the proof that it has the methods of the host's interface."""
-    rows = [("d", "Deployment")] if plan.facts else []
+    rows = [("d", "Deployment")] if plan.reads_deployment else []
     if plan.reference:
         meaning = f"// step time of {REFERENCE_DECODES} decodes with progress 0, us before truncation"
         rows.append(("referenceStepUs", f"float64 {meaning}"))
-    depends = "the arguments and the deployment" if plan.facts else "the arguments"
+    depends = "the arguments and the deployment" if plan.reads_deployment else "the arguments"
     doc = comment(
         "Evolved is a latency model found by program search: its formulas are fixed, and its results depend on nothing "
         f"but {depends}."
@@ -42,30 +66,44 @@ def model_type(plan: Plan) -> list[str]:
     return [*doc, *struct, "", "var _ sim.LatencyModel = (*Evolved)(nil)"]
 
 
-def constructors(plan: Plan, deployment: Deployment | None) -> list[list[str]]:
-    """NewEvolved for any facts, with a deployment also one with its facts, and the factory where no facts are open."""
-    if not plan.facts:
+def constructors(plan: Plan, deployments: Sequence[Deployment]) -> list[list[str]]:
+    """NewEvolved for any deployment, what makes the named ones, and the factory unless it is open which to make."""
+    if not plan.reads_deployment:
         return [_without_facts(plan), _factory("NewEvolved")]
     parts = [_with_facts(plan)]
     if plan.reference:
         doc = "// newEvolved returns the model for facts that can be, its reference step computed."
         parts.append([doc, "func newEvolved(d Deployment) *Evolved {", *_referring("&Evolved{d: d}", plan), "}"])
-    if deployment is None:
-        return parts
+    if by_name(deployments):
+        return [*parts, _BY_NAME.rstrip().split("\n"), _FACTORY_BY_NAME.rstrip().split("\n")]
+    parts += [_baked(plan, deployment) for deployment in deployments]
+    return [*parts, _factory(f"NewEvolvedFor{deployments[0].go_name}")] if len(deployments) == 1 else parts
+
+
+def constructor(plan: Plan, deployment: Deployment, deployments: Sequence[Deployment]) -> str:
+    """The Go call that makes the model of one of the named deployments, with an error if it `may_fail`."""
+    if not plan.reads_deployment:
+        return "NewEvolved()"
+    if by_name(deployments):
+        return f"NewEvolvedFor({quoted(deployment.name)})"
+    return f"NewEvolvedFor{deployment.go_name}()"
+
+
+def may_fail(plan: Plan, deployments: Sequence[Deployment]) -> bool:
+    return plan.reads_deployment and by_name(deployments)
+
+
+def _baked(plan: Plan, deployment: Deployment) -> list[str]:
     name = f"NewEvolvedFor{deployment.go_name}"
-    literal = deployment_literal(plan.facts, deployment.facts)
     opening, closing = ("newEvolved(", ")") if plan.reference else ("&Evolved{d: ", "}")
-    baked = [
-        *comment(f"{name} returns the model with the facts of {clean(deployment.name)}."),
-        f"func {name}() *Evolved {{", f"\treturn {opening}{literal[0]}", *literal[1:-1], f"{literal[-1]}{closing}", "}",
-    ]  # fmt: skip
-    return [*parts, baked, _factory(name)]
-
-
-def deployment_literal(used: Sequence[str], facts: Mapping[str, float]) -> list[str]:
-    """The lines of `Deployment{...}` with the facts that are used, to stand one tab deep."""
-    rows = [(f"{fact(name)}:", digits(facts[name]) + ",") for name in used]
-    return ["Deployment{", *columns(rows, "\t\t"), "\t}"]
+    if plan.curves:
+        what, lines = "facts and curves", [variable(deployment)]
+    else:
+        what, lines = "facts", deployment_literal(plan, deployment.facts, "\t")
+    lines[0] = f"\treturn {opening}{lines[0]}"
+    lines[-1] += closing
+    doc = comment(f"{name} returns the model with the {what} of {clean(deployment.name)}.")
+    return [*doc, f"func {name}() *Evolved {{", *lines, "}"]
 
 
 def _without_facts(plan: Plan) -> list[str]:
@@ -75,11 +113,21 @@ def _without_facts(plan: Plan) -> list[str]:
 
 
 def _with_facts(plan: Plan) -> list[str]:
+    kinds = " or ".join(["fact"] * bool(plan.facts) + ["curve"] * bool(plan.curves))
+    return [
+        f"// NewEvolved returns the model for a deployment, or an error naming the first {kinds} that cannot be.",
+        "func NewEvolved(d Deployment) (*Evolved, error) {",
+        *(_fact_checks(plan) if plan.facts else []),
+        *(_curve_checks(plan) if plan.curves else []),
+        f"\treturn {'newEvolved(d)' if plan.reference else '&Evolved{d: d}'}, nil",
+        "}",
+    ]
+
+
+def _fact_checks(plan: Plan) -> list[str]:
     bound = {0.0: ">= 0", 1.0: ">= 1"}
     rows = [(fact(name), bound.get(least(name), "> 0")) for name in plan.facts]
     return [
-        "// NewEvolved returns the model for a deployment, or an error naming the first fact that cannot be.",
-        "func NewEvolved(d Deployment) (*Evolved, error) {",
         "\tfor _, fact := range []struct {",
         "\t\tname  string",
         "\t\tvalue float64",
@@ -91,8 +139,28 @@ def _with_facts(plan: Plan) -> list[str]:
         '\t\t\treturn nil, fmt.Errorf("evolved: Deployment.%s cannot be %g", fact.name, fact.value)',
         "\t\t}",
         "\t}",
-        f"\treturn {'newEvolved(d)' if plan.reference else '&Evolved{d: d}'}, nil",
-        "}",
+    ]
+
+
+def _curve_checks(plan: Plan) -> list[str]:
+    return [
+        "\tfor _, curve := range []struct {",
+        "\t\tname  string",
+        "\t\tknots []float64",
+        "\t\twant  int",
+        "\t}{",
+        *(f'\t\t{{"{curve_name(name)}", d.{curve_name(name)}, {CURVES[name]}}},' for name in plan.curves),
+        "\t} {",
+        "\t\tif len(curve.knots) != curve.want {",
+        '\t\t\treturn nil, fmt.Errorf("evolved: Deployment.%s has %d knots, needs %d", curve.name, len(curve.knots), '
+        "curve.want)",
+        "\t\t}",
+        "\t\tfor i, us := range curve.knots {",
+        "\t\t\tif !(us >= 0) || math.IsInf(us, 0) { // not us < 0, which lets NaN pass",
+        '\t\t\t\treturn nil, fmt.Errorf("evolved: Deployment.%s[%d] cannot be %g", curve.name, i, us)',
+        "\t\t\t}",
+        "\t\t}",
+        "\t}",
     ]
 
 

@@ -78,6 +78,47 @@ func capturedBatch(prefillReqs, decodeReqs float64) float64 {
 	return float64(8 * math.Ceil(decodeReqs/8))
 }
 """,
+    "capturedTokens": """\
+// capturedTokens is the number of tokens rounded up to a captured CUDA graph size (1, 2, 4, multiples of 8 to 256,
+// of 16 above); the true number above the largest size, which is twice maxSeqs and at most 512.
+func capturedTokens(tokens, maxSeqs float64) float64 {
+	switch {
+	case tokens > min(2*maxSeqs, 512):
+		return tokens
+	case tokens <= 2:
+		return tokens
+	case tokens <= 4:
+		return 4
+	case tokens <= 256:
+		return float64(8 * math.Ceil(tokens/8))
+	}
+	return float64(16 * math.Ceil(tokens/16))
+}
+""",
+    "curveAt": """\
+// curveAt reads a curve at x. Its knots are eight to an octave, at 1, 1.125, ... 2, 2.25, ... 4, 4.5 and so on, with
+// straight lines between them; below 1 the curve has its first value, beyond the last knot the last line goes on.
+func curveAt(knots []float64, x float64) float64 {
+	if !(x >= 1) {
+		if x != x {
+			return x
+		}
+		return knots[0]
+	}
+	x = min(x, 1<<62) // larger than any count: an infinite x lies in no interval
+	bits := math.Float64bits(x) // the exponent is the octave; of the 52 bits after it, three are the knot, 49 the share
+	i := int(bits>>49) - 1023*8
+	share := float64(bits&(1<<49-1)) / (1 << 49)
+	if last := len(knots) - 2; i > last {
+		octave := float64(int64(1) << (last / 8))
+		width := octave / 8
+		start := octave + float64(width*float64(last%8))
+		i, share = last, (x-start)/width
+	}
+	low := knots[i]
+	return low + float64(share*(knots[i+1]-low))
+}
+""",
 }
 
 TICKS = """\

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from translate_go.deployment import Deployment
+import textwrap
+from collections.abc import Sequence
+
+from translate_go.curves import variable
+from translate_go.deployment import Deployment, by_name
+from translate_go.gotypes import constructor
+from translate_go.mark import DEPLOYMENTS
 from translate_go.plan import Plan
+from translate_go.spelling import quoted
 from translate_go.target import BLIS_5_DIFFERS
 
 _HEAD = """\
 # Adding this latency model to BLIS
 
-`evolved.go` is one file of package `latency`. It needs Go 1.21 or later, imports `sim` and the standard library only,
-keeps no state between calls, and treats batch and requests as read-only. It was written for target {target}
-(branch `{branch}`).
+{about}
 
-1. Copy `evolved.go` and `evolved_test.go` to `sim/latency/`.
+1. Copy {copied} to `sim/latency/`.
 2. Run `go vet ./sim/latency` and `go test ./sim/latency -run Evolved -bench Evolved`: the test compares recorded
    batches and prompts with the times of the interpreter in which the program was scored, the benchmark times a batch of
    128 requests.
@@ -23,10 +28,15 @@ keeps no state between calls, and treats batch and requests as read-only. It was
 `defaults.yaml` has the program's alpha and beta coefficients where it has some. This backend does not read it.
 """
 
-_BAKED = """
-The factory to register is `NewEvolvedBackend`; the facts of {name} are baked in. The constructor `NewEvolved` takes the
-facts of any other deployment.
-"""
+_ABOUT = (
+    "{files} of package `latency`. The code needs Go 1.21 or later, imports `sim` and the standard library only, keeps "
+    "no state between calls, and treats batch and requests as read-only. It was written for target {target} (branch "
+    "`{branch}`)."
+)
+_BAKED = (
+    "The factory to register is `NewEvolvedBackend`; the facts of {name} are baked in. The constructor `NewEvolved` "
+    "takes the facts of any other deployment."
+)
 _NO_FACTS = """
 The factory to register is `NewEvolvedBackend`. The program reads no fact of a deployment, so it is the same for all.
 """
@@ -38,6 +48,36 @@ No deployment is baked in. Write a factory that fills `Deployment` and calls `Ne
     }
 
 or emit again for a deployment (an experiment, or model, hardware and tensor parallelism), which adds it.
+"""
+_OPEN_CURVES = """
+The curves of measured kernels are part of `Deployment`: slices of 113 or 137 knots, in microseconds. `NewEvolved`
+returns an error that names a curve if it is missing, has the wrong length, or holds a negative or infinite number or
+NaN.
+"""
+_SEVERAL = """
+Several deployments are baked in. The host tells a backend that is not built in nothing about the model, so choose the
+deployment at registration: give each backend its own name, and where `NewEvolvedBackend(coeffs, hw)` is returned below,
+return the model of that deployment instead:
+
+{cases}
+"""
+_BY_NAME = (
+    "`{file}` holds {count} deployments by name, MODEL/GPU/tpN, for example `{name}`. The factory to register is "
+    "`NewEvolvedBackend`: it takes the deployment that `--model`, `--hardware` and `--tp` spell out, in upper or "
+    "lower case, and returns an error if there is none. To fix one deployment at registration instead, return "
+    '`NewEvolvedFor("NAME")`.'
+)
+_LIMITS = """
+The engine's request limit is baked in too: max_num_seqs {limits} (the host's own default is 256). If yours differs,
+change a copy, which `NewEvolved` checks:
+
+    d := {copied}
+    d.MaxNumSeqs = 256
+    return NewEvolved(d)
+"""
+_CURVES = """
+Curves belong to one model on one GPU at one tensor parallelism; they cannot be converted into those of another
+deployment. They derive from tables under the Apache-2.0 licence: keep the source and copyright lines above them.
 """
 
 _MAIN = """
@@ -100,11 +140,42 @@ whose times tie then differ from a run of its own command.
 _OTHER = "\nA file written for one target lacks methods of the other: emit it for the branch in which it is compiled.\n"
 
 
-def integration(plan: Plan, deployment: Deployment | None) -> str:
+def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
     """The steps for both branches, the target's own first."""
     target = plan.target
     stepml = _STEPML.format(differences="\n".join(f"- {text}" for text in BLIS_5_DIFFERS))
     branches = (_MAIN, stepml) if target.branch == "main" else (stepml, _MAIN)
-    head = _HEAD.format(target=target.name, branch=target.branch)
-    factory = _NO_FACTS if not plan.facts else _BAKED.format(name=deployment.name) if deployment else _OPEN
-    return "".join((head, factory, _OTHER, *branches, _LIBRARY))
+    names = ["`evolved.go`"]
+    if plan.reads_deployment and deployments and (plan.curves or by_name(deployments)):
+        names.append(f"`{DEPLOYMENTS}`")
+    files = f"{' and '.join(names)} {'are files' if len(names) > 1 else 'is one file'}"
+    about = _paragraph(_ABOUT.format(files=files, target=target.name, branch=target.branch))
+    head = _HEAD.format(about=about, copied=f"{', '.join(names)} and `evolved_test.go`")
+    return "".join((head, *_choice(plan, deployments), _OTHER, *branches, _LIBRARY))
+
+
+def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
+    """How the deployment is chosen."""
+    if not plan.reads_deployment:
+        return [_NO_FACTS]
+    if not deployments:
+        return [_OPEN, _OPEN_CURVES] if plan.curves else [_OPEN]
+    first = deployments[0]
+    copied = variable(first)
+    if by_name(deployments):
+        text = _BY_NAME.format(file=DEPLOYMENTS, count=len(deployments), name=first.name.lower())
+        parts = [f"\n{_paragraph(text)}\n"]
+        copied = f"deployments[{quoted(first.name.lower())}]"
+    elif len(deployments) > 1:
+        cases = [f"    return {constructor(plan, d, deployments)}, nil  // {d.name}" for d in deployments]
+        parts = [_SEVERAL.format(cases="\n".join(cases))]
+    else:
+        parts = [f"\n{_paragraph(_BAKED.format(name=first.name))}\n"]
+    if "max_num_seqs" in plan.facts and (plan.curves or by_name(deployments)):
+        limits = sorted({int(d.facts["max_num_seqs"]) for d in deployments})
+        parts.append(_LIMITS.format(limits=", ".join(map(str, limits)), copied=copied))
+    return [*parts, _CURVES] if plan.curves else parts
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False)

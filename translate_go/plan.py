@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.language.ir import Field, Function, Program, nodes
+from simulator.schema import KERNELS
 from translate_go.batch import BatchUse, batch_use
 from translate_go.deployment import FACTS
 from translate_go.lower import without_dead_lets
@@ -13,7 +14,10 @@ from translate_go.target import Target
 
 @dataclass(frozen=True)
 class Plan:
-    """What of a program a target needs: its functions, its use of the batch, and the facts, in schema order."""
+    """What of a program a target needs: its functions, its use of the batch, and the facts, in schema order.
+
+    `reference` says whether a function reads the program's own reference step.
+    """
 
     program: Program
     target: Target
@@ -21,6 +25,22 @@ class Plan:
     batch: BatchUse
     facts: tuple[str, ...]
     reference: bool
+
+    @property
+    def curves(self) -> tuple[str, ...]:
+        """The curves of measured kernels that the step time reads."""
+        return self.batch.curves
+
+    @property
+    def reads_deployment(self) -> bool:
+        return bool(self.facts or self.curves)
+
+
+def reads_kernels(program: Program) -> bool:
+    """Whether the program has a field of measured kernels in it, so that it needs a deployment with curves."""
+    return any(
+        isinstance(n, Field) and n.scope == "b" and n.name in KERNELS for f in program.functions for n in nodes(f)
+    )
 
 
 def plan(program: Program, target: Target) -> Plan:

@@ -48,8 +48,7 @@ func fill[T any](prompt *[]T, n int) {{
 	*prompt = make([]T, n)
 }}
 
-func made(factory func(sim.LatencyCoeffs, sim.ModelHardwareConfig) (sim.LatencyModel, error)) model {{
-	m, err := factory(sim.LatencyCoeffs{{}}, sim.ModelHardwareConfig{{}})
+func must(m any, err error) model {{
 	if err != nil {{
 		panic(err)
 	}}
@@ -60,7 +59,9 @@ func main() {{
 	in := bufio.NewReader(os.Stdin)
 	out := bufio.NewWriter(os.Stdout)
 	defer out.Flush()
-	models := []model{{{models}}}
+	models := []model{{
+{models}
+	}}
 	var batches, prompts, rows int
 	fmt.Fscan(in, &batches, &prompts)
 	for ; batches > 0; batches-- {{
@@ -100,18 +101,23 @@ _OVERHEAD = """\
 	fmt.Fprintln(out)"""
 
 
-def probe_files(sources: Mapping[str, str], target: Target) -> dict[str, str]:
-    """Each evolved.go in a folder of its own, with a window on the time before truncation, and the main program."""
-    files = {}
-    for name, source in sources.items():
-        argument = "sumBatch(batch)" if "func sumBatch(" in source else ""
-        files[f"{name}/evolved.go"] = source
+def probe_files(packages: Mapping[str, Mapping[str, str]], models: Iterable[str], target: Target) -> dict[str, str]:
+    """The Go files of each package in a folder of its own, with a window on the time before truncation, and the main
+    program, which asks `models`, Go expressions in which `must` unwraps a result with an error."""
+    files: dict[str, str] = {}
+    for name, sources in packages.items():
+        argument = "sumBatch(batch)" if "func sumBatch(" in sources["evolved.go"] else ""
+        files |= {f"{name}/{file}": text for file, text in sources.items() if _compiled(file)}
         files[f"{name}/bits.go"] = _EXPOSE.format(module=MODULE, argument=argument)
-    imports = "\n".join(f'\t{name} "{MODULE}/sim/latency/{name}"' for name in sources)
-    models = ", ".join(f"made({name}.NewEvolvedBackend)" for name in sources)
+    imports = "\n".join(f'\t{name} "{MODULE}/sim/latency/{name}"' for name in packages)
+    listed = "\n".join(f"\t\t{model}," for model in models)
     overheads = "\n".join(_OVERHEAD.format(method=method) for method, _ in target.overheads)
-    files["cmd/main.go"] = _MAIN.format(imports=imports, module=MODULE, models=models, overheads=overheads)
+    files["cmd/main.go"] = _MAIN.format(imports=imports, module=MODULE, models=listed, overheads=overheads)
     return files
+
+
+def _compiled(file: str) -> bool:
+    return file.endswith(".go") and not file.endswith("_test.go")
 
 
 def probe_input(batches: list[Batch], prompts: Iterable[int]) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simulator.language.infer import infer
 from simulator.language.ir import Field, Function, nodes
 from simulator.language.unparse import unparse
 from translate_go.batch import BatchUse, declare, sum_function, sums_type, variable
-from translate_go.deployment import Deployment
+from translate_go.deployment import Deployment, by_name
 from translate_go.goexpr import Atom, GoExpr
 from translate_go.gotypes import constructors, deployment_type, model_type
 from translate_go.helpers import HELPERS, TICKS
@@ -27,14 +29,14 @@ _FORMULAS = {
 }
 
 
-def source(plan: Plan, deployment: Deployment | None, provenance: tuple[str, ...]) -> str:
+def source(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str, ...]) -> str:
     """The whole file."""
     helpers: set[str] = set()
     formulas = [_formula(f, plan, helpers) for f in plan.functions.values()]
     parts = [
-        *([deployment_type(plan)] if plan.facts else []),
+        *([deployment_type(plan)] if plan.reads_deployment else []),
         model_type(plan),
-        *constructors(plan, deployment),
+        *constructors(plan, deployments),
         *_methods(plan),
         *formulas,
         *([sums_type(plan.batch), sum_function(plan.batch)] if plan.batch.sums else []),
@@ -42,14 +44,16 @@ def source(plan: Plan, deployment: Deployment | None, provenance: tuple[str, ...
         *(text.rstrip().split("\n") for name, text in HELPERS.items() if name in helpers),
     ]
     body = "\n\n".join("\n".join(part) for part in parts) + "\n"
-    standard = [f'\t"{name}"' for name in ("fmt", "math") if f"{name}." in body]
+    standard = [f'\t"{name}"' for name in ("fmt", "math", "strings") if f"{name}." in body]
     imports = ["import (", *standard, "", f'\t"{MODULE}/sim"', ")"] if standard else [f'import "{MODULE}/sim"']
-    return "\n".join([*_header(plan, deployment, provenance), "", "package latency", "", *imports, "", body])
+    return "\n".join([*_header(plan, deployments, provenance), "", "package latency", "", *imports, "", body])
 
 
-def _header(plan: Plan, deployment: Deployment | None, provenance: tuple[str, ...]) -> list[str]:
+def _header(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str, ...]) -> list[str]:
     notes = [clean(line) for text in provenance for line in text.splitlines()]
-    notes += [f"Deployment: {clean(deployment.name)}"] if deployment and plan.facts else []
+    if deployments and plan.reads_deployment:
+        listed = f"{len(deployments)}, by name" if by_name(deployments) else ", ".join(d.name for d in deployments)
+        notes.append(clean(f"Deployment{'s' * (len(deployments) > 1)}: {listed}"))
     text = unparse(plan.program).rstrip("\n").split("\n")
     lines = [
         f"// {MARK}", "",
@@ -92,9 +96,9 @@ def _methods(plan: Plan) -> list[list[str]]:
 def _formula(function: Function, plan: Plan, helpers: set[str]) -> list[str]:
     """The float64 formula of one method, its constants in a block at the top."""
     name, meaning = _FORMULAS[function.name]
-    use = plan.batch if function.name == "step_time" else BatchUse((), (), frozenset())
-    names = Names({*map(batch_name, use.fields), "inputLen", *(["d"] if plan.facts else [])})
-    seen: set[str] = set()
+    use = plan.batch if function.name == "step_time" else BatchUse()
+    names = Names({*map(batch_name, use.fields), "inputLen", *(["d"] if plan.reads_deployment else [])})
+    seen: set[str] = {"deployment"} if use.curves else set()
 
     def field(node: Field) -> GoExpr:
         seen.add(node.scope)
@@ -104,7 +108,7 @@ def _formula(function: Function, plan: Plan, helpers: set[str]) -> list[str]:
             return Atom("inputLen")
         if node.name == "reference_step_us":
             return Atom("m.referenceStepUs")
-        seen.add("fact")
+        seen.add("deployment")
         return Atom(f"d.{fact(node.name)}")
 
     out = Lowering(names, field, helpers)
@@ -119,7 +123,7 @@ def _formula(function: Function, plan: Plan, helpers: set[str]) -> list[str]:
     out.lines += [""] if use.fields else []
     out.body(function)
     block = ["\tconst (", *columns(rows, "\t\t"), "\t)"] if len(rows) > 1 else [f"\tconst {' '.join(r)}" for r in rows]
-    deployment = ["\td := &m.d"] if "fact" in seen else []
+    deployment = ["\td := &m.d"] if "deployment" in seen else []
     argument = "b batchSums" if use.sums else "inputLen float64" if "r" in seen else ""
     return [
         *comment(f"{name} is {meaning}, in microseconds before truncation."),

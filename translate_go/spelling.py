@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -24,8 +25,11 @@ PREDECLARED = words(
     "string true uint uint8 uint16 uint32 uint64 uintptr"
 )
 # names that the file itself uses inside formulas, or everywhere
-OWN = words("b m n math fmt sim toTicks maxTicks batchSums sumBatch")
-HELPERS = words("safeDiv safeSqrt safeLog safeLog1p safeExp safePow expertsTouched capturedBatch newEvolved")
+OWN = words("b m n math fmt strings sim toTicks maxTicks batchSums sumBatch")
+HELPERS = words(
+    "safeDiv safeSqrt safeLog safeLog1p safeExp safePow expertsTouched capturedBatch capturedTokens curveAt newEvolved "
+    "deployments"
+)
 
 
 def camel(name: str) -> str:
@@ -37,6 +41,11 @@ def camel(name: str) -> str:
 def fact(name: str) -> str:
     """The exported name of a deployment fact: `kv_us_per_token` -> `KvUsPerToken` (schema: `d.KvUsPerToken`)."""
     return FIELDS["s", name].go.removeprefix("d.")
+
+
+def curve_name(name: str) -> str:
+    """The exported name of a deployment's curve: `lm_head` -> `LmHeadCurve`."""
+    return "".join(part.capitalize() for part in name.split("_")) + "Curve"
 
 
 def batch_name(name: str) -> str:
@@ -86,6 +95,11 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() else " " if c == "\t" else "?" for c in text).rstrip()
 
 
+def quoted(text: str) -> str:
+    """A Go string literal of one line."""
+    return json.dumps(clean(text))
+
+
 def comment(text: str, indent: str = "") -> list[str]:
     """A comment of whole lines, wrapped."""
     return [f"{indent}// {line}" for line in textwrap.wrap(text, 98 - 4 * len(indent))]
@@ -93,6 +107,8 @@ def comment(text: str, indent: str = "") -> list[str]:
 
 def columns(rows: Sequence[tuple[str, ...]], indent: str) -> list[str]:
     """Rows of cells under each other as gofmt aligns declarations; every row as many cells as the first."""
+    if not rows:
+        return []
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     padded = [[c.ljust(w) for c, w in zip(row, widths, strict=True)] for row in rows]
     return [(indent + " ".join(row)).rstrip() for row in padded]

@@ -10,6 +10,8 @@ from pathlib import Path
 from translate_go.gotest import BENCHMARK
 from translate_go.toolchain import go, gofmt, write_module
 
+TIMED = ("-benchtime=100ms", "-count=5")  # short runs, so that one of them has the processor to itself
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -21,7 +23,8 @@ class Checked:
 
 @dataclass(frozen=True)
 class Timing:
-    """One call of StepTime for the batch of the emitted benchmark: nanoseconds, and allocations on the heap."""
+    """One call of StepTime for the batch of the emitted benchmark: nanoseconds in the fastest of a few runs, and
+    allocations on the heap."""
 
     ns: float
     allocs: int
@@ -48,8 +51,8 @@ def benchmark(workdir: Path) -> Timing:
 
     Raises InputError without a toolchain, RuntimeError if the benchmark fails.
     """
-    ran = go(workdir, "test", "-run=^$", f"-bench=^{BENCHMARK}$", "-benchmem", "-benchtime=300ms", "./sim/latency")
-    found = re.search(rf"^{BENCHMARK}\S*\s+\d+\s+(\S+) ns/op\s+\d+ B/op\s+(\d+) allocs/op", ran.stdout, re.MULTILINE)
-    if ran.returncode or found is None:
+    ran = go(workdir, "test", "-run=^$", f"-bench=^{BENCHMARK}$", "-benchmem", *TIMED, "./sim/latency")
+    found = re.findall(rf"^{BENCHMARK}\S*\s+\d+\s+(\S+) ns/op\s+\d+ B/op\s+(\d+) allocs/op", ran.stdout, re.MULTILINE)
+    if ran.returncode or not found:
         raise RuntimeError(f"the benchmark of the emitted Go fails:\n{ran.stdout}{ran.stderr}")
-    return Timing(float(found[1]), int(found[2]))
+    return Timing(min(float(ns) for ns, _ in found), max(int(allocs) for _, allocs in found))

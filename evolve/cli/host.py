@@ -83,10 +83,12 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
 @click.option(
     "--experiments", metavar="FILE", help="Take the deployment to bake in from here [default: the shipped runs]."
 )
-@click.option("--id", "experiment", metavar="ID", help="The experiment whose deployment is baked in.")
+@click.option("--id", "ids", multiple=True, metavar="ID", help="Bake in this experiment's deployment (repeatable).")
 @click.option("--model", help="Bake in this model (with --hardware and --tp) instead of an experiment's deployment.")
 @click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
 @click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
+@click.option("--deployment", "named", multiple=True, metavar="MODEL,HARDWARE[,TP]",
+              help="Bake in this model on this GPU (repeatable, also beside --id).")  # fmt: skip
 @click.option(
     "--check",
     "verify",
@@ -95,30 +97,38 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
     "exit status 1 if anything fails.",
 )
 @caps_options
-def emit(program: str, target: str, out: Path, experiments: str | None, experiment: str | None, model: str | None,
-         hardware: str | None, tp: int | None, verify: bool, caps: dict[str, int]) -> int:  # fmt: skip
+def emit(program: str, target: str, out: Path, experiments: str | None, ids: tuple[str, ...], model: str | None,
+         hardware: str | None, tp: int | None, named: tuple[str, ...], verify: bool,
+         caps: dict[str, int]) -> int:  # fmt: skip
     """Write a program as Go that runs unchanged in the host simulator.
+
+    Deployments that are named are baked in, with a constructor for each of a few and a table by name of many. Without
+    any, the Go takes its facts as arguments; a program that reads measured kernels gets every known model on every GPU
+    that has tables.
 
     \b
     evolve emit champion --target blis-4 --out go/ --id llama-2-7b-tp1-general
     evolve emit runs/0001:137 --target blis-5 --out go/ --check
     evolve emit champion --out go/ --model llama-3.1-70b --hardware H100-SXM-80GB --tp 4
+    evolve emit kernels --out go/ --deployment llama-2-7b,H100-SXM-80GB --deployment llama-3.1-70b,H200-SXM-141GB,4
+    evolve emit kernels --out go/ --check
     """
-    from evolve.going import emit_to, of_experiment, of_names
+    from evolve.going import emit_to, of_experiment, of_names, of_text
     from simulator.errors import InputError
 
     source = load(program, caps)
-    if experiments and not experiment and not model:
+    if experiments and not ids and not model:
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
-    if (experiment or experiments) and model:
-        raise InputError("--id or --experiments and --model exclude each other: name one deployment")
+    if (ids or experiments) and model:
+        raise InputError("--id or --experiments and --model exclude each other: use --deployment to name several")
+    if named and model:
+        raise InputError("--deployment and --model exclude each other: use --deployment to name several")
     whole_names(model, hardware, tp, "an experiment has its own")
-    deployment = None
-    if experiment:
-        deployment = of_experiment(named_experiment(experiments, experiment))
-    elif model and hardware:
-        deployment = of_names(model, hardware, tp or 1)
-    return emit_to(source, target, out, deployment, verify)
+    deployments = [of_experiment(named_experiment(experiments, name)) for name in dict.fromkeys(ids)]
+    deployments += [of_text(text) for text in dict.fromkeys(named)]
+    if model and hardware:
+        deployments = [of_names(model, hardware, tp or 1)]
+    return emit_to(source, target, out, deployments, verify)
 
 
 @click.command()

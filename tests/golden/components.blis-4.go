@@ -14,6 +14,8 @@
 //
 //	"""The analytic components, added up: bytes over bandwidth, FLOPs over peaks, launches a layer, a wait in step times.
 //
+//	Attention of prefill and of decode have a constant each: prefill is bound by compute and takes 1.3 to 1.6 times its FLOP
+//	time on long prompts, decode is bound by memory and takes 90 to 100 times as long, which the KV read counts already.
 //	Source: roofline model (Williams, Waterman and Patterson, CACM 2009), without its max.
 //	"""
 //
@@ -22,15 +24,13 @@
 //	    b, s, *,
 //	    memory: one = 1.1,
 //	    gemm: one[1.0, 5.0] = 1.5,
-//	    attention: one[1.0, 10.0] = 1.5,
+//	    prefill_attention: one[1.0, 10.0] = 1.5,
 //	    logits: one = 1.0,
 //	    allreduce: one = 1.0,
 //	    layer: us = 20.0,
 //	    base: us = 2000.0,
 //	):
-//	    compute = (
-//	        gemm * b.prefill_gemm_us + attention * (b.prefill_attention_us + b.decode_attention_us)
-//	    )
+//	    compute = gemm * b.prefill_gemm_us + prefill_attention * b.prefill_attention_us
 //	    memory_time = memory * (b.weight_read_us + b.kv_read_us)
 //	    return (
 //	        memory_time
@@ -162,22 +162,20 @@ func (m *Evolved) PostDecodeFixedOverhead() int64 {
 // stepMicros is the duration of one step, in microseconds before truncation.
 func (m *Evolved) stepMicros(b batchSums) float64 {
 	const (
-		memory    float64 = 1.1  // dimensionless
-		gemm      float64 = 1.5  // dimensionless
-		attention float64 = 1.5  // dimensionless
-		logits    float64 = 1    // dimensionless
-		allreduce float64 = 1    // dimensionless
-		layer     float64 = 20   // us
-		base      float64 = 2000 // us
+		memory           float64 = 1.1  // dimensionless
+		gemm             float64 = 1.5  // dimensionless
+		prefillAttention float64 = 1.5  // dimensionless
+		logits           float64 = 1    // dimensionless
+		allreduce        float64 = 1    // dimensionless
+		layer            float64 = 20   // us
+		base             float64 = 2000 // us
 	)
 	d := &m.d
 	prefillTokens := float64(b.prefillTokens)
 	prefillGemmUs := float64(d.GemmUsPerToken * prefillTokens)
 	prefillPairs := float64(b.prefillPairs)
 	prefillAttentionUs := float64(d.AttentionUsPerPair * prefillPairs)
-	kvDecodeSum := float64(b.kvDecodeSum)
 	decodeReqs := float64(b.decodeReqs)
-	decodeAttentionUs := float64(d.AttentionUsPerPair * (kvDecodeSum + decodeReqs))
 	tokens := prefillTokens + decodeReqs
 	expertsFraction := expertsTouched(d.ActiveExperts, d.Experts, tokens)
 	expertReadUs := float64(d.ExpertsUs * expertsFraction)
@@ -189,8 +187,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 	logitsUs := float64(d.LogitsUsPerRow * batchSize)
 	allreduceUs := float64(d.AllreduceUsPerToken * tokens)
 
-	compute := float64(gemm*prefillGemmUs) +
-		float64(attention*(prefillAttentionUs+decodeAttentionUs))
+	compute := float64(gemm*prefillGemmUs) + float64(prefillAttention*prefillAttentionUs)
 	memoryTime := float64(memory * (weightReadUs + kvReadUs))
 	return memoryTime +
 		compute +
@@ -230,7 +227,6 @@ type batchSums struct {
 	prefillTokens int64 // new prompt tokens
 	prefillPairs  int64 // token pairs attended in prefill
 	kvSum         int64 // sum of progress, tokens
-	kvDecodeSum   int64 // sum of progress over decodes, tokens
 }
 
 // sumBatch makes one pass over the batch, which it only reads. A request without new tokens (its prompt was
@@ -250,7 +246,6 @@ func sumBatch(batch []*sim.Request) batchSums {
 			s.prefillPairs += n*progress + n*(n+1)/2
 		} else {
 			s.decodeReqs++
-			s.kvDecodeSum += progress
 		}
 	}
 	return s
