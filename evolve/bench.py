@@ -17,6 +17,8 @@ import numpy as np
 
 from evaluator.experiments import bundled_experiments, data_hash
 from evolve import __version__
+from evolve.programs import CHAMPION
+from evolve.programs import load as program
 from evolve.report import console, new_table, show
 from simulator.bind import Bound, bind
 from simulator.clock.fast import build
@@ -64,6 +66,7 @@ def bench(most: int, say: Callable[[str], None]) -> dict[str, Any]:
     loads = [load_of(e, SEED) for e in experiments]
     say("compiling")
     affine, general = bounds(AFFINE, experiments), bounds(GENERAL, experiments)
+    champion = bounds(program(CHAMPION).text, experiments)
     clocks = build(False, False, _affine), build(True, False, _affine), build(True, True, _affine)
     steps = [steps_of(b, load.limits) for b, load in zip(affine, loads, strict=True)]
 
@@ -73,6 +76,7 @@ def bench(most: int, say: Callable[[str], None]) -> dict[str, Any]:
     kinds: dict[str, Callable[[], list[Run]]] = {
         "affine": lambda: replays(affine),
         "general": lambda: replays(general),
+        "champion": lambda: replays(champion),
         "exact": lambda: replays(affine, force_exact=True),
         "compiled": lambda: _compiled(experiments, loads, steps, clocks),
     }
@@ -85,7 +89,9 @@ def bench(most: int, say: Callable[[str], None]) -> dict[str, Any]:
             same = np.array_equal(one.first_us, other.first_us) and np.array_equal(one.decode_us, other.decode_us)
             assert same, f"the {name} clock disagrees"
     requests = sum(len(load.requests) for load in loads)
-    count = sum(r.steps for r in seen["affine"])
+    counts = {name: sum(r.steps for r in runs) for name, runs in seen.items()}
+    count = counts["affine"]
+    each = {name: ms / counts[name] for name, ms in replay_ms.items()}  # other step times make other numbers of steps
     say("taking in new candidates")
     candidate_ms, growth_mib = candidates(experiments[0], loads[0])
     scaling = []
@@ -100,8 +106,9 @@ def bench(most: int, say: Callable[[str], None]) -> dict[str, Any]:
         "requests": requests,
         "steps": count,
         "replay_ms": replay_ms,
-        "ratio_to_compiled": {name: replay_ms[name] / replay_ms["compiled"] for name in ("affine", "general", "exact")},
-        "fast": {name: sum(r.fast for r in seen[name]) for name in ("affine", "general", "exact")},
+        "steps_of": counts,
+        "ratio_to_compiled": {name: each[name] / each["compiled"] for name in kinds if name != "compiled"},
+        "fast": {name: sum(r.fast for r in seen[name]) for name in kinds if name != "compiled"},
         "requests_per_s": requests / replay_ms["affine"] * 1e3,
         "steps_per_s": count / replay_ms["affine"] * 1e3,
         "candidate_ms": candidate_ms,
@@ -221,7 +228,7 @@ def print_bench(result: dict[str, Any]) -> None:
     for name, ms in result["replay_ms"].items():
         ratio, fast = result["ratio_to_compiled"].get(name), result["fast"].get(name)
         table.add_row(
-            name, f"{ms:.2f}", "-" if ratio is None else f"{ratio:.2f}", f"{ms / result['steps'] * 1e6:.1f}",
+            name, f"{ms:.2f}", "-" if ratio is None else f"{ratio:.2f}", f"{ms / result['steps_of'][name] * 1e6:.1f}",
             "-" if fast is None else f"{fast} of 12",
         )  # fmt: skip
     show(out, table)

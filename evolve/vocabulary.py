@@ -33,8 +33,8 @@ _NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_toke
 # sizes of a model's matrices are inside the kernels already: proposals that add them again learn models, not the law.
 _BESIDE_KERNELS = (
     *("batch_size", "decode_reqs", "prefill_reqs", "tokens", "prefill_tokens", "kv_decode_sum", "experts_fraction"),
-    *("kernel_gemm_us", "kernel_elementwise_us", "kernel_moe_us", "kernel_router_us", "kernel_allreduce_us"),
-    *("kernel_lm_head_us", "kernel_decode_attention_us", "kernel_prefill_attention_us"),
+    *("kernel_gemm_us", "kernel_elementwise_us", "kernel_moe_us", "kernel_moe_quantized_us", "kernel_router_us"),
+    *("kernel_allreduce_us", "kernel_lm_head_us", "kernel_decode_attention_us", "kernel_prefill_attention_us"),
     *("sorted_logits", "penalised_logits"),
     *("layers", "moe_layers", "tp_log2", "is_moe", "is_fp8", "sampling_sort", "repetition_penalty"),
 )

@@ -10,6 +10,7 @@ def step_time(
     gemm: one = 1.0,
     elementwise: one = 1.0,
     moe: one = 1.0,
+    moe_quantized: one = 1.0,
     decode_attention: one = 1.0,
     prefill_attention: one = 1.0,
     allreduce: one = 1.0,
@@ -22,6 +23,7 @@ def step_time(
         gemm * (b.kernel_gemm_us + b.kernel_router_us)
         + elementwise * b.kernel_elementwise_us
         + moe * b.kernel_moe_us
+        + moe_quantized * b.kernel_moe_quantized_us
         + decode_attention * b.kernel_decode_attention_us
         + prefill_attention * b.kernel_prefill_attention_us
         + allreduce * b.kernel_allreduce_us

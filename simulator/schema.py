@@ -41,7 +41,8 @@ SPECIAL = ("experts_fraction", "graph_batch", "graph_tokens")
 # The curves of a deployment and the number of their knots (simulator.kernels): 14 octaves of tokens or requests in a
 # step, 17 of a prompt's length, eight knots each.
 CURVES = {
-    "gemm": 113, "elementwise": 113, "moe": 113, "router": 113, "allreduce": 113, "lm_head": 113, "decode_launch": 113,
+    "gemm": 113, "elementwise": 113, "moe": 113, "moe_quantized": 113, "router": 113,
+    "allreduce": 113, "lm_head": 113, "decode_launch": 113,
     "decode_per_token": 113, "prefill_per_pair": 137,
 }  # fmt: skip
 
@@ -126,8 +127,10 @@ _BATCH = (
            "measured matrix products of all layers (without routed experts), padded tokens"),
     _curve("kernel_elementwise_us", "us", "elementwise", "b.graph_tokens",
            "norms, rotary embeddings, cache writes and activations of all layers: datasheet, a launch each"),
-    _curve("kernel_moe_us", "us", "moe", "b.tokens", "measured routed experts of all layers; 0 for dense models. At "
+    _curve("kernel_moe_us", "us", "moe", "b.tokens", "measured routed experts of all layers in 16 bits, else 0. At "
            "the true tokens: padding is all alike and touches no experts of its own"),
+    _curve("kernel_moe_quantized_us", "us", "moe_quantized", "b.tokens",
+           "measured routed experts of all layers with quantized weights, which are other kernels; else 0"),
     _curve("kernel_router_us", "us", "router", "b.graph_tokens", "measured routers of all layers"),
     _curve("kernel_allreduce_us", "us", "allreduce", "b.graph_tokens",
            "measured all-reduces, two a layer; 0 at tp 1"),
@@ -144,8 +147,9 @@ _BATCH = (
     _b("kernel_prefill_attention_us", "us", "measured prefill attention of all layers",
        "b.kernel_prefill_us_per_pair * b.prefill_pairs"),
     _b("kernel_us", "us", "all measured kernels of the step",
-       "b.kernel_gemm_us + b.kernel_elementwise_us + b.kernel_moe_us + b.kernel_router_us + b.kernel_allreduce_us"
-       " + b.kernel_lm_head_us + b.kernel_decode_attention_us + b.kernel_prefill_attention_us"),
+       "b.kernel_gemm_us + b.kernel_elementwise_us + b.kernel_moe_us + b.kernel_moe_quantized_us"
+       " + b.kernel_router_us + b.kernel_allreduce_us + b.kernel_lm_head_us"
+       " + b.kernel_decode_attention_us + b.kernel_prefill_attention_us"),
 )  # fmt: skip
 
 _STATIC = (

@@ -56,7 +56,7 @@ class Kernels:
 
 
 CURVES = (
-    *("gemm", "elementwise", "moe", "router", "allreduce", "lm_head"),
+    *("gemm", "elementwise", "moe", "moe_quantized", "router", "allreduce", "lm_head"),
     *("decode_launch", "decode_per_token", "prefill_per_pair"),
 )
 
@@ -128,7 +128,7 @@ def _experts(d: Deployed) -> list[Operation]:
     routed = moe(d.gpu, TOKENS, shape, a.weight_bits / 8)
     return [
         _gemm(d, "router", a.moe_layers, a.experts, a.hidden, 2.0, "router"),
-        Operation("routed experts", "moe", a.moe_layers, said, routed),
+        Operation("routed experts", "moe" if a.weight_bits >= 16 else "moe_quantized", a.moe_layers, said, routed),
     ]
 
 

@@ -128,23 +128,26 @@ Experts = tuple[int, int, int, int]  # hidden, width of an expert on one GPU, ex
 def moe(gpu: Gpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> Timing:
     """The routed experts of a layer on one GPU, for `at` tokens: the nearest measured shape's efficiency.
 
-    Routings are averaged: between even use of the experts and a power law lies what prompts do.
+    What decides is how many experts the tokens touch. Balanced measurements spread them evenly, so that the number is
+    known: their efficiency is taken, on the weights of the experts that as many tokens touch by chance. GPUs without
+    balanced measurements have skewed ones, which count as chance.
     """
 
-    def bound(tokens: np.ndarray, shape: Experts, size: float) -> np.ndarray:
+    def bound(tokens: np.ndarray, shape: Experts, size: float, even: bool = False) -> np.ndarray:
         hidden, ffn, experts, active = shape
-        touched = experts * (1.0 - (1.0 - active / experts) ** tokens)
+        chosen = experts * (1.0 - (1.0 - active / experts) ** tokens)
+        touched = np.minimum(active * tokens, experts) if even else chosen
         moved = touched * 3 * hidden * ffn * size + tokens * active * (hidden + ffn) * ACTIVATION_BYTES
         return bound_us(moved, 2.0 * 3 * hidden * ffn * active * tokens, gpu, size)
 
     here = bound(at, shape, weight_bytes)
     for dtype in ("fp8_block", "fp8", "bf16") if weight_bytes == 1.0 else ("bf16",):
         size = 2.0 if dtype == "bf16" else 1.0
-        found = _moe_rows(gpu.tables, dtype)
+        found, even = _moe_rows(gpu.tables, dtype)
         near = sorted(found, key=lambda s: sum(octaves(a, b) for a, b in zip(s, shape, strict=True)))
         for other in near[:10]:
             tokens, us, kernel = found[other]
-            share = efficiency(at, tokens, us, bound(tokens, other, size))
+            share = efficiency(at, tokens, us, bound(tokens, other, size, even))
             if share is not None:
                 off = max(octaves(a, b) for a, b in zip(other, shape, strict=True))
                 kind = MEASURED if other == shape and size == weight_bytes else NEAREST
@@ -153,10 +156,13 @@ def moe(gpu: Gpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> Timing
 
 
 @cache
-def _moe_rows(name: str, dtype: str) -> dict[Experts, tuple[np.ndarray, np.ndarray, str]]:
-    """Shape -> (tokens, latencies in us, kernel), the geometric mean of the routings, never falling."""
+def _moe_rows(name: str, dtype: str) -> tuple[dict[Experts, tuple[np.ndarray, np.ndarray, str]], bool]:
+    """Shape -> (tokens, latencies in us, kernel), never falling, of balanced routing; and whether there is any. If not,
+    the geometric mean of the skewed ones."""
     rows = tables(name).rows["moe"]
     mine = rows["dtype"] == dtype
+    even = mine & (rows["routing"] == "balanced")
+    mine = even if even.any() else mine
     found: dict[Experts, dict[int, list[float]]] = {}
     kernels: dict[Experts, str] = {}
     columns = ("hidden", "ffn", "gpus", "experts", "active", "tokens", "latency_us", "kernel")
@@ -169,4 +175,4 @@ def _moe_rows(name: str, dtype: str) -> dict[Experts, tuple[np.ndarray, np.ndarr
         at = sorted(by_tokens)
         mean = np.exp([float(np.mean(np.log(by_tokens[t]))) for t in at])
         out[shape] = np.array(at, float), rising(mean), kernels[shape]
-    return out
+    return out, bool(even.any())
