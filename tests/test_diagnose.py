@@ -160,7 +160,8 @@ def test_a_missing_term_shows_in_its_field(data: Data) -> None:
 def test_what_queueing_misses_shows_in_ttft_alone(data: Data) -> None:
     found = diagnose(NO_CYCLES, data)
     strongest = next(c for c in found.correlations if c.residual == "ttft_us")
-    assert "s.weights_us" in {strongest.field, *strongest.alike} and strongest.r < -0.9
+    # the strongest may have the opposite ranks of the weights: its sign says nothing
+    assert "s.weights_us" in {strongest.field, *strongest.alike} and abs(strongest.r) > 0.9
     assert all((s.ttft_pct or 0.0) < -15.0 and abs(s.itl_pct or 9.0) < 0.5 for s in found.stages)
 
 

@@ -14,7 +14,7 @@ OURS = {"evolve", "evaluator", "translate_go", "archive", "simulator", "seeds", 
 MAY_IMPORT = {
     "seeds": set(),
     "configs": set(),
-    "simulator": {"numpy", "numba"},
+    "simulator": {"numpy", "numba"} | {"pyarrow", "scipy"},  # the latter in simulator.kernels alone, see below
     "archive": {"deap"},
     "translate_go": {"simulator", "numpy"},
     "evaluator": {"simulator", "cma", "numpy", "numba", "scipy", "yaml"},
@@ -44,6 +44,11 @@ def test_no_floor_imports_a_higher_one(floor: str) -> None:
     for path in files:
         extra = imports(path) - MAY_IMPORT[floor] - {floor}
         assert not extra, f"{path.relative_to(ROOT)} imports {sorted(extra)}"
+
+
+def test_tables_of_measurements_are_read_in_one_package_of_the_simulator() -> None:
+    for path in (ROOT / "simulator").rglob("*.py"):
+        assert path.parent.name == "kernels" or not imports(path) & {"pyarrow", "scipy"}, path
 
 
 def test_the_language_knows_only_the_schema_and_errors() -> None:
