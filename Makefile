@@ -56,7 +56,7 @@ $(KERNELS_WHEEL): | $(VENV)/run
 	$(PIP) download --no-deps --require-hashes --only-binary :all: --python-version 3.11 --implementation cp --abi abi3 \
 		--platform manylinux_2_28_x86_64 -d build -r build/kernels.txt
 
-kernels: $(KERNELS_WHEEL) $(VENV)/run  ## write configs/kernels anew from the pinned wheel of measured kernels: 82 MB, once
+kernels: $(KERNELS_WHEEL) $(VENV)/run  ## write configs/kernels again from the pinned wheel of measured kernels: 82 MB, once
 	$(BIN)/python -m simulator.kernels.extract $<
 
 lock:  ## write the lock files anew from pyproject.toml

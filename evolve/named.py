@@ -11,14 +11,14 @@ from evaluator.experiments import hardware_table, model_table
 from simulator.errors import InputError, nearest
 
 
-def known_model(name: str, said: str) -> dict[str, Any]:
-    """The config.json terms of a shipped model; `said` is what an error message calls the argument.
+def known_model(name: str, label: str) -> dict[str, Any]:
+    """The config.json terms of a shipped model; `label` names the argument in an error message.
 
     Raises InputError for an unknown name.
     """
     models = model_table()
     if name not in models:
-        raise InputError(f"{said}: is not a known model: {nearest(name, sorted(models))}")
+        raise InputError(f"{label}: is not a known model: {nearest(name, sorted(models))}")
     entry = models[name]
     return {
         **entry["config"],

@@ -20,7 +20,7 @@ from simulator.kernels.allreduce import CUSTOM_BYTES, allreduce
 from simulator.kernels.attention import Heads, decode, prefill
 from simulator.kernels.curves import CURVES, LENGTHS, TOKENS, Kernels, kernels
 from simulator.kernels.matrices import gemm, moe
-from simulator.kernels.roofline import DATASHEET, INTERPOLATED, LAUNCH_US, MEASURED, NEAREST, Gpu, Timing
+from simulator.kernels.roofline import DATASHEET, INTERPOLATED, LAUNCH_US, MEASURED, NEAREST, Gpu, Timing, efficiency
 from simulator.kernels.tables import names, tables
 from simulator.schema import CURVES as KNOTS
 from simulator.schema import KERNELS
@@ -143,6 +143,28 @@ def test_experts_of_scout_are_not_those_of_the_kernel_that_nobody_believes() -> 
     assert found.kernel == "vllm_fp8moe_triton_tritonexperts"
     assert found.us[at] < 1.1 * bf16.us[at]
     assert np.all(found.us > 0.8 * (found.bound_us - LAUNCH_US))
+
+
+def test_fp8_experts_take_the_kernel_that_the_engine_uses_where_two_are_believed() -> None:
+    """An L40S has believable rows of both kinds; compressed-tensors checkpoints run the Triton one with block scales."""
+    l40s = gpu_named("L40S")
+    rows = rows_where("l40s", "moe", hidden=4096, ffn=14336, experts=8, active=2, gpus=4)
+    assert set(rows["dtype"]) == {"bf16", "fp8", "fp8_block"}
+    at = np.unique(rows["tokens"]).astype(float)
+    found = moe(l40s, at, (4096, 14336 // 4, 8, 2), 1.0)
+    assert (found.kind, found.kernel) == (MEASURED, "vllm_fp8moe_triton_tritonexperts")
+    block = rows["dtype"] == "fp8_block"
+    own = np.array([np.exp(np.log(rows["latency_us"][block & (rows["tokens"] == t)]).mean()) for t in at])
+    assert np.median(np.abs(found.us / own - 1.0)) < 0.02
+
+
+def test_measurements_far_from_the_roofline_are_not_believed() -> None:
+    """Below 0.8 and above 4 times the bound: a few take their neighbours' efficiency, most of a shape all of it."""
+    tokens, bound = np.array([1.0, 2.0, 4.0, 8.0]), np.full(4, 10.0)
+    assert efficiency(tokens, tokens, np.array([20.0, 20.0, 41.0, 20.0]), bound) == pytest.approx([0.5] * 4)
+    assert efficiency(tokens, tokens, np.array([7.9, 20.0, 20.0, 40.0]), bound) == pytest.approx([0.5, 0.5, 0.5, 0.25])
+    assert efficiency(np.array([3.0]), tokens, np.full(4, 8.0), bound) == pytest.approx([1.25])
+    assert efficiency(tokens, tokens, np.array([41.0, 7.0, 400.0, 20.0]), bound) is None
 
 
 def test_experts_of_no_measured_shape_have_the_efficiency_of_the_nearest() -> None:
