@@ -14,7 +14,7 @@ from evolve.cli import run_command
 from evolve.going import measured_deployments, of_names
 from evolve.programs import load
 from simulator.errors import InputError
-from simulator.facts import curve_of
+from simulator.facts import Facts, curve_of
 from simulator.kernels.knots import BEYOND, curve
 from simulator.language.complete import complete
 from simulator.language.parse import parse
@@ -120,6 +120,19 @@ def test_only_the_curves_that_are_read() -> None:
     assert "GemmCurve" not in "".join(files.values()) and "capturedTokens" in files["evolved.go"]
 
 
+@needs_go
+def test_padding_stops_at_the_largest_captured_size_of_any_request_limit() -> None:
+    """Twice the limit is rarely a captured size: with 65 requests tokens are padded to 128, and 129 are not."""
+    program = complete(parse("def step_time(b, s, *, k: us/token = 100.0): return k * b.graph_tokens"))
+    facts = DEPLOYED["dense"].facts
+    several = [
+        Deployment(f"limit {limit}", Facts(facts | {"max_num_seqs": limit}, facts.deployed))
+        for limit in (1.0, 5.0, 33.0, 65.0, 130.0)
+    ]
+    found = compare_deployments(program, several, 5000, 4)
+    assert found.equal == found.times and found.same_bits == found.steps > 5000
+
+
 def test_how_the_deployment_is_chosen() -> None:
     one = go_of("kernels", DEPLOYED["dense"])
     assert "NewEvolvedForLlama_2_7bH100SXM_80GBTp1(), nil" in one["evolved.go"]
@@ -189,8 +202,8 @@ def test_deployments_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
         (["--deployment", "llama-2-7b"], "--deployment llama-2-7b: is not MODEL,HARDWARE,TP: for example llama-2-7b,"),
         (["--deployment", "llama-2-7b,H100,0"], "--deployment llama-2-7b,H100,0: is not MODEL,HARDWARE,TP"),
         (["--deployment", "llama-2-7b,H100,1,2"], "--deployment llama-2-7b,H100,1,2: is not MODEL,HARDWARE,TP"),
-        (["--deployment", "llama-9,H100"], "--deployment llama-9,H100: llama-9 is not a known model: did you mean "),
-        (["--deployment", "llama-2-7b,H101,1"], "--deployment llama-2-7b,H101,1: H101 is not a known GPU: did you mean "),
+        (["--deployment", "llama-9,H100"], "--deployment llama-9,H100: llama-9: is not a known model: did you mean "),
+        (["--deployment", "llama-2-7b,H101,1"], "--deployment llama-2-7b,H101,1: H101: is not a known GPU: did you mean "),
         (["--deployment", "llama-2-7b,H100", "--model", "llama-2-7b", "--hardware", "H100"],
          "--deployment and --model exclude each other"),
         (["--id", "llama-2-7b-tp1-general", "--model", "llama-2-7b"], "--id or --experiments and --model exclude"),
@@ -240,4 +253,4 @@ def test_without_curves_kernel_programs_end_in_one_line(tmp_path: Path, capsys: 
 def test_places_beyond_any_curve() -> None:
     v = np.array([3.0, 1.0, 2.0, 4.0])
     for x in (16.0, 1e6, BEYOND, 2 * BEYOND, 1e300, math.inf):
-        assert curve(v, 0, x) == curve.py_func(v, 0, x) == 2.0 + (x - 1.125) / 0.125 * 2.0
+        assert curve(v, 0, x) == curve.py_func(v, 0, x) == 2.0 + (min(x, BEYOND) - 1.125) / 0.125 * 2.0
