@@ -33,7 +33,8 @@ BATCH_UNITS = {
     "one": "experts_fraction",
     "us": "weight_read_us expert_read_us kv_read_us decode_kv_read_us kv_write_us prefill_gemm_us "
           "decode_gemm_us prefill_attention_us decode_attention_us logits_us allreduce_us "
-          "kernel_gemm_us kernel_elementwise_us kernel_moe_us kernel_router_us kernel_allreduce_us kernel_lm_head_us "
+          "kernel_gemm_us kernel_elementwise_us kernel_moe_us kernel_moe_quantized_us kernel_router_us "
+          "kernel_allreduce_us kernel_lm_head_us "
           "kernel_decode_launch_us kernel_decode_attention_us kernel_prefill_attention_us kernel_us",
     "us/token": "kernel_decode_us_per_token",
     "us/token**2": "kernel_prefill_us_per_pair",
@@ -107,12 +108,14 @@ BY_HAND = {
     "sorted_logits": 1 * 100 * 5, "penalised_logits": 0.5 * 100 * 5,
     "graph_tokens": 56,  # of 50
     "kernel_gemm_us": at("gemm", 56), "kernel_elementwise_us": at("elementwise", 56), "kernel_moe_us": at("moe", 50),
+    "kernel_moe_quantized_us": at("moe_quantized", 50),
     "kernel_router_us": at("router", 56), "kernel_allreduce_us": at("allreduce", 56), "kernel_lm_head_us": at("lm_head", 5),
     "kernel_decode_launch_us": at("decode_launch", 3), "kernel_decode_us_per_token": at("decode_per_token", 3),
     "kernel_decode_attention_us": at("decode_launch", 3) + at("decode_per_token", 3) * 90,
     "kernel_prefill_us_per_pair": at("prefill_per_pair", 2 * 2128 / 47 - 1),
     "kernel_prefill_attention_us": at("prefill_per_pair", 2 * 2128 / 47 - 1) * 2128,
-    "kernel_us": sum(at(name, 56) for name in ("gemm", "elementwise", "router", "allreduce")) + at("moe", 50) + at("lm_head", 5)
+    "kernel_us": sum(at(name, 56) for name in ("gemm", "elementwise", "router", "allreduce")) + at("moe", 50)
+    + at("moe_quantized", 50) + at("lm_head", 5)
     + at("decode_launch", 3) + at("decode_per_token", 3) * 90 + at("prefill_per_pair", 2 * 2128 / 47 - 1) * 2128,
 }  # fmt: skip
 
@@ -150,7 +153,8 @@ def kernels_by_hand(requests: list[tuple[int, int, int]], facts: Facts) -> dict[
     pairs = sum(done * new + new * (new + 1) // 2 for done, new in chunks)
     size = captured(tokens, facts["max_num_seqs"])
     found = {f"kernel_{name}_us": at(name, size, facts) for name in ("gemm", "elementwise", "router", "allreduce")}
-    found["kernel_moe_us"] = at("moe", tokens, facts)  # padding touches no experts of its own
+    for name in ("moe", "moe_quantized"):  # padding touches no experts of its own
+        found[f"kernel_{name}_us"] = at(name, tokens, facts)
     found["kernel_lm_head_us"] = at("lm_head", n, facts)
     found["kernel_decode_launch_us"] = at("decode_launch", len(decodes), facts)
     found["kernel_decode_us_per_token"] = at("decode_per_token", len(decodes), facts)
@@ -161,7 +165,10 @@ def kernels_by_hand(requests: list[tuple[int, int, int]], facts: Facts) -> dict[
     length = 2 * pairs / sum(new for _, new in chunks) - 1 if chunks else -1.0
     found["kernel_prefill_us_per_pair"] = at("prefill_per_pair", length, facts)
     found["kernel_prefill_attention_us"] = found["kernel_prefill_us_per_pair"] * pairs
-    parts = ("gemm", "elementwise", "moe", "router", "allreduce", "lm_head", "decode_attention", "prefill_attention")
+    parts = (
+        *("gemm", "elementwise", "moe", "moe_quantized", "router", "allreduce", "lm_head"),
+        *("decode_attention", "prefill_attention"),
+    )
     total = 0.0
     for part in parts:
         total += found[f"kernel_{part}_us"]
@@ -280,7 +287,7 @@ def test_an_empty_batch(name: str) -> None:
     expected = {"weight_read_us": 3000.0, "total_bytes": 9e9, "kernel_prefill_attention_us": 0.0}
     if name in KERNELS:
         expected |= kernels_by_hand([], FACTS)
-        assert expected[name] > 0.0 or name == "kernel_prefill_attention_us"
+        assert expected[name] > 0.0 or name in ("kernel_prefill_attention_us", "kernel_moe_quantized_us")
     assert BatchFields([], FACTS)["b", name] == compiled(name, []) == expected.get(name, 0.0)
 
 
