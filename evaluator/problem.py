@@ -25,8 +25,8 @@ from simulator.replay import replay_bound
 # step), beside residuals of MODEL_ERROR, until the new runs say otherwise: one or two runs leave most of them open, and
 # near-ties between them to chance.
 BELIEVED = 0.3
-# What a sum of kernels misses of a model, about 2 %, it misses in all of its stages and latencies: the sixty residuals of
-# the shipped runs hold as much evidence as eight. So the prior counts this many times what it would beside sixty
+# What a sum of kernels misses of a model, about 2 %, it misses in all of its stages and latencies: the sixty residuals
+# of the shipped runs hold as much evidence as eight. So the prior counts this many times what it would beside sixty
 # independent residuals of MODEL_ERROR: sqrt(60 / 8) * 2 % / 1 %. Errors on models left out are flat from 2 to 12.
 KERNEL_EVIDENCE = 5.0
 KERNEL_WEIGHT = KERNEL_EVIDENCE * MODEL_ERROR / KERNEL_DEVIATION  # of a unit away from 1
