@@ -80,19 +80,23 @@ func capturedBatch(prefillReqs, decodeReqs float64) float64 {
 """,
     "capturedTokens": """\
 // capturedTokens is the number of tokens rounded up to a captured CUDA graph size (1, 2, 4, multiples of 8 to 256,
-// of 16 above); the true number above the largest size, which is twice maxSeqs and at most 512.
+// of 16 above); the true number above the largest size, which is at most twice maxSeqs and at most 512.
 func capturedTokens(tokens, maxSeqs float64) float64 {
-	switch {
-	case tokens > min(2*maxSeqs, 512):
+	limit := min(2*maxSeqs, 512)
+	if !(tokens <= limit) || tokens <= 2 {
 		return tokens
-	case tokens <= 2:
-		return tokens
-	case tokens <= 4:
-		return 4
-	case tokens <= 256:
-		return float64(8 * math.Ceil(tokens/8))
 	}
-	return float64(16 * math.Ceil(tokens/16))
+	size := 4.0
+	switch {
+	case tokens > 256:
+		size = float64(16 * math.Ceil(tokens/16))
+	case tokens > 4:
+		size = float64(8 * math.Ceil(tokens/8))
+	}
+	if size > limit {
+		return tokens
+	}
+	return size
 }
 """,
     "curveAt": """\
@@ -105,7 +109,7 @@ func curveAt(knots []float64, x float64) float64 {
 		}
 		return knots[0]
 	}
-	x = min(x, 1<<62) // larger than any count: an infinite x lies in no interval
+	x = min(x, 1<<62)           // larger than any count: an infinite x lies in no interval
 	bits := math.Float64bits(x) // the exponent is the octave; of the 52 bits after it, three are the knot, 49 the share
 	i := int(bits>>49) - 1023*8
 	share := float64(bits&(1<<49-1)) / (1 << 49)
