@@ -47,8 +47,9 @@ def solve(
         r = data.residuals(value * ratio).ravel()
         # iteratively reweighted: the Huber loss as a weighted square
         weight = np.sqrt(huber_weights(r))[known]
-        a = np.vstack([slope * weight[:, None], np.diag(weights[free])])
-        b = np.concatenate([-r[known] * weight, weights[free] * (problem.origin - phi)[free]])
+        pull = (weights * problem.tension(phi))[free]
+        a = np.vstack([slope * weight[:, None], np.diag(pull)])
+        b = np.concatenate([-r[known] * weight, pull * (problem.origin - phi)[free]])
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
             break
         moved, lower = phi, np.inf

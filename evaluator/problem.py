@@ -30,6 +30,7 @@ BELIEVED = 0.3
 # independent residuals of MODEL_ERROR: sqrt(60 / 8) * 2 % / 1 %. Errors on models left out are flat from 2 to 12.
 KERNEL_EVIDENCE = 5.0
 KERNEL_WEIGHT = KERNEL_EVIDENCE * MODEL_ERROR / KERNEL_DEVIATION  # of a unit away from 1
+KERNEL_TAIL = 2.0 * KERNEL_DEVIATION
 DIGITS = 6  # significant digits of a fitted constant, rounded before the final scoring
 _SMALL = 1e-3  # least size of a constant whose finite difference is taken
 
@@ -164,7 +165,19 @@ class Problem:
     def objective(self, phi: np.ndarray, ratio: np.ndarray, prior: np.ndarray, fixed_load: bool = False) -> float:
         """Sum of the Huber losses of the mean field times `ratio`, and the pull of the prior (weights float64[phi])."""
         r = self.data.residuals(self.predict(phi, fixed_load) * ratio)
-        return float(huber(r).sum() + np.square(prior * (phi - self.origin)).sum())
+        return float(huber(r).sum() + (np.square(prior * (phi - self.origin)) * self.believed_in(phi)).sum())
+
+    def believed_in(self, phi: np.ndarray) -> np.ndarray:
+        """float64[phi]: the share of the prior's square that counts. Beyond KERNEL_TAIL of a kernel's factor the prior
+        grows linearly, as the loss of the data does: a kernel that is another one here must not bend the others."""
+        away = np.abs(phi - self.origin)
+        tail = KERNEL_TAIL * (2.0 * away - KERNEL_TAIL) / np.maximum(np.square(away), 1e-300)
+        return np.where(self.measured & (away > KERNEL_TAIL), tail, 1.0)
+
+    def tension(self, phi: np.ndarray) -> np.ndarray:
+        """float64[phi]: the factor on the prior's weight under which its square pulls as hard as the prior at `phi`."""
+        away = np.maximum(np.abs(phi - self.origin), 1e-300)
+        return np.where(self.measured & (away > KERNEL_TAIL), np.sqrt(KERNEL_TAIL / away), 1.0)
 
     def loss(self, phi: np.ndarray, ratio: np.ndarray) -> float:
         return self.data.loss(self.predict(phi) * ratio)

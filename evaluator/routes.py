@@ -82,7 +82,7 @@ def lbfgsb(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales,
             )
         r = problem.data.residuals(predicted * ratio)
         slopes = np.nan_to_num(slopes, nan=0.0, posinf=0.0, neginf=0.0)
-        pulled = prior * (p - problem.origin)
+        pulled = prior * np.square(problem.tension(p)) * (p - problem.origin)
         slope = 2.0 * (slopes * np.clip(r, -HUBER, HUBER)).sum(axis=(1, 2)) + 2.0 * (prior * pulled)[free]
         return _finite(problem.objective(p, ratio, prior)), slope * unit
 

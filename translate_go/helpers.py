@@ -80,7 +80,7 @@ func capturedBatch(prefillReqs, decodeReqs float64) float64 {
 """,
     "capturedTokens": """\
 // capturedTokens is the number of tokens rounded up to a captured CUDA graph size (1, 2, 4, multiples of 8 to 256,
-// of 16 above); the true number above the largest captured size, which is at most twice maxSeqs and at most 512.
+// of 16 above); the true number above the largest size, which is at most twice maxSeqs and at most 512.
 func capturedTokens(tokens, maxSeqs float64) float64 {
 	limit := min(2*maxSeqs, 512)
 	if !(tokens <= limit) || tokens <= 2 {

@@ -21,6 +21,7 @@ MOST_KV_HEADS = 8  # of the decode tables; more are scaled in the part above the
 # reads a KV cache of its own, which is never there: only measurements beyond this size count.
 COLD_BYTES = 48e6
 LEAST_CONTEXT = 256  # tokens; below it the kernel is not bound by memory
+LEAST_PROMPT = 128  # tokens; shorter prompts take as long as the launch, whatever their length
 ELEMENT_BYTES = 2
 STEEPER = 1.05  # least power of its length with which prefill attention grows, so that interpolated it never falls
 
@@ -77,8 +78,9 @@ def prefill(gpu: Gpu, at: np.ndarray, heads: Heads) -> Timing:
     (lengths, us), kernel = rows[shape]
     pairs = lengths * (lengths + 1.0) / 2.0
     flops_us = 4.0 * shape[0] * shape[2] / gpu.bf16_flops
-    above = np.maximum(us - us[0], flops_us * pairs)[1:]
-    lengths, pairs = lengths[1:], pairs[1:]
+    short = lengths < LEAST_PROMPT
+    above = np.maximum(us - np.median(us[short]), flops_us * pairs)[~short]
+    lengths, pairs = lengths[~short], pairs[~short]
     grown = np.exp(isotonic_regression(np.log(above / lengths**STEEPER)).x) * lengths**STEEPER
     share = np.exp(isotonic_regression(np.log(grown / pairs), increasing=False).x) / flops_us
     times_flops = np.exp(np.interp(np.log(at), np.log(lengths), np.log(share)))
