@@ -24,6 +24,7 @@
 //	    gemm: one = 1.0,
 //	    elementwise: one = 1.0,
 //	    moe: one = 1.0,
+//	    moe_quantized: one = 1.0,
 //	    decode_attention: one = 1.0,
 //	    prefill_attention: one = 1.0,
 //	    allreduce: one = 1.0,
@@ -36,6 +37,7 @@
 //	        gemm * (b.kernel_gemm_us + b.kernel_router_us)
 //	        + elementwise * b.kernel_elementwise_us
 //	        + moe * b.kernel_moe_us
+//	        + moe_quantized * b.kernel_moe_quantized_us
 //	        + decode_attention * b.kernel_decode_attention_us
 //	        + prefill_attention * b.kernel_prefill_attention_us
 //	        + allreduce * b.kernel_allreduce_us
@@ -75,7 +77,8 @@ type Deployment struct {
 	MaxNumSeqs          float64   // request limit of a batch, request
 	GemmCurve           []float64 // 113 knots by padded tokens: measured matrix products of all layers (without routed experts), us
 	ElementwiseCurve    []float64 // 113 knots by padded tokens: norms, rotary embeddings, cache writes and activations of all layers, us
-	MoeCurve            []float64 // 113 knots by tokens: measured routed experts of all layers, us
+	MoeCurve            []float64 // 113 knots by tokens: measured routed experts of all layers in 16 bits, else 0. At the true tokens, us
+	MoeQuantizedCurve   []float64 // 113 knots by tokens: measured routed experts of all layers with quantized weights, which are other kernels, us
 	RouterCurve         []float64 // 113 knots by padded tokens: measured routers of all layers, us
 	AllreduceCurve      []float64 // 113 knots by padded tokens: measured all-reduces, two a layer, us
 	LmHeadCurve         []float64 // 113 knots by requests: measured output projection, us
@@ -117,6 +120,7 @@ func NewEvolved(d Deployment) (*Evolved, error) {
 		{"GemmCurve", d.GemmCurve, 113},
 		{"ElementwiseCurve", d.ElementwiseCurve, 113},
 		{"MoeCurve", d.MoeCurve, 113},
+		{"MoeQuantizedCurve", d.MoeQuantizedCurve, 113},
 		{"RouterCurve", d.RouterCurve, 113},
 		{"AllreduceCurve", d.AllreduceCurve, 113},
 		{"LmHeadCurve", d.LmHeadCurve, 113},
@@ -180,6 +184,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 		gemm             float64 = 1      // dimensionless
 		elementwise      float64 = 1      // dimensionless
 		moe              float64 = 1      // dimensionless
+		moeQuantized     float64 = 1      // dimensionless
 		decodeAttention  float64 = 1      // dimensionless
 		prefillAttention float64 = 1      // dimensionless
 		allreduce        float64 = 1      // dimensionless
@@ -197,6 +202,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 	kernelRouterUs := curveAt(d.RouterCurve, graphTokens)
 	kernelElementwiseUs := curveAt(d.ElementwiseCurve, graphTokens)
 	kernelMoeUs := curveAt(d.MoeCurve, tokens)
+	kernelMoeQuantizedUs := curveAt(d.MoeQuantizedCurve, tokens)
 	kernelDecodeLaunchUs := curveAt(d.DecodeLaunchCurve, decodeReqs)
 	kernelDecodeUsPerToken := curveAt(d.DecodePerTokenCurve, decodeReqs)
 	kvDecodeSum := float64(b.kvDecodeSum)
@@ -217,6 +223,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 	return float64(gemm*(kernelGemmUs+kernelRouterUs)) +
 		float64(elementwise*kernelElementwiseUs) +
 		float64(moe*kernelMoeUs) +
+		float64(moeQuantized*kernelMoeQuantizedUs) +
 		float64(decodeAttention*kernelDecodeAttentionUs) +
 		float64(prefillAttention*kernelPrefillAttentionUs) +
 		float64(allreduce*kernelAllreduceUs) +
