@@ -234,7 +234,9 @@ def test_a_table_of_an_earlier_program_is_removed_and_a_file_of_ones_own_is_not(
     assert MARK in (tmp_path / "evolved.go").read_text()
 
 
-def test_simulating_measured_kernels_without_curves_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulating_measured_kernels_without_curves_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "case.json").write_text(
         '{"engine": {"total_kv_blocks": 1000, "block_size": 16, "max_num_seqs": 8, "max_num_batched_tokens": 2048,'
         ' "long_prefill_token_threshold": 0, "max_model_len": 0}, "alpha": {"base_us": 0, "per_input_token_us": 0,'
@@ -254,14 +256,3 @@ def test_places_beyond_any_curve() -> None:
     v = np.array([3.0, 1.0, 2.0, 4.0])
     for x in (16.0, 1e6, BEYOND, 2 * BEYOND, 1e300, math.inf):
         assert curve(v, 0, x) == curve.py_func(v, 0, x) == 2.0 + (min(x, BEYOND) - 1.125) / 0.125 * 2.0
-
-
-@needs_go
-def test_padded_tokens_agree_whatever_the_request_limit() -> None:
-    limits = (1, 2, 9, 100, 137, 256, 1024)
-    deployments = [
-        Deployment(f"limit {n}", Facts({**EXAMPLE, "max_num_seqs": float(n)}, EXAMPLE.deployed)) for n in limits
-    ]
-    program = complete(parse("def step_time(b, s): return 100 * b.graph_tokens + b.kernel_gemm_us"))
-    found = compare_deployments(program, deployments, 2000, 4)
-    assert found.equal == found.times and found.same_bits == found.steps
