@@ -10,10 +10,11 @@ import numpy as np
 from evolve.operators import add, cross, drop, exchange, ground, interact, plain_terms, swap, threshold, with_term, wrap
 from evolve.terms import Draft, draft, function_of, get, places, sites
 from evolve.vocabulary import Vocabulary
-from simulator.language.ir import METHODS, Call, Choose, Const, Expr, Field, Neg, Op, Program, rebuild, walk
+from simulator.language.ir import METHODS, Call, Choose, Const, Expr, Field, Function, Neg, Op, Program, rebuild
 from simulator.language.measure import Caps, complaints
+from simulator.language.normal import Normal, reachable
 from simulator.language.simplify import lean
-from simulator.schema import FIELDS, KERNELS
+from simulator.schema import KERNELS
 
 Rng = np.random.Generator
 Operator = Callable[[Draft, Draft, Vocabulary, Rng], Draft | None]
@@ -102,9 +103,9 @@ def _apply(
         changed = operator(draft(mine), draft(theirs), words, rng)
     if changed is None or _repeats(changed.expr) or _degree(changed.expr) > 1:
         return None
-    if words.measured and _kernel_products(changed.expr):
-        return None
     new = function_of(changed)
+    if words.measured and not _corrects(new):
+        return None
     known = {f.name: f for f in first.functions} | {method: new}
     return Program(tuple(known[m] for m in METHODS if m in known), "")
 
@@ -169,21 +170,34 @@ def _degree(expr: Expr) -> int:
     return 0
 
 
-def _kernel_products(expr: Expr) -> bool:
-    """Whether a time of measured kernels is multiplied by another quantity of the batch that is not a share: a kernel
-    knows its batch already, and such a product grows as no kernel does."""
-    for site in sites(expr):
-        for _, term in places(get(expr, site)):
-            fields = [n for n in walk(term) if isinstance(n, Field) and n.scope == "b"]
-            sizes = [f for f in fields if FIELDS["b", f.name].unit != "one"]
-            if len(sizes) > 1 and any(f.name in KERNELS for f in sizes) and not _sum_inside(term):
-                return True
-    return False
+# Of a correction beside measured kernels: what its count may be multiplied by, one of the first and any of the second.
+_SIZES = frozenset(("s.layers", "s.moe_layers", "s.tp_log2"))
+_SWITCHES = frozenset(("s.is_moe", "s.is_fp8", "s.sampling_sort", "s.repetition_penalty"))
 
 
-def _sum_inside(term: Expr) -> bool:
-    """Whether the term holds a sum, as `factor * (kernel + kernel)` does."""
-    return any(isinstance(n, Op) and n.op in "+-" for n in walk(term))
+def _corrects(function: Function) -> bool:
+    """Whether the method is a sum of measured kernels, each once and alone, and of corrections: one count of the batch,
+    one size of the model and its switches. Products of several counts or sizes, which measurements of a few models cannot
+    tell apart, hold for these models only."""
+    normal = Normal(expand=False)
+    root = normal.function(function)
+    seen: set[str] = set()
+    for p in (root, *(arg for i in reachable(normal, root) for arg in normal.atoms[i].args)):
+        for m, _ in p:
+            fields = [normal.atoms[i].name for i, _ in m if normal.atoms[i].kind == "field"]
+            if any(power != 1 for i, power in m if normal.atoms[i].kind == "field"):
+                return False
+            kernels = [name for name in fields if name[2:] in KERNELS]
+            counts = [name for name in fields if name not in _SIZES | _SWITCHES]
+            alone = len(fields) == 1 and not seen.intersection(kernels)
+            if kernels and not alone:
+                return False
+            seen.update(kernels)
+            if len(counts) > 1 or sum(name in _SIZES for name in fields) > 1:
+                return False
+            if function.name == "queueing_time" and len(fields) > 1:
+                return False
+    return True
 
 
 def _prune(program: Program, evolve: str, probe: Probe | None) -> Program | None:
