@@ -12,7 +12,7 @@ from evolve.terms import Draft, draft, function_of, get, places, sites
 from evolve.vocabulary import Vocabulary
 from simulator.language.ir import METHODS, Call, Choose, Const, Expr, Field, Function, Neg, Op, Program, rebuild
 from simulator.language.measure import Caps, complaints
-from simulator.language.normal import Normal, reachable
+from simulator.language.normal import BRANCHES, Normal, reachable
 from simulator.language.simplify import lean
 from simulator.schema import KERNELS
 
@@ -177,11 +177,13 @@ _SWITCHES = frozenset(("s.is_moe", "s.is_fp8", "s.sampling_sort", "s.repetition_
 
 def _corrects(function: Function) -> bool:
     """Whether the method is a sum of measured kernels, each once and alone, and of corrections: one count of the batch,
-    one size of the model and its switches. Products of several counts or sizes, which measurements of a few models cannot
-    tell apart, hold for these models only."""
+    one size of the model and its switches. Products of several counts or sizes, and roots and logarithms of them, hold for
+    the measured models only: a few models cannot tell them apart."""
     normal = Normal(expand=False)
     root = normal.function(function)
     seen: set[str] = set()
+    if any(normal.atoms[i].kind not in ("const", "field", *BRANCHES) for i in reachable(normal, root)):
+        return function.name == "queueing_time"
     for p in (root, *(arg for i in reachable(normal, root) for arg in normal.atoms[i].args)):
         for m, _ in p:
             fields = [normal.atoms[i].name for i, _ in m if normal.atoms[i].kind == "field"]

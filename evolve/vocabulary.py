@@ -24,7 +24,7 @@ _SCALES = (
 )  # fmt: skip
 # Products of deployment fields that one layer, one rank or one sampled row costs.
 _PAIRS = (("layers", "tp_log2"), ("layers", "is_moe"), ("vocab", "sampling_sort"), ("vocab", "repetition_penalty"),
-          ("layers", "hidden"), ("experts", "layers"))  # fmt: skip
+          ("layers", "hidden"), ("experts", "layers"), ("layers", "is_fp8"), ("moe_layers", "is_fp8"))  # fmt: skip
 # Limits and switches of the engine: they bound what a batch can be but cost no time of their own, and in the shipped
 # runs they are constant or confounded with the file. A user's program may read them; offline proposals do not.
 _NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size")
