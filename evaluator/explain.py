@@ -16,6 +16,7 @@ import numpy as np
 from evaluator.corrections import ratio_of
 from evaluator.loss import FitSet, huber_weights
 from evaluator.pose import problem_of
+from evaluator.problem import KERNEL_WEIGHT
 from simulator.language.ir import Const, Constant, Expr, Op, Program
 
 RIDGE = 1e-9  # keeps constants that the data cannot tell apart from being infinitely uncertain
@@ -45,7 +46,7 @@ def gains(
         first += len(f.constants)
     first += len(function.constants)
     extended = Program(tuple(longer if f.name == method else f for f in program.functions), program.doc)
-    slope, left = residual_matrix(extended, data, ratio)
+    slope, left = residual_matrix(extended, data, ratio, frozenset(range(first, first + len(terms))))
     added = slope[:, first : first + len(terms)]
     own = np.delete(slope, np.s_[first : first + len(terms)], axis=1)
     size = np.linalg.norm(own, axis=0)
@@ -77,8 +78,11 @@ def replay_ratio(program: Program, data: FitSet) -> np.ndarray:
     return ratio_of(problem, problem.start, problem.replay(problem.start, True))
 
 
-def residual_matrix(program: Program, data: FitSet, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(derivative of every weighted residual in every constant, the residuals), Huber-weighted, of what is observed."""
+def residual_matrix(
+    program: Program, data: FitSet, ratio: np.ndarray, new: frozenset[int] = frozenset()
+) -> tuple[np.ndarray, np.ndarray]:
+    """(derivative of every weighted residual in every constant, the residuals), Huber-weighted, of what is observed; then
+    a row for the prior of every factor of a measured kernel, but of the constants at `new`, which are not there yet."""
     problem = problem_of(program, data)
     theta = problem.start
     value = problem.predict(theta)
@@ -88,4 +92,9 @@ def residual_matrix(program: Program, data: FitSet, ratio: np.ndarray) -> tuple[
     slope = (slopes * (ratio / data.stages.observed_ms * data.weights)).reshape(theta.size, -1).T[known]
     left = data.residuals(value * ratio).ravel()[known]
     weight = np.sqrt(huber_weights(left))
-    return slope * weight[:, None], left * weight
+    measured = [j for j in np.flatnonzero(problem.measured) if j not in new]
+    prior = np.zeros((len(measured), theta.size))
+    prior[np.arange(len(measured)), measured] = KERNEL_WEIGHT
+    pull = prior * problem.tension(theta)
+    away = (pull @ (theta - problem.origin)) if measured else np.zeros(0)
+    return np.vstack([slope * weight[:, None], pull]), np.concatenate([left * weight, away])

@@ -29,7 +29,8 @@ def polish(
     *,
     allow_hostile: bool = False,
 ) -> Fit:
-    """`program` with constants near its own under which the replays of `data` lose least; never worse than its own.
+    """`program` with constants near its own under which the replays of `data` and the prior of measured kernels lose
+    least; never worse than its own.
 
     `evaluations`: replays of all experiments, for each of at most two searches. Raises HostileStep if none of them, the
     program's own constants included, keeps every step within [1, 10^10] us (unless `allow_hostile`).
@@ -45,11 +46,12 @@ def polish(
     high = np.minimum(start + REGION * size[free], problem.high[free])
     axes = _axes(problem, size, free)
     best, lowest, refused = own, WORST, None
+    count = data.stages.observed_ms.size  # the loss is a mean over as many
 
     def loss(phi: np.ndarray) -> float:
         nonlocal best, lowest, refused
         try:
-            found = data.loss(problem.replay(phi, allow_hostile))
+            found = data.loss(problem.replay(phi, allow_hostile)) + problem.disbelief(phi) / count
         except HostileStep as e:
             refused = e
             return WORST
@@ -71,8 +73,8 @@ def polish(
         minimise(value, middle, SIGMA, evaluations, seed + 1, population)
     if lowest >= WORST and refused is not None:
         raise refused
-    ratio = ratio_of(problem, best, problem.replay(best, True))
-    return Fit(program.with_theta(tuple(best)), lowest, ratio)
+    means = problem.replay(best, True)
+    return Fit(program.with_theta(tuple(best)), data.loss(means), ratio_of(problem, best, means))
 
 
 def _axes(problem: Problem, size: np.ndarray, free: np.ndarray) -> np.ndarray:

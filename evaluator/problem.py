@@ -174,6 +174,11 @@ class Problem:
         tail = KERNEL_TAIL * (2.0 * away - KERNEL_TAIL) / np.maximum(np.square(away), 1e-300)
         return np.where(self.measured & (away > KERNEL_TAIL), tail, 1.0)
 
+    def disbelief(self, phi: np.ndarray) -> float:
+        """What the prior of measured kernels costs at `phi`, in the units of a sum of squared residuals."""
+        away = np.square(KERNEL_WEIGHT * (phi - self.origin)) * self.believed_in(phi)
+        return float(away[self.measured].sum())
+
     def tension(self, phi: np.ndarray) -> np.ndarray:
         """float64[phi]: the factor on the prior's weight under which its square pulls as hard as the prior at `phi`."""
         away = np.maximum(np.abs(phi - self.origin), 1e-300)

@@ -177,8 +177,8 @@ _SWITCHES = frozenset(("s.is_moe", "s.is_fp8", "s.sampling_sort", "s.repetition_
 
 def _corrects(function: Function) -> bool:
     """Whether the method is a sum of measured kernels, each once and alone, and of corrections: one count of the batch,
-    one size of the model and its switches. Products of several counts or sizes, and roots and logarithms of them, hold for
-    the measured models only: a few models cannot tell them apart."""
+    one size of the model and its switches. Products of several counts or sizes, roots and logarithms hold for the
+    measured models only: a few models cannot tell them apart."""
     normal = Normal(expand=False)
     root = normal.function(function)
     seen: set[str] = set()
