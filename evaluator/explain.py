@@ -81,8 +81,8 @@ def replay_ratio(program: Program, data: FitSet) -> np.ndarray:
 def residual_matrix(
     program: Program, data: FitSet, ratio: np.ndarray, new: frozenset[int] = frozenset()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(derivative of every weighted residual in every constant, the residuals), Huber-weighted, of what is observed; then
-    a row for the prior of every factor of a measured kernel, but of the constants at `new`, which are not there yet."""
+    """(derivative of every weighted residual in every constant, the residuals), Huber-weighted, of what is observed;
+    then a row for the prior of every factor of a measured kernel, without those at `new`, which are not there yet."""
     problem = problem_of(program, data)
     theta = problem.start
     value = problem.predict(theta)

@@ -10,38 +10,42 @@ Source: this project's search over the measurements of configs/experiments_h100*
 
 def step_time(
     b, s, *,
-    gemm: one[1.0, 5.0] = 1.48991,
-    attention: one[1.0, 10.0] = 10.0,
-    allreduce: one = 1.9973,
-    layers: us = 33.3145,
-    tp: us = 860.435,
-    vocab_sampling_sort: us = 0.00573968,
-    experts_layers_head_dim: us = 0.0138837,
-    kv_decode_sum: us/token = 0.0136183,
-    experts_layers_kv_write: one = 1.07316,
+    gemm: one = 0.951579,
+    kernel_elementwise: one = 0.997017,
+    kernel_moe: one = 1.00903,
+    kernel_moe_quantized: one = 0.89624,
+    kernel_decode_attention: one = 1.0224,
+    kernel_prefill_attention: one = 1.00097,
+    kernel_allreduce: one = 1.0354,
+    kernel_lm_head: one = 0.980248,
+    sampling_sort: us = 236.8,
+    sorted_logits: us/request = 1.94862e-05,
+    repetition_penalty: us = 634.312,
+    moe_layers_is_fp8_kv_decode_sum: us/token = 0.000734527,
 ):
     return (
-        b.weight_read_us
-        + b.kv_read_us
-        + (gemm * b.prefill_gemm_us + attention * (b.prefill_attention_us + b.decode_attention_us))
-        + allreduce * b.allreduce_us
-        + layers * s.layers
-        + tp * s.tp
-        + vocab_sampling_sort * s.vocab * log1p(s.sampling_sort)
-        + experts_layers_head_dim * s.experts * s.layers * s.head_dim
-        + s.experts * s.layers * b.kv_write_us * s.tp_log2
-        + kv_decode_sum * b.kv_decode_sum
-        + experts_layers_kv_write * s.experts * s.layers * b.kv_write_us
+        gemm * (b.kernel_gemm_us + b.kernel_router_us)
+        + kernel_elementwise * b.kernel_elementwise_us
+        + kernel_moe * b.kernel_moe_us
+        + kernel_moe_quantized * b.kernel_moe_quantized_us
+        + kernel_decode_attention * b.kernel_decode_attention_us
+        + kernel_prefill_attention * b.kernel_prefill_attention_us
+        + kernel_allreduce * b.kernel_allreduce_us
+        + kernel_lm_head * b.kernel_lm_head_us
+        + sampling_sort * s.sampling_sort
+        + sorted_logits * b.sorted_logits
+        + repetition_penalty * s.repetition_penalty
+        + moe_layers_is_fp8_kv_decode_sum * s.moe_layers * s.is_fp8 * b.kv_decode_sum
     )
 
 
-def queueing_time(r, s, *, alpha0: us = 6811.15, weights: one = 1.50184):
-    return alpha0 + weights * s.weights_us * sqrt(s.reference_step_us / s.weights_us)
+def queueing_time(r, s, *, base: us = 6363.92, reference_step: one = 1.35552):
+    return base + reference_step * s.reference_step_us
 
 
-def output_token_time(s, *, per_token: us = 8.85718e-05):
+def output_token_time(s, *, per_token: us = 0.0):
     return per_token
 
 
-def completion_time(s, *, completion: us = 5.471e-09):
+def completion_time(s, *, completion: us = 0.0):
     return completion
