@@ -261,8 +261,8 @@ def test_bench_gives_every_figure(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setattr(bench, "CANDIDATES", 50)
     assert run_command(["bench", "--most", "10000", "--json", "--quiet"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert {"affine", "general", "exact", "compiled"} == set(told["replay_ms"])
-    assert told["fast"] == {"affine": 12, "general": 12, "exact": 0}
+    assert {"affine", "general", "champion", "exact", "compiled"} == set(told["replay_ms"])
+    assert told["fast"] == {"affine": 12, "general": 12, "champion": 12, "exact": 0}
     assert told["requests"] == 132_000 and told["steps"] > 900_000
     for name in ("candidate_ms", "requests_per_s", "steps_per_s", "peak_mib"):
         assert told[name] > 0
