@@ -149,7 +149,7 @@ def test_random_search_never_takes_a_result_as_a_parent(
         return child, name
 
     monkeypatch.setattr(plain, "propose", watched)
-    search(Task("random", replace(CONFIG, budget=20), words, tmp_path / "random"))
+    search(Task("random", replace(CONFIG, budget=21), words, tmp_path / "random"))
     assert chains.count(True) >= 14 and chains.count(False) > 0
 
 
@@ -162,18 +162,19 @@ def test_climbing_takes_the_best_so_far(words: Vocabulary, tmp_path: Path, monke
         return real(first, *rest)
 
     monkeypatch.setattr(plain, "propose", watched)
-    search(Task("climb", replace(CONFIG, budget=16), words, tmp_path / "climb"))
+    search(Task("climb", replace(CONFIG, budget=17), words, tmp_path / "climb"))
     entries = lines(tmp_path / "climb")
     assert len(parents) >= 10
     best = [
-        min((e for e in entries[:n] if "score" in e), key=lambda e: e["score"]["joint"]) for n in (6, 16)
+        min((e for e in entries[:n] if "score" in e), key=lambda e: e["score"]["joint"]) for n in (7, 17)
     ]  # the last proposal is refused: no budget is left
     assert (parents[0], parents[-1]) == tuple(parse(e["text"]) for e in best)
 
 
-@pytest.mark.parametrize(("fields", "spelled"), [("all", 7), ("paper18", 4), ("components", 1)])
+@pytest.mark.parametrize(("fields", "spelled"), [("all", 2), ("datasheet", 7), ("paper18", 4), ("components", 1)])
 def test_trees_are_sound_programs_and_spell_the_seeds(fields: str, spelled: int) -> None:
-    """Of the seven seeds, paper18 lacks the bytes in microseconds of `floor` and `components` and the constants in
+    """Beside measured kernels only `kernels` and `linear` are spelled, datasheet times are not proposed; without them all
+    but `kernels` are. Of these seven, paper18 lacks the bytes in microseconds of `floor` and `components` and the constants in
     flop/us and byte/us of `roofline`; components, the configuration, has the fields of `floor` only."""
     from deap import gp
 

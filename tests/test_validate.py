@@ -230,7 +230,7 @@ def test_the_json_is_the_file_and_against_names_its_program(again: Path, capsys:
     assert models["mean_abs_error_pct"]["e2e"] == pytest.approx(sum(abs(r["e2e"]) for r in found["rows"]) / 3)
     # a constant per model has no model to be fitted on in these folds
     assert {a["name"] for a in models["known"]} == {
-        "blackbox", "naive mean", "overhead floor", "roofline", "host roofline",
+        "blackbox", "naive mean", "overhead floor", "roofline", "host roofline", "kernel sum",
     }  # fmt: skip
     assert models["best_known"] == min(models["known"], key=lambda a: a["e2e"])["name"]
     groups = {(g["by"], g["group"]): g["experiments"] for g in found["breakdown"]["models"]}
