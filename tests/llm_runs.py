@@ -95,7 +95,7 @@ def by_content(request: Request) -> Reply:
     if request.model == "notes":
         return said(NOTES)
     if request.model == "judge":
-        return said(PRAISE if rng.random() < 0.4 else review(request.messages[0]["content"]))
+        return said(PRAISE if rng.random() < 0.5 else review(request.messages[0]["content"]))
     if rng.random() < 0.25:
         return said(UNITS)
     return said(whole(*(program(rng) for _ in range(4))))
