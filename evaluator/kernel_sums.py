@@ -17,11 +17,9 @@ import numpy as np
 
 from evaluator.gates import Facts, Gate, bound_on, verdict
 from evaluator.sweep import Batch, decode_batch, table_of
-from simulator.bind import bind
 from simulator.fields import Active
 from simulator.language.complete import complete
 from simulator.language.ir import Program
-from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 
 DECODE = (0.7, 1.6)
@@ -45,9 +43,7 @@ class KernelSums:
 
 def kernel_sums(deployments: Facts) -> KernelSums:
     """The sums of every deployment. Raises InputError for one whose GPU has no measured kernels."""
-    program = complete(parse(_SUM))
-    code = assemble(program)
-    bounds = {name: bind(code, program.theta, facts) for name, facts in deployments.items()}
+    bounds = bound_on(complete(parse(_SUM)), deployments)
     decode = {name: bound.steps_us(_decode_table()) for name, bound in bounds.items()}
     prefill = {name: _prompts_us(bound.steps_us(_prefill_table())) for name, bound in bounds.items()}
     return KernelSums(deployments, decode, prefill)

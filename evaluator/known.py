@@ -23,7 +23,6 @@ from simulator.language.ir import Program
 from simulator.language.parse import parse
 
 _NO_OVERHEADS = """
-
 def queueing_time(r, s):
     return 0
 
@@ -44,16 +43,7 @@ def step_time(b, s, *, mfu_prefill: one = {prefill!r}, mfu_decode: one = {decode
     output_projection = wide * s.vocab * s.hidden / s.tp / s.bytes_per_us
     memory = b.weight_read_us - output_projection + b.kv_read_us + b.kv_write_us
     return max(prefill + decode, memory)
-
-def queueing_time(r, s):
-    return 0
-
-def output_token_time(s):
-    return 0
-
-def completion_time(s):
-    return 0
-"""
+""" + _NO_OVERHEADS
 _FLOOR = """
 def step_time(b, s, *, floor: us = 4000.0, compute: one[0, 100] = 1.0):
     return max(floor, compute * (b.weight_read_us + b.kv_read_us))

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 
 from evaluator.experiments import bundled_experiments, data_hash
-from evolve import __version__
-from evolve.programs import CHAMPION
-from evolve.programs import load as program
+from evolve import __version__, programs
 from evolve.report import console, new_table, show
 from simulator.bind import Bound, bind
 from simulator.clock.fast import build
@@ -66,7 +64,7 @@ def bench(most: int, say: Callable[[str], None]) -> dict[str, Any]:
     loads = [load_of(e, SEED) for e in experiments]
     say("compiling")
     affine, general = bounds(AFFINE, experiments), bounds(GENERAL, experiments)
-    champion = bounds(program(CHAMPION).text, experiments)
+    champion = bounds(programs.load(programs.CHAMPION).text, experiments)
     clocks = build(False, False, _affine), build(True, False, _affine), build(True, True, _affine)
     steps = [steps_of(b, load.limits) for b, load in zip(affine, loads, strict=True)]
 

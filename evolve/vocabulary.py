@@ -94,7 +94,7 @@ class Vocabulary:
 
 
 def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
-    """The words for these experiments; `allowed` is a field set of the configuration (all, paper18, components)."""
+    """The words for these experiments; `allowed` is a field set of the configuration (see `field_set`)."""
     names = field_set(allowed)
     offered = [Field(scope, name) for scope, name in FIELDS if names is None or f"{scope}.{name}" in names]
     facts = [dict(e.facts) for e in experiments]
