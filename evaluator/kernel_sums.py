@@ -4,7 +4,7 @@ that nobody has measured as a whole.
     decode   a decode step takes 0.7 times the sum of its kernels at least, and 1.6 times the sum plus 3 ms at most
     prefill  an uncached prompt of 2k, 8k or 32k takes 0.9 to 2 times the sum of its kernels
 
-The margins hold what no table has: launches, the sampler, the scheduler's own time.
+The margins hold what no table has: launches, the scheduler's own time.
 """
 
 from __future__ import annotations

@@ -32,14 +32,14 @@ _FIELD = {f.curve: f.name for f in FIELDS.values() if f.curve}
 _QUANTITY = {"decode_per_token": "kv_decode_sum", "prefill_per_pair": "prefill_pairs"}
 _NAME = {"decode_per_token": "decode attention: KV cache", "prefill_per_pair": "prefill attention"}
 # The launch in an operation's bound; LAUNCH_US for the others.
-_LAUNCH = {"elementwise": ELEMENTWISE_LAUNCH_US, "decode_per_token": 0.0, "prefill_per_pair": 0.0}
+_LAUNCH = {"elementwise": ELEMENTWISE_LAUNCH_US, "decode_per_token": 0.0, "prefill_per_pair": 0.0, "sampler": 0.0}
 LEGEND = """\
 us: all calls of a step together; 1 to {most}: decodes; prefill: an uncached prompt of {prefill:,} tokens.
 share, datasheet: at {decodes} decodes; datasheet is bytes over bandwidth or FLOPs over peak, whichever is longer, no
 launches. roofline: the same for the whole step at once, without all-reduces.
 from: measured (this shape was timed), interpolated (between timed shapes), nearest shape (the efficiency of the closest
 one), datasheet (never timed: bytes over bandwidth, and a launch); then octaves to the closest timed size, 1 being half
-or twice. Not timed and not here: sampling, the CPU."""
+or twice; the sampler's operations are counted, at the speed at which its sort was timed. Not here: the CPU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from simulator.language.ir import (
     rebuild,
     walk,
 )
+from simulator.schema import KERNELS
 
 Rng = np.random.Generator
 _THRESHOLDS = ("prefill_reqs", "prefill_tokens", "batch_size", "tokens", "kv_mean", "kv_sum", "decode_reqs")
@@ -130,14 +131,18 @@ def wrap(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
 
 
 def interact(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
-    """A term multiplied by one more factor: a deployment scale or a batch count."""
+    """A term multiplied by one more factor: a deployment scale or a batch count; a measured kernel by whether the step
+    runs without a captured graph."""
     scalable = [p for p, t in _terms(d.expr) if _coefficient(t, d) is not None]
     if not scalable:
         return None
     path = _pick(scalable, rng)
     old = factors(get(d.expr, path))
-    if words.scales and rng.random() < 0.5:
-        extra: list[Expr] = list(words.scales[rng.integers(len(words.scales))])
+    extra: list[Expr]
+    if words.measured and any(isinstance(f, Field) and f.name in KERNELS for f in old):
+        extra = [Field("b", "uncaptured")]  # nothing else corrects a kernel
+    elif words.scales and rng.random() < 0.5:
+        extra = list(words.scales[rng.integers(len(words.scales))])
     else:
         counts = [
             f for f in words.fields(d.name) if f.name in ("batch_size", "tokens", "tp_log2", "layers", "prefill_reqs")

@@ -9,10 +9,10 @@ import numpy as np
 
 from evolve.operators import add, cross, drop, exchange, ground, interact, plain_terms, swap, threshold, with_term, wrap
 from evolve.terms import Draft, draft, function_of, get, places, sites
-from evolve.vocabulary import Vocabulary
+from evolve.vocabulary import SIZES, SWITCHES, Vocabulary
 from simulator.language.ir import METHODS, Call, Choose, Const, Expr, Field, Function, Neg, Op, Program, rebuild
 from simulator.language.measure import Caps, complaints
-from simulator.language.normal import BRANCHES, Normal, reachable
+from simulator.language.normal import Normal, reachable
 from simulator.language.simplify import lean
 from simulator.schema import KERNELS
 
@@ -34,7 +34,8 @@ OPERATORS: dict[str, tuple[Operator | None, float]] = {
     "prune": (None, 0.06),
 }
 PROBING = ("explain", "prune")
-LOOKED_AT = 16  # new terms among which `explain` chooses, and as many refinements of those that are there
+BENDING = ("wrap", "threshold")  # what makes more than a sum of terms
+LOOKED_AT = 32  # new terms among which `explain` chooses, and as many refinements of those that are there
 
 
 class Probe(Protocol):
@@ -65,14 +66,15 @@ def propose(
     """A changed copy of `first` and the operator's name. Deterministic in `rng`.
 
     `evolve`: which methods may change (step, queueing, both). `weights`: relative chances of the operators. Now and
-    then two changes are made at once. Without a `probe` there is neither `explain` nor `prune`;
-    what would be larger than `caps` is drawn again.
+    then two changes are made at once. Without a `probe` there is neither `explain` nor `prune`, beside measured kernels
+    neither `wrap` nor `threshold`; what would be larger than `caps` is drawn again.
     """
     weights = operator_weights({}) if weights is None else weights
-    names = [name for name, weight in weights.items() if weight > 0 and (probe or name not in PROBING)]
+    never = (*(() if probe else PROBING), *(BENDING if words.measured else ()))
+    names = [name for name, weight in weights.items() if weight > 0 and name not in never]
     chances = np.array([weights[name] for name in names])
     child, done = first, []
-    for _ in range(2 if rng.random() < 0.25 else 1):
+    for _ in range((2 if rng.random() < 0.25 else 1) if names else 0):
         for _ in range(20):
             name = names[rng.choice(len(names), p=chances / chances.sum())]
             changed = _apply(name, child, second, words, rng, evolve, probe)
@@ -112,13 +114,18 @@ def _apply(
 
 def _explain(program: Program, mine: Draft, words: Vocabulary, rng: Rng, probe: Probe | None) -> Draft | None:
     """Of several new terms, and of its own times another factor, the one that explains most of what the program gets
-    wrong, beside what is there."""
+    wrong, beside what is there. Beside measured kernels only terms that it does not have: more factors are no
+    correction."""
     assert probe is not None
     own = plain_terms(mine)
-    terms = [basis for basis in (words.basis(mine.name, rng) for _ in range(LOOKED_AT)) if basis]
-    for _ in range(LOOKED_AT if own else 0):
-        factor = words.basis(mine.name, rng)
-        terms.append([*own[rng.integers(len(own))], *factor[: 2 if rng.random() < 0.5 else 1]])
+    terms: list[list[Expr]] = [basis for basis in (words.basis(mine.name, rng) for _ in range(LOOKED_AT)) if basis]
+    if words.measured:
+        there = {frozenset(term) for term in own}
+        terms = [term for term in terms if frozenset(term) not in there]
+    else:
+        for _ in range(LOOKED_AT if own else 0):
+            factor = words.basis(mine.name, rng)
+            terms.append([*own[rng.integers(len(own))], *factor[: 2 if rng.random() < 0.5 else 1]])
     if not terms:
         return None
     gains = probe.gains(program, mine.name, terms)
@@ -170,35 +177,34 @@ def _degree(expr: Expr) -> int:
     return 0
 
 
-# Of a correction beside measured kernels: what its count may be multiplied by, one of the first and any of the second.
-_SIZES = frozenset(("s.layers", "s.moe_layers", "s.tp_log2"))
-_SWITCHES = frozenset(("s.is_moe", "s.is_fp8", "s.sampling_sort", "s.repetition_penalty"))
+_SIZES = frozenset(f"s.{name}" for name in SIZES)
+_SWITCHES = frozenset(f"s.{name}" for name in SWITCHES)
 
 
 def _corrects(function: Function) -> bool:
-    """Whether the method is a sum of measured kernels, each once and alone, and of corrections: one count of the batch,
-    one size of the model and its switches. Products of several counts or sizes, roots and logarithms hold for the
-    measured models only: a few models cannot tell them apart."""
+    """Whether the method is a sum of measured kernels, each once and once more for steps without a captured graph, and
+    of corrections: one count of the batch, one size of the model and its switches. Products of several counts or sizes,
+    floors, roots and logarithms hold for the measured models only: a few models cannot tell them apart."""
     normal = Normal(expand=False)
     root = normal.function(function)
-    seen: set[str] = set()
-    if any(normal.atoms[i].kind not in ("const", "field", *BRANCHES) for i in reachable(normal, root)):
-        return function.name == "queueing_time"
-    for p in (root, *(arg for i in reachable(normal, root) for arg in normal.atoms[i].args)):
-        for m, _ in p:
-            fields = [normal.atoms[i].name for i, _ in m if normal.atoms[i].kind == "field"]
-            if any(power != 1 for i, power in m if normal.atoms[i].kind == "field"):
+    seen: set[tuple[str, ...]] = set()
+    if any(normal.atoms[i].kind not in ("const", "field") for i in reachable(normal, root)):
+        return False
+    for m, _ in root:
+        fields = [normal.atoms[i].name for i, _ in m if normal.atoms[i].kind == "field"]
+        if any(power != 1 for i, power in m if normal.atoms[i].kind == "field"):
+            return False
+        if any(name[2:] in KERNELS for name in fields):
+            kernel = tuple(sorted(fields))
+            if kernel in seen or len(set(kernel) - {"b.uncaptured"}) > 1:
                 return False
-            kernels = [name for name in fields if name[2:] in KERNELS]
-            counts = [name for name in fields if name not in _SIZES | _SWITCHES]
-            alone = len(fields) == 1 and not seen.intersection(kernels)
-            if kernels and not alone:
-                return False
-            seen.update(kernels)
-            if len(counts) > 1 or sum(name in _SIZES for name in fields) > 1:
-                return False
-            if function.name == "queueing_time" and len(fields) > 1:
-                return False
+            seen.add(kernel)
+            continue
+        counts = [name for name in fields if name not in _SIZES | _SWITCHES]
+        if len(counts) > 1 or sum(name in _SIZES for name in fields) > 1:
+            return False
+        if function.name == "queueing_time" and len(fields) > 1:
+            return False
     return True
 
 

@@ -64,7 +64,8 @@ def _doc(run: Run, runs: int) -> str:
 
 
 def _pack(run: Run, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # nothing of another run may stay, such as its validation
+    folder.mkdir()
     for name in ("config.yaml", "run.json", "validate.jsonl"):
         if (run.path / name).exists():
             shutil.copyfile(run.path / name, folder / name)

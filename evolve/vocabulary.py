@@ -29,15 +29,19 @@ _PAIRS = (("layers", "tp_log2"), ("layers", "is_moe"), ("vocab", "sampling_sort"
 # runs they are constant or confounded with the file. A user's program may read them; offline proposals do not.
 _NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size")
 # Beside measured kernels: what they leave out or may be wrong about. Requests and tokens, prompt chunks, contexts, the
-# experts that alike prompts share, launches a layer, the sampler, the format of the weights. Datasheet times and the
-# sizes of a model's matrices are inside the kernels already: proposals that add them again learn models, not the law.
+# experts that alike prompts share, launches a layer and those without a captured graph, the sampler, the format of the
+# weights. Datasheet times and the sizes of a model's matrices are inside the kernels already: proposals that add them
+# again learn models, not the law.
 _BESIDE_KERNELS = (
-    *("batch_size", "decode_reqs", "prefill_reqs", "tokens", "prefill_tokens", "kv_decode_sum", "experts_fraction"),
-    *("kernel_gemm_us", "kernel_elementwise_us", "kernel_moe_us", "kernel_moe_quantized_us", "kernel_router_us"),
-    *("kernel_allreduce_us", "kernel_lm_head_us", "kernel_decode_attention_us", "kernel_prefill_attention_us"),
-    *("sorted_logits", "penalised_logits"),
+    *("batch_size", "prefill_reqs", "tokens", "prefill_tokens", "kv_decode_sum", "experts_fraction"),
+    *("uncaptured", "kernel_gemm_us", "kernel_elementwise_us", "kernel_moe_us", "kernel_moe_quantized_us"),
+    *("kernel_router_us", "kernel_allreduce_us", "kernel_lm_head_us", "kernel_sampler_us"),
+    *("kernel_decode_attention_us", "kernel_prefill_attention_us"),
     *("layers", "moe_layers", "tp_log2", "is_moe", "is_fp8", "sampling_sort", "repetition_penalty"),
 )
+# A correction is one of these sizes, or none, and any of these switches, times one count of the batch, or none.
+SIZES = frozenset(("layers", "moe_layers", "tp_log2"))
+SWITCHES = frozenset(("is_moe", "is_fp8", "sampling_sort", "repetition_penalty"))
 # And before the queue: the request's way through the server, and the steps that it waits for.
 _QUEUE_BESIDE_KERNELS = ("reference_step_us", "tp_log2", "input_len")
 # Prompts whose lengths differ by less than this factor do not determine a time per prompt token.
@@ -79,7 +83,10 @@ class Vocabulary:
         return norm if norm is not None and norm != field and norm in self.norms else None
 
     def basis(self, method: str, rng: np.random.Generator) -> list[Expr]:
-        """Factors of a new term: nothing (a constant), a field, a scale, or a field times a scale."""
+        """Factors of a new term: nothing (a constant), a field, a scale, or a field times a scale. Beside measured
+        kernels it is one of them, or a correction."""
+        if self.measured:
+            return self._correction(method, rng)
         fields = [f for f in self.fields(method) if method == "queueing_time" or f.scope == "b"]
         timed = [f for f in fields if FIELDS[f.scope, f.name].unit == "us"]
         kind = rng.random()
@@ -91,6 +98,23 @@ class Vocabulary:
         if kind < 0.7 or not scale:
             return [chosen]
         return [*scale, chosen]
+
+    def _correction(self, method: str, rng: np.random.Generator) -> list[Expr]:
+        """A kernel or a correction of step_time; one field of queueing_time. A kernel may count for the steps without a
+        captured graph only."""
+        scales = [scale[0] for scale in self.scales if len(scale) == 1]
+        if method == "queueing_time":
+            fields = list(dict.fromkeys((*self.queueing, *scales)))
+            return [fields[rng.integers(len(fields))]] if fields else []
+        batch = [f for f in self.step if f.scope == "b"]
+        kernels = [f for f in batch if f.name in KERNELS]
+        if kernels and rng.random() < 0.3:
+            eager = [f for f in batch if f.name == "uncaptured" and rng.random() < 0.6]
+            return [*eager, kernels[rng.integers(len(kernels))]]
+        counts = [f for f in batch if f not in kernels]
+        sizes, switches = ([f for f in scales if f.name in names] for names in (SIZES, SWITCHES))
+        kinds = (kind for kind in (counts, sizes, switches) if kind and rng.random() < 0.6)
+        return [kind[rng.integers(len(kind))] for kind in kinds]
 
 
 def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:

@@ -1,7 +1,7 @@
-"""Every kernel of a step as it was measured by others, and the sampler, which was not.
+"""Every kernel of a step as it was measured by others, and the sampler as it was counted.
 
-Factors of measured kernels are near 1. Prefill and decode attention have one each: one is bound by compute, the other by
-memory. Source: kernel tables of configs/kernels (NVIDIA aiconfigurator-core 0.12.0, Apache-2.0).
+Their factors are near 1. Prefill and decode attention have one each: one is bound by compute, the other by memory.
+Source: kernel tables of configs/kernels (NVIDIA aiconfigurator-core 0.12.0, Apache-2.0); simulator/kernels/sampler.py.
 """
 
 
@@ -15,9 +15,7 @@ def step_time(
     prefill_attention: one = 1.0,
     allreduce: one = 1.0,
     lm_head: one = 1.0,
-    sort: us = 200.0,
-    sort_logit: us/request = 0.0001,
-    penalty_logit: us/request = 0.0003,
+    sampler: one = 1.0,
 ):
     return (
         gemm * (b.kernel_gemm_us + b.kernel_router_us)
@@ -28,9 +26,7 @@ def step_time(
         + prefill_attention * b.kernel_prefill_attention_us
         + allreduce * b.kernel_allreduce_us
         + lm_head * b.kernel_lm_head_us
-        + sort * s.sampling_sort
-        + sort_logit * b.sorted_logits
-        + penalty_logit * b.penalised_logits
+        + sampler * b.kernel_sampler_us
     )
 
 

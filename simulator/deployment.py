@@ -16,6 +16,7 @@ from simulator.experiment import Engine
 from simulator.facts import Facts
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
+from simulator.kernels.sampler import Sampling
 
 GIB = 2.0**30
 
@@ -84,6 +85,7 @@ def deployment_facts(
         extra = given.number("extra_weights_gib", "give GiB, or leave it out", least=0.0) if has else 0.0
         held = ((unrouted + routed) * weight_bytes + tables * 2 + extra * GIB) / tp
         blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token)
+    sampling = _sampling(config, where)
     facts = {
         "layers": a.layers,
         "dense_layers": dense_layers,
@@ -102,7 +104,8 @@ def deployment_facts(
         "tp_log2": math.log2(tp),
         "is_moe": a.moe_layers > 0,
         "is_fp8": a.is_fp8,
-        **_sampling(config, where),
+        "sampling_sort": sampling.sorts,
+        "repetition_penalty": sampling.penalises,
         "kv_blocks": blocks,
         "kv_cpu_offload": engine.kv_cpu_offload,
         "model_params_b": (unrouted + routed + tables) / 1e9,
@@ -126,7 +129,7 @@ def deployment_facts(
     }
     deployed = None
     if gpu.has("kernels"):
-        deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us), tp)
+        deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us), tp, sampling)
     return Facts({name: float(value) for name, value in facts.items()}, deployed)
 
 
@@ -159,17 +162,14 @@ def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: flo
     return blocks
 
 
-def _sampling(config: Mapping[str, Any], where: str) -> dict[str, bool]:
-    """What generation_config makes the engine do by default: sort the logits, penalise repetition."""
+def _sampling(config: Mapping[str, Any], where: str) -> Sampling:
+    """What generation_config makes the engine do by default."""
     g = Section(where, "model_config", config)
     if not g.has("generation_config"):
-        return {"sampling_sort": False, "repetition_penalty": False}
+        return Sampling()
     g = g.section("generation_config", "give a mapping, {} for none")
     read = {
         key: g.number(key, "copy it from the model's generation_config.json") if g.has(key) else default
         for key, default in (("top_p", 1.0), ("top_k", 0.0), ("repetition_penalty", 1.0))
     }
-    return {
-        "sampling_sort": read["top_p"] < 1 or read["top_k"] > 0,
-        "repetition_penalty": read["repetition_penalty"] != 1,
-    }
+    return Sampling(read["top_p"] < 1 or read["top_k"] > 0, read["repetition_penalty"] != 1)

@@ -42,7 +42,7 @@ SPECIAL = ("experts_fraction", "graph_batch", "graph_tokens")
 # step, 17 of a prompt's length, eight knots each.
 CURVES = {
     "gemm": 113, "elementwise": 113, "moe": 113, "moe_quantized": 113, "router": 113,
-    "allreduce": 113, "lm_head": 113, "decode_launch": 113,
+    "allreduce": 113, "lm_head": 113, "sampler": 113, "decode_launch": 113,
     "decode_per_token": 113, "prefill_per_pair": 137,
 }  # fmt: skip
 
@@ -123,6 +123,8 @@ _BATCH = (
        "model's generation_config sets one", "s.repetition_penalty * s.vocab * b.batch_size"),
     _b("graph_tokens", "token", "new tokens padded to the engine's captured CUDA graph sizes, up to twice "
        "max_num_seqs and at most 512; the true number above"),
+    _b("uncaptured", "one", "1 if the step has more new tokens than the largest captured CUDA graph, so that its "
+       "kernels are launched one by one; else 0", "min(max(b.tokens - min(2 * s.max_num_seqs, 512), 0), 1)"),
     _curve("kernel_gemm_us", "us", "gemm", "b.graph_tokens",
            "measured matrix products of all layers (without routed experts), padded tokens"),
     _curve("kernel_elementwise_us", "us", "elementwise", "b.graph_tokens",
@@ -135,6 +137,8 @@ _BATCH = (
     _curve("kernel_allreduce_us", "us", "allreduce", "b.graph_tokens",
            "measured all-reduces, two a layer; 0 at tp 1"),
     _curve("kernel_lm_head_us", "us", "lm_head", "b.batch_size", "measured output projection"),
+    _curve("kernel_sampler_us", "us", "sampler", "b.batch_size", "drawing a token a request, with the sort and the "
+           "penalties that generation_config asks for: bytes and launches counted, the sort's speed as published"),
     _curve("kernel_decode_launch_us", "us", "decode_launch", "b.decode_reqs",
            "measured attention of all layers at no context: the launches that every step makes"),
     _curve("kernel_decode_us_per_token", "us/token", "decode_per_token", "b.decode_reqs",
@@ -148,7 +152,7 @@ _BATCH = (
        "b.kernel_prefill_us_per_pair * b.prefill_pairs"),
     _b("kernel_us", "us", "all measured kernels of the step",
        "b.kernel_gemm_us + b.kernel_elementwise_us + b.kernel_moe_us + b.kernel_moe_quantized_us"
-       " + b.kernel_router_us + b.kernel_allreduce_us + b.kernel_lm_head_us"
+       " + b.kernel_router_us + b.kernel_allreduce_us + b.kernel_lm_head_us + b.kernel_sampler_us"
        " + b.kernel_decode_attention_us + b.kernel_prefill_attention_us"),
 )  # fmt: skip
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from grown import RUNS, SEEDS, WORDS
 
-from evolve.propose import OPERATORS, _degree, propose
+from evolve.propose import BENDING, OPERATORS, _degree, propose
 from evolve.terms import draft, function_of, get, join, places, sites, split
-from evolve.vocabulary import coefficient_unit, field_set, vocabulary
+from evolve.vocabulary import Vocabulary, coefficient_unit, field_set, vocabulary
 from simulator.fields import Active, BatchFields
 from simulator.language import units
 from simulator.language.evaluate import evaluate
@@ -39,19 +39,26 @@ class Any:
         return self.rng.random(len(program.theta))
 
 
-def test_a_thousand_proposals_are_programs_with_sound_units() -> None:
-    pool, used, probe = list(SEEDS), Counter(), Any()
-    for i in range(1000):
+@pytest.mark.parametrize(("words", "never"), [(WORDS, BENDING), (vocabulary(RUNS, "datasheet"), ())])
+def test_five_hundred_proposals_are_programs_with_sound_units(words: Vocabulary, never: Sequence[str]) -> None:
+    known = {f"{f.scope}.{f.name}" for f in words.step} | {"s.reference_step_us"}
+    pool = [p for p in SEEDS if words.measured or set(features(p)) <= known]
+    used, probe = Counter[str](), Any()
+    for i in range(500):
         generator = rng(i)
         first, second = (pool[generator.integers(len(pool))] for _ in range(2))
-        child, operator = propose(first, second, WORDS, generator, probe=probe)
+        child, operator = propose(first, second, words, generator, probe=probe)
         used.update(operator.split("+"))
         again = parse(unparse(child))
         assert again == child
         check_units(child, f"{i} {operator}")
         if operations(child) <= 40:
             pool.append(child)
-    assert set(OPERATORS) <= set(used)
+    assert set(used) - {"none"} == set(OPERATORS) - set(never)
+
+
+def test_operators_that_only_bend_propose_nothing_beside_kernels() -> None:
+    assert propose(SEEDS[0], SEEDS[1], WORDS, rng(0), weights={"wrap": 1.0}) == (SEEDS[0], "none")
 
 
 def test_proposals_are_deterministic() -> None:

@@ -13,6 +13,7 @@ from simulator.errors import InputError
 from simulator.facts import Facts, curve_of
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
+from simulator.kernels.sampler import Sampling
 from simulator.schema import FIELDS
 from translate_go.spelling import words
 
@@ -47,7 +48,7 @@ _EXAMPLE_KERNELS = Deployed(
         attention_bits=16, is_fp8=False, kv_bytes=2,
     ),
     Gpu("h100_sxm", bf16_flops=989.5e6, fp8_flops=1979e6, bytes=3.35e6, link_bytes=450e3),
-    tp=2,
+    tp=2, sampling=Sampling(),
 )  # fmt: skip
 EXAMPLE = Facts({name: float(value) for name, value in _EXAMPLE.items()}, _EXAMPLE_KERNELS)
 

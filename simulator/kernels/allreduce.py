@@ -23,6 +23,17 @@ from simulator.kernels.tables import tables
 CUSTOM_BYTES = 8 * 2**20
 CUSTOM = "vllm_graph"  # the steps of a running engine are CUDA graphs
 
+# Over 6 to 8 Hopper GPUs its own kernel is the fastest to 256 kB only; up to 64 MB the engine adds in the NVLink switch
+# (vllm, all_reduce_utils.py). The tables do not have that kernel: us by kB for 8 GPUs, from vllm-project/vllm, pull
+# request 42324, symm_mem_multimem.
+HOPPER = frozenset(("h100_sxm", "h200_sxm"))
+SWITCHED_GPUS, SWITCHED_BYTES = range(6, 9), (256 * 2**10, 64 * 2**20)
+SWITCHED = "symm_mem_multimem"
+SWITCHED_US = {
+    512: 11.0, 1024: 14.0, 1536: 16.0, 2048: 18.0, 3072: 23.0, 4096: 27.0, 8192: 46.0, 16384: 87.0, 32768: 165.0,
+    65536: 320.0,
+}  # fmt: skip
+
 
 def allreduce(gpu: Gpu, message_bytes: np.ndarray, gpus: int) -> Timing:
     """One all-reduce of `message_bytes` over `gpus`; 0 on a single GPU."""
@@ -40,6 +51,10 @@ def allreduce(gpu: Gpu, message_bytes: np.ndarray, gpus: int) -> Timing:
     if custom and nccl:
         large = nccl[min(nccl, key=lambda n: (octaves(n, gpus), n))]
         us = np.where(message_bytes <= CUSTOM_BYTES, us, _at(large, message_bytes))
+    if gpu.tables in HOPPER and gpus in SWITCHED_GPUS:
+        switched = np.interp(message_bytes / 2**10, list(SWITCHED_US), list(SWITCHED_US.values()))
+        us = np.where((message_bytes > SWITCHED_BYTES[0]) & (message_bytes <= SWITCHED_BYTES[1]), switched, us)
+        return Timing(rising(us), bound, INTERPOLATED, f"{CUSTOM}, {SWITCHED}", octaves(8, gpus))
     kind = (INTERPOLATED if custom else NEAREST) if counted == gpus else NEAREST
     return Timing(rising(us), bound, kind, CUSTOM if custom else "nccl", octaves(counted, gpus))
 

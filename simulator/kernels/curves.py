@@ -1,8 +1,8 @@
 """What the operations of a step cost on one deployment, as curves over the tokens or requests of the step.
 
-A decode step of n requests runs `layers * (QKV + attention + output + feed-forward + 2 all-reduces) + logits`, all of
-them kernels that were measured (see tables). Sums over layers, in us; a program reads them as the kernel fields of the
-schema.
+A decode step of n requests runs `layers * (QKV + attention + output + feed-forward + 2 all-reduces) + logits +
+sampler`, nearly all of them kernels that were measured (see tables). Sums over layers, in us; a program reads them as
+the kernel fields of the schema.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from simulator.kernels.attention import Heads, decode, prefill
 from simulator.kernels.knots import knots
 from simulator.kernels.matrices import ACTIVATION_BYTES, gemm, moe
 from simulator.kernels.roofline import DATASHEET, Gpu, Timing
+from simulator.kernels.sampler import Sampling, parts, sampler
 
 TOKENS = knots(14)  # 1 to 16,384 tokens or requests in a step
 LENGTHS = knots(17)  # 1 to 131,072 tokens of a prompt
@@ -33,6 +34,7 @@ class Deployed:
     architecture: Architecture
     gpu: Gpu
     tp: int
+    sampling: Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Kernels:
 
 
 CURVES = (
-    *("gemm", "elementwise", "moe", "moe_quantized", "router", "allreduce", "lm_head"),
+    *("gemm", "elementwise", "moe", "moe_quantized", "router", "allreduce", "lm_head", "sampler"),
     *("decode_launch", "decode_per_token", "prefill_per_pair"),
 )
 
@@ -64,7 +66,7 @@ CURVES = (
 @cache
 def kernels(d: Deployed) -> Kernels:
     """Every operation of a step of the deployment. Raises InputError if the GPU has no tables."""
-    found = (*_linear(d), *_elementwise(d), *_experts(d), *_attention(d), *_between(d))
+    found = (*_linear(d), *_elementwise(d), *_experts(d), *_attention(d), *_between(d), *_sampler(d))
     curves = {}
     for name in CURVES:
         mine = [o for o in found if o.curve == name]
@@ -154,3 +156,9 @@ def _between(d: Deployed) -> list[Operation]:
     message = TOKENS * d.architecture.hidden * ACTIVATION_BYTES
     said = f"{d.architecture.hidden} x 2 bytes a token on {d.tp} GPUs"
     return [Operation("all-reduce", "allreduce", 2 * d.architecture.layers, said, allreduce(d.gpu, message, d.tp))]
+
+
+def _sampler(d: Deployed) -> list[Operation]:
+    vocab = d.architecture.vocab
+    found = [(part, sampler(d.gpu, TOKENS, vocab, part)) for part in parts(d.sampling)]
+    return [Operation(p.name, "sampler", 1, f"{vocab} logits a request, {p.bytes} bytes each", t) for p, t in found]

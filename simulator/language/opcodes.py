@@ -29,6 +29,7 @@ from simulator.language.ir import (
     Number,
     Op,
     Program,
+    rebuild,
 )
 from simulator.language.reader import Scope, expression
 from simulator.schema import CURVES, FIELDS, RAW, SPECIAL
@@ -176,7 +177,10 @@ def formula(name: str) -> Expr:
     field = FIELDS["b", name]
     text = field.at or field.formula
     assert text is not None, name
-    return expression(ast.parse(text, mode="eval").body, Scope(("b", "s"), {}, f"schema field b.{name}"))
+    scope = Scope(("b", "s"), {}, f"schema field b.{name}")
+    found = expression(ast.parse(text, mode="eval").body, scope)
+    numbers = {c.name: Number(c.value) for c in scope.constants.values()}  # nothing fits a field's own
+    return rebuild(found, lambda n: numbers[n.name] if isinstance(n, Const) else n)
 
 
 def _function(function: Function, first: int, out: _Assembler) -> int:

@@ -12,10 +12,10 @@
 //
 // The program that this file translates:
 //
-//	"""Every kernel of a step as it was measured by others, and the sampler, which was not.
+//	"""Every kernel of a step as it was measured by others, and the sampler as it was counted.
 //
-//	Factors of measured kernels are near 1. Prefill and decode attention have one each: one is bound by compute, the other by
-//	memory. Source: kernel tables of configs/kernels (NVIDIA aiconfigurator-core 0.12.0, Apache-2.0).
+//	Their factors are near 1. Prefill and decode attention have one each: one is bound by compute, the other by memory.
+//	Source: kernel tables of configs/kernels (NVIDIA aiconfigurator-core 0.12.0, Apache-2.0); simulator/kernels/sampler.py.
 //	"""
 //
 //
@@ -29,9 +29,7 @@
 //	    prefill_attention: one = 1.0,
 //	    allreduce: one = 1.0,
 //	    lm_head: one = 1.0,
-//	    sort: us = 200.0,
-//	    sort_logit: us/request = 0.0001,
-//	    penalty_logit: us/request = 0.0003,
+//	    sampler: one = 1.0,
 //	):
 //	    return (
 //	        gemm * (b.kernel_gemm_us + b.kernel_router_us)
@@ -42,9 +40,7 @@
 //	        + prefill_attention * b.kernel_prefill_attention_us
 //	        + allreduce * b.kernel_allreduce_us
 //	        + lm_head * b.kernel_lm_head_us
-//	        + sort * s.sampling_sort
-//	        + sort_logit * b.sorted_logits
-//	        + penalty_logit * b.penalised_logits
+//	        + sampler * b.kernel_sampler_us
 //	    )
 //
 //
@@ -71,9 +67,6 @@ import (
 // Deployment holds the static facts of a model on its GPUs, per GPU where each holds a share. The
 // curves, of measured kernels, are kept without a copy: do not change them afterwards.
 type Deployment struct {
-	Vocab               float64   // vocabulary size
-	SamplingSort        float64   // 1 if the model's generation_config sets top_p < 1 or top_k > 0
-	RepetitionPenalty   float64   // 1 if the model's generation_config sets a repetition penalty
 	MaxNumSeqs          float64   // request limit of a batch, request
 	GemmCurve           []float64 // 113 knots by padded tokens: measured matrix products of all layers (without routed experts), us
 	ElementwiseCurve    []float64 // 113 knots by padded tokens: norms, rotary embeddings, cache writes and activations of all layers, us
@@ -82,6 +75,7 @@ type Deployment struct {
 	RouterCurve         []float64 // 113 knots by padded tokens: measured routers of all layers, us
 	AllreduceCurve      []float64 // 113 knots by padded tokens: measured all-reduces, two a layer, us
 	LmHeadCurve         []float64 // 113 knots by requests: measured output projection, us
+	SamplerCurve        []float64 // 113 knots by requests: drawing a token a request, with the sort and the penalties that generation_config asks for, us
 	DecodeLaunchCurve   []float64 // 113 knots by decodes: measured attention of all layers at no context, us
 	DecodePerTokenCurve []float64 // 113 knots by decodes: measured decode attention of all layers for a token of context, us/token
 	PrefillPerPairCurve []float64 // 137 knots by length of a prompt: measured prefill attention of all layers for a token pair, us/token^2
@@ -103,9 +97,6 @@ func NewEvolved(d Deployment) (*Evolved, error) {
 		value float64
 		ok    bool
 	}{
-		{"Vocab", d.Vocab, d.Vocab >= 1},
-		{"SamplingSort", d.SamplingSort, d.SamplingSort >= 0},
-		{"RepetitionPenalty", d.RepetitionPenalty, d.RepetitionPenalty >= 0},
 		{"MaxNumSeqs", d.MaxNumSeqs, d.MaxNumSeqs >= 1},
 	} {
 		if !fact.ok || math.IsInf(fact.value, 0) {
@@ -124,6 +115,7 @@ func NewEvolved(d Deployment) (*Evolved, error) {
 		{"RouterCurve", d.RouterCurve, 113},
 		{"AllreduceCurve", d.AllreduceCurve, 113},
 		{"LmHeadCurve", d.LmHeadCurve, 113},
+		{"SamplerCurve", d.SamplerCurve, 113},
 		{"DecodeLaunchCurve", d.DecodeLaunchCurve, 113},
 		{"DecodePerTokenCurve", d.DecodePerTokenCurve, 113},
 		{"PrefillPerPairCurve", d.PrefillPerPairCurve, 137},
@@ -181,17 +173,15 @@ func (m *Evolved) PostDecodeFixedOverhead() int64 {
 // stepMicros is the duration of one step, in microseconds before truncation.
 func (m *Evolved) stepMicros(b batchSums) float64 {
 	const (
-		gemm             float64 = 1      // dimensionless
-		elementwise      float64 = 1      // dimensionless
-		moe              float64 = 1      // dimensionless
-		moeQuantized     float64 = 1      // dimensionless
-		decodeAttention  float64 = 1      // dimensionless
-		prefillAttention float64 = 1      // dimensionless
-		allreduce        float64 = 1      // dimensionless
-		lmHead           float64 = 1      // dimensionless
-		sort             float64 = 200    // us
-		sortLogit        float64 = 0.0001 // us/request
-		penaltyLogit     float64 = 0.0003 // us/request
+		gemm             float64 = 1 // dimensionless
+		elementwise      float64 = 1 // dimensionless
+		moe              float64 = 1 // dimensionless
+		moeQuantized     float64 = 1 // dimensionless
+		decodeAttention  float64 = 1 // dimensionless
+		prefillAttention float64 = 1 // dimensionless
+		allreduce        float64 = 1 // dimensionless
+		lmHead           float64 = 1 // dimensionless
+		sampler          float64 = 1 // dimensionless
 	)
 	d := &m.d
 	prefillTokens := float64(b.prefillTokens)
@@ -217,8 +207,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 	prefillReqs := float64(b.prefillReqs)
 	batchSize := prefillReqs + decodeReqs
 	kernelLmHeadUs := curveAt(d.LmHeadCurve, batchSize)
-	sortedLogits := float64(d.SamplingSort * d.Vocab * batchSize)
-	penalisedLogits := float64(d.RepetitionPenalty * d.Vocab * batchSize)
+	kernelSamplerUs := curveAt(d.SamplerCurve, batchSize)
 
 	return float64(gemm*(kernelGemmUs+kernelRouterUs)) +
 		float64(elementwise*kernelElementwiseUs) +
@@ -228,9 +217,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 		float64(prefillAttention*kernelPrefillAttentionUs) +
 		float64(allreduce*kernelAllreduceUs) +
 		float64(lmHead*kernelLmHeadUs) +
-		float64(sort*d.SamplingSort) +
-		float64(sortLogit*sortedLogits) +
-		float64(penaltyLogit*penalisedLogits)
+		float64(sampler*kernelSamplerUs)
 }
 
 // queueingMicros is the time from a request's arrival to the queue, in microseconds before
