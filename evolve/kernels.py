@@ -108,9 +108,8 @@ def breakdown(model: str, hardware: str, tp: int, context: int) -> Breakdown:
     assert deployed is not None
     rows = tuple(_row(o, steps, facts) for o in kernels(deployed).operations)
     bounds = tuple(roofline_us(step.batch, facts) for step in steps)
-    return Breakdown(
-        model, str(gpu["name"]), deployed.gpu.tables, tp, steps, rows, bounds, _notes(steps, facts)
-    )  # fmt: skip
+    notes = _notes(steps, facts, "generation_config" in config)
+    return Breakdown(model, str(gpu["name"]), deployed.gpu.tables, tp, steps, rows, bounds, notes)
 
 
 def _measured() -> list[str]:
@@ -137,11 +136,16 @@ def _at(knots: np.ndarray, x: float) -> float:
     return float(curve(np.concatenate([[float(len(knots))], knots]), 0, x))
 
 
-def _notes(steps: tuple[Step, ...], facts: Facts) -> tuple[str, ...]:
-    """Steps that the KV cache of the deployment has no room for."""
+def _notes(steps: tuple[Step, ...], facts: Facts, sampling: bool) -> tuple[str, ...]:
+    """What is not known of the model, and steps that the KV cache of the deployment has no room for."""
     room = int(facts["kv_blocks"] * facts["block_size"])
     short = [s for s in steps if s.decodes * (s.context + 1) > room]
-    return tuple(
+    missing: list[str] = []
+    if facts.deployed is not None and facts.deployed.architecture.mla_width:
+        missing.append("latent attention (MLA): its projections are taken as those of plain attention")
+    if not sampling:
+        missing.append("no generation_config in the configuration: neither sort nor penalties are in the sampler")
+    return *missing, *(
         f"{s.name} at {s.context:,} tokens of context: the KV cache has room for {room:,} tokens, "
         f"{room // (s.context + 1)} such requests"
         for s in short

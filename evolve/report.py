@@ -24,8 +24,8 @@ E2E, TTFT, ITL: errors of a run's means over arrival seeds 1 to 3; "limits" name
 joint: mean of the three mean absolute errors; worst 3: mean of the three largest E2E errors (front: arrivals {search});
 transfer: joint error on models left out of the fit; sound: contradicts no datasheet (`evolve check --physics`).
 naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitted for all, -m per model, -e per
-experiment; roof: the datasheet alone; host: the host's own roofline, nothing fitted; floor: larger of a floor and bytes
-over bandwidth; p-: published, unsigned."""
+experiment; roof: the datasheet alone; host: the host's own roofline, nothing fitted; kern: the sum of measured
+kernels, nothing fitted; floor: larger of a floor and bytes over bandwidth; p-: published, unsigned."""
 
 
 MOST_BIAS_PCT = 5.0  # INV-M-6

@@ -294,6 +294,16 @@ def test_eight_hopper_gpus_add_large_messages_in_the_switch() -> None:
     assert allreduce(A100, np.array([2.0**21]), 8).us[0] > 25.0  # no such switch
 
 
+def test_an_all_reduce_that_no_link_explains_is_not_believed() -> None:
+    """64 MB over eight L40S took 162 ms in the table, 44 times what PCIe needs: 2 * 7/8 * 64 MB / 32 GB/s = 3.67 ms."""
+    l40s, size = gpu_named("L40S"), np.array([2.0**26])
+    rows = rows_where("l40s", "allreduce", kernel="nccl", gpus=8, bytes=2**26)
+    assert rows["latency_us"][0] > 150e3
+    found = allreduce(l40s, size, 8)
+    assert found.us[0] == pytest.approx(30.0 + 4.0 * 3670.0, rel=1e-3) and found.kind == NEAREST
+    assert allreduce(l40s, np.array([8192.0]), 8).us[0] == pytest.approx(27.0, rel=0.05)  # as in the table
+
+
 def test_small_messages_cost_latency_nearly_flat_in_the_gpus() -> None:
     """128 B to 64 kB at TP 2, 4 and 8: 4.3-4.8, 4.6-5.8 and 4.7-7.7 us (kernels.md)."""
     sizes = np.array([128.0, 65536.0])
