@@ -74,7 +74,8 @@ def _gate(name: str, found: list[tuple[float, str]], rule: str) -> Gate:
     """`found`: how far each step is beyond its limit, 1 at the limit, and which step that is."""
     _, what = max(found)
     beyond = sum(x > 1.0 for x, _ in found)
-    measured = f"{len(found) - beyond} of {len(found)} within the limits, the closest or farthest: {what}"
+    said = "the farthest beyond" if beyond else "the closest to one"
+    measured = f"{len(found) - beyond} of {len(found)} within the limits, {said}: {what}"
     return verdict(name, not beyond, measured, rule)
 
 
