@@ -165,7 +165,12 @@ class Problem:
     def objective(self, phi: np.ndarray, ratio: np.ndarray, prior: np.ndarray, fixed_load: bool = False) -> float:
         """Sum of the Huber losses of the mean field times `ratio`, and the pull of the prior (weights float64[phi])."""
         r = self.data.residuals(self.predict(phi, fixed_load) * ratio)
-        return float(huber(r).sum() + (np.square(prior * (phi - self.origin)) * self.believed_in(phi)).sum())
+        return float(huber(r).sum() + self._away(phi, prior).sum())
+
+    def _away(self, phi: np.ndarray, weight: np.ndarray | float) -> np.ndarray:
+        """float64[phi]: what the prior costs of every entry, `weight` of a unit away from the origin."""
+        cost: np.ndarray = np.square(weight * (phi - self.origin)) * self.believed_in(phi)
+        return cost
 
     def believed_in(self, phi: np.ndarray) -> np.ndarray:
         """float64[phi]: the share of the prior's square that counts. Beyond KERNEL_TAIL of a kernel's factor the prior
@@ -176,8 +181,7 @@ class Problem:
 
     def disbelief(self, phi: np.ndarray) -> float:
         """What the prior of measured kernels costs at `phi`, in the units of a sum of squared residuals."""
-        away = np.square(KERNEL_WEIGHT * (phi - self.origin)) * self.believed_in(phi)
-        return float(away[self.measured].sum())
+        return float(self._away(phi, KERNEL_WEIGHT)[self.measured].sum())
 
     def tension(self, phi: np.ndarray) -> np.ndarray:
         """float64[phi]: the factor on the prior's weight under which its square pulls as hard as the prior at `phi`."""

@@ -72,9 +72,11 @@ def propose(
     weights = operator_weights({}) if weights is None else weights
     never = (*(() if probe else PROBING), *(BENDING if words.measured else ()))
     names = [name for name, weight in weights.items() if weight > 0 and name not in never]
+    if not names:
+        return first, "none"
     chances = np.array([weights[name] for name in names])
     child, done = first, []
-    for _ in range((2 if rng.random() < 0.25 else 1) if names else 0):
+    for _ in range(2 if rng.random() < 0.25 else 1):
         for _ in range(20):
             name = names[rng.choice(len(names), p=chances / chances.sum())]
             changed = _apply(name, child, second, words, rng, evolve, probe)

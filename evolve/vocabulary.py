@@ -28,7 +28,11 @@ _PAIRS = (("layers", "tp_log2"), ("layers", "is_moe"), ("vocab", "sampling_sort"
 # Limits and switches of the engine: they bound what a batch can be but cost no time of their own, and in the shipped
 # runs they are constant or confounded with the file. A user's program may read them; offline proposals do not.
 _NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size")
-# Beside measured kernels: what they leave out or may be wrong about. Requests and tokens, prompt chunks, contexts, the
+# Beside measured kernels a correction is one of these sizes, or none, and any of these switches, times one count of the
+# batch, or none.
+SIZES = ("layers", "moe_layers", "tp_log2")
+SWITCHES = ("is_moe", "is_fp8", "sampling_sort", "repetition_penalty")
+# What is offered there: what kernels leave out or may be wrong about. Requests and tokens, prompt chunks, contexts, the
 # experts that alike prompts share, launches a layer and those without a captured graph, the sampler, the format of the
 # weights. Datasheet times and the sizes of a model's matrices are inside the kernels already: proposals that add them
 # again learn models, not the law.
@@ -37,11 +41,9 @@ _BESIDE_KERNELS = (
     *("uncaptured", "kernel_gemm_us", "kernel_elementwise_us", "kernel_moe_us", "kernel_moe_quantized_us"),
     *("kernel_router_us", "kernel_allreduce_us", "kernel_lm_head_us", "kernel_sampler_us"),
     *("kernel_decode_attention_us", "kernel_prefill_attention_us"),
-    *("layers", "moe_layers", "tp_log2", "is_moe", "is_fp8", "sampling_sort", "repetition_penalty"),
+    *SIZES,
+    *SWITCHES,
 )
-# A correction is one of these sizes, or none, and any of these switches, times one count of the batch, or none.
-SIZES = frozenset(("layers", "moe_layers", "tp_log2"))
-SWITCHES = frozenset(("is_moe", "is_fp8", "sampling_sort", "repetition_penalty"))
 # And before the queue: the request's way through the server, and the steps that it waits for.
 _QUEUE_BESIDE_KERNELS = ("reference_step_us", "tp_log2", "input_len")
 # Prompts whose lengths differ by less than this factor do not determine a time per prompt token.

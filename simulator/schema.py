@@ -124,7 +124,7 @@ _BATCH = (
     _b("graph_tokens", "token", "new tokens padded to the engine's captured CUDA graph sizes, up to twice "
        "max_num_seqs and at most 512; the true number above"),
     _b("uncaptured", "one", "1 if the step has more new tokens than the largest captured CUDA graph, so that its "
-       "kernels are launched one by one; else 0", "min(max(b.tokens - min(2 * s.max_num_seqs, 512), 0), 1)"),
+       "kernels are launched one by one; else 0", f"min(max(b.tokens - min(2 * s.max_num_seqs, {GRAPH_LIMIT}), 0), 1)"),
     _curve("kernel_gemm_us", "us", "gemm", "b.graph_tokens",
            "measured matrix products of all layers (without routed experts), padded tokens"),
     _curve("kernel_elementwise_us", "us", "elementwise", "b.graph_tokens",

@@ -28,13 +28,13 @@ CUSTOM = "vllm_graph"  # the steps of a running engine are CUDA graphs
 # (vllm, all_reduce_utils.py). The tables do not have that kernel: us by kB for 8 GPUs, from vllm-project/vllm, pull
 # request 42324, symm_mem_multimem.
 HOPPER = frozenset(("h100_sxm", "h200_sxm"))
-SWITCHED_GPUS, SWITCHED_BYTES = range(6, 9), (256 * 2**10, 64 * 2**20)
+SWITCHED_GPUS = range(6, 9)
+SWITCHED_ABOVE, SWITCHED_BYTES = 256 * 2**10, 64 * 2**20
 SWITCHED = "symm_mem_multimem"
 SWITCHED_US = {
     512: 11.0, 1024: 14.0, 1536: 16.0, 2048: 18.0, 3072: 23.0, 4096: 27.0, 8192: 46.0, 16384: 87.0, 32768: 165.0,
     65536: 320.0,
 }  # fmt: skip
-
 
 # A message may wait so long before it moves (over PCIe, eight GPUs do), and then take four times what the link needs.
 # The tables of GPUs without NVLink have messages that took forty times as long: those are not believed.
@@ -53,17 +53,17 @@ def allreduce(gpu: Gpu, message_bytes: np.ndarray, gpus: int) -> Timing:
     if not here:
         return Timing(2.0 * bound, bound, DATASHEET, "none")
     counted = min(here, key=lambda n: (octaves(n, gpus), n))
-    us = _at(here[counted], message_bytes)
+    us, kernel = _at(here[counted], message_bytes), CUSTOM if custom else "nccl"
     if custom and nccl:
         large = nccl[min(nccl, key=lambda n: (octaves(n, gpus), n))]
         us = np.where(message_bytes <= CUSTOM_BYTES, us, _at(large, message_bytes))
     if gpu.tables in HOPPER and gpus in SWITCHED_GPUS:
         switched = np.interp(message_bytes / 2**10, list(SWITCHED_US), list(SWITCHED_US.values()))
-        us = np.where((message_bytes > SWITCHED_BYTES[0]) & (message_bytes <= SWITCHED_BYTES[1]), switched, us)
-        return Timing(rising(us), bound, INTERPOLATED, f"{CUSTOM}, {SWITCHED}", octaves(8, gpus))
+        us = np.where((message_bytes > SWITCHED_ABOVE) & (message_bytes <= SWITCHED_BYTES), switched, us)
+        kernel += f", {SWITCHED}"
     most = LATEST_US + BELIEVED[1] * ring
     sure = bool((us <= most).all() and counted == gpus and custom)
-    kind, kernel = INTERPOLATED if sure else NEAREST, CUSTOM if custom else "nccl"
+    kind = INTERPOLATED if sure else NEAREST
     return Timing(rising(np.minimum(us, most)), bound, kind, kernel, octaves(counted, gpus))
 
 

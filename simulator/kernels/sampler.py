@@ -19,7 +19,7 @@ import numpy as np
 
 from simulator.kernels.roofline import DATASHEET, Gpu, Timing
 
-LAUNCH_US = 5.0  # of an operation outside the graph
+EAGER_LAUNCH_US = 5.0  # of an operation outside the graph, which the CPU sends by itself
 BANDWIDTH = 0.5  # the share of the memory's that it reaches
 
 
@@ -60,4 +60,4 @@ def parts(sampling: Sampling) -> tuple[Part, ...]:
 def sampler(gpu: Gpu, requests: np.ndarray, vocab: int, part: Part) -> Timing:
     """A part of the sampler for so many requests. Every rank has the logits of the whole vocabulary."""
     moved = requests * vocab * part.bytes / gpu.bytes
-    return Timing(part.launches * LAUNCH_US + moved / BANDWIDTH, moved, DATASHEET, "torch")
+    return Timing(part.launches * EAGER_LAUNCH_US + moved / BANDWIDTH, moved, DATASHEET, "torch")
