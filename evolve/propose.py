@@ -10,9 +10,24 @@ import numpy as np
 from evolve.operators import add, cross, drop, exchange, ground, interact, plain_terms, swap, threshold, with_term, wrap
 from evolve.terms import Draft, draft, function_of, get, places, sites
 from evolve.vocabulary import SIZES, SWITCHES, Vocabulary
-from simulator.language.ir import METHODS, Call, Choose, Const, Expr, Field, Function, Neg, Op, Program, rebuild
+from simulator.language.bounds import kernel_factors
+from simulator.language.ir import (
+    METHODS,
+    Call,
+    Choose,
+    Const,
+    Expr,
+    Field,
+    Function,
+    Neg,
+    Op,
+    Program,
+    rebuild,
+    walk,
+)
 from simulator.language.measure import Caps, complaints
 from simulator.language.normal import Normal, reachable
+from simulator.language.opcodes import formula
 from simulator.language.simplify import lean
 from simulator.schema import KERNELS
 
@@ -94,7 +109,7 @@ def _apply(
     if name == "exchange":
         return exchange(first, second) if evolve == "both" else None
     if name == "prune":
-        return _prune(first, evolve, probe)
+        return _prune(first, words, evolve, probe)
     method = {"step": "step_time", "queueing": "queueing_time"}.get(evolve) or (
         "step_time" if rng.random() < 0.8 else "queueing_time"
     )
@@ -181,12 +196,14 @@ def _degree(expr: Expr) -> int:
 
 _SIZES = frozenset(f"s.{name}" for name in SIZES)
 _SWITCHES = frozenset(f"s.{name}" for name in SWITCHES)
+_KERNELS = frozenset(f"b.{f.name}" for f in walk(formula("kernel_us")) if isinstance(f, Field))
 
 
 def _corrects(function: Function) -> bool:
-    """Whether the method is a sum of measured kernels, each once and once more for steps without a captured graph, and
-    of corrections: one count of the batch, one size of the model and its switches. Products of several counts or sizes,
-    floors, roots and logarithms hold for the measured models only: a few models cannot tell them apart."""
+    """Whether the method is a sum of measured kernels and of corrections: one count of the batch, one size of the model
+    and its switches. All kernels, or none: what the runs at hand would not miss, other models do. Each stands once, and
+    may stand once more for steps without a captured graph. Products of several counts or sizes, floors, roots and
+    logarithms hold for the measured models only: a few models cannot tell them apart."""
     normal = Normal(expand=False)
     root = normal.function(function)
     seen: set[tuple[str, ...]] = set()
@@ -207,21 +224,24 @@ def _corrects(function: Function) -> bool:
             return False
         if function.name == "queueing_time" and len(fields) > 1:
             return False
-    return True
+    return not seen or {name for kernel in seen for name in kernel} >= _KERNELS
 
 
-def _prune(program: Program, evolve: str, probe: Probe | None) -> Program | None:
-    """Without the constant that the data would miss least, and the terms it multiplies."""
+def _prune(program: Program, words: Vocabulary, evolve: str, probe: Probe | None) -> Program | None:
+    """Without the constant that the data would miss least, and the terms it multiplies. Kernels are not offered."""
     assert probe is not None
     methods = ("step_time", "queueing_time") if evolve == "both" else (f"{evolve}_time",)
-    offered = [f.name in methods and c.value > 0.0 for f in program.functions for c in f.constants]
+    offered = np.array([f.name in methods and c.value > 0.0 for f in program.functions for c in f.constants])
+    if words.measured:
+        offered &= ~np.array(kernel_factors(program))
     if sum(offered) < 2:
         return None
     cost = np.where(offered, probe.costs(program), np.inf)
     theta = list(program.theta)
     theta[int(cost.argmin())] = 0.0
     shorter = lean(program.with_theta(tuple(theta)))
-    return shorter if len(shorter.theta) < len(program.theta) else None
+    whole = not words.measured or all(map(_corrects, shorter.functions))
+    return shorter if whole and len(shorter.theta) < len(program.theta) else None
 
 
 def _repeats(expr: Expr) -> bool:
