@@ -50,6 +50,7 @@ from simulator.language.ir import (
 from simulator.schema import KERNELS
 
 Rng = np.random.Generator
+_KERNELS = frozenset(Field("b", name) for name in KERNELS)
 _THRESHOLDS = ("prefill_reqs", "prefill_tokens", "batch_size", "tokens", "kv_mean", "kv_sum", "decode_reqs")
 NEW_SHARE = 0.03  # of a typical step: the start value of a new term
 
@@ -131,17 +132,18 @@ def wrap(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
 
 
 def interact(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
-    """A term multiplied by one more factor: a deployment scale or a batch count; a measured kernel by whether the step
-    runs without a captured graph."""
-    scalable = [p for p, t in _terms(d.expr) if _coefficient(t, d) is not None]
+    """A term multiplied by one more factor: a deployment scale or a batch count. Measured kernels stay as they are."""
+    scalable = [
+        p
+        for p, t in _terms(d.expr)
+        if _coefficient(t, d) is not None and not (words.measured and _KERNELS.intersection(factors(t)))
+    ]
     if not scalable:
         return None
     path = _pick(scalable, rng)
     old = factors(get(d.expr, path))
     extra: list[Expr]
-    if words.measured and any(isinstance(f, Field) and f.name in KERNELS for f in old):
-        extra = [Field("b", "uncaptured")]  # nothing else corrects a kernel
-    elif words.scales and rng.random() < 0.5:
+    if words.scales and rng.random() < 0.5:
         extra = list(words.scales[rng.integers(len(words.scales))])
     else:
         counts = [

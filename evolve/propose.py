@@ -201,8 +201,8 @@ _KERNELS = frozenset(f"b.{f.name}" for f in walk(formula("kernel_us")) if isinst
 
 def _corrects(function: Function) -> bool:
     """Whether the method is a sum of measured kernels and of corrections: one count of the batch, one size of the model
-    and its switches. All kernels, or none: what the runs at hand would not miss, other models do. Each stands once, and
-    may stand once more for steps without a captured graph. Products of several counts or sizes, floors, roots and
+    and its switches. All kernels, or none, each in every step and perhaps once more in steps without a captured graph:
+    what the runs at hand would not miss, other models do. Products of several counts or sizes, floors, roots and
     logarithms hold for the measured models only: a few models cannot tell them apart."""
     normal = Normal(expand=False)
     root = normal.function(function)
@@ -224,7 +224,7 @@ def _corrects(function: Function) -> bool:
             return False
         if function.name == "queueing_time" and len(fields) > 1:
             return False
-    return not seen or {name for kernel in seen for name in kernel} >= _KERNELS
+    return not seen or {kernel[0] for kernel in seen if len(kernel) == 1} >= _KERNELS
 
 
 def _prune(program: Program, words: Vocabulary, evolve: str, probe: Probe | None) -> Program | None:

@@ -102,17 +102,16 @@ class Vocabulary:
         return [*scale, chosen]
 
     def _correction(self, method: str, rng: np.random.Generator) -> list[Expr]:
-        """A kernel or a correction of step_time; one field of queueing_time. A kernel may count for the steps without a
-        captured graph only."""
+        """A correction of step_time: a kernel once more in steps without a captured graph, or a count, a size and a
+        switch. Of queueing_time: one field."""
         scales = [scale[0] for scale in self.scales if len(scale) == 1]
         if method == "queueing_time":
             fields = list(dict.fromkeys((*self.queueing, *scales)))
             return [fields[rng.integers(len(fields))]] if fields else []
         batch = [f for f in self.step if f.scope == "b"]
         kernels = [f for f in batch if f.name in KERNELS]
-        if kernels and rng.random() < 0.3:
-            eager = [f for f in batch if f.name == "uncaptured" and rng.random() < 0.6]
-            return [*eager, kernels[rng.integers(len(kernels))]]
+        if kernels and rng.random() < 0.2:
+            return [Field("b", "uncaptured"), kernels[rng.integers(len(kernels))]]
         counts = [f for f in batch if f not in kernels]
         sizes, switches = ([f for f in scales if f.name in names] for names in (SIZES, SWITCHES))
         kinds = (kind for kind in (counts, sizes, switches) if kind and rng.random() < 0.6)
