@@ -16,7 +16,7 @@ from simulator.errors import InputError
 from simulator.experiment import Engine
 from simulator.facts import Facts
 from simulator.fields import Active, BatchFields
-from simulator.kernels.curves import ELEMENTWISE_LAUNCH_US, Operation, kernels
+from simulator.kernels.curves import Operation, kernels
 from simulator.kernels.knots import curve
 from simulator.kernels.roofline import LAUNCH_US
 from simulator.kernels.tables import names, tables
@@ -32,7 +32,7 @@ _FIELD = {f.curve: f.name for f in FIELDS.values() if f.curve}
 _QUANTITY = {"decode_per_token": "kv_decode_sum", "prefill_per_pair": "prefill_pairs"}
 _NAME = {"decode_per_token": "decode attention: KV cache", "prefill_per_pair": "prefill attention"}
 # The launch in an operation's bound; LAUNCH_US for the others.
-_LAUNCH = {"elementwise": ELEMENTWISE_LAUNCH_US, "decode_per_token": 0.0, "prefill_per_pair": 0.0, "sampler": 0.0}
+_LAUNCH = {"elementwise": 0.0, "decode_per_token": 0.0, "prefill_per_pair": 0.0, "sampler": 0.0}
 LEGEND = """\
 us: all calls of a step together; 1 to {most}: decodes; prefill: an uncached prompt of {prefill:,} tokens.
 share, datasheet: at {decodes} decodes; datasheet is bytes over bandwidth or FLOPs over peak, whichever is longer, no

@@ -220,7 +220,7 @@ def _corrects(function: Function) -> bool:
             seen.add(kernel)
             continue
         counts = [name for name in fields if name not in _SIZES | _SWITCHES]
-        if len(counts) > 1 or sum(name in _SIZES for name in fields) > 1:
+        if len(counts) > 1 or "b.uncaptured" in counts or sum(name in _SIZES for name in fields) > 1:
             return False
         if function.name == "queueing_time" and len(fields) > 1:
             return False

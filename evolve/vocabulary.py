@@ -112,7 +112,7 @@ class Vocabulary:
         kernels = [f for f in batch if f.name in KERNELS]
         if kernels and rng.random() < 0.2:
             return [Field("b", "uncaptured"), kernels[rng.integers(len(kernels))]]
-        counts = [f for f in batch if f not in kernels]
+        counts = [f for f in batch if f not in kernels and f.name != "uncaptured"]
         sizes, switches = ([f for f in scales if f.name in names] for names in (SIZES, SWITCHES))
         kinds = (kind for kind in (counts, sizes, switches) if kind and rng.random() < 0.6)
         return [kind[rng.integers(len(kind))] for kind in kinds]

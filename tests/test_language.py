@@ -897,6 +897,11 @@ def test_a_factor_of_a_measured_kernel_is_near_one(formula: str) -> None:
         ("b.kernel_gemm_us / a", (1e-9, math.inf)),
         ("a * b.weight_read_us", (1.0, math.inf)),
         ("a * b.graph_tokens", (0.0, math.inf)),
+        ("b.kernel_gemm_us + a * b.kernel_gemm_us * b.uncaptured", (0.0, 1.0)),  # at most as long again
+        ("a * b.uncaptured * (b.kernel_gemm_us + b.kernel_router_us)", (0.0, 1.0)),
+        ("a * b.kernel_gemm_us * b.uncaptured * s.layers", (0.0, math.inf)),
+        ("a * b.kernel_gemm_us * b.uncaptured + a * b.kernel_gemm_us", (0.0, math.inf)),
+        ("a * b.uncaptured", (0.0, math.inf)),
     ],
 )
 def test_what_is_no_factor_of_a_measured_kernel(formula: str, expected: tuple[float, float]) -> None:

@@ -4,12 +4,15 @@ Nothing beats the datasheet. So in step_time a pure number that multiplies a tim
 peak is at least 1 (with a number beside it: their product is), and one that divides it, an efficiency, at most 1. Where
 the sum holds the bare time already, what is added to it in proportion may be anything from 0; so may every other
 constant, but a divisor, of which 0 is no limit: x/0 is 0. A pure number that alone multiplies the time of a measured
-kernel corrects a measurement: it lies between 0.5 and 2. Judged on the normal form, not on the spelling.
+kernel corrects a measurement: it lies between 0.5 and 2. One that adds that time again to steps without a captured
+graph is at most 1: the runs at hand have few such steps, so a fit could make it anything. Judged on the normal form,
+not on the spelling.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from simulator.language.infer import infer
 from simulator.language.ir import Function, Program
@@ -21,6 +24,7 @@ Bounds = tuple[float, float]
 LEAST_EFFICIENCY = 0.01  # share of the datasheet
 LEAST_DIVISOR = 1e-9  # in its own unit
 KERNEL_FACTOR = (0.5, 2.0)  # of a measured kernel
+EAGER_FACTOR = (0.0, 1.0)  # of a measured kernel's time once more, without a captured graph
 # What is known of such a factor beforehand, as a standard deviation from 1: captured graphs run a little faster than
 # single calls, other versions of a kernel a little slower.
 KERNEL_DEVIATION = 0.1
@@ -46,13 +50,28 @@ def kernel_factors(program: Program) -> tuple[bool, ...]:
     out: list[bool] = []
     for f in program.functions:
         normal = Normal(expand=False)
-        names = _kernel_factors(f, normal, normal.function(f)) if f.name == "step_time" else set()
+        names = _kernel_factors(normal, normal.function(f)) if f.name == "step_time" else set()
         out += [c.name in names for c in f.constants]
     return tuple(out)
 
 
-def _kernel_factors(function: Function, normal: Normal, root: Polynomial) -> set[str]:
+def _kernel_factors(normal: Normal, root: Polynomial) -> set[str]:
     """Names of the constants that occur only as `constant * time of measured kernels`, that time not occurring bare."""
+    return _alone(normal, root, lambda m: _kernel_time(normal, m))
+
+
+def _eager_factors(normal: Normal, root: Polynomial) -> set[str]:
+    """The same of `constant * time of measured kernels * b.uncaptured`."""
+
+    def eager(m: Monomial) -> bool:
+        rest = tuple((i, power) for i, power in m if (normal.atoms[i].name, power) != ("b.uncaptured", 1))
+        return len(rest) == len(m) - 1 and _kernel_time(normal, rest)
+
+    return _alone(normal, root, eager)
+
+
+def _alone(normal: Normal, root: Polynomial, wanted: Callable[[Monomial], bool]) -> set[str]:
+    """Names of the constants that occur only as `constant * a wanted product`, that product not occurring bare."""
     factors: set[str] = set()
     others: set[str] = set()
     for p in (root, *(arg for atom in normal.atoms for arg in atom.args)):
@@ -60,9 +79,8 @@ def _kernel_factors(function: Function, normal: Normal, root: Polynomial) -> set
         for m, c in p:
             names = {normal.atoms[i].name for i, _ in m if normal.atoms[i].kind == "const"}
             rest = tuple((i, power) for i, power in m if normal.atoms[i].kind != "const")
-            alone = c == 1.0 and len(names) == 1 and all(power == 1 for _, power in m)
-            measured = alone and _kernel_time(normal, rest) and rest not in bare
-            (factors if measured else others).update(names)
+            single = c == 1.0 and len(names) == 1 and all(power == 1 for _, power in m)
+            (factors if single and rest not in bare and wanted(rest) else others).update(names)
     return factors - others
 
 
@@ -91,7 +109,8 @@ def _function_bounds(function: Function) -> list[Bounds]:
             if name in factors:
                 low = min(factors[name], limits[name][1])
                 limits[name] = (max(low, limits[name][0]), limits[name][1])
-        limits |= dict.fromkeys(_kernel_factors(function, normal, root), KERNEL_FACTOR)
+        limits |= dict.fromkeys(_kernel_factors(normal, root), KERNEL_FACTOR)
+        limits |= dict.fromkeys(_eager_factors(normal, root), EAGER_FACTOR)
     return [limits[c.name] if c.bounds is None else c.bounds for c in function.constants]
 
 
