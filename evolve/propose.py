@@ -9,7 +9,7 @@ import numpy as np
 
 from evolve.operators import add, cross, drop, exchange, ground, interact, plain_terms, swap, threshold, with_term, wrap
 from evolve.terms import Draft, draft, function_of, get, places, sites
-from evolve.vocabulary import SIZES, SWITCHES, Vocabulary
+from evolve.vocabulary import EAGER, SIZES, SWITCHES, Vocabulary
 from simulator.language.bounds import kernel_factors
 from simulator.language.ir import (
     METHODS,
@@ -196,14 +196,15 @@ def _degree(expr: Expr) -> int:
 
 _SIZES = frozenset(f"s.{name}" for name in SIZES)
 _SWITCHES = frozenset(f"s.{name}" for name in SWITCHES)
+_EAGER = frozenset((f"b.{name}", "b.uncaptured") for name in EAGER)
 _KERNELS = frozenset(f"b.{f.name}" for f in walk(formula("kernel_us")) if isinstance(f, Field))
 
 
 def _corrects(function: Function) -> bool:
     """Whether the method is a sum of measured kernels and of corrections: one count of the batch, one size of the model
-    and its switches. All kernels, or none, each in every step and perhaps once more in steps without a captured graph:
-    what the runs at hand would not miss, other models do. Products of several counts or sizes, floors, roots and
-    logarithms hold for the measured models only: a few models cannot tell them apart."""
+    and its switches. All kernels, or none, each in every step: what the runs at hand would not miss, other models do.
+    Those of many launches may stand once more for steps without a captured graph. Products of several counts or sizes,
+    floors, roots and logarithms hold for the measured models only: a few models cannot tell them apart."""
     normal = Normal(expand=False)
     root = normal.function(function)
     seen: set[tuple[str, ...]] = set()
@@ -215,7 +216,7 @@ def _corrects(function: Function) -> bool:
             return False
         if any(name[2:] in KERNELS for name in fields):
             kernel = tuple(sorted(fields))
-            if kernel in seen or len(set(kernel) - {"b.uncaptured"}) > 1:
+            if kernel in seen or (len(kernel) > 1 and kernel not in _EAGER):
                 return False
             seen.add(kernel)
             continue

@@ -32,6 +32,9 @@ _NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_toke
 # batch, or none.
 SIZES = ("layers", "moe_layers", "tp_log2")
 SWITCHES = ("is_moe", "is_fp8", "sampling_sort", "repetition_penalty")
+# These may take as long again in steps without a captured graph: they are launches, many and small, which the host must
+# then make one by one. Matrix products and attention were measured without a graph.
+EAGER = ("kernel_elementwise_us", "kernel_moe_us", "kernel_moe_quantized_us")
 # What is offered there: what kernels leave out or may be wrong about. Requests and tokens, prompt chunks, contexts, the
 # experts that alike prompts share, launches a layer and those without a captured graph, the sampler, the format of the
 # weights. Datasheet times and the sizes of a model's matrices are inside the kernels already: proposals that add them
@@ -109,10 +112,10 @@ class Vocabulary:
             fields = list(dict.fromkeys((*self.queueing, *scales)))
             return [fields[rng.integers(len(fields))]] if fields else []
         batch = [f for f in self.step if f.scope == "b"]
-        kernels = [f for f in batch if f.name in KERNELS]
-        if kernels and rng.random() < 0.2:
-            return [Field("b", "uncaptured"), kernels[rng.integers(len(kernels))]]
-        counts = [f for f in batch if f not in kernels and f.name != "uncaptured"]
+        eager = [f for f in batch if f.name in EAGER]
+        if eager and rng.random() < 0.1:
+            return [Field("b", "uncaptured"), eager[rng.integers(len(eager))]]
+        counts = [f for f in batch if f.name not in (*KERNELS, "uncaptured")]
         sizes, switches = ([f for f in scales if f.name in names] for names in (SIZES, SWITCHES))
         kinds = (kind for kind in (counts, sizes, switches) if kind and rng.random() < 0.6)
         return [kind[rng.integers(len(kind))] for kind in kinds]
