@@ -41,13 +41,14 @@ class Archive:
 @dataclass(frozen=True, slots=True)
 class Rule:
     """How a champion is chosen: the simplest program within `within` (relative) of the lowest merit, among those with
-    no experiment above `worst_pct` percent E2E and, if there are any, sound ones; where no program is that good, the
-    lowest worst3. merit: the joint error, or the mean of it and the transfer error (`by`: joint, transfer).
+    no experiment above `worst_pct` percent E2E and, if there are any, sound ones. Where no program is that good, that
+    limit is dropped: a run that nothing explains must not choose for all the others. merit: the joint error, or the
+    mean of it and the transfer error (`by`: joint, transfer).
     """
 
     by: str = "transfer"
     within: float = 0.05
-    worst_pct: float = 5.0
+    worst_pct: float = 10.0
 
     def merit(self, elite: Elite) -> float:
         """In percent; smaller is better."""
@@ -73,8 +74,8 @@ def champion(elites: Iterable[Elite], rule: Rule) -> Elite | None:
     pool = [e for e in pool if e.sound] or pool
     if all(e.transfer is None for e in pool):  # nothing could be left out
         rule = replace(rule, by="joint")
-    close = [e for e in pool if e.worst_e2e <= rule.worst_pct]
+    close = [e for e in pool if e.worst_e2e <= rule.worst_pct] or pool
     if not close:
-        return min(pool, key=lambda e: (e.worst3, e.joint, e.id), default=None)
+        return None
     limit = (1.0 + rule.within) * min(map(rule.merit, close))
     return min((e for e in close if rule.merit(e) <= limit), key=lambda e: (e.complexity, rule.merit(e), e.id))

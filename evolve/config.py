@@ -80,7 +80,7 @@ class ScoreSettings:
     physics: bool = True
     champion: str = "transfer"
     within: float = 0.05
-    worst_pct: float = 5.0
+    worst_pct: float = 10.0
 
     @property
     def rule(self) -> Rule:

@@ -219,8 +219,7 @@ def rule_text(rule: dict[str, Any]) -> str:
     least = {"joint": "joint error", "transfer": "mean of joint and transfer error"}[rule["by"]]
     return (
         f"the simplest program within {100 * rule['within']:g} % of the lowest {least} among those with no experiment "
-        f"above {rule['worst_pct']:g} % E2E that contradict no datasheet; if there is none, the one with the lowest "
-        "worst 3"
+        f"above {rule['worst_pct']:g} % E2E that contradict no datasheet"
     )
 
 
