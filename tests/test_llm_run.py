@@ -318,8 +318,8 @@ def test_operators_finish_the_budget_while_all_models_are_down(told: Tell) -> No
     assert not [e for e in entries(run) if e["operator"].startswith("llm:")]
     rows = ledger(run)
     assert {row["outcome"] for row in rows} == {"server error"}
-    # two questions fail and it rests for a generation, four and it rests for 2 ** (4 - 2)
-    assert Counter(row["call"].split("/")[0] for row in rows) == {"1": 4, "3": 4}
+    # two questions fail and it rests for a generation, four and it rests for 2 ** (4 - 2); then one place is left
+    assert Counter(row["call"].split("/")[0] for row in rows) == {"1": 4, "3": 4, "8": 2}
 
 
 def test_a_wrong_key_is_one_line_and_the_run_goes_on_with_the_right_one(told: Tell) -> None:
