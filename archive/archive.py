@@ -74,8 +74,8 @@ def champion(elites: Iterable[Elite], rule: Rule) -> Elite | None:
     pool = [e for e in pool if e.sound] or pool
     if all(e.transfer is None for e in pool):  # nothing could be left out
         rule = replace(rule, by="joint")
-    close = [e for e in pool if e.worst_e2e <= rule.worst_pct] or pool
-    if not close:
+    if not pool:
         return None
+    close = [e for e in pool if e.worst_e2e <= rule.worst_pct] or pool
     limit = (1.0 + rule.within) * min(map(rule.merit, close))
     return min((e for e in close if rule.merit(e) <= limit), key=lambda e: (e.complexity, rule.merit(e), e.id))

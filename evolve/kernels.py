@@ -31,8 +31,8 @@ _FIELD = {f.curve: f.name for f in FIELDS.values() if f.curve}
 # What a curve's value is multiplied by, and what the product is then called.
 _QUANTITY = {"decode_per_token": "kv_decode_sum", "prefill_per_pair": "prefill_pairs"}
 _NAME = {"decode_per_token": "decode attention: KV cache", "prefill_per_pair": "prefill attention"}
-# The launch in an operation's bound; LAUNCH_US for the others.
-_LAUNCH = {"elementwise": 0.0, "decode_per_token": 0.0, "prefill_per_pair": 0.0, "sampler": 0.0}
+# Operations whose bound has no launch; LAUNCH_US is in those of the others.
+_NO_LAUNCH = frozenset(("elementwise", "decode_per_token", "prefill_per_pair", "sampler"))
 LEGEND = """\
 us: all calls of a step together; 1 to {most}: decodes; prefill: an uncached prompt of {prefill:,} tokens.
 share, datasheet: at {decodes} decodes; datasheet is bytes over bandwidth or FLOPs over peak, whichever is longer, no
@@ -121,7 +121,7 @@ def _measured() -> list[str]:
 
 def _row(operation: Operation, steps: tuple[Step, ...], facts: Facts) -> Row:
     timing, name = operation.timing, operation.curve
-    launch = _LAUNCH.get(name, LAUNCH_US)
+    launch = 0.0 if name in _NO_LAUNCH else LAUNCH_US
     us, bound = [], []
     for step in steps:
         fields = BatchFields(step.batch, facts)

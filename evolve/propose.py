@@ -9,25 +9,11 @@ import numpy as np
 
 from evolve.operators import add, cross, drop, exchange, ground, interact, plain_terms, swap, threshold, with_term, wrap
 from evolve.terms import Draft, draft, function_of, get, places, sites
-from evolve.vocabulary import EAGER, SIZES, SWITCHES, Vocabulary
+from evolve.vocabulary import EAGER, PARTS, SIZES, SWITCHES, Vocabulary
 from simulator.language.bounds import kernel_factors
-from simulator.language.ir import (
-    METHODS,
-    Call,
-    Choose,
-    Const,
-    Expr,
-    Field,
-    Function,
-    Neg,
-    Op,
-    Program,
-    rebuild,
-    walk,
-)
+from simulator.language.ir import METHODS, Call, Choose, Const, Expr, Field, Function, Neg, Op, Program, rebuild
 from simulator.language.measure import Caps, complaints
 from simulator.language.normal import Normal, reachable
-from simulator.language.opcodes import formula
 from simulator.language.simplify import lean
 from simulator.schema import KERNELS
 
@@ -197,7 +183,7 @@ def _degree(expr: Expr) -> int:
 _SIZES = frozenset(f"s.{name}" for name in SIZES)
 _SWITCHES = frozenset(f"s.{name}" for name in SWITCHES)
 _EAGER = frozenset((f"b.{name}", "b.uncaptured") for name in EAGER)
-_KERNELS = frozenset(f"b.{f.name}" for f in walk(formula("kernel_us")) if isinstance(f, Field))
+_PARTS = frozenset(f"b.{name}" for name in PARTS)
 
 
 def _corrects(function: Function) -> bool:
@@ -225,7 +211,7 @@ def _corrects(function: Function) -> bool:
             return False
         if function.name == "queueing_time" and len(fields) > 1:
             return False
-    return not seen or {kernel[0] for kernel in seen if len(kernel) == 1} >= _KERNELS
+    return not seen or {kernel[0] for kernel in seen if len(kernel) == 1} >= _PARTS
 
 
 def _prune(program: Program, words: Vocabulary, evolve: str, probe: Probe | None) -> Program | None:

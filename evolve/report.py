@@ -219,7 +219,8 @@ def rule_text(rule: dict[str, Any]) -> str:
     least = {"joint": "joint error", "transfer": "mean of joint and transfer error"}[rule["by"]]
     return (
         f"the simplest program within {100 * rule['within']:g} % of the lowest {least} among those with no experiment "
-        f"above {rule['worst_pct']:g} % E2E that contradict no datasheet"
+        f"above {rule['worst_pct']:g} % E2E that contradict no datasheet; where none "
+        "is that good, that limit is dropped"
     )
 
 

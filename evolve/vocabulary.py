@@ -13,7 +13,8 @@ from simulator.facts import Facts
 from simulator.fields import Active, BatchFields
 from simulator.language import units
 from simulator.language.evaluate import value
-from simulator.language.ir import Constant, Expr, Field
+from simulator.language.ir import Constant, Expr, Field, walk
+from simulator.language.opcodes import formula
 from simulator.schema import FIELDS, KERNELS, PAPER18
 from simulator.workload import prompt_lengths
 
@@ -32,6 +33,8 @@ _NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_toke
 # batch, or none.
 SIZES = ("layers", "moe_layers", "tp_log2")
 SWITCHES = ("is_moe", "is_fp8", "sampling_sort", "repetition_penalty")
+# The kernels whose sum is a step.
+PARTS = tuple(f.name for f in walk(formula("kernel_us")) if isinstance(f, Field))
 # These may take as long again in steps without a captured graph: they are launches, many and small, which the host must
 # then make one by one. Matrix products and attention were measured without a graph.
 EAGER = ("kernel_elementwise_us", "kernel_moe_us", "kernel_moe_quantized_us")
@@ -41,9 +44,8 @@ EAGER = ("kernel_elementwise_us", "kernel_moe_us", "kernel_moe_quantized_us")
 # again learn models, not the law. (Most prompts of the shipped runs are cached, which hardly shows a time per token.)
 _BESIDE_KERNELS = (
     *("batch_size", "prefill_reqs", "kv_decode_sum", "experts_fraction"),
-    *("uncaptured", "kernel_gemm_us", "kernel_elementwise_us", "kernel_moe_us", "kernel_moe_quantized_us"),
-    *("kernel_router_us", "kernel_allreduce_us", "kernel_lm_head_us", "kernel_sampler_us"),
-    *("kernel_decode_attention_us", "kernel_prefill_attention_us"),
+    "uncaptured",
+    *PARTS,
     *SIZES,
     *SWITCHES,
 )
