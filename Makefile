@@ -17,13 +17,13 @@ check: $(VENV)/dev  ## style and types
 	$(BIN)/mypy
 
 parity: $(VENV)/dev  ## hundreds of random programs through Go and through Python: minutes
-	$(BIN)/python tests/parity.py
+	$(BIN)/python tests/support/parity.py
 
 fuzz: $(VENV)/dev  ## a hundred thousand bad program texts: minutes
-	$(BIN)/python tests/fuzz_language.py
+	$(BIN)/python tests/support/fuzz_language.py
 
 traces: $(VENV)/dev  ## a synthetic run with 300 MB of traces, made and ingested: minutes
-	$(BIN)/python tests/ingest_speed.py
+	$(BIN)/python tests/support/ingest_speed.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
@@ -43,7 +43,7 @@ llm: $(VENV)/run  ## set up language models as proposers, which a run does not n
 
 champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: ten minutes
 	$(BIN)/evolve run --config both --seed 0 --out runs/champion
-	$(BIN)/python -m evolve.ship runs/champion
+	$(BIN)/python -m evolve.program.ship runs/champion
 
 # The pinned source of the kernel tables; its hash is also in simulator/kernels/extract.py. Read as an archive, never
 # installed: the tag only names the file.

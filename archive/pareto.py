@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from deap import base, tools
+from deap.tools.emo import assignCrowdingDist
+
 from archive.elite import Elite
 
 
 @cache
 def _fitness(size: int) -> type:
-    from deap import base
 
     return type(f"Minimise{size}", (base.Fitness,), {"weights": (-1.0,) * size})
 
@@ -26,8 +28,6 @@ class _Point:
 
 def fronts(objectives: Sequence[Sequence[float]]) -> list[list[int]]:
     """Indices of the rows, front by front; all objectives are minimised and must be finite."""
-    from deap import tools
-
     points = [_Point(i, row) for i, row in enumerate(objectives)]
     if len(points) < 2:
         return [[p.index for p in points]] if points else []
@@ -42,8 +42,6 @@ def dominates(a: Elite, b: Elite) -> bool:
 
 def ranks(objectives: Sequence[Sequence[float]]) -> list[tuple[int, float]]:
     """(front number, minus crowding distance) of every row: the smaller, the fitter (Deb et al. 2002, NSGA-II)."""
-    from deap.tools.emo import assignCrowdingDist
-
     points = [_Point(i, row) for i, row in enumerate(objectives)]
     out: list[tuple[int, float]] = [(0, 0.0)] * len(points)
     for number, members in enumerate(fronts(objectives)):

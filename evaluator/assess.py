@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator import gates
-from evaluator.fit import FitSet, fit, fit_set
-from evaluator.kernel_sums import KernelSums, kernel_checks, kernel_sums
-from evaluator.physics import physics
-from evaluator.polish import polish
+from evaluator.fit.fit import FitSet, fit, fit_set
+from evaluator.fit.polish import polish
+from evaluator.judge import gates
+from evaluator.judge.kernel_sums import KernelSums, kernel_checks, kernel_sums
+from evaluator.judge.physics import physics
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
 from evaluator.transfer import Fold, folds_of, transfer
 from simulator.clock.run import HostileStep
-from simulator.experiment import Experiment
+from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.infer import UnitError, check_units
 from simulator.language.ir import Program
@@ -43,7 +43,7 @@ class Rejected:
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A candidate with its constants fitted and the terms left out that the fit set to 0: `text` is exactly what was
-    scored. transfer: see evaluator.transfer, None where it was not measured; sound: see evaluator.physics."""
+    scored. transfer: see evaluator.transfer, None where it was not measured; sound: see evaluator.judge.physics."""
 
     text: str
     score: Score
@@ -132,7 +132,8 @@ def assess(
 
 
 def polished(program: Program, data: Data, laps: Laps) -> Scored | Rejected:
-    """A finalist with its constants moved on by CMA-ES on the replays (see evaluator.polish), judged like any other."""
+    """A finalist with its constants moved on by CMA-ES on the replays (see
+    evaluator.fit.polish), judged like any other."""
     try:
         found = polish(program, data.fit)
         laps.lap("polish")

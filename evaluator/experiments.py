@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from simulator.errors import InputError
-from simulator.experiment import Experiment, Mfu
-from simulator.experiment_file import BEGIN, experiments_from_mapping
+from simulator.experiment.experiment import Experiment, Mfu
+from simulator.experiment.file import BEGIN, experiments_from_mapping
 
 BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
 _SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simulator.experiment import Observation, Observed, Statistic
+from simulator.experiment.experiment import Observation, Observed, Statistic
 from simulator.jit import njit
 from simulator.replay import Replay
 

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from evaluator.fit.uncached import evicted, step_tokens
 from evaluator.metrics import LATENCIES, average, components_ms, error_pct, mean, observe_all, run_means_ms
-from evaluator.uncached import evicted, step_tokens
 from simulator.bind import bind
 from simulator.clock.steps import steps_of
-from simulator.experiment import Experiment, Observed
+from simulator.experiment.experiment import Experiment, Observed
+from simulator.experiment.load import Load, load_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
-from simulator.load import Load, load_of
 from simulator.replay import Replay, replay_bound
 
 SCORE_SEEDS = (1, 2, 3)  # arrival seeds of reported figures; never those of a fit
@@ -32,8 +32,8 @@ class Prediction:
     """What a program predicts for one experiment, averaged over arrival seeds; components in ms.
 
     clamped, preemptions, refused (longer than max_model_len or than the KV cache), gave_up: counts, the
-    mean over seeds rounded up. So are `uncached` (evaluator.uncached.step_tokens) and `evicted` (requests that compute
-    a prompt again).
+    mean over seeds rounded up. So are `uncached` (evaluator.fit.uncached.step_tokens)
+    and `evicted` (requests that compute a prompt again).
     """
 
     experiment: str

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import bootstrap, wilcoxon
 
 RESAMPLES = 9999
 LEVEL = 0.95
@@ -67,7 +68,6 @@ def clustered_interval(
 
 
 def _interval(groups: Sequence[Sequence[float]], seed: int) -> tuple[float, float] | None:
-    from scipy.stats import bootstrap
 
     if len(groups) < 2:
         return None
@@ -84,8 +84,6 @@ def _interval(groups: Sequence[Sequence[float]], seed: int) -> tuple[float, floa
 
 def signed_rank(ours: Sequence[float | None], theirs: Sequence[float | None]) -> SignedRank | None:
     """The test of |ours| against |theirs|, pairs with both known; None where there is no such pair."""
-    from scipy.stats import wilcoxon
-
     pairs = [(abs(a), abs(b)) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
     if not pairs:
         return None

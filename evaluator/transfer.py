@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evaluator.fit import stages_at, subset
-from evaluator.gauss_newton import solve
-from evaluator.loss import FitSet
-from evaluator.pose import forgetful, problem_of
+from evaluator.fit.fit import stages_at, subset
+from evaluator.fit.gauss_newton import solve
+from evaluator.fit.loss import FitSet
+from evaluator.fit.pose import forgetful, problem_of
 from evaluator.score import Errors, ScoreSet, error_rows, summarise
 from evaluator.score import subset as score_subset
 from simulator.language.ir import Program
@@ -77,9 +77,7 @@ def refit(program: Program, ratio: np.ndarray, data: FitSet) -> Program:
 def without_bounds(program: Program) -> Program:
     """The program with the language's default bounds: a proposer's narrower ones may encode what only the runs that are
     left out have shown."""
-    functions = (
-        replace(f, constants=tuple(replace(c, bounds=None) for c in f.constants)) for f in program.functions
-    )
+    functions = (replace(f, constants=tuple(replace(c, bounds=None) for c in f.constants)) for f in program.functions)
     return replace(program, functions=tuple(functions))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.facts import curve_of
+from simulator.experiment.facts import curve_of
 from simulator.jit import njit
 from simulator.language.opcodes import Code
 from simulator.vm import clamps, run, to_ticks

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator import vm
-from simulator.facts import curve_of
-from simulator.kernels.knots import curve
+from simulator.experiment.facts import curve_of
+from simulator.knots import curve
 from simulator.language.evaluate import value
 from simulator.language.opcodes import formula
 from simulator.schema import FIELDS, RAW, SPECIAL

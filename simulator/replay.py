@@ -11,12 +11,12 @@ import numpy as np
 from simulator.bind import Bound, bind, ticks
 from simulator.clock.run import HostileStep, Run, run_clock
 from simulator.clock.steps import Steps, steps_of
-from simulator.experiment import Experiment
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.load import Load, load_of
+from simulator.experiment.workload import Requests
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
-from simulator.load import Load, load_of
 from simulator.vm import clamps
-from simulator.workload import Requests
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from simulator.jit import njit
-from simulator.kernels.knots import curve
+from simulator.knots import curve
 from simulator.language.guarded import EXP_LIMIT, LOG_FLOOR, POW_LIMIT
 from simulator.schema import GRAPH_LIMIT
 

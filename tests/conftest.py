@@ -1,5 +1,5 @@
 """The tests compute as the command line does."""
 
-from evolve import blas
+from evolve import processes
 
-blas.settle()
+processes.settle()

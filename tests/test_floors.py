@@ -1,78 +1,179 @@
-"""A lower floor never imports a higher one, and what must be light stays light."""
+"""A lower floor never imports a higher one, rooms do not reach into each other both ways, and light things stay light."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).parents[1]
-OURS = {"evolve", "evaluator", "translate_go", "archive", "simulator", "seeds", "configs"}
-MAY_IMPORT = {
+# The lowest floor first. A module imports its own room and the rooms of lower floors, nothing else of the project.
+# A room is a package, or a single module where it is named here; the longest name that fits counts.
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("seeds", "configs", "archive", "simulator.errors", "simulator.jit", "simulator.schema", "simulator.stream"),
+    ("simulator.language", "simulator.architecture", "simulator.knots"),
+    ("simulator.kernels", "simulator.vm"),
+    ("simulator.experiment",),
+    ("simulator.bind", "simulator.fields"),
+    ("simulator.clock", "translate_go"),
+    ("simulator.replay",),
+    ("evaluator.experiments", "evaluator.metrics", "evaluator.statistics", "evaluator.summary"),
+    ("evaluator.deployments", "evaluator.fit"),
+    ("evaluator.judge", "evaluator.score"),
+    ("evaluator.baselines", "evaluator.transfer"),
+    ("evaluator.assess",),
+    ("evaluator.diagnose",),
+    ("evolve", "evolve.processes"),  # the version, and where work is done
+    ("evolve.run",),
+    ("evolve.report",),
+    ("evolve.propose", "evolve.ingest"),
+    ("evolve.propose.llm",),
+    ("evolve.search",),
+    ("evolve.study", "evolve.program"),
+    ("evolve.cli",),
+    ("evolve.__main__",),
+)
+LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
+PACKAGES = ("seeds", "configs", "simulator", "archive", "translate_go", "evaluator", "evolve")
+# What each package may use of others' libraries.
+LIBRARIES = {
     "seeds": set(),
     "configs": set(),
     "simulator": {"numpy", "numba"} | {"pyarrow", "scipy"},  # the latter in simulator.kernels alone, see below
     "archive": {"deap"},
-    "translate_go": {"simulator", "numpy"},
-    "evaluator": {"simulator", "cma", "numpy", "numba", "scipy", "yaml"},
-    "evolve": {"simulator", "archive", "translate_go", "evaluator", "numpy", "pyarrow", "yaml", "click", "rich"}
-    | {"ijson", "orjson", "scipy"}  # of evolve.ingest: what traces are read with, and a least-squares fit
-    | {"deap", "openevolve"}  # the baselines' engines
-    | {"litellm"},  # of evolve.llm.client alone, see test_llm_calls
+    "translate_go": {"numpy"},
+    "evaluator": {"cma", "numpy", "numba", "scipy", "yaml"},
+    "evolve": {"numpy", "pyarrow", "yaml", "click", "rich", "scipy"}
+    | {"ijson", "orjson"}  # of evolve.ingest: what traces are read with
+    | {"deap", "openevolve"}  # of the rival engines
+    | {"litellm"},  # of evolve.propose.llm.client alone, see test_llm_calls
+}
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
 }
 
 
-def imports(path: Path) -> set[str]:
-    """Top-level names of everything a module imports, wherever in it."""
+def imported(path: Path) -> set[str]:
+    """Full names of everything a module imports, wherever in it; of a name in a module of ours, the module's."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide the floor"
-            found.add((node.module or "").split(".")[0])
-    return found - set(sys.stdlib_module_names)
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (names & set(MODULES)) or {node.module or ""}
+    return found
 
 
-@pytest.mark.parametrize("floor", sorted(MAY_IMPORT))
-def test_no_floor_imports_a_higher_one(floor: str) -> None:
-    files = list((ROOT / floor).rglob("*.py"))
-    assert files
-    for path in files:
-        extra = imports(path) - MAY_IMPORT[floor] - {floor}
-        assert not extra, f"{path.relative_to(ROOT)} imports {sorted(extra)}"
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return next(name for n in range(len(parts), 0, -1) if (name := ".".join(parts[:n])) in LEVEL)
+
+
+def test_every_module_is_in_a_room() -> None:
+    for module in MODULES:
+        if module not in PACKAGES:
+            assert room_of(module)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_floor_imports_a_higher_one(package: str) -> None:
+    for module, path in MODULES.items():
+        if module.split(".")[0] != package or module in PACKAGES:
+            continue
+        mine = room_of(module)
+        for name in imported(path) & set(MODULES):
+            theirs = room_of(name)
+            assert theirs == mine or LEVEL[theirs] < LEVEL[mine], f"{module} imports {name}, of floor {theirs}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_uses_its_own_libraries_only(package: str) -> None:
+    for module, path in MODULES.items():
+        if module.split(".")[0] == package:
+            tops = {name.split(".")[0] for name in imported(path)} - set(sys.stdlib_module_names) - set(PACKAGES)
+            assert tops <= LIBRARIES[package], f"{module} imports {sorted(tops - LIBRARIES[package])}"
+
+
+def test_no_modules_import_each_other() -> None:
+    arrows = {module: imported(path) & set(MODULES) - {module} for module, path in MODULES.items()}
+    seen: dict[str, int] = defaultdict(int)  # 1: on the way that is being walked, 2: done
+
+    def walk(module: str, way: tuple[str, ...]) -> None:
+        assert seen[module] != 1, f"a circle of imports: {' -> '.join((*way, module))}"
+        if seen[module] == 0:
+            seen[module] = 1
+            for name in sorted(arrows[module]):
+                walk(name, (*way, module))
+            seen[module] = 2
+
+    for module in MODULES:
+        walk(module, ())
 
 
 def test_tables_of_measurements_are_read_in_one_package_of_the_simulator() -> None:
     for path in (ROOT / "simulator").rglob("*.py"):
-        assert path.parent.name == "kernels" or not imports(path) & {"pyarrow", "scipy"}, path
+        tops = {name.split(".")[0] for name in imported(path)}
+        assert path.parent.name == "kernels" or not tops & {"pyarrow", "scipy"}, path
 
 
-def test_the_language_knows_only_the_schema_and_errors() -> None:
-    for path in (ROOT / "simulator" / "language").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simulator"):
-                allowed = ("simulator.language", "simulator.schema", "simulator.errors")
-                assert node.module is not None and node.module.startswith(allowed), f"{path.name}: {node.module}"
+def test_imports_stand_at_the_top_of_a_module() -> None:
+    """But for what a user need not have installed or takes seconds to load, and the door, which must be quick."""
+    allowed = {"litellm", "openevolve", "cma", "evolve"}
+    for module, path in MODULES.items():
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                for node in ast.walk(function):
+                    if isinstance(node, ast.Import | ast.ImportFrom):
+                        name = (node.module or "") if isinstance(node, ast.ImportFrom) else node.names[0].name
+                        assert name.split(".")[0] in allowed, f"{module}:{node.lineno} imports {name} in a function"
+                        assert not name.startswith("evolve") or module == "evolve.__main__"
 
 
 def test_nothing_is_executed_outside_tests() -> None:
-    for floor in OURS:
-        for path in (ROOT / floor).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                    assert node.func.id not in ("eval", "exec", "compile", "__import__"), f"{path}:{node.lineno}"
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec", "compile", "__import__"), f"{module}:{node.lineno}"
+
+
+def modules_after(code: str) -> set[str]:
+    """Top-level names of the modules that are loaded after this code ran in a fresh interpreter."""
+    report = "\nimport sys\nprint('LOADED', *sorted({name.split('.')[0] for name in sys.modules}))"
+    out = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(out.stdout.splitlines()[-1].split()[1:])
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = {"numpy", "numba", "pyarrow", "ijson", "orjson", "scipy", "yaml", "rich", "cma", "deap", "litellm", "openevolve"}
-    code = (
-        "import sys\nfrom evolve.cli import run_command\n"
-        "assert run_command(['--help']) == 0 and run_command(['run', '--help']) == 0\n"
-        f"print('HEAVY', sorted({heavy!r} & set(sys.modules)))"
+    heavy = {
+        "numpy",
+        "numba",
+        "pyarrow",
+        "ijson",
+        "orjson",
+        "scipy",
+        "yaml",
+        "rich",
+        "cma",
+        "deap",
+        "litellm",
+        "openevolve",
+    }
+    loaded = modules_after("from evolve.cli import run_command\nassert run_command(['--help']) == 0")
+    assert not loaded & heavy
+
+
+def test_an_offline_run_imports_no_library_of_language_models_and_no_rival(tmp_path: Path) -> None:
+    search = (
+        f"['run', '--config', 'smoke', '--budget', '10', '--workers', '1', '--quiet', '--out', '{tmp_path / 'run'}']"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert out.stdout.splitlines()[-1] == "HEAVY []"
+    loaded = modules_after(f"from evolve.cli import run_command\nassert run_command({search}) == 0")
+    assert not loaded & {"litellm", "openevolve", "plotly", "matplotlib", "dask", "distributed"}
+    assert "numba" in loaded  # as it would be of any run

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from simulator.facts import Facts, curve_of
-from simulator.kernels.knots import PER_OCTAVE
+from simulator.experiment.facts import Facts, curve_of
 from simulator.kernels.tables import tables
+from simulator.knots import PER_OCTAVE
 from simulator.schema import CURVES, FIELDS
 from translate_go.deployment import Deployment, by_name
 from translate_go.mark import MARK

@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.architecture import Architecture
 from simulator.errors import InputError
-from simulator.facts import Facts, curve_of
+from simulator.experiment.facts import Facts, curve_of
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
@@ -55,7 +55,8 @@ EXAMPLE = Facts({name: float(value) for name, value in _EXAMPLE.items()}, _EXAMP
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model on its GPUs. `facts` are the s. fields by name, and a `simulator.facts.Facts` where curves are read;
+    """A model on its GPUs. `facts` are the s. fields by name, and a `simulator.experiment.facts.Facts` where curves
+    are read;
     `model` and `hardware` label the coefficients.
 
     The name becomes part of the constructor's: `llama-2-7b` -> `NewEvolvedForLlama_2_7b`.

@@ -5,42 +5,62 @@ Exit status: 0 done; 1 failed, or a gate said no; 2 anything the user supplied w
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 
 import click
 
-from evolve import __version__, blas
-from evolve.cli import host, ingesting, kernels, programs, runs, searching, stepping
-from evolve.cli.ending import fail
+from evolve import __version__, processes
+from evolve.cli.endings import fail
+from simulator.errors import InputError
 
-blas.settle()
+processes.settle()
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-COMMANDS = [
-    searching.run,
-    searching.pilot,
-    searching.resume,
-    searching.baselines,
-    runs.archive,
-    runs.validate,
-    programs.show,
-    programs.check,
-    programs.fit,
-    programs.predict,
-    ingesting.ingest,
-    stepping.score_steps,
-    kernels.kernels,
-    runs.prompt,
-    host.simulate,
-    host.emit,
-    host.bench,
-    runs.list_,
-]
+# name: (module, the command in it, the first sentence of its help); in the order of `evolve --help`
+COMMANDS = {
+    "run": ("search", "run", "Search for latency models and report the best."),
+    "pilot": ("search", "pilot", "A short search on a single model, several times over: is it worth a full one?"),
+    "resume": ("search", "resume", "Go on with a run, repeats or baselines that were interrupted or killed."),
+    "baselines": ("search", "baselines", "Compare our engine with other ways to search, under the same budget."),
+    "archive": ("runs", "archive", "Show what a run kept, rebuilt from its journal."),
+    "validate": ("validate", "validate", "Held-out errors of a run: the whole search repeated in every fold."),
+    "show": ("programs", "show", "Show a program: text, counts, constants, and what it reached."),
+    "check": ("programs", "check", "Check a program as a search would: language, caps, units, gates."),
+    "fit": ("programs", "fit", "Fit a program's constants to experiments."),
+    "predict": ("programs", "predict", "Predict latencies of experiments."),
+    "ingest": ("ingest", "ingest", "Make experiments and tables from folders of vLLM traces and reports."),
+    "score-steps": ("steps", "score_steps", "Score a program's step_time on sampled scheduler steps."),
+    "kernels": ("kernels", "kernels", "Show where a step's time goes, from measured kernels."),
+    "prompt": ("runs", "prompt", "Print what a language model would be sent, or was sent."),
+    "simulate": ("host", "simulate", "Replay a trace, or an experiment's load, as the host simulator does."),
+    "emit": ("host", "emit", "Write a program as Go that runs unchanged in the host simulator."),
+    "bench": ("host", "bench", "Measure how fast replays are on this machine."),
+    "list": ("runs", "list_", "List runs, shipped programs, configurations, models and GPUs."),
+}
 
 
-@click.group(commands=COMMANDS, context_settings=CONTEXT, epilog="Start with: evolve run --budget 1000")
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is named, so that `evolve --help` answers at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        found: click.Command = getattr(importlib.import_module(f"evolve.cli.{module}"), attribute)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings=CONTEXT, epilog="Start with: evolve run --budget 1000")
 @click.version_option(__version__, prog_name="evolve")
 def cli() -> None:
     """Evolve latency models of LLM serving from measurements, and take the winner home as Go.
@@ -65,8 +85,6 @@ def main() -> None:
 
 def run_command(args: list[str]) -> int:
     """Run one command line and return its exit status; errors are one line on stderr."""
-    from simulator.errors import InputError
-
     try:
         return int(cli.main(args, prog_name="evolve", standalone_mode=False) or 0)
     except click.exceptions.Exit as e:

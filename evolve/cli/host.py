@@ -7,8 +7,13 @@ from pathlib import Path
 
 import click
 
-from evolve.cli.ending import print_json
+from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load, named_experiment, whole_names
+from evolve.program import emit as emitting
+from evolve.program.bench import bench as measure
+from evolve.program.bench import print_bench
+from evolve.program.simulate import Names, of_case, of_experiment, print_aggregate, run
+from simulator.errors import InputError
 
 
 @click.command()
@@ -40,9 +45,6 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
     evolve simulate --case case.json --trace trace.csv --program champion --model llama-2-7b --hardware H100-SXM-80GB
     evolve simulate --id llama-2-7b-tp1-general --out requests.csv
     """
-    from evolve.simulate import Names, of_case, of_experiment, print_aggregate, run
-    from simulator.errors import InputError
-
     given = case is not None or trace is not None
     if given == (experiment is not None or experiments is not None):
         raise InputError("simulate needs --case and --trace, or --id: give one of the two")
@@ -113,9 +115,6 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
     evolve emit kernels --out go/ --deployment llama-2-7b,H100-SXM-80GB --deployment llama-3.1-70b,H200-SXM-141GB,4
     evolve emit kernels --out go/ --check
     """
-    from evolve.going import emit_to, of_experiment, of_names, of_text
-    from simulator.errors import InputError
-
     source = load(program, caps)
     if experiments and not ids and not model:
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
@@ -124,11 +123,11 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
     if named and model:
         raise InputError("--deployment and --model exclude each other: use --deployment to name several")
     whole_names(model, hardware, tp, "an experiment has its own")
-    deployments = [of_experiment(named_experiment(experiments, name)) for name in dict.fromkeys(ids)]
-    deployments += [of_text(text) for text in dict.fromkeys(named)]
+    deployments = [emitting.of_experiment(named_experiment(experiments, name)) for name in dict.fromkeys(ids)]
+    deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
     if model and hardware:
-        deployments = [of_names(model, hardware, tp or 1)]
-    return emit_to(source, target, out, deployments, verify)
+        deployments = [emitting.of_names(model, hardware, tp or 1)]
+    return emitting.emit_to(source, target, out, deployments, verify)
 
 
 @click.command()
@@ -143,9 +142,6 @@ def bench(most: int, as_json: bool, quiet: bool) -> int:
     evolve bench
     evolve bench --most 1000000 --json
     """
-    from evolve.bench import bench as measure
-    from evolve.bench import print_bench
-
     result = measure(most, lambda text: None if quiet else print(f"{text} ...", file=sys.stderr, flush=True))
     if as_json:
         print_json(result)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from evolve.cli.ending import print_json
+from evolve.cli.endings import print_json
+from evolve.program.kernels import breakdown, kernels_json, print_kernels
 
 
 @click.command()
@@ -25,8 +26,6 @@ def kernels(model: str, hardware: str, tp: int, context: int, as_json: bool) -> 
     evolve kernels mixtral-8x7b --hardware H200 --tp 2 --context 4096
     evolve kernels my-model/config.json --hardware B200 --tp 4 --json
     """
-    from evolve.kernels import breakdown, kernels_json, print_kernels
-
     found = breakdown(model, hardware, tp, context)
     if as_json:
         print_json(kernels_json(found))

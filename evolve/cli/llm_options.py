@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import click
+
+from evolve.run.config import config_from, to_mapping
+from simulator.errors import InputError
 
 KEY = "Its key is read from the environment only, e.g. OPENAI_API_KEY."
 # by the name of the setting: the option, its type, what it stands for, and what it is
@@ -47,11 +51,6 @@ def llm_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def llm_config(config: Any, llm: dict[str, Any]) -> Any:
     """The configuration with what the command line says of language models. Raises InputError for what cannot be."""
-    from dataclasses import replace
-
-    from evolve.config import config_from, to_mapping
-    from simulator.errors import InputError
-
     if not llm:
         return config
     changed = dict(llm)
@@ -67,7 +66,6 @@ def llm_config(config: Any, llm: dict[str, Any]) -> Any:
 
 
 def _price(text: str) -> tuple[str, list[float]]:
-    from simulator.errors import InputError
 
     model, _, figures = text.rpartition("=")
     try:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
+from evaluator.experiments import BUNDLED
+from evolve.run import program as programs
+from evolve.run.data import experiments_of, parse_list
+from simulator.errors import InputError
+from simulator.language.measure import Caps
+
 
 def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--max-operations and so on, handed to the command as one mapping `caps` of those that are given."""
-    from dataclasses import asdict
-
-    from simulator.language.measure import Caps
-
     defaults = asdict(Caps())
 
     @wraps(command)
@@ -56,18 +59,11 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def load(program: str, caps: dict[str, int]) -> Any:
     """The program that the user names, held to the caps if it is a file."""
-    from evolve import programs
-    from simulator.language.measure import Caps
-
     return programs.load(program, Caps(**caps))
 
 
 def named_experiments(file: str | None, ids: str | None) -> list[Any]:
     """The experiments of a file, or the bundled ones; of them those in `ids`, if any. InputError for an unknown id."""
-    from evaluator.experiments import BUNDLED
-    from evolve.choose import experiments_of, parse_list
-    from simulator.errors import InputError
-
     found = experiments_of([file] if file else BUNDLED)
     wanted = parse_list(ids)
     for name in wanted:
@@ -78,8 +74,6 @@ def named_experiments(file: str | None, ids: str | None) -> list[Any]:
 
 def named_experiment(file: str | None, name: str) -> Any:
     """The one experiment of that id. InputError for several."""
-    from simulator.errors import InputError
-
     found = named_experiments(file, name)
     if len(found) != 1:
         raise InputError(f"--id {name}: name one experiment")
@@ -88,8 +82,6 @@ def named_experiment(file: str | None, name: str) -> Any:
 
 def whole_names(model: str | None, hardware: str | None, tp: int | None, why: str = "") -> None:
     """A deployment is named by model and GPU; `why` --tp alone names none."""
-    from simulator.errors import InputError
-
     if bool(model) != bool(hardware):
         raise InputError("--model and --hardware go together: give both")
     if tp is not None and not model:

@@ -6,10 +6,20 @@ from pathlib import Path
 
 import click
 
-from evolve.cli.ending import print_json
+from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load, named_experiments
+from evolve.program.check import check as judge
+from evolve.program.check import print_check
+from evolve.program.fit.calibrate import Settings, calibrate
+from evolve.program.fit.view import print_fit
+from evolve.program.predict import predict as make
+from evolve.program.show import print_show, show_json
+from evolve.program.steps.sources import sources
+from evolve.report.views import fields_json, print_fields, print_prediction
+from evolve.run.data import parse_list
+from simulator.errors import InputError
 
-FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.METHODS, and all of them
+FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.fit.METHODS, and all of them
 
 
 @click.command()
@@ -24,8 +34,6 @@ def show(program: str, as_json: bool, caps: dict[str, int]) -> int:
     evolve show runs/0001:137
     evolve show my_model.py --json
     """
-    from evolve.program_view import print_show, show_json
-
     source = load(program, caps)
     if as_json:
         print_json(show_json(source))
@@ -52,9 +60,6 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps:
     evolve check champion --physics
     evolve check --fields
     """
-    from evolve.views import fields_json, print_fields
-    from simulator.errors import InputError
-
     if fields == (program is not None):
         raise InputError("check needs a PROGRAM (a file, RUN:ID or a seed's name) or --fields: give one of the two")
     if fields:
@@ -63,8 +68,6 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps:
         else:
             print_fields()
         return 0
-    from evolve.checking import check as judge
-    from evolve.checking import print_check
 
     result = judge(load(str(program), caps), physics)
     if as_json:
@@ -108,11 +111,6 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
     evolve fit my_model.py --method all
     evolve fit floor --steps ingested/ --out mine.py
     """
-    from evolve.choose import parse_list
-    from evolve.fitting.calibrate import Settings, calibrate
-    from evolve.fitting.view import print_fit
-    from simulator.errors import InputError
-
     if scope and per_model:
         raise InputError("--scope is for all constants, --per-model for some: give one of the two")
     own = None if scope == "per-model" else parse_list(per_model)
@@ -121,8 +119,6 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
     if sync and not steps:
         raise InputError("--sync is said of step tables: give it with --steps")
     if steps:
-        from evolve.steps.sources import sources
-
         found = sources(steps, experiments, ids, sync)
         runs, fitted = found.runs, list(found.experiments)
     else:
@@ -153,9 +149,6 @@ def predict(
     evolve predict champion --experiments plan.yaml
     evolve predict runs/0001:137 --experiments plan.yaml --json
     """
-    from evolve.predict import predict as make
-    from evolve.views import print_prediction
-
     source = load(program, caps)
     result = make(source, named_experiments(experiments, ids), range(1, seeds + 1))
     if as_json:

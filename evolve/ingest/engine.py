@@ -14,8 +14,8 @@ from evolve.ingest.sources.manifest import FILE, Listed
 from evolve.ingest.sources.settings import Settings
 from evolve.ingest.sources.values import plain
 from simulator.errors import InputError, Section, nearest, shown
-from simulator.experiment import Engine
-from simulator.experiment_file import engine_of
+from simulator.experiment.experiment import Engine
+from simulator.experiment.file import engine_of
 
 ORDER = (
     *("name", "version", "tensor_parallel", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size"),

@@ -17,7 +17,7 @@ from evolve.ingest.sources.reports import Reports, observation
 from evolve.ingest.sources.settings import Load, Settings
 from evolve.ingest.sources.values import plain
 from simulator.errors import InputError, nearest
-from simulator.experiment_file import experiment_from_mapping
+from simulator.experiment.file import experiment_from_mapping
 
 WIDE = ("FP16", "BF16")  # precisions of weights that need no quantization_config
 

@@ -22,7 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from evolve import __version__
+from evolve.ingest.account import account
+from evolve.ingest.describe import describe
 from evolve.ingest.entry import Given, check_hardware
+from evolve.ingest.one import derive, read
 from evolve.ingest.output import (
     OLD,
     PART,
@@ -38,7 +41,7 @@ from evolve.ingest.output import (
 )
 from evolve.ingest.sources.findings import warning
 from evolve.ingest.sources.folder import Folder, shown_path
-from evolve.workers import deaf_to_interrupts, end_with_parent
+from evolve.processes import deaf_to_interrupts, end_with_parent
 from simulator.errors import InputError
 
 Told = Callable[[str, int], None]
@@ -123,10 +126,6 @@ def one_folder(task: Task, done: Callable[[int], None]) -> None:
 
     Millions of values come and go and none holds itself: looking for such cycles would take a quarter of the time.
     """
-    from evolve.ingest.account import account
-    from evolve.ingest.describe import describe
-    from evolve.ingest.one import derive, read
-
     folder, out, given = task.folder, task.out, task.given
     part, home = out / f"{PART}{folder.name}", out / folder.name
     collecting = gc.isenabled()

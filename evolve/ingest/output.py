@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evolve.ingest.sources.folder import Folder, shown_path
+from evolve.ingest.tables import COLUMNS
 from evolve.ingest.writing import HEADER, experiments_yaml
 from simulator.errors import InputError
 
@@ -46,7 +47,6 @@ def check_home(home: Path) -> None:
     """Raises InputError where what is to be replaced holds a file that is not ours."""
     if not home.exists():
         return
-    from evolve.ingest.tables import COLUMNS
 
     ours = {QUALITY, STATE, *(f"{table}.parquet" for table in COLUMNS)}
     others = sorted(path.name for path in home.iterdir() if path.name not in ours)

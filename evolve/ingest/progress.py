@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from evolve.progress import EVERY_S, Line
+from evolve.report.progress import EVERY_S, Line
 
 
 @dataclass

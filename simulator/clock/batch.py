@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator.clock.blocks import FREE, name, release, take
-from simulator.clock.queue import NEVER
+from simulator.experiment.load import NEVER
 from simulator.jit import inlined, njit
 
 UNFINISHED, COMPLETED, GAVE_UP = 0, 1, 2  # Exact.outcome

@@ -26,8 +26,9 @@ from simulator.clock.batch import (
     single_contexts,
 )  # fmt: skip
 from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
-from simulator.clock.queue import DONE, HOSTILE, MORE, NEVER, ROOM, STUCK
+from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK
 from simulator.clock.steps import CHUNKS, piece_for, put, recall
+from simulator.experiment.load import NEVER
 from simulator.jit import njit
 from simulator.vm import clamps, run, to_ticks
 

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator.clock.queue import DONE, HOSTILE, MORE, NEVER, UNPROVEN
+from simulator.clock.queue import DONE, HOSTILE, MORE, UNPROVEN
 from simulator.clock.segments import claim, eat, give
 from simulator.clock.steps import CHUNKS, DIRECT, LINE, MARGIN, evaluate, piece_for, put, recall
+from simulator.experiment.load import NEVER
 from simulator.jit import njit
 from simulator.vm import clamps, run, to_ticks
 

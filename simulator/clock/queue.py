@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 DONE, MORE, HOSTILE, UNPROVEN, STUCK, ROOM = range(6)
 """Everything happened; the step limit, call again; a step time that is none; the fast clock cannot prove itself equal;
 a request that can never finish; the exact clock needs room for more keys."""
 
-NEVER = np.iinfo(np.int64).max  # a time that does not come
 
 
 class Queue(NamedTuple):

@@ -14,9 +14,9 @@ from simulator.clock.blocks import HITS, MISSES, new_cache
 from simulator.clock.exact import exact_clock
 from simulator.clock.fast import CLOCKS, Work
 from simulator.clock.gaps import Gaps
-from simulator.clock.queue import DONE, HOSTILE, MORE, NEVER, ROOM, STUCK, UNPROVEN, Queue, Rules, Times
+from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, UNPROVEN, Queue, Rules, Times
 from simulator.clock.steps import Steps
-from simulator.load import Load
+from simulator.experiment.load import NEVER, Load
 
 CHUNK = 1 << 20  # steps between two looks at the world: progress, Ctrl-C, folding of the log
 

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator.bind import Bound
-from simulator.clock.queue import NEVER
+from simulator.experiment.load import NEVER, Limits
 from simulator.jit import inlined, njit
-from simulator.load import Limits
 from simulator.vm import MAX_TICKS, clamps, run
 
 UNKNOWN, WHOLE, LINE, DIRECT = 0, 1, 2, 3  # kinds of piece: not looked at; one value; a straight line; run the opcodes

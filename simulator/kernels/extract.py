@@ -120,9 +120,7 @@ def selected(operation: str, table: pa.Table) -> pa.Table:
 def converted(operation: str, table: pa.Table) -> pa.Table:
     """Selected rows in the schema of our tables; repeated measurements of one shape become their median."""
     table = selected(operation, table)
-    dtype = pc.fill_null(
-        pc.index_in(table["dtype"].cast(pa.string()), value_set=pa.array(list(DTYPES))), -1
-    ).to_numpy()
+    dtype = pc.fill_null(pc.index_in(table["dtype"].cast(pa.string()), value_set=pa.array(list(DTYPES))), -1).to_numpy()
     table = table.set_column(
         table.column_names.index("dtype"), "dtype", pa.array([list(DTYPES.values())[i] for i in dtype])
     )

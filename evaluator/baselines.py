@@ -1,0 +1,149 @@
+"""Known answers: what simple or published models reach on the same experiments, by the same fit and the same replay.
+
+Shown beside ours in every table of errors. naive mean: one step time for everything; blackbox: the host's linear
+form, with one set of constants for all, per model or per experiment; roofline: the datasheet alone, nothing fitted;
+host roofline: the host's analytical model, nothing fitted; kernel sum: the measured kernels, nothing fitted; overhead
+floor: the larger of a floor and the memory time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from evaluator.experiments import published_errors
+from evaluator.fit.fit import fit, fit_set
+from evaluator.fit.noise import BLACKBOX
+from evaluator.score import SCORE_SEEDS, Errors, error_rows, score_set
+from simulator.experiment.experiment import Experiment, Mfu
+from simulator.experiment.facts import has_curves
+from simulator.language.complete import complete
+from simulator.language.ir import Program
+from simulator.language.parse import parse
+
+_NO_OVERHEADS = """
+def queueing_time(r, s):
+    return 0
+
+def output_token_time(s):
+    return 0
+
+def completion_time(s):
+    return 0
+"""
+_ROOFLINE = (
+    """
+def step_time(b, s):
+    return max(b.total_flops / s.flops_per_us, b.total_bytes / s.bytes_per_us)
+"""
+    + _NO_OVERHEADS
+)
+_HOST_ROOFLINE = (
+    """
+def step_time(b, s, *, mfu_prefill: one = {prefill!r}, mfu_decode: one = {decode!r}, wide: byte = 2.0):
+    prefill = (b.prefill_gemm_us + b.prefill_attention_us) / mfu_prefill
+    decode = (b.decode_gemm_us + b.decode_attention_us) / mfu_decode
+    output_projection = wide * s.vocab * s.hidden / s.tp / s.bytes_per_us
+    memory = b.weight_read_us - output_projection + b.kv_read_us + b.kv_write_us
+    return max(prefill + decode, memory)
+"""
+    + _NO_OVERHEADS
+)
+_FLOOR = """
+def step_time(b, s, *, floor: us = 4000.0, compute: one[0, 100] = 1.0):
+    return max(floor, compute * (b.weight_read_us + b.kv_read_us))
+"""
+HOST_ROOFLINE = "host roofline"
+KERNEL_SUM = "kernel sum"
+_KERNEL_SUM = "def step_time(b, s): return b.kernel_us" + _NO_OVERHEADS
+_NAIVE = "def step_time(b, s, *, mean: us = 10000.0): return mean"
+
+
+def datasheet() -> Program:
+    """The roofline, unfitted: what no deployment can beat."""
+    return complete(parse(_ROOFLINE, "roofline"))
+
+
+def host_roofline(mfu: Mfu) -> str:
+    """The text of the host's own roofline for GPUs with these shares of the peak.
+
+    Compute is the sum over both phases of FLOPs / (peak x MFU of the phase). Memory is the weights, read once, and the
+    KV cache read and written, over bandwidth. A step takes the larger of the two; layers, steps and requests add no
+    overhead. Like the host, it counts the layers without the output projection. Unlike the host, it ignores softmax,
+    rotary embeddings and activations, which are small, and it always counts three matrices in a feed-forward block,
+    where later versions of the host count two.
+
+    Source: github.com/inference-sim/inference-sim, rooflineStepTime in sim/latency/roofline.go; the defaults of `Mfu`
+    are those of its first hardware_config.json.
+    """
+    return _HOST_ROOFLINE.format(prefill=mfu.prefill, decode=mfu.decode)
+
+
+# name -> (program, constants are shared by all the experiments with one value of this; None: nothing is fitted)
+_ANSWERS = {
+    "naive mean": (_NAIVE, "all"),
+    "blackbox": (BLACKBOX, "all"),
+    "blackbox per model": (BLACKBOX, "model"),
+    "blackbox per experiment": (BLACKBOX, "id"),
+    "roofline": (_ROOFLINE, None),
+    HOST_ROOFLINE: (_HOST_ROOFLINE, None),
+    KERNEL_SUM: (_KERNEL_SUM, None),
+    "overhead floor": (_FLOOR, "all"),
+}
+NAMES = tuple(_ANSWERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One fit of a known answer, and the experiments that it then predicts."""
+
+    name: str
+    fitted: tuple[Experiment, ...]
+    predicted: tuple[Experiment, ...]
+
+
+def tasks(fitted: Sequence[Experiment], everything: Sequence[Experiment]) -> list[Task]:
+    """All the work of the known answers, in pieces that may run in any order."""
+    out = []
+    for name, (_, scope) in _ANSWERS.items():
+        if name == HOST_ROOFLINE:  # GPUs of another MFU have another program
+            mfus = dict.fromkeys(e.mfu for e in everything)
+            out += [Task(name, (), tuple(e for e in everything if e.mfu == mfu)) for mfu in mfus]
+            continue
+        if name == KERNEL_SUM:
+            out.append(Task(name, (), tuple(e for e in everything if has_curves(e.facts))))
+            continue
+        if scope is None or scope == "all":
+            out.append(Task(name, tuple(fitted), tuple(everything)))
+            continue
+        ordered = sorted(fitted, key=lambda e: str(getattr(e, scope)))
+        for value, group in groupby(ordered, key=lambda e: str(getattr(e, scope))):
+            same = tuple(e for e in everything if getattr(e, scope) == value)
+            out.append(Task(name, tuple(group), same))
+    return out
+
+
+def solve(task: Task, seeds: Sequence[int] = SCORE_SEEDS) -> list[Errors]:
+    """The errors of one task; step times out of range are clamped, as the host would."""
+    return error_rows(program_of(task), score_set(task.predicted, seeds))
+
+
+def program_of(task: Task) -> Program:
+    """The program of one task, its constants fitted on what the task says, if any are."""
+    text, scope = _ANSWERS[task.name]
+    if task.name == HOST_ROOFLINE:
+        text = host_roofline(task.predicted[0].mfu)
+    program: Program = complete(parse(text, task.name))
+    return program if scope is None else fit(program, fit_set(task.fitted), allow_hostile=True).program
+
+
+def published() -> dict[str, list[Errors]]:
+    """The published absolute errors by system. Their ITL was taken against the halved ITL of the harness."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for row in published_errors():
+        found.setdefault(row.system, {}).setdefault(row.experiment, {})[row.metric] = row.abs_error_pct
+    return {
+        system: [Errors(name, m.get("e2e"), m.get("ttft"), m.get("itl")) for name, m in experiments.items()]
+        for system, experiments in found.items()
+    }

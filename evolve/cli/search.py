@@ -1,0 +1,206 @@
+"""The commands that search: run, pilot, baselines, and resume, which goes on with any of them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from evaluator.experiments import BUNDLED
+from evolve.cli.endings import carry_out
+from evolve.cli.llm_options import llm_config, llm_options
+from evolve.cli.options import run_options
+from evolve.propose.llm.setup import replay, with_limits
+from evolve.report.run import print_run
+from evolve.run.config import load_config
+from evolve.run.data import parse_list
+from evolve.run.folder import next_path, open_run
+from evolve.search import run as run_module
+from evolve.study import baselines as studies
+from evolve.study import seeds
+from evolve.study.comparison_report import print_comparison
+from evolve.study.engines.engines import engine_names
+from evolve.study.seeds_report import print_repeats
+from simulator.errors import InputError
+
+
+@click.command()
+@click.option("--models", metavar="A,B", help="Fit only these models (Hugging Face id or alias).")
+@click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Runs under as many seeds, and the spread of what they reach.")  # fmt: skip
+@click.option("--replay", metavar="RUN", type=click.Path(path_type=Path),
+              help="Search again with the answers of a recorded run of language models, offline.")  # fmt: skip
+@llm_options
+@run_options
+def run(models: str | None, repeats: int, replay: Path | None, llm: dict[str, Any], **options: Any) -> int:
+    """Search for latency models and report the best.
+
+    Language models can propose programs too: --proposer llm, or mixed, where one bandit shares the budget among them
+    and the offline operators. Every request is journalled with its cost before it is sent, and no limit is passed.
+
+    \b
+    evolve run --budget 1000                      the bundled measurements
+    evolve run --config smoke                    half a minute
+    evolve run --models llama-2-7b,llama-2-70b   two of the models
+    evolve run --experiments mine.yaml --out runs/mine
+    evolve run --repeats 5                       seeds 0 to 4: how much of it is luck?
+    evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
+    evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1 --price openai/mine=0,0
+    evolve run --config panel --max-usd 3        a creator, three judges, a summariser
+    evolve run --replay runs/0007                the same archive again, out of its journal
+    """
+    if replay is not None:
+        return _replay(replay, options)
+    config = llm_config(_config(options, models), llm)
+    if repeats > 1:
+        _offline_only(config, "--repeats", "give every --seed a run of its own")
+
+        made = seeds.start(config, repeats, options["out"])
+        return _work_repeats(made, options["workers"], options["as_json"], options["quiet"])
+
+    return _work_run(run_module.start(config, options["out"]), options["workers"], options["as_json"], options["quiet"])
+
+
+@click.command()
+@click.option("--model", required=True, help="Hugging Face id or alias, e.g. llama-2-7b.")
+@click.option("--generations", type=click.IntRange(min=1), default=100, show_default=True, help="Of each repeat.")
+@click.option("--repeats", type=click.IntRange(min=2), default=3, show_default=True, help="Runs, each with its seed.")
+@run_options
+def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
+    """A short search on a single model, several times over: is it worth a full one?
+
+    Escalate or stop: whether the median joint error of the repeats is below that of blackbox, the host's linear form
+    fitted on the same runs, by more than the repeats differ (their interquartile range). A pilot has one population
+    (search.islands: 1) and, unless --budget says otherwise, as many candidates as its generations propose: 800 a
+    repeat, in all about a minute for the three runs of a bundled model on two cores.
+
+    \b
+    evolve pilot --model llama-2-7b
+    evolve pilot --model mixtral-8x7b --generations 50 --repeats 5
+    """
+    if "," in model:
+        raise InputError(f"--model {model}: a pilot is of one model: name one, or `evolve run --models {model}`")
+    config = _config(options, model)
+    _offline_only(config, "pilot", "use `evolve run --models`")
+    search = replace(config.search, generations=generations, islands=1)
+    budget = options["budget"] or generations * search.batch
+    made = seeds.start(replace(config, search=search, budget=budget), repeats, options["out"], pilot=True)
+    return _work_repeats(made, options["workers"], options["as_json"], options["quiet"])
+
+
+def _replay(recording: Path, options: dict[str, Any]) -> int:
+
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and option.name not in ("replay", "out", "workers", "as_json", "quiet"):
+            raise InputError(f"--replay {recording}: goes by the recorded settings: leave out {option.opts[0]}")
+    return _work_run(replay(recording, options["out"]), options["workers"], options["as_json"], options["quiet"])
+
+
+def _offline_only(config: Any, what: str, remedy: str) -> None:
+    """Raises InputError for what would pay language models many times over."""
+    if config.search.proposer != "offline":
+        raise InputError(f"{what} repeats a search, and would pay its models every time: {remedy}")
+
+
+def _config(options: dict[str, Any], models: str | None) -> Any:
+    """The configuration with what the command line overrides."""
+    config = load_config(options["config_name"])
+    data = config.data
+    if options["experiments"]:
+        files = tuple(f if f in BUNDLED else str(Path(f).resolve()) for f in options["experiments"])
+        data = replace(data, files=files, predict_files=())
+    for name, text in (("models", models), ("workloads", options["workloads"]), ("exclude", options["exclude"])):
+        if text is not None:
+            changed: dict[str, Any] = {name: parse_list(text)}
+            data = replace(data, **changed)
+    search = replace(config.search, evolve=options["methods"]) if options["methods"] else config.search
+    top = {name: options[name] for name in ("budget", "seed") if options[name] is not None}
+    return replace(config, data=data, caps=replace(config.caps, **options["caps"]), search=search, **top)
+
+
+@click.command()
+@click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--max-usd", type=click.FloatRange(min=0), help="A new limit for a run of language models, in all.")
+@click.option("--max-calls", type=click.IntRange(min=0), help="The same for requests; 0: no limit.")
+@click.option("--max-tokens", type=click.IntRange(min=0), help="The same for tokens; 0: no limit.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes [default: all cores].")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress line.")
+def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tokens: int | None, workers: int | None,
+           as_json: bool, quiet: bool) -> int:  # fmt: skip
+    """Go on with a run, repeats or baselines that were interrupted or killed, exactly as if they had not been.
+
+    A run of language models pays no answer twice; with a higher limit it goes on where the old one stopped it.
+
+    \b
+    evolve resume runs/0001
+    evolve resume runs/0007 --max-usd 5
+    """
+    if studies.is_comparison(run_path):
+        return _work_baselines(studies.reopen(run_path), workers, as_json, quiet)
+    if seeds.is_repeats(run_path):
+        return _work_repeats(seeds.reopen(run_path), workers, as_json, quiet)
+    run = open_run(run_path)
+    limits = {"max_usd": max_usd, "max_calls": max_calls, "max_tokens": max_tokens}
+    if raised := {name: limit for name, limit in limits.items() if limit is not None}:
+        run = with_limits(run, raised)
+    return _work_run(run, workers, as_json, quiet)
+
+
+@click.command()
+@click.option("--config", "config_name", default="default", show_default=True, metavar="NAME|FILE",
+              help="What is fitted, its caps and gates, and our engine's settings.")  # fmt: skip
+@click.option("--budget", type=click.IntRange(min=1), default=300, show_default=True, help="Candidates of a search.")
+@click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Searches of each engine.")
+@click.option("--only", metavar="A,B", help="Only these engines [default: all].")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder to create or add to [default: runs/baselines/NNNN]."
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Searches at a time [default: all cores].")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress line.")
+def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: Path | None, workers: int | None,
+              as_json: bool, quiet: bool) -> int:  # fmt: skip
+    """Compare our engine with other ways to search, under the same budget and the same evaluator.
+
+    evolution (ours), random, climb (hill climbing), gp (plain genetic programming), openevolve (its database and
+    islands); ours without a part: no-islands, no-grid, no-bandit. All start from the same programs, and all have the
+    same fits, gates, data and caps. The defaults are 12,000 candidates: a quarter of an hour on two cores.
+
+    \b
+    evolve baselines --budget 100 --seeds 3 --only evolution,random,climb
+    evolve baselines --config smoke --budget 300 --out runs/baselines/mine
+    evolve resume runs/baselines/mine             go on after Ctrl-C
+    """
+    _offline_only(load_config(config_name), "baselines", "name a configuration with search.proposer: offline")
+    engines, left_out = engine_names(only)
+    for line in left_out:
+        print(f"evolve: warning: {line}", file=sys.stderr)
+    config = replace(load_config(config_name), budget=budget)
+    made = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
+    return _work_baselines(made, workers, as_json, quiet)
+
+
+def _work_run(run: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+    """A run, until it is done; status 1 if it has no champion."""
+    return carry_out(run_module.work, run, workers, as_json, quiet, print_run, lambda report: bool(report["champion"]))
+
+
+def _work_repeats(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+    """Repeats, until all are done; status 1 if none has a champion."""
+    return carry_out(seeds.work, made, workers, as_json, quiet, print_repeats, lambda report: bool(report["figures"]))
+
+
+def _work_baselines(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+    """Baselines, until all are done; status 1 if no engine has a median joint error at the full budget."""
+
+    def any_scored(report: dict[str, Any]) -> bool:
+        return any(found["joint"]["100"]["median"] is not None for found in report["engines"].values())
+
+    return carry_out(studies.compare, made, workers, as_json, quiet, print_comparison, any_scored)

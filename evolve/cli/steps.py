@@ -1,0 +1,50 @@
+"""The command on measured scheduler steps: score-steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evolve.cli.endings import print_json
+from evolve.cli.options import caps_options, load
+from evolve.program.steps.score import score_steps as score
+from evolve.program.steps.sources import sources
+from evolve.program.steps.view import print_score
+
+STEPS = "Step table: a parquet file, or a folder that `evolve ingest` wrote (repeatable)."
+SYNC = "The engines did not schedule ahead: a cycle measures its own step, not the one before."
+
+
+@click.command("score-steps")
+@click.argument("program", default="champion")
+@click.option("--steps", "steps", type=click.Path(path_type=Path), multiple=True, required=True, help=STEPS)
+@click.option("--experiments", metavar="FILE", help="Their experiments [default: experiments.yaml of a folder, else "
+              "the runs the project ships].")  # fmt: skip
+@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@click.option("--target", type=click.Choice(["cycle", "duration"]), default="cycle", show_default=True,
+              help="cycle: start of a step to that of the next; duration: CPU time of schedule() only.")  # fmt: skip
+@click.option("--split", type=click.Choice(["all", "train", "valid", "test"]), default="all", show_default=True,
+              help="Only this part of each run: 60, 20 and 20 % of its sampled steps in time.")  # fmt: skip
+@click.option("--sync", is_flag=True, help=SYNC)
+@click.option("--json", "as_json", is_flag=True, help="Every figure as JSON, with the step ids of each split.")
+@click.option("--quiet", is_flag=True, help="Only the table of runs, not by kind of step.")
+@caps_options
+def score_steps(program: str, steps: tuple[Path, ...], experiments: str | None, ids: str | None, target: str,
+                split: str, sync: bool, as_json: bool, quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
+    """Score a program's step_time on sampled scheduler steps: error, correlation, bias, by kind of step.
+
+    The time of a step is a cycle: from its start to the next one's, where both were sampled. Under async scheduling it
+    is the cost of the step before. Nothing is fitted.
+
+    \b
+    evolve score-steps --steps steps.parquet
+    evolve score-steps my_model.py --steps ingested/ --split test
+    evolve score-steps champion --steps steps.parquet --experiments mine.yaml --json
+    """
+    result = score(load(program, caps), sources(steps, experiments, ids, sync), target, split)
+    if as_json:
+        print_json(result)
+    else:
+        print_score(result, quiet)
+    return 0

@@ -1,0 +1,81 @@
+"""The command on held-out errors: validate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evolve.cli.endings import fail, print_json
+from evolve.cli.options import caps_options, load
+from evolve.processes import available_cores
+from evolve.run.data import parse_list
+from evolve.run.folder import open_run
+from evolve.study.csv_file import check_csv, write_csv
+from evolve.study.validate import Options
+from evolve.study.validate import validate as make
+from evolve.study.validation_report import print_validation
+from simulator.errors import InputError
+
+
+@click.command()
+@click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--folds",
+    metavar="KIND,KIND",
+    help="models, workloads, tp, files, stages [default: the configuration's, or all that apply].",
+)
+@click.option(
+    "--budget", type=click.IntRange(min=1), help="Candidates of each fold's search [default: the configuration's, 500]."
+)
+@click.option(
+    "--hindsight", is_flag=True, help="No search: the run's champion refitted in every fold; says so everywhere."
+)
+@click.option(
+    "--against",
+    metavar="PROGRAM",
+    help="Compare with this form, refitted in every fold [default: the best known answer].",
+)
+@click.option("--again", is_flag=True, help="Although settings have changed since the first validate of this run.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Processes [default: all cores]; changes nothing but speed."
+)
+@click.option(
+    "--csv", "table", metavar="FILE", type=click.Path(path_type=Path), help="Write a row per fold and experiment."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress line.")
+@caps_options
+def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: bool, against: str | None, again: bool,
+             workers: int | None, table: Path | None, as_json: bool, quiet: bool,
+             caps: dict[str, int]) -> int:  # fmt: skip
+    """Held-out errors of a run: the whole search repeated in every fold without what is held out.
+
+    Kinds of folds: leave one model, one workload, one TP degree or one experiments file out (models, workloads, tp,
+    files), and the last load stage (stages). Figures go to RUN/validate.json too, every call to RUN/validate.jsonl.
+
+    \b
+    evolve validate runs/0001
+    evolve validate runs/0001 --folds models,workloads --budget 300 --csv held_out.csv
+    evolve validate runs/0001 --against champion --json
+    evolve validate runs/0001 --hindsight
+    """
+    run = open_run(run_path)
+    if run.config.search.proposer != "offline" and not hindsight:
+        raise InputError(f"{run_path}: validate repeats the search in every fold, and would pay its models every time: "
+                         "give --hindsight")  # fmt: skip
+    if table is not None:
+        check_csv(table)
+    source = load(against, caps) if against else None
+    options = Options(parse_list(folds), budget, hindsight, source, again, workers or available_cores(), quiet)
+    try:
+        result = make(run, options)
+    except KeyboardInterrupt:
+        return fail(f"interrupted; nothing is lost: the same `evolve validate {run_path} ...` goes on from there", 130)
+    if table is not None:
+        write_csv(result, table)
+    if as_json:
+        print_json(result)
+    else:
+        print_validation(result)
+    return 0

@@ -1,0 +1,77 @@
+"""`make champion`: a finished run's champion becomes the one that the project ships, with the run it is from.
+
+Written are champion.py (its text), champion.json (its record) and champion/ (configuration, identity, compressed
+journal and validation log of the run, a run folder that `evolve archive` and `evolve show` read).
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from textwrap import wrap
+
+from archive.champion import champion
+from evaluator.fit.fit import fit_set
+from evaluator.fit.uncertainty import uncertainty
+from evaluator.score import SCORE_SEEDS, error_rows, score_set
+from evolve.propose.operators import named
+from evolve.report.run import rule_text
+from evolve.run.data import chosen
+from evolve.run.folder import Run, open_run
+from evolve.run.records import record
+from evolve.run.selectors import certain
+from simulator.errors import InputError
+from simulator.language.key import key
+from simulator.language.parse import parse
+from simulator.language.unparse import unparse
+
+SEEDS = Path("seeds")
+
+
+def ship(path: Path, folder: Path = SEEDS) -> None:
+    """Write the champion of the run at `path` into `folder`. Raises InputError if the run has none."""
+    run = open_run(path)
+    best = champion(run.archive().members(), run.config.score.rule)
+    if best is None:
+        raise InputError(f"{path}: has no champion: `evolve resume {path}`")
+    fitted, _ = chosen(run.config.data)
+    found = parse(best.text)
+    program = replace(found, functions=tuple(map(named, found.functions)))
+    documented = replace(program, doc=_doc(run, len(fitted)))
+    rows = error_rows(program, score_set(fitted))
+    known = certain(uncertainty(program, fit_set(fitted)))
+    kept = record(
+        key(program), fitted, rows, SCORE_SEEDS, run.about["started"][:10],
+        constants=known, found={"proposal": best.id, "joint": best.joint, "transfer": best.transfer},
+    )  # fmt: skip
+    (folder / "champion.py").write_text(unparse(documented))
+    (folder / "champion.json").write_text(json.dumps(kept, indent=1) + "\n")
+    _pack(run, folder / "champion")
+
+
+def _doc(run: Run, runs: int) -> str:
+    return (
+        f"Found by `evolve run --config {run.config.name} --seed {run.config.seed}`, fitted on {runs} serving runs.\n\n"
+        + "\n".join(wrap(f"Chosen by the configuration's rule: {rule_text(asdict(run.config.score.rule))}.", 118))
+        + "\nIts errors (champion.json) are those on the runs it was fitted on; README.md has the held-out ones.\n"
+        "Source: this project's search over the measurements of configs/experiments_h100*.yaml; champion/ has its "
+        "journal.\n"
+    )
+
+
+def _pack(run: Run, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)  # nothing of another run may stay, such as its validation
+    folder.mkdir()
+    for name in ("config.yaml", "run.json", "validate.jsonl"):
+        if (run.path / name).exists():
+            shutil.copyfile(run.path / name, folder / name)
+    packed = lzma.compress(run.journal.read_bytes(), preset=9 | lzma.PRESET_EXTREME)
+    (folder / "journal.jsonl.xz").write_bytes(packed)
+
+
+if __name__ == "__main__":
+    ship(Path(sys.argv[1]))

@@ -1,0 +1,162 @@
+"""Measured times of steps beside the batches that they are the time of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from evolve.ingest.derive.cycles import EMPTY, cycles
+from evolve.ingest.derive.split import SPLITS, temporal_split
+from evolve.program.steps.estimate import Summary, estimate
+from evolve.program.steps.sources import Run
+from evolve.program.steps.table import SUMMARY
+from simulator.fields import raw_row
+from simulator.schema import RAW
+
+OWN, NEIGHBOUR = "own batch", "neighbour's batch"
+ESTIMATED = "estimated"  # evidence of a batch that was made of a summary
+MOST_REQUESTS = 1e5  # of a batch that is believed
+_NO_BATCH = "no batch is known"
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Steps of one run with a measured time, a row each.
+
+    step: int64, the sampled step that the row is of. observed_us: float64. raw: float64[rows, RAW], the batch. batch:
+    str, OWN where it is that of the measured step, NEIGHBOUR where the sampled step's own stands in for it. evidence:
+    str, how sure the batch is. split: str. candidates: how many there were; dropped: why the others are not here.
+    moved: estimated batches whose KV length was moved into what the workload allows. splits: of every sampled step.
+    """
+
+    run: Run
+    step: np.ndarray
+    observed_us: np.ndarray
+    raw: np.ndarray
+    batch: np.ndarray
+    evidence: np.ndarray
+    split: np.ndarray
+    candidates: int
+    dropped: dict[str, int]
+    moved: int
+    splits: dict[str, list[int]]
+
+    def of(self, split: str) -> Targets:
+        """Those of one split (`all`: of every one)."""
+        keep = np.full(len(self.step), True) if split == "all" else self.split == split
+        columns = ("step", "observed_us", "raw", "batch", "evidence", "split")
+        return replace(self, **{name: getattr(self, name)[keep] for name in columns})
+
+
+def cycle_targets(run: Run) -> Targets:
+    """The usable cycles of a run, with the batch of the step that each measures; see `evolve.ingest.derive.cycles`.
+
+    Where that batch is not known, as of a step before a sampled one that no journeys tell, the sampled step's own
+    stands in: between neighbours a decode batch hardly changes, a prefill does.
+    """
+    s = run.steps
+    at = np.flatnonzero(s.sampled)
+    duration, running, tokens = (s.figures[name][at] for name in ("duration_us", "running", "scheduled_tokens"))
+    found = cycles(s.step_id[at], s.start_ns[at], duration, running, tokens, run.asynchronous)
+    own, named = _place(s.step_id, found.measures), _place(s.step_id, found.step)
+    batches = _Batches(run)
+    why, rows = found.why.astype(object), np.zeros(len(own), dtype=int)
+    for i in np.flatnonzero(found.usable).tolist():
+        choice = next((row for row in (int(own[i]), int(named[i])) if row >= 0 and batches.known(row)), None)
+        if choice is None:
+            why[i] = _NO_BATCH
+        elif not batches.size(choice):
+            why[i] = EMPTY
+        else:
+            rows[i] = choice
+    keep = np.flatnonzero(why == "")
+    kind = np.where(rows[keep] == own[keep], OWN, NEIGHBOUR)
+    return _targets(run, found.step[keep], found.cycle_us[keep], rows[keep], kind, why, batches)
+
+
+def duration_targets(run: Run) -> Targets:
+    """The CPU time of `schedule()` in every sampled step, with the batch of that step: not the step's cost."""
+    s = run.steps
+    at = np.flatnonzero(s.sampled)
+    duration, batches = s.figures["duration_us"][at], _Batches(run)
+    why = np.full(len(at), "", dtype=object)
+    for i, row in enumerate(at.tolist()):
+        if not duration[i] > 0.0:
+            why[i] = "no duration"
+        elif not batches.known(row):
+            why[i] = _NO_BATCH
+        elif not batches.size(row):
+            why[i] = "empty step"
+    keep = why == ""
+    return _targets(run, s.step_id[at][keep], duration[keep], at[keep], np.full(keep.sum(), OWN), why, batches)
+
+
+class _Batches:
+    """The batches of a run, each estimated when it is asked for, if journeys do not tell it."""
+
+    def __init__(self, run: Run) -> None:
+        s = run.steps
+        self.run, self.raw, self.evidence, self.moved = run, s.raw.copy(), s.evidence.astype(object), set[int]()
+        figures = np.stack([s.figures[name] for name in SUMMARY], axis=1)
+        p, d, total, free = (SUMMARY.index(n) for n in ("prefill_reqs", "decode_reqs", "blocks_total", "blocks_free"))
+        with np.errstate(invalid="ignore"):
+            self.summarised = s.sampled & np.isfinite(figures).all(axis=1) & (figures >= 0).all(axis=1)
+            self.summarised &= figures[:, p] + figures[:, d] <= MOST_REQUESTS
+            self.summarised &= figures[:, free] <= figures[:, total]
+
+    def known(self, row: int) -> bool:
+        return bool(not np.isnan(self.raw[row, 0]) or self.summarised[row])
+
+    def size(self, row: int) -> float:
+        """Requests in the batch of a step that is known."""
+        if np.isnan(self.raw[row, 0]):
+            self._estimate(row)
+        return float(self.raw[row, RAW.index("prefill_reqs")] + self.raw[row, RAW.index("decode_reqs")])
+
+    def _estimate(self, row: int) -> None:
+        f = {name: int(self.run.steps.figures[name][row]) for name in SUMMARY}
+        summary = Summary(
+            f["prefill_reqs"], f["decode_reqs"], f["prefill_tokens"], f["decode_tokens"], f["running"],
+            f["blocks_total"] - f["blocks_free"],
+        )  # fmt: skip
+        batch, moved = estimate(summary, self.run.experiment, self.run.asynchronous)
+        self.raw[row], self.evidence[row] = raw_row(batch), ESTIMATED
+        if moved:
+            self.moved.add(row)
+
+
+def _place(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """int[wanted]: where each stands among the sorted `ids`, -1 if it does not."""
+    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    return np.where(ids[at] == wanted, at, -1)
+
+
+def _targets(
+    run: Run, step: np.ndarray, observed: np.ndarray, rows: np.ndarray, kind: np.ndarray, why: np.ndarray,
+    batches: _Batches,
+) -> Targets:  # fmt: skip
+    s = run.steps
+    sampled = s.step_id[s.sampled]
+    written = s.split[s.sampled]
+    split = written if np.isin(written, SPLITS).all() else temporal_split(sampled)
+    return Targets(
+        run,
+        step,
+        observed,
+        batches.raw[rows],
+        kind.astype(str),
+        batches.evidence[rows].astype(str),
+        split[_place(sampled, step)],
+        len(why),
+        dict(Counter(reason for reason in why if reason)),
+        len(batches.moved & set(rows.tolist())),
+        {name: sampled[split == name].tolist() for name in SPLITS},
+    )
+
+
+def together(all_of_them: Sequence[Targets], name: str) -> np.ndarray:
+    """One array over all runs."""
+    return np.concatenate([getattr(t, name) for t in all_of_them])

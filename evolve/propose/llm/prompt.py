@@ -1,0 +1,162 @@
+"""What a proposing model is shown: pure text from the archive's values. No path, no name of a run, no key is in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from archive.champion import Rule
+from archive.elite import Elite
+from evolve.propose.llm.answer import plain
+from evolve.propose.llm.calls import Messages
+from evolve.propose.llm.templates import Templates, fill
+from evolve.propose.vocabulary import field_set
+from evolve.report.run import number, rule_text, thinned
+from evolve.search.state import Entry, State
+from simulator.language.measure import Caps
+from simulator.language.parse import parse
+from simulator.language.unparse import unparse
+from simulator.schema import FIELDS
+
+MOST_COMPLAINTS = 8
+LONGEST_COMPLAINT = 300  # characters
+SAME = 50  # first characters, figures apart: complaints that agree in them are of one kind
+KINDS = {
+    "point": "a point change of A: one term added, removed, replaced, or given another scaling",
+    "structural": "a structural change of A: its parts combined otherwise (overlap as max, a regime, a shared factor)",
+    "crossover": "a crossover: A with the part of another program above that is better where A is worst",
+    "residuals": "informed by the residuals: a mechanism that explains the strongest correlation above, and would be "
+    "there for any model",
+    "simplify": "a simpler program that should be about as good: terms merged or left out",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The archive as a prompt shows it: the base that diffs are applied to, what is wrong with it, other programs, and
+    what all prompts of a generation share."""
+
+    base: Elite
+    diagnosis: str
+    others: tuple[Elite, ...]
+    front: tuple[Elite, ...]
+    complaints: tuple[str, ...]
+    notes: str
+    kinds: tuple[str, ...]
+
+
+def task(texts: Templates, caps: Caps, allowed: Collection[str] | None, programs: int) -> str:
+    """The part that is the same in every prompt of a run. `allowed`: fields step_time may read, None for all."""
+    limits = ", ".join(f"at most {most} {name}" for name, most in asdict(caps).items())
+    return fill(texts["task"], caps=limits, fields=fields_text(allowed), programs=str(programs))
+
+
+def fields_text(allowed: Collection[str] | None) -> str:
+    """A line for every field, with unit and meaning."""
+    lines = []
+    for f in FIELDS.values():
+        name = f"{f.scope}.{f.name}"
+        if f.scope == "r" or allowed is None or name in allowed:
+            lines.append(f"- {name} ({f.unit}): {f.meaning}" + (f" = {f.formula}" if f.formula else ""))
+    return "\n".join(lines)
+
+
+def messages(
+    texts: Templates,
+    state: State,
+    base: Elite,
+    others: Sequence[Elite],
+    wanted: Sequence[str],
+    diagnosis: str,
+    notes: str,
+    moe: Collection[str],
+) -> Messages:
+    """What a proposing model is sent: the task, and the question as the state and these parents make it."""
+    config = state.config
+    front, refused = tuple(state.archive.front_by_size()), complaints(state.rejects)
+    shown = Shown(base, diagnosis, tuple(others), front, refused, notes, tuple(wanted))
+    system = task(texts, config.caps, field_set(config.search.fields), config.llm.programs)
+    return (("system", system), ("user", question(texts, shown, moe, config.score.rule)))
+
+
+def question(texts: Templates, shown: Shown, moe: Collection[str], rule: Rule) -> str:
+    """The part that asks for proposals. `moe`: ids of experiments of MoE models."""
+    return fill(
+        texts["propose"],
+        program=bare(shown.base.text).strip(),
+        errors=f"Program {shown.base.id}: {figures(shown.base)}.",
+        diagnosis=shown.diagnosis.strip(),
+        emphasis=emphasis(shown.base, moe),
+        others="\n\n".join(_program(e) for e in shown.others) or "There is no other yet.",
+        front=front(shown.front),
+        rule=rule_text(asdict(rule)),
+        complaints="\n".join(f"- {line}" for line in shown.complaints) or "Nothing yet.",
+        notes=shown.notes or "None yet.",
+        programs=str(len(shown.kinds)),
+        kinds="\n".join(f"- Proposal {i}: {KINDS[kind]}" for i, kind in enumerate(shown.kinds, 1)),
+    )
+
+
+def bare(text: str) -> str:
+    """A program without its docstrings: what it does, not what it says."""
+    program = parse(text)
+    return unparse(replace(program, doc="", functions=tuple(replace(f, doc="") for f in program.functions)))
+
+
+def figures(elite: Elite) -> str:
+    """What it reached, in a line."""
+    parts = [f"{label} {number(value, 2, signed=False)}" for label, value in (
+        ("worst 3", elite.worst3), ("joint", elite.joint), ("transfer", elite.transfer), ("E2E", elite.e2e),
+        ("TTFT", elite.ttft), ("ITL", elite.itl))]  # fmt: skip
+    sound = "" if elite.sound else ", contradicts the datasheet"
+    return ", ".join(parts) + f" percent; {elite.operations} operations, {elite.constants} constants{sound}"
+
+
+def _program(elite: Elite) -> str:
+    worst = sorted((row for row in elite.rows if row[1] is not None), key=lambda row: -abs(row[1] or 0.0))[:3]
+    told = ", ".join(f"{name} {e2e:+.1f} %" for name, e2e, _, _ in worst)
+    worst_text = f" Largest E2E errors: {told}." if told else ""
+    return f"Program {elite.id}: {figures(elite)}.{worst_text}\n\n```python\n{bare(elite.text).strip()}\n```"
+
+
+def front(elites: Sequence[Elite]) -> str:
+    """Some of the front, from the simplest to the largest."""
+    raw = [{"elite": e} for e in elites]
+    return "\n".join(f"- program {e.id}: {figures(e)}" for e in (row["elite"] for row in thinned(raw)))
+
+
+def emphasis(base: Elite, moe: Collection[str]) -> str:
+    """A paragraph where mixture-of-experts models are what it predicts worst; "" otherwise."""
+    sizes: dict[bool, list[float]] = {True: [], False: []}
+    for name, e2e, _, itl in base.rows:
+        error = itl if e2e is None else e2e
+        if error is not None:
+            sizes[name in moe].append(abs(error))
+    if not sizes[True] or not sizes[False] or np.mean(sizes[True]) <= np.mean(sizes[False]):
+        return ""
+    return (
+        f"Mixture-of-experts models are what it predicts worst: {np.mean(sizes[True]):.1f} % on average in E2E, "
+        f"{np.mean(sizes[False]):.1f} % for dense models. Which experts a batch touches (b.experts_fraction, "
+        "b.expert_read_us), routing, and the many small GEMMs a layer are where to look first."
+    )
+
+
+def complaints(rejects: Iterable[Entry]) -> tuple[str, ...]:
+    """The last rejections that a proposer can learn from, the latest last; of those that differ in figures only one."""
+    lines: dict[str, str] = {}
+    for entry in rejects:
+        if entry["stage"] != "polish":
+            kind = re.sub(r"[\d.,]+", "0", entry["why"])[:SAME]
+            lines.pop(kind, None)
+            lines[kind] = plain(f"{entry['stage']}: {entry['why']}", LONGEST_COMPLAINT)
+    return tuple(lines.values())[-MOST_COMPLAINTS:]
+
+
+def kinds(count: int, rng: np.random.Generator) -> tuple[str, ...]:
+    """What each of `count` proposals is to be, all kinds in turn from a random one on."""
+    names = list(KINDS)
+    first = int(rng.integers(len(names)))
+    return tuple(names[(first + i) % len(names)] for i in range(count))

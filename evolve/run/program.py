@@ -1,0 +1,120 @@
+"""PROGRAM arguments: a file of program text, `RUN:ID`, or the name of a seed; `champion` is the shipped one."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from evolve.run.folder import open_run
+from evolve.run.records import record_of
+from simulator.errors import InputError, nearest
+from simulator.language.complete import DEFAULTS, complete
+from simulator.language.infer import check_units
+from simulator.language.ir import Program
+from simulator.language.measure import Caps, enforce
+from simulator.language.parse import parse
+from simulator.language.source import MAX_BYTES
+
+CHAMPION = "champion"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A program and where it is from. `record`: what it was fitted on, if known (see `evolve.run.records`)."""
+
+    name: str
+    text: str
+    program: Program
+    record: dict[str, Any] | None = None
+
+    @property
+    def complete(self) -> Program:
+        """With every timed method written out."""
+        return complete(self.program)
+
+    @property
+    def assumed(self) -> list[str]:
+        """What the program does not say and no fit has found, a line for the reader."""
+        if self.record is not None or self.program.function("queueing_time"):
+            return []
+        start = DEFAULTS[0].constants[0].value
+        return [f"no queueing_time: {start:g} us from arrival to queue are assumed until `evolve fit` finds them"]
+
+
+def seed_names() -> list[str]:
+    """Names of the shipped programs, the champion among them."""
+    files = resources.files("seeds").iterdir()
+    return sorted(f.name.removesuffix(".py") for f in files if f.name.endswith(".py") and f.name != "__init__.py")
+
+
+def seed_texts() -> list[tuple[str, str]]:
+    """(name, text) of the programs that a search starts from: all the shipped ones but the champion."""
+    return [(name, _shipped(f"{name}.py") or "") for name in seed_names() if name != CHAMPION]
+
+
+def _shipped(name: str) -> str | None:
+    file = resources.files("seeds").joinpath(name)
+    return file.read_text("utf-8") if file.is_file() else None
+
+
+def load(spec: str, caps: Caps | None = None) -> Source:
+    """The program that `spec` names, held to `caps` if it is a user's file.
+
+    Raises InputError, one line, for anything that is not a program.
+    """
+    run, colon, number = spec.rpartition(":")
+    if colon and re.fullmatch(r"\d+", number) and (Path(run) / "run.json").exists():
+        return _from_run(Path(run), int(number))
+    text = _shipped(f"{spec}.py") if re.fullmatch(r"\w+", spec) and spec != "__init__" else None
+    if text is not None:
+        record = _shipped(f"{spec}.json")
+        return Source(spec, text, parse(text, f"{spec}.py"), json.loads(record) if record else None)
+    path = Path(spec)
+    if (path / "run.json").is_file():
+        raise InputError(
+            f"{spec}: is a run: name one of its programs, {spec}:ID, as `evolve archive {spec}` lists them"
+        )
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as e:
+        hint = nearest(spec, seed_names())
+        raise InputError(
+            f"{spec}: cannot be read ({e.strerror}): give a file, RUN:ID or a seed's name ({hint})"
+        ) from None
+    program = parse(raw, spec)
+    if caps is not None:
+        enforce(program, caps, f"{spec}:1")
+    check_units(program, spec)
+    beside = path.with_suffix(".json")
+    record = beside.read_text() if path.suffix == ".py" and beside.is_file() else None
+    return Source(spec, raw.decode(), program, _record(record, beside))
+
+
+def _record(text: str | None, path: Path) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise InputError(f"{path}: is not JSON: mend or remove the record beside the program") from None
+    return value if isinstance(value, dict) and "fitted" in value else None
+
+
+def _from_run(path: Path, number: int) -> Source:
+
+    run = open_run(path)
+    for entry in run.entries():
+        if entry["id"] == number:
+            if entry["verdict"] != "scored":
+                raise InputError(
+                    f"{path}:{number}: was rejected at {entry['stage']} ({entry['why']}): choose another id"
+                )
+            text = entry["elite"]["text"]
+            known = record_of(run, entry["elite"]) | {x: entry[x] for x in ("call", "idea", "reviews") if x in entry}
+            return Source(f"{path}:{number}", text, parse(text, f"{path}:{number}"), known)
+    raise InputError(f"{path}:{number}: no such proposal: `evolve archive {path}` lists the ids")

@@ -1,0 +1,164 @@
+"""What the runs span that a program was fitted on, and where an experiment lies outside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from evaluator.fit.fit import FIT_SEED
+from evaluator.fit.meanfield import paced
+from evaluator.fit.uncached import step_tokens
+from evaluator.score import Prediction
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.load import load_of
+from simulator.experiment.workload import prompt_lengths
+
+Span = Sequence[float]  # smallest and largest
+
+TOLERANCE = 1.05  # what a replay tells may differ a little between paces
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Spans and distinct values over the fitted runs; None where they are unknown, as in older records.
+
+    requests_in_flight: rate x mean E2E of a load stage. model_params_b, active_params_b: billions of parameters, all
+    and those that a token uses. prompt_tokens: lengths of prompts. uncached_step_tokens: the most new prompt tokens
+    that a request brings into a step (evaluator.fit.uncached.step_tokens). weights: "fp8" or "16-bit", say.
+    """
+
+    vocab: Span | None = None
+    tp: Sequence[int] | None = None
+    hardware: Sequence[str] | None = None
+    requests_in_flight: Span | None = None
+    model_params_b: Span | None = None
+    active_params_b: Span | None = None
+    mixture_of_experts: Sequence[bool] | None = None
+    weights: Sequence[str] | None = None
+    prompt_tokens: Span | None = None
+    uncached_step_tokens: int | None = None
+    max_num_batched_tokens: Span | None = None
+    kv_cpu_offload: Sequence[bool] | None = None
+
+
+def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
+    """The ranges of these experiments. Each is replayed once, at the pace that was observed."""
+    flight = [
+        stage.rate * observed.e2e_ms.mean / 1e3
+        for e in experiments
+        if e.observed
+        for stage, observed in zip(e.workload.stages, e.observed.stages, strict=False)
+        if observed.e2e_ms.mean is not None
+    ]
+    return Ranges(
+        vocab=_span(e.facts["vocab"] for e in experiments),
+        tp=sorted({e.engine.tensor_parallel for e in experiments}),
+        hardware=sorted({e.hardware for e in experiments}),
+        requests_in_flight=_span(flight) if flight else None,
+        model_params_b=_span(e.facts["model_params_b"] for e in experiments),
+        active_params_b=_span(e.facts["active_params_b"] for e in experiments),
+        mixture_of_experts=sorted({bool(e.facts["is_moe"]) for e in experiments}),
+        weights=sorted({weights(e) for e in experiments}),
+        prompt_tokens=_span(float(n) for e in experiments for n in prompt_lengths(e.workload)),
+        uncached_step_tokens=max(step_tokens(paced(e, load_of(e, FIT_SEED))) for e in experiments),
+        max_num_batched_tokens=_span(float(e.engine.max_num_batched_tokens) for e in experiments),
+        kv_cpu_offload=sorted({e.engine.kv_cpu_offload for e in experiments}),
+    )
+
+
+def read_ranges(record: Mapping[str, Any]) -> Ranges:
+    """The ranges that a record carries: what it does not have is None, what is not known here is left out."""
+    given = record.get("ranges") or {}
+    return Ranges(**{f.name: given[f.name] for f in fields(Ranges) if f.name in given})
+
+
+def weights(experiment: Experiment) -> str:
+    """The type of a model's layer weights, for people: fp8, or its bits."""
+    return "fp8" if experiment.facts["is_fp8"] else f"{experiment.weight_bits}-bit"
+
+
+def outside(known: Ranges, experiment: Experiment, prediction: Prediction) -> list[str]:
+    """Where an experiment, as predicted, lies outside the fitted runs: a line each."""
+    facts, engine = experiment.facts, experiment.engine
+    lengths = prompt_lengths(experiment.workload)
+    total, active = facts["model_params_b"], facts["active_params_b"]
+    lines = (
+        _vocabulary(facts["vocab"], known.vocab),
+        _among(f"tp {engine.tensor_parallel}", engine.tensor_parallel, known.tp, str(known.tp)),
+        _among(f"GPU {experiment.hardware}", experiment.hardware, known.hardware, ", ".join(known.hardware or ())),
+        _beyond(f"a model of {total:.1f} billion parameters", total, known.model_params_b, ".1f"),
+        _beyond(f"{active:.1f} billion parameters active per token", active, known.active_params_b, ".1f"),
+        _architecture(bool(facts["is_moe"]), known.mixture_of_experts),
+        _among(f"{weights(experiment)} weights", weights(experiment), known.weights, ", ".join(known.weights or ())),
+        _prompts(int(lengths.min()), int(lengths.max()), known.prompt_tokens),
+        _uncached(prediction.uncached, known.uncached_step_tokens, engine.block_size),
+        _beyond(
+            f"max_num_batched_tokens {engine.max_num_batched_tokens}",
+            float(engine.max_num_batched_tokens),
+            known.max_num_batched_tokens,
+        ),
+        _offload(engine.kv_cpu_offload, known.kv_cpu_offload),
+    )
+    return [line for line in lines if line] + _in_flight(experiment, prediction, known.requests_in_flight)
+
+
+def _span(values: Iterable[float]) -> Span:
+    found = list(values)
+    return [min(found), max(found)]
+
+
+def _vocabulary(value: float, span: Span | None) -> str:
+    if span is None or span[0] <= value <= span[1]:
+        return ""
+    return f"vocabulary {value:.0f} outside the fitted {span[0]:.0f} to {span[1]:.0f}"
+
+
+def _among(what: str, value: object, known: Sequence[object] | None, shown: str) -> str:
+    return "" if known is None or value in known else f"{what} not among the fitted {shown}"
+
+
+def _beyond(what: str, value: float, span: Span | None, digits: str = ".0f") -> str:
+    if span is None or span[0] <= value <= span[1]:
+        return ""
+    limit = f"at most {span[1]:{digits}}" if value > span[1] else f"at least {span[0]:{digits}}"
+    return f"{what}: the fitted runs have {limit}"
+
+
+def _architecture(moe: bool, known: Sequence[bool] | None) -> str:
+    if known is None or moe in known:
+        return ""
+    return (
+        "a mixture of experts: the fitted models are dense"
+        if moe
+        else ("a dense model: the fitted models are mixtures of experts")
+    )
+
+
+def _prompts(shortest: int, longest: int, span: Span | None) -> str:
+    """The longest prompts decide, unless only the shortest lie outside."""
+    above = _beyond(f"prompts of {longest} tokens", float(longest), span)
+    return above or _beyond(f"prompts of {shortest} tokens", float(shortest), span)
+
+
+def _uncached(value: int, most: int | None, block: int) -> str:
+    if most is None or value <= TOLERANCE * most + block:
+        return ""
+    return f"{value} uncached prompt tokens in a step: the fitted runs have at most {most}"
+
+
+def _offload(on: bool, known: Sequence[bool] | None) -> str:
+    if known is None or on in known:
+        return ""
+    return f"KV offload to CPU is {'on' if on else 'off'}: the fitted runs have it {'off' if on else 'on'}"
+
+
+def _in_flight(experiment: Experiment, prediction: Prediction, span: Span | None) -> list[str]:
+    if span is None:
+        return []
+    out = []
+    for i, (stage, seen) in enumerate(zip(experiment.workload.stages, prediction.predicted.stages, strict=True)):
+        flight = stage.rate * (seen.e2e_ms.mean or 0.0) / 1e3
+        if flight > TOLERANCE * span[1]:
+            out.append(f"stage {i}: {flight:.0f} requests in flight, at most {span[1]:.0f} in the fitted runs")
+    return out

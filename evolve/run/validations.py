@@ -1,0 +1,61 @@
+"""RUN/validate.jsonl: one line a validate call, so that nobody forgets how often held-out figures were looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from archive.journal import Journal, read_journal
+from evolve.run.config import to_mapping
+from evolve.run.folder import Run
+from simulator.errors import InputError
+
+LOG = "validate.jsonl"
+BUDGET = "fold budget"
+
+
+def calls(run_path: Path) -> list[dict[str, Any]]:
+    """The validate calls of a run, the first one first. Raises InputError if the file is damaged."""
+    try:
+        return read_journal(run_path / LOG)
+    except ValueError as e:
+        raise InputError(f"{e}: restore the file from a copy") from None
+
+
+def calls_note(run_path: Path) -> str:
+    """How many validate calls there were, and what that means for the figures."""
+    count = len(calls(run_path))
+    if count < 2:
+        return "not validated yet: `evolve validate` gives held-out figures" if count == 0 else "1 validate call"
+    return f"{count} validate calls: {OPTIMISTIC}"
+
+
+OPTIMISTIC = "figures are optimistic as far as anything was changed or chosen after an earlier one"
+
+
+def append(run_path: Path, line: dict[str, Any]) -> None:
+    """Add the line of a finished call."""
+    journal = Journal(run_path / LOG)
+    try:
+        journal.append([line])
+    finally:
+        journal.close()
+
+
+def protocol(run: Run, budget: int | None) -> dict[str, Any]:
+    """The settings that held-out figures depend on, flat: `section.key` -> value. `fold budget` None: no search."""
+    flat: dict[str, Any] = {}
+    for name, value in to_mapping(run.config).items():
+        flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+    return {**flat, BUDGET: budget}
+
+
+def changed(run_path: Path, now: dict[str, Any]) -> list[str]:
+    """What differs from the first call, a phrase each; the budget from that of the first call that searched."""
+    told = [line["protocol"] for line in calls(run_path)]
+    if not told:
+        return []
+    budgets = [p[BUDGET] for p in told if p[BUDGET] is not None]
+    first = told[0] | {BUDGET: budgets[0] if budgets and now[BUDGET] is not None else now[BUDGET]}
+    names = [n for n in {**first, **now} if first.get(n) != now.get(n)]
+    return [f"{n} was {first.get(n)}, is {now.get(n)}" for n in names]

@@ -1,0 +1,108 @@
+"""What each fold of a validation holds out, and the configuration of the search on the rest.
+
+models     all experiments of a model          workloads  all of a workload
+tp         all of a tensor-parallel degree     files      all of an experiments file
+stages     the last load stage of every experiment that has several (one fold)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from evolve.run.config import FOLDS, Config
+from evolve.run.data import chosen, experiments_of
+from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
+
+_KEYS: dict[str, Callable[[Experiment], str]] = {
+    "models": lambda e: e.model,
+    "workloads": lambda e: e.workload.name,
+    "tp": lambda e: str(e.engine.tensor_parallel),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One fold: `held`, the experiments whose figures are compared, whole; `last_stage`: only their last stage is
+    compared, and `config` trains on their earlier ones. `folder`: its name below RUN/validate."""
+
+    kind: str
+    name: str
+    folder: str
+    held: tuple[Experiment, ...]
+    config: Config
+
+    @property
+    def last_stage(self) -> bool:
+        return self.kind == "stages"
+
+    def train(self) -> list[Experiment]:
+        """The experiments that the fold's search is given."""
+        return chosen(self.config.data)[0]
+
+
+def folds_of(
+    config: Config, kinds: Sequence[str], budget: int, fitted: Sequence[Experiment]
+) -> tuple[list[Fold], dict[str, str]]:
+    """The folds of these kinds (none named: all) over `fitted`, what the run of `config` fits; and why a kind has none.
+
+    Raises InputError for an unknown kind, or if no kind has a fold.
+    """
+    for kind in kinds:
+        if kind not in FOLDS:
+            raise InputError(f"--folds {kind}: no such kind of fold: there are {', '.join(FOLDS)}")
+    folds: list[Fold] = []
+    skipped: dict[str, str] = {}
+    for kind in [k for k in FOLDS if k in (kinds or FOLDS)]:
+        found = _stages(config, budget, fitted) if kind == "stages" else _groups(kind, config, budget, fitted)
+        if isinstance(found, str):
+            skipped[kind] = found
+        folds += found if not isinstance(found, str) else []
+    if not folds:
+        why = "; ".join(f"{kind}: {reason}" for kind, reason in skipped.items())
+        raise InputError(f"nothing can be held out ({why}): name other --folds, or validate a run on more experiments")
+    return folds, skipped
+
+
+def _groups(kind: str, config: Config, budget: int, fitted: Sequence[Experiment]) -> list[Fold] | str:
+    key = _KEYS.get(kind) or _file_of(config)
+    groups: dict[str, list[Experiment]] = {}
+    for e in fitted:
+        groups.setdefault(key(e), []).append(e)
+    if len(groups) < 2:
+        what = {"tp": "tensor-parallel degree", "files": "experiments file"}.get(kind, kind.removesuffix("s"))
+        return f"the run fits one {what} only, {next(iter(groups))}"
+    folds: list[Fold] = []
+    for name, held in groups.items():
+        data = replace(config.data, exclude=(*config.data.exclude, *(e.id for e in held)))
+        folds.append(_fold(kind, name, held, config, budget, data, [f.folder for f in folds]))
+    return folds
+
+
+def _stages(config: Config, budget: int, fitted: Sequence[Experiment]) -> list[Fold] | str:
+    if config.data.stages != "all":
+        return "the run itself was made without the last stages (data.stages)"
+    held = [e for e in fitted if len(e.workload.stages) > 1]
+    if not held:
+        return "no experiment has several load stages"
+    return [_fold("stages", "last", held, config, budget, replace(config.data, stages="but_last"), [])]
+
+
+def _fold(
+    kind: str, name: str, held: Sequence[Experiment], config: Config, budget: int, data: object, taken: Sequence[str]
+) -> Fold:
+    short = f"{kind}-{_slug(name.rsplit('/', 1)[-1])}"
+    folder = short if short not in taken else f"{kind}-{_slug(name)}"
+    inner = replace(config, name=f"{config.name}, {kind} without {name}", budget=budget, data=data)  # type: ignore[arg-type]
+    return Fold(kind, name, folder, tuple(held), inner)
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower().removesuffix(".yaml")).strip("-.") or "x"
+
+
+def _file_of(config: Config) -> Callable[[Experiment], str]:
+    where = {e.id: file for file in config.data.files for e in experiments_of([file])}
+    return lambda e: where[e.id]

@@ -1,0 +1,173 @@
+"""The static side of a deployment: model, GPU and engine turned into the `s.` fields that a program may read.
+
+Every field is a float. The formulas count matrices only: norms, biases, routers and vision towers are left out,
+and attention is counted by its four projections also where a model compresses them (MLA).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from simulator.architecture import architecture
+from simulator.errors import Section
+from simulator.experiment.experiment import Engine
+from simulator.experiment.facts import Facts
+from simulator.kernels.curves import Deployed
+from simulator.kernels.roofline import Gpu
+from simulator.kernels.sampler import Sampling
+
+GIB = 2.0**30
+
+# What a rank needs beside weights and KV cache: CUDA context, NCCL buffers, peak activations while profiling.
+# Calibrated, not derived: the one value that explains both known capacities (see kv_blocks).
+RESERVED_GIB = 0.8
+
+
+def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], engine: Engine, where: str) -> Facts:
+    """Every static `s.` field except `reference_step_us`, which depends on the program.
+
+    `config` is in config.json terms and may carry `generation_config` and `_name_or_path`; `hardware` has the
+    keys of an entry of configs/hardware.yaml. Units: us, bytes, FLOPs, tokens, and per-GPU shares where
+    tensor parallelism splits. Raises InputError for a missing or impossible key, and if `tensor_parallel`
+    does not divide the heads.
+    """
+    a = architecture(config, where)
+    e = Section(where, "engine", {"tensor_parallel": engine.tensor_parallel})
+    tp = engine.tensor_parallel
+    if a.heads % tp or (a.kv_heads % tp and tp % a.kv_heads):
+        raise e.error(
+            "tensor_parallel",
+            f"must divide the model's {a.heads} attention heads and fit its {a.kv_heads} KV heads, got {tp}",
+            "choose a number of GPUs that splits the heads evenly",
+        )
+    gpu = Section(where, "hardware", hardware)
+    peak = "fp8_tflops" if a.is_fp8 and gpu.has("fp8_tflops") else "bf16_tflops"
+    flops_per_us = gpu.number(peak, "give the dense peak in TFLOP/s", above=0) * 1e6
+    bytes_per_us = gpu.number("memory_tb_per_s", "give the memory bandwidth in TB/s", above=0) * 1e6
+    link_bytes_per_us = 0.0  # one GPU needs no link
+    if tp > 1 or gpu.has("link_gb_per_s"):
+        link_bytes_per_us = gpu.number("link_gb_per_s", "give the link's GB/s in one direction", above=0) * 1e3
+
+    longest = engine.max_model_len or a.longest
+    if not longest:
+        problem = "is missing and model_config has no max_position_embeddings"
+        raise e.error("max_model_len", problem, "give one of them")
+
+    dense_layers = a.layers - a.moe_layers
+    weight_bytes = a.weight_bits / 8
+    attention = a.hidden * a.heads * a.head_dim * 2 + 2 * a.hidden * a.kv_heads * a.head_dim
+    shared = a.moe_layers * 3 * a.hidden * a.shared_ffn
+    unrouted = a.layers * attention + dense_layers * 3 * a.hidden * a.ffn + shared
+    expert = a.moe_layers * 3 * a.hidden * a.moe_ffn  # one expert, over all layers
+    routed = a.moe_layers * a.experts * 3 * a.hidden * a.moe_ffn
+    active = unrouted + expert * a.active
+    tables = a.vocab * a.hidden * (1 if a.tied else 2)  # embedding and lm_head, one and the same when tied
+
+    kv_heads_per_gpu = max(a.kv_heads / tp, 1.0)
+    kv_bytes_per_token = 2 * a.layers * kv_heads_per_gpu * a.head_dim * a.kv_bytes
+    if a.mla_width:
+        kv_bytes_per_token = float(a.layers * a.mla_width * a.kv_bytes)
+    shared_weights_us = (unrouted * weight_bytes / tp + a.vocab * a.hidden * 2 / tp) / bytes_per_us
+    experts_us = routed * weight_bytes / tp / bytes_per_us
+    logits_us_per_row = 2 * a.hidden * a.vocab / tp / flops_per_us + a.vocab * 4 * 2 / bytes_per_us
+    allreduce_us_per_token = 0.0
+    if tp > 1:
+        allreduce_us_per_token = 2 * a.layers * a.hidden * 2 * 2 * (tp - 1) / tp / link_bytes_per_us
+
+    blocks = engine.total_kv_blocks
+    if blocks is None:
+        given = Section(where, "model_config", config)
+        has = given.has("extra_weights_gib")
+        extra = given.number("extra_weights_gib", "give GiB, or leave it out", least=0.0) if has else 0.0
+        held = ((unrouted + routed) * weight_bytes + tables * 2 + extra * GIB) / tp
+        blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token)
+    sampling = _sampling(config, where)
+    facts = {
+        "layers": a.layers,
+        "dense_layers": dense_layers,
+        "moe_layers": a.moe_layers,
+        "hidden": a.hidden,
+        "heads": a.heads,
+        "kv_heads": a.kv_heads,
+        "kv_heads_per_gpu": kv_heads_per_gpu,
+        "head_dim": a.head_dim,
+        "ffn": a.ffn,
+        "moe_ffn": a.moe_ffn,
+        "vocab": a.vocab,
+        "experts": a.experts,
+        "active_experts": a.active,
+        "tp": tp,
+        "tp_log2": math.log2(tp),
+        "is_moe": a.moe_layers > 0,
+        "is_fp8": a.is_fp8,
+        "sampling_sort": sampling.sorts,
+        "repetition_penalty": sampling.penalises,
+        "kv_blocks": blocks,
+        "kv_cpu_offload": engine.kv_cpu_offload,
+        "model_params_b": (unrouted + routed + tables) / 1e9,
+        "active_params_b": (active + tables) / 1e9,
+        "max_num_seqs": engine.max_num_seqs,
+        "max_num_batched_tokens": engine.max_num_batched_tokens,
+        "max_model_len": longest,
+        "block_size": engine.block_size,
+        "flops_per_us": flops_per_us,
+        "bytes_per_us": bytes_per_us,
+        "link_bytes_per_us": link_bytes_per_us,
+        "kv_bytes_per_token": kv_bytes_per_token,
+        "shared_weights_us": shared_weights_us,
+        "experts_us": experts_us,
+        "weights_us": shared_weights_us + experts_us,
+        "kv_us_per_token": kv_bytes_per_token / bytes_per_us,
+        "gemm_us_per_token": 2 * active / tp / flops_per_us,
+        "attention_us_per_pair": 4 * a.heads / tp * a.head_dim * a.layers / flops_per_us,
+        "logits_us_per_row": logits_us_per_row,
+        "allreduce_us_per_token": allreduce_us_per_token,
+    }
+    deployed = None
+    if gpu.has("kernels"):
+        deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us), tp, sampling)
+    return Facts({name: float(value) for name, value in facts.items()}, deployed)
+
+
+def _kernels_of(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
+    """The GPU as its measured kernels are scaled to it."""
+    fp8 = gpu.number("fp8_tflops", "give TFLOP/s", above=0) * 1e6 if gpu.has("fp8_tflops") else None
+    bf16 = gpu.number("bf16_tflops", "give TFLOP/s", above=0) * 1e6
+    return Gpu(gpu.text("kernels"), bf16, fp8, bytes_per_us, link_bytes_per_us)
+
+
+def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: float) -> int:
+    """How many KV blocks fit beside the `held` bytes of weights of one GPU.
+
+        floor(((gpu_memory_utilization * usable_gib - RESERVED_GIB) * 2**30 - held)
+              / (block_size * kv_bytes_per_token)) - 1
+
+    The budget is vLLM's (vllm/v1/worker/gpu_worker.py: requested share of total memory, less weights, peak
+    activations and non-torch memory); the one block is the null block that its pool sets aside. RESERVED_GIB
+    lumps activations and non-torch memory: 0.8 GiB gives 31,357 blocks for Llama-2-70B on 4 H100, where the
+    engine had 31,356, and 26,604 for CodeLlama-34B on 2, where it had 26,602. It was set on these two, the
+    only known ones; other models, GPUs and step budgets may be off by a few percent, so give total_kv_blocks
+    where the engine's log is at hand. Raises InputError if nothing fits.
+    """
+    usable = gpu.number("usable_gib", "give memory_gb, or engine.total_kv_blocks", above=0)
+    free = (engine.gpu_memory_utilization * usable - RESERVED_GIB) * GIB - held
+    blocks = math.floor(free / (engine.block_size * kv_bytes_per_token)) - 1
+    if blocks < 1:
+        problem = f"leaves no room for KV cache, {held / GIB:.1f} GiB of weights per GPU of {usable:g} GiB"
+        raise Section(gpu.where, "engine", {}).error("tensor_parallel", problem, "use more or larger GPUs")
+    return blocks
+
+
+def _sampling(config: Mapping[str, Any], where: str) -> Sampling:
+    """What generation_config makes the engine do by default."""
+    g = Section(where, "model_config", config)
+    if not g.has("generation_config"):
+        return Sampling()
+    g = g.section("generation_config", "give a mapping, {} for none")
+    read = {
+        key: g.number(key, "copy it from the model's generation_config.json") if g.has(key) else default
+        for key, default in (("top_p", 1.0), ("top_k", 0.0), ("repetition_penalty", 1.0))
+    }
+    return Sampling(read["top_p"] < 1 or read["top_k"] > 0, read["repetition_penalty"] != 1)

@@ -1,0 +1,146 @@
+"""One serving experiment as values: what was deployed, what load it saw, and what was measured, if anything.
+
+Times of the workload are seconds and requests per second, observed latencies milliseconds, lengths tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simulator.experiment.facts import Facts
+
+ARRIVALS = ("constant", "poisson", "even")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stretch of load: `rate` requests/s offered for `duration_s` seconds."""
+
+    rate: float
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The serving engine's knobs, with vLLM's names. `max_model_len` None: the model's own limit, in tokens.
+
+    `total_kv_blocks` None: computed from memory. `max_num_batched_tokens` and `long_prefill_token_threshold`
+    are tokens per step (threshold 0: none), `block_size` tokens per KV block.
+    """
+
+    tensor_parallel: int = 1
+    max_num_seqs: int = 128
+    max_num_batched_tokens: int = 2048
+    max_model_len: int | None = None
+    block_size: int = 16
+    gpu_memory_utilization: float = 0.9
+    chunked_prefill: bool = True
+    prefix_caching: bool = True
+    long_prefill_token_threshold: int = 0
+    total_kv_blocks: int | None = None
+    kv_cpu_offload: bool = False
+    name: str = "vllm"
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The load. `name` is a label and never a feature.
+
+    `groups` * `prompts_per_group` distinct prompts are used in turn; the first `system_prompt_len` tokens are
+    shared within a group. groups = 0: nothing is shared, every request has its own prompt of `question_len`
+    tokens. `arrival` is one of ARRIVALS; constant and poisson both mean sorted uniform times in each stage,
+    `even` evenly spaced ones. `timeout_s` limits a request's whole life at the client; None: no limit.
+    """
+
+    name: str
+    stages: tuple[Stage, ...]
+    arrival: str
+    groups: int
+    prompts_per_group: int
+    system_prompt_len: int
+    question_len: int
+    prompt_len_mean: float | None
+    output_len: int
+    ignore_eos: bool
+    timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """Mean and percentiles over completed requests; None where not observed."""
+
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was measured over a run or one of its stages, in ms. Of ITL only the mean is known:
+    (mean E2E - mean TTFT) / (output_len - 1)."""
+
+    e2e_ms: Statistic
+    ttft_ms: Statistic
+    itl_ms: Statistic
+    completed: int | None = None
+    failed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The measurements of a run: over the whole of it, and per stage (none, or one per stage of the
+    workload)."""
+
+    summary: Observation | None
+    stages: tuple[Observation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The parts of a request's E2E as request traces show them, means in ms; None where not observed.
+
+    arrival_to_queue, waiting (first scheduled - queued), prefill_steps, decode_steps, after_finish: of the server;
+    client: the client's E2E less the server's. requests: how many requests the means rest on.
+    """
+
+    arrival_to_queue: float | None = None
+    waiting: float | None = None
+    prefill_steps: float | None = None
+    decode_steps: float | None = None
+    after_finish: float | None = None
+    client: float | None = None
+    requests: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mfu:
+    """The shares of a GPU's peak FLOP/s that the host's roofline grants prefill and decode; of no effect elsewhere."""
+
+    prefill: float = 0.65
+    decode: float = 0.12
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One run. `model` is the Hugging Face id where the model table knows it, `hardware` the canonical GPU
+    name.
+
+    `facts` are the static deployment fields (simulator.experiment.deployment), `notes` what a reader of results must be
+    told, `components` the observed parts of the E2E, if there were request traces, `mfu` that of the GPU's entry,
+    `weight_bits` those of a weight of the layers.
+    """
+
+    id: str
+    model: str
+    hardware: str
+    engine: Engine
+    workload: Workload
+    observed: Observed | None
+    quality: str
+    facts: Facts
+    notes: tuple[str, ...] = field(default=())
+    components: Components | None = None
+    mfu: Mfu = Mfu()
+    weight_bits: int = 16

@@ -1,0 +1,243 @@
+"""Experiments as files: the mapping a YAML parser returns, checked key by key, becomes `Experiment` values.
+
+Every InputError is one line naming file, experiment, key and remedy. Keys that begin with `source`,
+`published`, `reported`, `harness` or `x_`, and `completed` and `failed`, are free everywhere. `x_note` (text
+or a list of it) is carried into the experiment's notes, `x_components_ms` into its components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from simulator.architecture import architecture
+from simulator.errors import InputError, Section, nearest, shown
+from simulator.experiment.deployment import deployment_facts
+from simulator.experiment.experiment import (
+    ARRIVALS,
+    Engine,
+    Experiment,
+    Stage,
+    Workload,
+)
+from simulator.experiment.hardware import gpu_of, mfu_of
+from simulator.experiment.observations import FREE, doubts, only, read_components, read_observed
+from simulator.experiment.workload import prompt_lengths
+
+TOP = ("version", "experiments")
+EXTRA_WEIGHTS = "extra_weights_gib"
+EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
+ENGINE = tuple(f.name for f in fields(Engine))
+FLAGS = ("chunked_prefill", "prefix_caching", "kv_cpu_offload")
+OPTIONAL = ("max_model_len", "total_kv_blocks", "version")
+SHARED_PREFIX = ("groups", "prompts_per_group", "system_prompt_len", "question_len")
+WORKLOAD = (
+    *("name", "stages", "arrival", "shared_prefix", "prompt_len", "prompt_len_mean"),
+    *("output_len", "ignore_eos", "timeout_s"),
+)
+
+MOST_REQUESTS = 2e7
+
+BEGIN = "begin with `version: 1` and `experiments:`"
+
+Table = Mapping[str, Mapping[str, Any]]
+"""Entries of configs/models.yaml or configs/hardware.yaml, under their id or name and under every alias."""
+
+
+def experiments_from_mapping(raw: object, file: str, models: Table, hardware: Table) -> list[Experiment]:
+    """All experiments of one file; `file` is its name as messages show it. Ids must be unique."""
+    if not isinstance(raw, Mapping):
+        raise InputError(f"{file}: must be a mapping, got {shown(raw)}: {BEGIN}")
+    top = Section(file, "", raw)
+    only(top, TOP)
+    if top.required("version", "write version: 1") != 1 or isinstance(raw["version"], bool):
+        raise top.error("version", f"must be 1, got {shown(raw['version'])}", "write version: 1")
+    found: list[Experiment] = []
+    seen: set[str] = set()
+    for i, entry in enumerate(top.sections("experiments", "list at least one experiment, each a mapping")):
+        ident = entry.raw.get("id")
+        named = isinstance(ident, str) and bool(ident.strip())
+        where = f"{file}: experiment {ident!r}" if named else f"{file}: experiments[{i}]"
+        experiment = experiment_from_mapping(entry.raw, where, models, hardware)
+        if experiment.id in seen:
+            raise InputError(f"{where}: id is used twice: give every experiment an id of its own")
+        seen.add(experiment.id)
+        found.append(experiment)
+    return found
+
+
+def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, hardware: Table) -> Experiment:
+    """One experiment. `where` begins every message: file and experiment, as in `my.yaml: experiment 'x'`."""
+    top = Section(where, "", raw)
+    only(top, EXPERIMENT)
+    ident = top.text("id")
+    model, config = _model(top, models)
+    gpu_name, gpu = _hardware(top, hardware)
+    engine = _engine(top)
+    workload = _workload(top)
+    observed = read_observed(top, workload) if top.has("observed") else None
+    facts = deployment_facts(config, gpu, engine, where)
+    _fits(top, engine, workload, facts)
+    return Experiment(
+        id=ident,
+        model=model,
+        hardware=gpu_name,
+        engine=engine,
+        workload=workload,
+        observed=observed,
+        quality=top.text("quality") if "quality" in raw else "clean",
+        facts=facts,
+        notes=(
+            *_notes(engine, workload, "generation_config" in config),
+            *doubts(observed, workload),
+            *_free_notes(top),
+        ),
+        components=read_components(top),
+        mfu=mfu_of(Section(where, "hardware", gpu)),
+        weight_bits=architecture(config, where).weight_bits,
+    )
+
+
+def _model(top: Section, models: Table) -> tuple[str, dict[str, Any]]:
+    """The canonical id and the config.json terms, with generation_config and `_name_or_path` among them."""
+    name = top.text("model", "give a Hugging Face id or an alias of the model table")
+    entry = models.get(name)
+    ident = str(entry["id"]) if entry else name
+    if top.has("model_config"):
+        config = dict(top.section("model_config", "give the terms of the model's config.json").raw)
+        if entry:
+            config.setdefault("generation_config", entry["generation_config"])
+            if EXTRA_WEIGHTS in entry["config"]:  # no term of a config.json, but a fact of the model's checkpoint
+                config.setdefault(EXTRA_WEIGHTS, entry["config"][EXTRA_WEIGHTS])
+    elif entry:
+        config = {**entry["config"], "generation_config": entry["generation_config"]}
+    else:
+        hint = f"{nearest(name, tuple(models))} or give model_config in config.json terms"
+        raise top.error("model", f"{name!r} is not in the model table", hint)
+    config["_name_or_path"] = config.get("_name_or_path") or ident
+    return ident, config
+
+
+def _hardware(top: Section, hardware: Table) -> tuple[str, Mapping[str, Any]]:
+    """The canonical GPU name and its figures; for the forms of a mapping see simulator.experiment.hardware."""
+    remedy = "name a GPU of configs/hardware.yaml or give a mapping with the same keys"
+    given = top.required("hardware", remedy)
+    if isinstance(given, Mapping):
+        gpu = gpu_of(top.section("hardware", remedy), FREE)
+        return str(gpu["name"]), gpu
+    name = top.text("hardware", remedy)
+    if name not in hardware:
+        hint = f"{nearest(name, tuple(hardware))} or give a mapping with the keys of configs/hardware.yaml"
+        raise top.error("hardware", f"{name!r} is not in the hardware table", hint)
+    return str(hardware[name]["name"]), hardware[name]
+
+
+def _engine(top: Section) -> Engine:
+    if not top.has("engine"):
+        return Engine()
+    return engine_of(top.section("engine", "give a mapping of engine settings"))
+
+
+def engine_of(e: Section) -> Engine:
+    """The engine's settings of one mapping. Raises InputError at a key that is none, or of a wrong type."""
+    only(e, ENGINE)
+    given: dict[str, Any] = {}
+    for key in ENGINE:
+        if key not in e.raw or (key in OPTIONAL and not e.has(key)):
+            continue
+        if key in FLAGS:
+            given[key] = e.flag(key, False)
+        elif key in ("name", "version"):
+            given[key] = e.text(key)
+        elif key == "gpu_memory_utilization":
+            given[key] = e.number(key, "give a fraction of the GPU's memory, as 0.9", above=0, most=1)
+        else:
+            least = 0 if key == "long_prefill_token_threshold" else 1
+            given[key] = e.whole(key, "give a whole number", least=least)
+    return Engine(**given)
+
+
+def _workload(top: Section) -> Workload:
+    w = top.section("workload", "describe the load: name, stages, prompts, output_len")
+    only(w, WORKLOAD)
+    name = w.text("name")
+    stages = tuple(_stage(s) for s in w.sections("stages", "give at least one {rate, duration_s}"))
+    offered = sum(stage.rate * stage.duration_s for stage in stages)
+    if offered > MOST_REQUESTS:
+        problem = f"offer {offered:.3g} requests, at most {MOST_REQUESTS:.0e} are replayed"
+        raise w.error("stages", problem, "shorten the stages")
+    arrival = w.text("arrival") if "arrival" in w.raw else "poisson"
+    if arrival not in ARRIVALS:
+        raise w.error("arrival", f"{arrival!r} is not known", nearest(arrival, ARRIVALS))
+    if w.has("shared_prefix") == w.has("prompt_len"):
+        problem = "and prompt_len exclude each other" if w.has("shared_prefix") else "is missing"
+        raise w.error("shared_prefix", problem, "give either shared_prefix or prompt_len")
+    if w.has("shared_prefix"):
+        p = w.section("shared_prefix", "give groups, prompts_per_group, system_prompt_len, question_len")
+        only(p, SHARED_PREFIX)
+        groups = p.whole("groups", "give the number of shared prefixes", least=1)
+        per_group = p.whole("prompts_per_group", "give the number of prompts per shared prefix", least=1)
+        system = p.whole("system_prompt_len", "give the shared tokens of a prompt")
+        question = p.whole("question_len", "give the tokens of a prompt that are its own", least=1)
+    else:
+        groups = per_group = system = 0
+        question = w.whole("prompt_len", "give the prompt's length in tokens", least=1)
+    mean = w.number("prompt_len_mean", "give tokens", least=1) if w.has("prompt_len_mean") else None
+    timeout = w.number("timeout_s", "give seconds, or null for none", above=0) if w.has("timeout_s") else None
+    return Workload(
+        name=name,
+        stages=stages,
+        arrival=arrival,
+        groups=groups,
+        prompts_per_group=per_group,
+        system_prompt_len=system,
+        question_len=question,
+        prompt_len_mean=mean,
+        output_len=w.whole("output_len", "give the tokens every request generates", least=1),
+        ignore_eos=w.flag("ignore_eos", True),
+        timeout_s=timeout,
+    )
+
+
+def _stage(s: Section) -> Stage:
+    only(s, ("rate", "duration_s"))
+    rate = s.number("rate", "give the offered load in requests/s", above=0)
+    stage = Stage(rate, s.number("duration_s", "give the stage's length in seconds", above=0))
+    if round(stage.rate * stage.duration_s) < 1:
+        raise s.error(
+            "duration_s", f"of {stage.duration_s:g} s at {rate:g} requests/s offers no request", "lengthen it"
+        )
+    return stage
+
+
+def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, float]) -> None:
+    """A request that the KV cache cannot hold would be preempted for ever."""
+    longest = int(prompt_lengths(workload).max()) + workload.output_len
+    room = facts["kv_blocks"] * engine.block_size
+    if room < longest - 1 and longest <= facts["max_model_len"]:
+        problem = f"= {facts['kv_blocks']:.0f} holds {room:.0f} tokens, and one request needs {longest}"
+        raise Section(top.where, "engine", {}).error("total_kv_blocks", problem, "give more blocks or shorter requests")
+
+
+def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[str, ...]:
+    """What the replay assumes or leaves out for this experiment."""
+    notes = []
+    if not sampling_known:
+        notes.append("generation_config is unknown: taken as without top_p, top_k and repetition penalty; "
+                     "give it inside model_config")  # fmt: skip
+    if workload.groups and workload.prompt_len_mean is None:
+        notes.append("prompt length taken as system_prompt_len + question_len")
+    if not engine.chunked_prefill:
+        notes.append("chunked_prefill: false is not replayed")
+    if not workload.ignore_eos:
+        notes.append("ignore_eos: false is not replayed: every request generates output_len tokens")
+    return tuple(notes)
+
+
+def _free_notes(top: Section) -> tuple[str, ...]:
+    given = top.raw.get("x_note", [])
+    notes = given if isinstance(given, list) else [given]
+    if not all(isinstance(note, str) for note in notes):
+        raise top.error("x_note", f"must be text or a list of texts, got {shown(given)}", "write it as text")
+    return tuple(" ".join(note.split()) for note in notes)

@@ -1,0 +1,169 @@
+"""A load ready for the clock: requests, engine limits, and what follows from both whatever the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.workload import Requests, requests
+
+NEVER = np.iinfo(np.int64).max  # a time that does not come
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Engine limits. Tokens, but for `max_seqs` (requests), `blocks` (KV blocks), `caching` (prefix caching on) and
+    `horizon_us`. A threshold or max_model_len of 0 means none."""
+
+    max_seqs: int
+    budget: int
+    threshold: int
+    block: int
+    blocks: int
+    caching: bool = True
+    max_model_len: int = 0
+    horizon_us: int = int(NEVER)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests under limits; arrays are per request, in order of arrival."""
+
+    requests: Requests
+    limits: Limits
+
+    @cached_property
+    def accepted(self) -> np.ndarray:
+        """bool: what the host does not drop when it is queued (blis-des-semantics 3.1): too long for the model, or
+        a prompt larger than the whole KV cache. An output length of 0 asks for all the room that the model has."""
+        r, most = self.requests, self.limits.max_model_len
+        fits: np.ndarray = -(-r.input_len // self.limits.block) <= self.limits.blocks
+        if most > 0:
+            fits &= (r.input_len < most) & (r.input_len + r.output_len.astype(np.int64) <= most)
+        return fits
+
+    @cached_property
+    def all_accepted(self) -> bool:
+        return bool(self.accepted.all())
+
+    @cached_property
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct prompt lengths in tokens, and which of them each request has."""
+        lengths, which = np.unique(self.requests.input_len, return_inverse=True)
+        return lengths, which.astype(np.int32)
+
+    @cached_property
+    def shared_blocks(self) -> np.ndarray:
+        """int32: whole blocks of the prefix that the request shares with its group."""
+        r = self.requests
+        shared: np.ndarray = np.where(r.group >= 0, np.minimum(r.shared_len, r.input_len), 0).astype(np.int32)
+        blocks: np.ndarray = shared // np.int32(self.limits.block)
+        return blocks
+
+    @cached_property
+    def prompt_blocks(self) -> np.ndarray:
+        """int32: whole blocks of the prompt, those that can be found again."""
+        blocks: np.ndarray = self.requests.input_len // np.int32(self.limits.block)
+        return blocks
+
+    @cached_property
+    def all_blocks(self) -> np.ndarray:
+        """int32: blocks of prompt and output together, all tokens stored."""
+        r = self.requests
+        blocks: np.ndarray = (r.input_len.astype(np.int64) + r.output_len - 1) // self.limits.block + 1
+        return blocks.astype(np.int32)
+
+    @cached_property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """What the compiled clocks want to know of every request (fast.Queue but the time of queueing)."""
+        r = self.requests
+        prompt, group, shared = r.prompt, r.group, self.shared_blocks
+        if not self.limits.caching:  # no two prompts share anything
+            prompt = group = np.full(len(r), -1, np.int32)
+            shared = np.zeros(len(r), np.int32)
+        return r.input_len, r.output_len, prompt, group, shared, self.prompt_blocks, self.all_blocks, r.deadline_us
+
+    @cached_property
+    def longest_output(self) -> int:
+        return int(self.requests.output_len.max(initial=1))
+
+    @cached_property
+    def ample(self) -> bool:
+        """Whether the KV cache holds every block ever written: nothing is evicted, no allocation fails."""
+        return self.written <= self.limits.blocks
+
+    @cached_property
+    def written(self) -> int:
+        """KV blocks of all requests together, as if none were ever found again."""
+        return int(self.all_blocks.sum(dtype=np.int64))
+
+    @cached_property
+    def regular(self) -> bool:
+        """Whether requests of a group share the same length, and of a prompt group and length: `fast` relies on it."""
+        r = self.requests
+        return _same(r.group, r.shared_len) and _same(r.prompt, r.group) and _same(r.prompt, r.input_len)
+
+    @cached_property
+    def roomy(self) -> bool:
+        """Whether, served in order of arrival, no cached block is evicted between two uses and no allocation fails.
+
+        A released block is taken when as many as lay before it have gone. At most max_seqs requests hold blocks then,
+        and until the next use of the same content only those and the ones between the two uses take or claim any:
+        with (2 max_seqs + requests between two uses) times the most blocks of a request there is room for all. A
+        prompt that is found whole claims nothing, so its blocks grow old: then this proves nothing.
+        """
+        r = self.requests
+        again = (r.prompt >= 0) | (r.group >= 0)
+        if not self.regular or (again & (r.input_len % self.limits.block == 0)).any():
+            return False
+        between = max(_longest_gap(r.prompt), _longest_gap(r.group))
+        return (2 * self.limits.max_seqs + between) * int(self.all_blocks.max(initial=0)) <= self.limits.blocks
+
+    @cached_property
+    def patient(self) -> bool:
+        """Whether no client gives up."""
+        return not self.requests.deadline_us.any()
+
+    @cached_property
+    def prompts(self) -> int:
+        return int(self.requests.prompt.max(initial=-1)) + 1
+
+    @cached_property
+    def groups(self) -> int:
+        return int(self.requests.group.max(initial=-1)) + 1
+
+
+def _same(key: np.ndarray, value: np.ndarray) -> bool:
+    """Whether `value` is a function of `key` where key >= 0."""
+    keys, values = key[key >= 0], value[key >= 0]
+    if not len(keys):
+        return True
+    seen = np.zeros(int(keys.max()) + 1, values.dtype)
+    seen[keys] = values
+    return bool((seen[keys] == values).all())
+
+
+def _longest_gap(key: np.ndarray) -> int:
+    """How many rows lie at most between two with the same key >= 0, the second included."""
+    rows = np.flatnonzero(key >= 0)
+    rows = rows[np.argsort(key[rows], kind="stable")]
+    same = key[rows[1:]] == key[rows[:-1]]
+    return int(np.diff(rows)[same].max(initial=0))
+
+
+def load_of(experiment: Experiment, seed: int) -> Load:
+    """The experiment's requests with arrival seed `seed` under its engine's limits."""
+    engine, facts = experiment.engine, experiment.facts
+    limits = Limits(
+        max_seqs=engine.max_num_seqs,
+        budget=engine.max_num_batched_tokens,
+        threshold=engine.long_prefill_token_threshold,
+        block=engine.block_size,
+        blocks=int(facts["kv_blocks"]),
+        caching=engine.prefix_caching,
+        max_model_len=int(facts["max_model_len"]),
+    )
+    return Load(requests(experiment, seed), limits)

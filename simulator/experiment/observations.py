@@ -1,0 +1,109 @@
+"""What was measured, read from an experiments file: figures in ms, checked against each other."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import pairwise
+
+from simulator.errors import LARGEST_NUMBER, Section
+from simulator.experiment.experiment import Components, Observation, Observed, Statistic, Workload
+
+FREE = ("source", "published", "reported", "harness", "x_")
+PERCENTILES = ("mean", "p50", "p90", "p99")
+COMPONENTS = "x_components_ms"
+PARTS = tuple(f.name for f in fields(Components) if f.name != "requests")
+OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean")
+
+
+def only(section: Section, known: tuple[str, ...]) -> None:
+    """Raises InputError at a key that is neither known nor free to be carried along."""
+    section.only((*known, "completed", "failed"), FREE)
+
+
+def read_observed(top: Section, workload: Workload) -> Observed:
+    o = top.section("observed", "give summary and stages, or leave it out")
+    only(o, ("summary", "stages"))
+    gaps = workload.output_len - 1
+    summary = _observation(o.section("summary", "give the run's figures"), gaps) if o.has("summary") else None
+    if not o.has("stages"):
+        return Observed(summary, ())
+    entries = o.sections("stages", "give the figures of every stage, or leave it out")
+    found = tuple(_observation(entry, gaps) for entry in entries)
+    if len(found) != len(workload.stages):
+        problem = f"must be as many as workload.stages ({len(workload.stages)}), got {len(found)}"
+        raise o.error("stages", problem, "give one entry per stage of the workload")
+    return Observed(summary or together(found, workload), found)
+
+
+def _observation(o: Section, gaps: int) -> Observation:
+    """One set of figures; where both means are known, a missing ITL is (E2E - TTFT)/gaps, gaps = output_len - 1."""
+    only(o, OBSERVATION)
+    itl = o.number("itl_mean_ms", "give milliseconds", least=0) if o.has("itl_mean_ms") else None
+    completed = o.whole("completed", "give a number of requests") if o.has("completed") else None
+    failed = o.whole("failed", "give a number of requests") if o.has("failed") else None
+    e2e, ttft = _statistic(o, "e2e_ms"), _statistic(o, "ttft_ms")
+    if e2e.mean is not None and ttft.mean is not None:
+        if ttft.mean > e2e.mean:
+            raise o.error(
+                "ttft_ms", f"mean {ttft.mean:g} is above that of e2e_ms, {e2e.mean:g}", "check both and their unit"
+            )
+        if itl is None and gaps:
+            itl = (e2e.mean - ttft.mean) / gaps
+    return Observation(e2e, ttft, Statistic(mean=itl), completed, failed)
+
+
+def read_components(top: Section) -> Components | None:
+    """The free keys x_components_ms and x_components_requests, if the first is there."""
+    if not top.has(COMPONENTS):
+        return None
+    c = top.section(COMPONENTS, f"give {', '.join(PARTS)} in milliseconds")
+    c.only(PARTS)
+    # what two clocks and two sets of requests make of the client's part may be below 0
+    least = {name: -LARGEST_NUMBER if name == "client" else 0.0 for name in PARTS}
+    parts = {name: c.number(name, "give milliseconds", least=least[name]) for name in PARTS if c.has(name)}
+    counted = f"{COMPONENTS.removesuffix('_ms')}_requests"
+    requests = top.whole(counted, "give a number of requests") if top.has(counted) else None
+    return Components(**parts, requests=requests)
+
+
+def together(stages: tuple[Observation, ...], workload: Workload) -> Observation:
+    """The run's means from those of its stages, weighted by the requests offered; percentiles cannot be had so."""
+    offered = [stage.rate * stage.duration_s for stage in workload.stages]
+
+    def mean(values: list[float | None]) -> Statistic:
+        if any(v is None for v in values):
+            return Statistic()
+        return Statistic(sum(n * v for n, v in zip(offered, values, strict=True) if v is not None) / sum(offered))
+
+    return Observation(
+        e2e_ms=mean([s.e2e_ms.mean for s in stages]),
+        ttft_ms=mean([s.ttft_ms.mean for s in stages]),
+        itl_ms=mean([s.itl_ms.mean for s in stages]),
+    )
+
+
+def _statistic(o: Section, key: str) -> Statistic:
+    if not o.has(key):
+        return Statistic()
+    s = o.section(key, "give mean, p50, p90, p99 in milliseconds")
+    only(s, PERCENTILES)
+    found = Statistic(*(s.number(p, "give milliseconds", least=0) if s.has(p) else None for p in PERCENTILES))
+    given = [(p, getattr(found, p)) for p in ("p50", "p90", "p99") if getattr(found, p) is not None]
+    for (low, a), (high, b) in pairwise(given):
+        if a > b:
+            raise s.error(high, f"{b:g} is below {low}, {a:g}", "check the figures")
+    return found
+
+
+def doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
+    """What about the observations is probably not what it should be."""
+    summary, gaps = observed.summary if observed else None, workload.output_len - 1
+    if summary is None or not gaps:
+        return ()
+    e2e, ttft, itl = (s.mean for s in (summary.e2e_ms, summary.ttft_ms, summary.itl_ms))
+    if e2e is None or ttft is None or itl is None:
+        return ()
+    true = (e2e - ttft) / gaps
+    if abs(itl - true) <= 0.1 * true:
+        return ()
+    return (f"itl_mean_ms is {itl:g}, but (E2E - TTFT)/(output_len - 1) is {true:.4g}: load generators may halve it",)

@@ -1,0 +1,156 @@
+"""Grid, Pareto front, champion and journal: order, ties, and what a crash leaves behind."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from archive.champion import Archive, Rule, champion
+from archive.elite import UNMEASURED, Elite
+from archive.grid import Added, Grid
+from archive.island import Island
+from archive.journal import Journal, read_journal
+from archive.pareto import dominates, fitness, fronts, ranks
+
+JOINT = Rule("joint")
+
+
+def elite(
+    id: int, worst3: float = 5.0, joint: float = 3.0, operations: int = 10, constants: int = 5, **more: object
+) -> Elite:
+    base = Elite(
+        id=id, key=f"k{id}", text="text", operations=operations, constants=constants, features=4, worst3=worst3,
+        joint=joint, e2e=joint, ttft=joint, itl=joint, rows=(("a", 1.0, -2.0, None),), operator="add", parents=(0, 1),
+    )  # fmt: skip
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def dominated(points: list[tuple[float, ...]], i: int) -> bool:
+    return any(all(a <= b for a, b in zip(p, points[i], strict=True)) and p != points[i] for p in points)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 6).map(float)] * 3), max_size=25))
+@settings(max_examples=200, deadline=None)
+def test_front_is_what_nothing_dominates(points: list[tuple[float, ...]]) -> None:
+    best = {i for i in range(len(points)) if not dominated(points, i)}
+    assert set(fronts(points)[0] if points else []) == best
+    elites = [elite(i, worst3=a, joint=b, operations=0, constants=int(c)) for i, (a, b, c) in enumerate(points)]
+    assert {e.id for e in elites if not any(dominates(other, e) for other in elites)} == best
+
+
+def test_what_is_unsound_dominates_nothing_sound_and_comes_after_it() -> None:
+    plain, better = elite(1), elite(2, worst3=1.0, joint=1.0, sound=False)
+    assert not dominates(better, plain) and not dominates(plain, better)
+    assert dominates(elite(3), replace(plain, sound=False))
+    order = fitness([better, plain])
+    assert order[1] < order[0]
+    grid = Grid()
+    assert [grid.add(better), grid.add(plain), grid.add(better)] == [Added.NEW, Added.BETTER, Added.NOT]
+
+
+def test_an_island_keeps_its_fittest_and_each_form_once() -> None:
+    island = Island(Grid(), size=2)
+    for e in (elite(1, joint=9.0, worst3=9.0), elite(2, joint=1.0), elite(3, joint=2.0, worst3=1.0)):
+        island.add(e)
+    assert island.add(elite(4, joint=1.0, key="k2")) is Added.NOT  # the form of 2, no better
+    island.select()
+    assert {e.id for e in island.survivors} == {2, 3}
+    assert [e.id for e in island.members()] == [2, 3]
+    assert [e.id for e in Island(Grid(), 2, cells=False).members()] == []
+
+
+def test_ranks_prefer_the_first_front_and_the_less_crowded() -> None:
+    points = [(0.0, 4.0, 1.0), (1.0, 3.0, 1.0), (1.1, 2.9, 1.0), (4.0, 0.0, 1.0), (5.0, 5.0, 2.0)]
+    found = ranks(points)
+    assert [r[0] for r in found] == [0, 0, 0, 0, 1]
+    assert found[0][1] == found[3][1] == float("-inf")  # the ends of the front are never crowded
+    assert found[1] > found[0] and found[4] > found[1]
+
+
+def test_grid_cells_by_hand() -> None:
+    grid = Grid(operation_cap=40, operation_bins=10, feature_bins=5)
+    cells = [grid.cell(elite(0, operations=o, features=f)) for o, f in ((0, 0), (4, 2), (5, 3), (40, 9), (99, 99))]
+    assert cells == [(0, 0), (0, 0), (1, 1), (9, 4), (9, 4)]
+
+
+def test_grid_keeps_the_lowest_joint_error_and_the_earlier_on_ties() -> None:
+    grid = Grid()
+    assert grid.add(elite(0, joint=3.0)) is Added.NEW
+    assert grid.add(elite(1, joint=3.0)) is Added.NOT
+    assert grid.add(elite(2, joint=2.0)) is Added.BETTER
+    assert [e.id for e in grid.cells.values()] == [2]
+
+
+def test_archive_front_does_not_depend_on_the_order() -> None:
+    pool = [
+        elite(i, worst3=w, joint=j, operations=o)
+        for i, (w, j, o) in enumerate([(1, 9, 5), (2, 2, 9), (9, 1, 3), (9, 9, 9)])
+    ]
+    fronts = set()
+    for order in itertools.permutations(pool):
+        archive = Archive(Grid())
+        for e in order:
+            archive.add(e)
+        fronts.add(frozenset(e.id for e in archive.front))
+    assert fronts == {frozenset({0, 1, 2})}
+
+
+def test_champion_is_the_simplest_near_the_best_among_the_sound() -> None:
+    good = elite(1, joint=2.0, operations=20)
+    near = elite(2, joint=2.09, operations=8)  # within 5 % and simpler
+    far = elite(3, joint=2.2, operations=1)  # simplest, but beyond 5 %
+    beyond = elite(4, joint=0.5, operations=2, rows=(("a", 10.1, 0.0, 0.0),))  # one experiment above 10 % E2E
+    assert champion([good, near, far, beyond], JOINT) == near
+    assert champion([beyond, replace(beyond, id=5, joint=0.4)], JOINT).id == 5  # type: ignore[union-attr]
+    assert champion([], JOINT) is None
+    assert champion([replace(near, sound=False), far], JOINT) == far
+
+
+def test_champion_by_transfer_weighs_what_was_left_out_as_much_as_what_was_fitted() -> None:
+    fitted, general = elite(1, joint=1.0, transfer=6.0), elite(2, joint=2.0, transfer=3.0)
+    assert champion([fitted, general], Rule("transfer")) == general  # 2.5 against 3.5
+    assert champion([fitted, general], JOINT) == fitted
+    unknown = elite(3, joint=0.1)
+    assert unknown.objectives[3] == UNMEASURED and champion([general, unknown], Rule("transfer")) == general
+    assert champion([unknown], Rule("transfer")) == unknown  # where nothing could be left out, the joint error decides
+
+
+def test_elite_survives_json() -> None:
+    e = elite(7)
+    assert Elite.from_json(json.loads(json.dumps(e.to_json()))) == e
+
+
+def test_journal_tolerates_a_torn_last_line_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.append([{"id": i} for i in range(3)])
+    journal.close()
+    whole = path.read_bytes()
+    for cut in range(len(whole) - 8, len(whole)):
+        path.write_bytes(whole[:cut])
+        assert read_journal(path) == [{"id": 0}, {"id": 1}]
+        again = Journal(path)
+        again.append([{"id": 2}])
+        again.close()
+        assert path.read_bytes() == whole
+
+
+def test_journal_damaged_before_its_end_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"id":0}\n{"id":\n{"id":2}\n')
+    with pytest.raises(ValueError, match=r"journal.jsonl:2: not JSON"):
+        read_journal(path)
+
+
+def test_journal_refuses_nan(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    with pytest.raises(ValueError):
+        journal.append([{"joint": float(np.nan)}])
+    journal.close()

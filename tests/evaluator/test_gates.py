@@ -1,0 +1,167 @@
+"""Gates and consistency checks: each refuses what it is for, by name, with the batch that shows it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from evaluator.deployments import datasheet_deployments
+from evaluator.experiments import bundled_experiments
+from evaluator.judge import gates, sweep
+from evaluator.judge.physics import physics, roofline_us
+from evolve.run.program import load
+from simulator.bind import bind
+from simulator.fields import Active, raw_fields
+from simulator.language.complete import complete
+from simulator.language.ir import Program
+from simulator.language.opcodes import assemble
+from simulator.language.parse import parse
+from simulator.schema import RAW
+
+DEPLOYMENTS = gates.deployments_of(bundled_experiments())
+ONE = dict(list(DEPLOYMENTS.items())[:1])
+
+
+def step(formula: str, rest: str = "") -> Program:
+    return complete(parse(f"def step_time(b, s): return {formula}\n{rest}"))
+
+
+def refused(program: Program) -> dict[str, str]:
+    return {g.name: g.complaint for g in gates.judge(program, ONE) if not g.passes}
+
+
+def test_deployments_are_the_distinct_ones() -> None:
+    runs = bundled_experiments()
+    assert len(DEPLOYMENTS) == len({tuple(sorted(e.facts.items())) for e in runs}) < len(runs)
+    assert all(e.facts in DEPLOYMENTS.values() for e in runs)
+
+
+@pytest.mark.parametrize(
+    ("program", "gate", "complaint"),
+    [
+        (step("b.tokens * s.layers"), "finite", r"tp1, empty batch: the step would last 0 us: it must be finite and within 1 and 1e10"),
+        (step("1000 - b.kv_max / 100"), "finite", r"one decode in 128k context: the step would last -310.72 us"),
+        (step("10 + exp(b.prefill_tokens)"), "finite", r"one prefill of 2048: the step would last 5\.\d+e\+21 us"),
+        (step("10 + b.prefill_reqs * b.kv_sum * 1e300 * 1e300"), "finite", "one prefill token: the step would last inf us"),
+        # no edge has three prefills: found by a doubled or moved batch only
+        (step("10 - 11 * (1 if b.decode_reqs == 62 else 0)"), "finite", r"31 decodes .*, doubled: the step would last -1 us"),
+        (step("10", "def queueing_time(r, s): return 100 - r.input_len"), "finite", "queueing of a prompt of 512 tokens: would take -412 us"),
+        (step("10", "def output_token_time(s): return 0 - s.layers"), "finite", "an output token: would take -32 us"),
+        (step("10", "def completion_time(s): return exp(s.hidden)"), "finite", r"a completion: would take 5\.\d+e\+21 us"),
+        (step("10000 + 1000 / max(b.prefill_tokens, 1)"), "monotone",
+         r"pairs get shorter, worst: .* tp1: .*prefill of .*: [\d,]+ -> [\d,]+ us: more work must not take less time, at most 5 %"),
+        (step("10000 - b.kv_decode_max / 100"), "monotone", r"worst: .*, \d+ decodes more: [\d,]+ -> [\d,]+ us"),
+        (step("10 + b.kv_var"), "monotone", r"us: more work"),
+        (step("10000 if b.decode_reqs < 16 else 9000"), "monotone", r", \d+ decodes more: 10,000 -> 9,000 us"),
+        (step("1000 + b.kv_mean * b.kv_mean * b.tokens / 1e5"), "growth",
+         r"9\.\d+ times at most: .* tp1: .*, doubled: [\d,]+ -> [\d,]+ us: twice the requests, tokens and context may take 4.5"),
+        (step("1000 if b.tokens < 100 else 10000"), "growth", r"10\.00 times at most"),
+    ],
+)  # fmt: skip
+def test_what_a_gate_refuses(program: Program, gate: str, complaint: str) -> None:
+    found = refused(program)
+    assert list(found) == [gate] or gate in found
+    assert re.search(complaint, found[gate]), found[gate]
+    assert "\n" not in found[gate]
+
+
+@pytest.mark.parametrize("name", ["floor", "linear", "linear_kv", "regimes", "roofline", "champion"])
+def test_shipped_programs_pass(name: str) -> None:
+    found = gates.judge(load(name).complete, DEPLOYMENTS)
+    assert [g.name for g in found] == ["finite", "monotone", "growth"] and all(g.passes for g in found), found
+
+
+def test_few_pairs_may_break_monotony() -> None:
+    # one switch among many terms: some pairs straddle it, fewer than 5 % (the 50th decode saves 1 us)
+    program = step("1000 + b.tokens / 1e6 + (1 if b.decode_reqs < 50 else 0)")
+    found = {g.name: g for g in gates.judge(program, ONE)}
+    share = float(found["monotone"].measured.split(" %")[0])
+    assert found["monotone"].passes and 0.0 < share < 5.0
+
+
+def test_every_move_and_doubling_is_more_work() -> None:
+    swept = sweep.sweep()
+    column = {name: i for i, name in enumerate(RAW)}
+    tokens, context = (
+        swept.raw[:, [column[a], column[b]]].sum(1) for a, b in (("prefill_tokens", "decode_reqs"), ("kv_sum",) * 2)
+    )
+    more = (tokens[swept.more] > tokens[swept.base]) | (context[swept.more] > context[swept.base])
+    assert more.all() and len(swept.more) == len(swept.base) and len(swept.names) == len(swept.raw)
+    n = len(swept.twice)
+    assert (swept.raw[swept.twice, column["decode_reqs"]] == 2 * swept.raw[:n, column["decode_reqs"]]).all()
+    assert (tokens[swept.twice] == 2 * tokens[:n]).all()
+    decodes = column["kv_decode_sum"]
+    assert (swept.raw[swept.twice, decodes] == 4 * swept.raw[:n, decodes]).all()
+    assert {re.sub(r"\d+", "{}", swept.names[i].rsplit(", ", 1)[1]) for i in swept.more} == set(sweep._MOVES)
+
+
+def test_the_edges_span_what_they_should() -> None:
+    _, raw = sweep.edges()
+    column = {name: i for i, name in enumerate(RAW)}
+    requests = raw[:, column["prefill_reqs"]] + raw[:, column["decode_reqs"]]
+    assert {0, 1, 128} <= set(requests) and raw[:, column["kv_max"]].max() >= 128 * 1024
+    assert ((raw[:, column["prefill_reqs"]] > 0) & (raw[:, column["decode_reqs"]] > 0)).any()
+
+
+def test_a_table_of_steps_is_its_rows() -> None:
+    bound = bind(assemble(load("champion").complete), load("champion").complete.theta, next(iter(ONE.values())))
+    table = sweep.sweep().raw[:20]
+    assert bound.steps_us(table).tolist() == [bound.step_us(row) for row in table]
+
+
+# consistency with hardware
+
+KNOWN = datasheet_deployments()
+
+
+def test_known_deployments_fit_their_gpus() -> None:
+    assert "meta-llama/Llama-2-7b-hf tp1" in KNOWN and "meta-llama/Llama-2-7b-hf tp4" in KNOWN
+    assert "meta-llama/Llama-2-70b-hf tp1" not in KNOWN and "meta-llama/Llama-2-70b-hf tp4" in KNOWN
+    assert all(facts["kv_blocks"] >= 1 for facts in KNOWN.values())
+
+
+def test_the_datasheet_itself_is_consistent() -> None:
+    program = step("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us)")
+    assert {g.name: g.passes for g in physics(program, KNOWN)} == dict.fromkeys(
+        ("roofline", "efficiency", "parallel", "sublinear", "size"), True
+    )
+
+
+@pytest.mark.parametrize(
+    ("formula", "failing"),
+    [
+        ("100 + b.tokens", {"roofline", "parallel", "size"}),  # knows no model
+        ("1 + 0.5 * max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us)", {"roofline"}),
+        ("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) * s.tp", {"parallel"}),
+        ("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) * s.tp / s.tp / s.tp", {"roofline", "parallel"}),
+        ("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) * b.batch_size", {"sublinear"}),
+        ("1e7 - s.model_params_b + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) / 1e9", {"efficiency", "parallel", "size"}),
+        ("1 + 21 * max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us)", {"efficiency"}),
+    ],
+)  # fmt: skip
+def test_what_is_inconsistent(formula: str, failing: set[str]) -> None:
+    found = physics(step(formula), KNOWN)
+    assert {g.name for g in found if not g.passes} == failing, found
+    assert all(bool(g.complaint) != g.passes for g in found)
+
+
+def test_the_roofline_by_hand() -> None:
+    # Llama-2-7B, one decode at 511 tokens: 32 layers * (4 * 4096^2 + 3 * 4096 * 11008) + 32000 * 4096 weights of 2
+    # bytes, 512 KiB of KV a token for 511 read and 1 written, 32000 float32 logits written and read, over 3.35 TB/s
+    facts = KNOWN["meta-llama/Llama-2-7b-hf tp1"]
+    weights = 32 * (4 * 4096**2 + 3 * 4096 * 11008) + 32000 * 4096
+    least = (2 * weights + 512 * 2**19 + 32000 * 8) / 3.35e6
+    batch = (Active(16, 511, 1),)
+    assert roofline_us(batch, facts) == pytest.approx(least, rel=1e-12)
+    raw = raw_fields(batch)
+    program = step("1 + b.total_bytes / s.bytes_per_us")
+    assert bind(assemble(program), (*program.theta,), facts).step_us(np.array([raw[f] for f in RAW])) == pytest.approx(
+        least + 1
+    )
+
+
+def test_a_step_of_no_time_contradicts_datasheets_and_breaks_nothing() -> None:
+    found = physics(step("0 * b.tokens"), KNOWN)
+    assert {g.name for g in found if not g.passes} >= {"roofline"}

@@ -1,0 +1,102 @@
+"""Known answers: the host's roofline by hand, its program for each MFU, and the answers that a run keeps."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evaluator import baselines as known
+from evaluator.experiments import bundled_experiments
+from evolve.search.run import _known_answers
+from simulator.bind import bind
+from simulator.experiment.experiment import Experiment, Mfu
+from simulator.fields import Active, raw_row
+from simulator.language.complete import complete
+from simulator.language.opcodes import assemble
+from simulator.language.parse import parse
+
+RUNS = {e.id: e for e in bundled_experiments()}
+LLAMA = RUNS["llama-2-7b-tp1-codegen"]
+MIXTRAL = RUNS["mixtral-8x7b-tp2-codegen"]
+
+
+def step_us(experiment: Experiment, *batch: Active) -> float:
+    """The host roofline's time of one step of these requests."""
+    program = complete(parse(known.host_roofline(experiment.mfu)))
+    return float(bind(assemble(program), program.theta, experiment.facts).step_us(raw_row(batch)))
+
+
+# Llama-2-7B: 32 layers of 4 matrices of 4096^2 and 3 of 4096 x 11008 = 6,476,005,376 weights of 2 bytes
+WEIGHTS = 32 * (4 * 4096**2 + 3 * 4096 * 11008)
+KV = 2 * 32 * 32 * 128 * 2  # bytes of a token: keys and values of 32 layers and 32 heads of width 128
+PAIR = 4 * 32 * 128 * 32  # FLOPs of a pair of tokens: two products, 32 heads of width 128, 32 layers
+
+
+def test_a_decode_step_is_bound_by_memory_by_hand() -> None:
+    # one decode at 511 tokens: weights once, 511 tokens of KV read and 1 written, over 3.35 TB/s
+    memory = (2 * WEIGHTS + 512 * KV) / 3.35e6  # 3,866.3 + 80.1 = 3,946.4 us
+    assert memory == pytest.approx(3946.4, abs=0.1)
+    # 2 FLOPs a weight and 512 pairs, over 989.5 TFLOP/s x 0.12: 109.1 + 2.3 us, less than memory
+    compute = (2 * WEIGHTS + 512 * PAIR) / (989.5e6 * 0.12)
+    assert compute == pytest.approx(111.3, abs=0.1)
+    assert step_us(LLAMA, Active(16, 511, 1)) == pytest.approx(memory, rel=1e-12)
+
+
+def test_a_mixed_step_adds_the_compute_of_both_phases_by_hand() -> None:
+    # prefill of 1000 tokens from nothing: 1000 tokens through the weights, 1000 x 1001 / 2 pairs, at MFU 0.65
+    prefill = (2 * WEIGHTS * 1000 + PAIR * 500_500) / (989.5e6 * 0.65)  # 20,137.6 + 408.0 = 20,545.6 us
+    # 40 decodes at 599 tokens: 40 tokens through the weights, 40 x 600 pairs, at MFU 0.12
+    decode = (2 * WEIGHTS * 40 + PAIR * 40 * 600) / (989.5e6 * 0.12)  # 4,363.1 + 106.0 = 4,469.1 us
+    assert (prefill, decode) == pytest.approx((20_545.6, 4_469.1), abs=0.1)
+    # bytes: weights once for both phases, KV of 40 x 599 tokens read and of 1040 written: 7,778.9 us, less than compute
+    memory = (2 * WEIGHTS + (40 * 599 + 1040) * KV) / 3.35e6
+    assert memory == pytest.approx(7_778.9, abs=0.1)
+    batch = (Active(1000, 0, 1000), *[Active(16, 599, 1)] * 40)
+    assert step_us(LLAMA, *batch) == pytest.approx(prefill + decode, rel=1e-12)
+    # twice the MFU of decode halves its part
+    fast = replace(LLAMA, mfu=Mfu(0.65, 0.24))
+    assert step_us(fast, *batch) == pytest.approx(prefill + decode / 2, rel=1e-12)
+
+
+def test_a_mixture_reads_the_experts_that_its_tokens_touch() -> None:
+    # Mixtral on two GPUs: 32 layers of attention 4096 x (2 x 4096 + 2 x 1024) and 8 experts of 3 x 4096 x 14336, of
+    # which one decode touches 2 (1 - (1 - 2/8)^1 = 1/4); 64 KiB of KV a token and GPU; half of it all a GPU
+    weights = 32 * (4096 * (2 * 4096 + 2 * 1024) + 2 * 3 * 4096 * 14336)
+    assert step_us(MIXTRAL, Active(16, 511, 1)) == pytest.approx((weights * 2 / 2 + 512 * 2**16) / 3.35e6, rel=1e-12)
+
+
+def test_every_gpu_has_the_program_of_its_mfu_and_nothing_is_fitted() -> None:
+    other = replace(MIXTRAL, mfu=Mfu(0.4, 0.3))
+    tasks = [t for t in known.tasks([LLAMA], [LLAMA, other]) if t.name == known.HOST_ROOFLINE]
+    assert [(t.fitted, t.predicted) for t in tasks] == [((), (LLAMA,)), ((), (other,))]
+    assert [known.program_of(t).theta for t in tasks] == [(0.65, 0.12, 2.0), (0.4, 0.3, 2.0)]
+    rows = [row for t in tasks for row in known.solve(t, seeds=(1,))]
+    assert [row.experiment for row in rows] == [LLAMA.id, other.id]
+    assert all(row.e2e is not None and -60 < row.e2e < 0 for row in rows)  # no overheads: too fast
+    assert known.HOST_ROOFLINE in known.NAMES
+
+
+def test_the_datasheet_bound_knows_no_mfu() -> None:
+    assert known.datasheet() == known.program_of(known.Task("roofline", (), (LLAMA,)))
+    assert not known.datasheet().theta
+
+
+def test_answers_that_a_run_kept_are_used_unless_one_is_missing(tmp_path: Path) -> None:
+    run: Any = SimpleNamespace(path=tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        answers = _known_answers(run, [LLAMA], [LLAMA], pool)
+        assert tuple(answers) == known.NAMES
+        kept = tmp_path / "known.json"
+        whole = json.loads(kept.read_text())
+        whole["answers"]["roofline"][0][1] = 77.0
+        kept.write_text(json.dumps(whole))
+        assert _known_answers(run, [LLAMA], [LLAMA], pool)["roofline"][0].e2e == 77.0
+        del whole["answers"][known.HOST_ROOFLINE]  # as an earlier release left it
+        kept.write_text(json.dumps(whole))
+        assert _known_answers(run, [LLAMA], [LLAMA], pool) == answers

@@ -1,0 +1,163 @@
+"""`evolve fit --steps`: constants of step_time from single steps, and what the fit on load stages makes of them then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from laws import law
+from step_tables import experiment, experiments_file, ingested_rows, write
+
+from evaluator.experiments import bundled_experiments
+from evaluator.fit.steps import StepRun, fit_steps, step_positions
+from evaluator.judge.sweep import decode_batch, table_of
+from evolve.cli import run_command
+from simulator.bind import bind
+from simulator.fields import raw_fields
+from simulator.language.ir import Program
+from simulator.language.opcodes import assemble
+
+RUNS = {e.id: e for e in bundled_experiments()}
+SEVEN = "llama-2-7b-tp1-codegen"
+TRUTH = law(
+    """
+def step_time(b, s, *, weights: one = 1.2, kv: one = 1.5, layer: us = 40.0, sort: us = 3.0, most: one[0.0, 2.0] = 1.0):
+    return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers + sort * s.experts + most * b.logits_us
+""",
+    """
+def queueing_time(r, s, *, base: us = 8000.0):
+    return base
+""",
+)
+
+
+def measured(program: Program, counts: dict[str, int]) -> list[StepRun]:
+    """Decode batches of each run with the time that the program gives them."""
+    out = []
+    for ident, n in counts.items():
+        raw = table_of([decode_batch(1 + (7 * i) % 100, 300 + (37 * i) % 900) for i in range(n)])
+        facts = RUNS[ident].facts
+        out.append(StepRun(facts, raw, bind(assemble(program), program.theta, facts).steps_us(raw)))
+    return out
+
+
+def test_the_constants_of_a_law_are_found_from_its_steps() -> None:
+    runs = measured(
+        TRUTH, {"llama-2-7b-tp1-codegen": 40, "llama-2-70b-tp4-general": 60, "codellama-34b-tp2-general": 50}
+    )
+    assert step_positions(TRUTH) == (0, 1, 2, 3, 4)
+    start = TRUTH.with_theta((2.0, 3.0, 5.0, 2.5, 0.2, 5000.0))
+    found = fit_steps(start, runs).theta
+    np.testing.assert_allclose(found[:3], TRUTH.theta[:3], rtol=0.02)
+    assert found[3] == 2.5 and found[5] == 5000.0  # nothing bears on the sort of experts, nor on what is no step's
+    held = fit_steps(start, runs, held=(0,)).theta
+    assert held[0] == 2.0 and held[2] < 10.0 < found[2]  # what the weights take too much, the layers lack
+    # a law beyond the bounds ends at them
+    beyond = measured(TRUTH.with_theta((0.5, 1.5, 0.0, 0.0, 0.0, 0.0)), {SEVEN: 30, "llama-2-70b-tp4-general": 30})
+    assert fit_steps(start, beyond).theta[0] == 1.0  # nothing beats the datasheet
+
+
+def test_runs_weigh_the_same_however_many_steps_they_have() -> None:
+    """Two runs of one deployment that disagree by 2 percent are met halfway, with 10 steps of one and 200 of the other."""
+    low, high = measured(TRUTH, {SEVEN: 10})[0], measured(TRUTH, {SEVEN: 200})[0]
+    runs = [StepRun(low.facts, low.raw, 0.99 * low.observed_us), StepRun(high.facts, high.raw, 1.01 * high.observed_us)]
+    found = fit_steps(TRUTH, runs, held=(1, 2, 3, 4))
+    predicted = [bind(assemble(found), found.theta, r.facts).steps_us(r.raw) for r in runs]
+    errors = [float(np.mean(p / r.observed_us - 1)) for p, r in zip(predicted, runs, strict=True)]
+    assert errors[0] == pytest.approx(0.01, abs=2e-3) and errors[1] == pytest.approx(-0.01, abs=2e-3)
+
+
+def test_constants_that_were_fitted_before_stay_where_one_run_cannot_tell_them_apart() -> None:
+    """Of one run the weights' reading and the layers are one number: its steps, 5 percent longer, say nothing of which."""
+    (run,) = measured(TRUTH, {SEVEN: 100})
+    runs = [StepRun(run.facts, run.raw, 1.05 * run.observed_us)]
+    found = fit_steps(TRUTH, runs, known=True)
+    assert all(abs(a / b - 1) < 0.3 for a, b in zip(found.theta[:3], TRUTH.theta[:3], strict=True))
+    predicted = bind(assemble(found), found.theta, run.facts).steps_us(run.raw)
+    assert abs(np.mean(predicted / runs[0].observed_us - 1)) < 0.02
+
+
+def table(path: Path, factor: float) -> Path:
+    """200 steps of a shipped run under async scheduling, whose time is `factor` times the shipped floor program's."""
+    rows = ingested_rows([1] * 200, asynchronous=True, ident=SEVEN)
+    start = 10**12
+    batches = [decode_batch(1 + (7 * i) % 60, 300 + (37 * i) % 900) for i in range(len(rows))]
+    from evolve.run.program import load
+
+    floor = load("floor").complete
+    time_us = factor * bind(assemble(floor), floor.theta, RUNS[SEVEN].facts).steps_us(table_of(batches))
+    for i, row in enumerate(rows):
+        row |= raw_fields(batches[i]) | {"ts_start_ns": start}
+        start += round(1000 * time_us[max(i - 1, 0)])
+    return write(path, rows)
+
+
+def fitted(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
+    status = run_command(["fit", *args, "--json"])
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_fit_goes_over_the_steps_first_and_says_what_each_stage_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps, out = table(tmp_path / "s.parquet", 1.3), tmp_path / "mine.py"
+    args = ("floor", "--id", f"{SEVEN},llama-2-7b-tp1-roleplay", "--steps", str(steps))
+    found = fitted(capsys, *args, "--out", str(out))
+    per = found["steps"]["per_step"]
+    assert per["before"]["train"]["bias_pct"] == pytest.approx(100 / 1.3 - 100, abs=0.01)
+    for split, count in (("train", 120), ("test", 39)):
+        assert [per[when][split]["steps"] for when in per] == [count] * 3
+        assert per["after_steps"][split]["mape_pct"] < 0.5 < per["before"][split]["mape_pct"]
+    assert found["steps"]["runs"] == [
+        {"id": SEVEN, "file": str(steps), "usable": 199, "fitted": 120, "assumed": None}
+    ]  # fmt: skip
+    by_name = {f"{c['method']}.{c['name']}": c for c in found["constants"]}
+    assert by_name["queueing_time.alpha0"]["after_steps"] == by_name["queueing_time.alpha0"]["before"]
+    assert by_name["step_time.weights"]["after_steps"] > by_name["step_time.weights"]["before"] == 1.0
+    record = json.loads(out.with_suffix(".json").read_text())
+    assert record["steps"]["split"] == "train" and list(record["steps"]["runs"]) == [SEVEN]
+    assert run_command(["score-steps", str(out), "--steps", str(steps)]) == 0
+    assert f"Fitted on the train split of the steps of {SEVEN}: see valid and test." in capsys.readouterr().out
+    other = table(tmp_path / "t.parquet", 1.4)  # another measurement of the run
+    assert run_command(["score-steps", str(out), "--steps", str(other)]) == 0
+    assert f"Nothing was fitted on these steps. The mean latencies of {SEVEN} were" in capsys.readouterr().out
+    assert run_command(["fit", *args]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "after steps" in text and "after the whole fit" in text and f"{SEVEN} 120 of 199" in text
+    only = fitted(capsys, *args, "--only", "weights,alpha")
+    step = [c for c in only["constants"] if c["method"] == "step_time" and c["name"] != "weights"]
+    assert step and all(c["held"] and c["before"] == c["after_steps"] == c["after"] for c in step)
+
+
+def test_a_fit_without_steps_is_the_one_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    found = fitted(capsys, "floor", "--id", SEVEN)
+    assert found["steps"] is None and all(c["after_steps"] is None for c in found["constants"])
+
+
+def test_steps_that_cannot_be_fitted_are_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = table(tmp_path / "s.parquet", 1.0)
+    write(tmp_path / "plan.parquet", ingested_rows([3] * 9, asynchronous=True))
+    plan = experiments_file(tmp_path / "plan.yaml", experiment())
+    observed = {"summary": {"e2e_ms": {"mean": 900.0}, "ttft_ms": {"mean": 20.0}}}
+    both = experiments_file(tmp_path / "both.yaml", experiment(), experiment("seen", observed=observed))
+    for args, words in (
+        (("--steps", str(steps), "--scope", "per-model"), "one value for all models"),
+        (("--steps", str(steps), "--per-model", "weights"), "one value for all models"),
+        (("--sync",), "give it with --steps"),
+        (("--steps", str(steps), "--only", "alpha"), "--only holds every constant of step_time"),
+        (
+            ("--steps", str(tmp_path / "plan.parquet"), "--experiments", str(plan)),
+            "no experiment has `observed` figures",
+        ),
+        (("--steps", str(tmp_path / "plan.parquet"), "--experiments", str(both)), "no usable cycle of the fitted"),
+        (("--steps", str(tmp_path / "plan.parquet")), "9 steps of no experiment in the shipped runs"),
+    ):
+        assert run_command(["fit", "floor", *args]) == 2
+        err = capsys.readouterr().err
+        assert words in err and err.count("\n") == 1, err

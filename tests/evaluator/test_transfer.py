@@ -1,0 +1,172 @@
+"""Models left out of a fit, terms that errors ask for and terms nobody would miss: on runs simulated under a known law,
+which is what the expected figures come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from laws import KERNELS, KERNELS_STEP, constants, law
+
+from evaluator.diagnose.explain import costs, gains, replay_ratio
+from evaluator.experiments import bundled_experiments
+from evaluator.fit.fit import fit, fit_set
+from evaluator.metrics import observe_all
+from evaluator.score import score_set
+from evaluator.transfer import folds_of, left_out, refit, transfer, without_bounds
+from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
+from simulator.language.complete import complete
+from simulator.language.ir import Expr, Field, Program
+from simulator.replay import replay
+
+RUNS = {e.id: e for e in bundled_experiments()}
+MODELS = ("llama-2-7b-tp1", "llama-2-70b-tp4", "codellama-34b-tp2")
+SOME = [RUNS[f"{m}-{w}"] for m in MODELS for w in ("codegen", "roleplay")]
+
+STEP = """
+def step_time(b, s, *, weights: one = 1.15, kv: one = 1.4, layer: us = 40.0, request: us/request = 30.0):
+    return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers + request * b.batch_size
+"""
+TRUTH = law(STEP)
+POOR = law(STEP.replace(" + layer * s.layers", "").replace(", layer: us = 40.0", ""))
+
+
+def simulated() -> list[Experiment]:
+    return [replace(e, observed=observe_all(replay(e, TRUTH, 77))) for e in SOME]
+
+
+def tripled(e: Experiment) -> Experiment:
+    """With three times the latencies."""
+
+    def longer(o: Observation) -> Observation:
+        names = ("e2e_ms", "ttft_ms", "itl_ms")
+        return replace(o, **{n: Statistic(3.0 * (getattr(o, n).mean or 0.0)) for n in names})
+
+    assert e.observed is not None and e.observed.summary is not None
+    return replace(e, observed=Observed(longer(e.observed.summary), tuple(map(longer, e.observed.stages))))
+
+
+def test_what_is_left_out_by_hand() -> None:
+    assert left_out(["a", "b", "a", "c"]) == [[0, 2], [1], [3]]
+
+
+def test_folds_leave_models_out_and_runs_where_there_is_one_model() -> None:
+    data = simulated()
+    folds = folds_of(fit_set(data), score_set(data, [1]))
+    assert [{e.model for e in f.score.experiments} & {e.model for e in f.fit.experiments} for f in folds] == [set()] * 3
+    assert sum(len(f.score.experiments) for f in folds) == len(data)
+    assert all(len(f.rows) == len(f.fit.stages.table) for f in folds)
+    one = folds_of(fit_set(data[:2]), score_set(data[:2], [1]))
+    assert [[e.id for e in f.score.experiments] for f in one] == [[data[0].id], [data[1].id]]
+    assert folds_of(fit_set(data[:1]), score_set(data[:1], [1])) == ()
+
+
+def measured(program: Program, data: list[Experiment]) -> float:
+    fitted, folds = fit_set(data), folds_of(fit_set(data), score_set(data, [1]))
+    found = fit(program, fitted, forget=True)
+    result = transfer(found.program, found.ratio, folds)
+    assert result is not None
+    return result
+
+
+def test_the_true_law_transfers_and_one_with_a_term_missing_does_not() -> None:
+    data = simulated()
+    assert measured(TRUTH, data) < 1.5  # arrivals move TTFT by about that much
+    assert measured(POOR, data) > 3.0 * measured(TRUTH, data)
+
+
+def test_a_fold_learns_nothing_from_the_runs_it_leaves_out() -> None:
+    """The left-out model's runs are three times slower in one of two data sets; the fold's constants are the same."""
+    plain = simulated()
+    slower = [tripled(e) if e.model == plain[0].model else e for e in plain]
+    constants = []
+    for data in (plain, slower):
+        fold = folds_of(fit_set(data), score_set(data, [1]))[0]
+        constants.append(refit(TRUTH, np.ones((len(fold.rows), 3)), fold.fit).theta)
+    assert constants[0] == constants[1]
+
+
+def test_what_only_the_left_out_model_shows_is_unknown_in_its_fold() -> None:
+    """Only one model is spread over four GPUs: without it the term has the least value it may have, 0."""
+    more = law(
+        STEP.replace("30.0):", "30.0, links: us = 9.0):").replace(
+            "* s.layers", "* s.layers + links * s.tp_log2 * s.layers", 1
+        )
+    )
+    data = [e for e in simulated() if e.engine.tensor_parallel != 2]
+    fold = next(
+        f for f in folds_of(fit_set(data), score_set(data, [1])) if f.score.experiments[0].model.endswith("70b-hf")
+    )
+    found = refit(more, np.ones((len(fold.rows), 3)), fold.fit)
+    assert {c.name: c.value for f in found.functions for c in f.constants}["links"] == 0.0
+
+
+def test_factors_of_measured_kernels_are_one_in_a_fold_that_does_not_show_them() -> None:
+    """Experts run on Mixtral only. A plain factor of them would be nothing in the fold without it; this one is known."""
+    runs = [RUNS[f"{m}-{w}"] for m in (*MODELS[:2], "mixtral-8x7b-tp2") for w in ("codegen", "roleplay")]
+    data = [replace(e, observed=observe_all(replay(e, KERNELS, 77))) for e in runs]
+    folds = {f.score.experiments[0].model: f for f in folds_of(fit_set(data), score_set(data, [1]))}
+    assert len(folds) == 3
+
+    def refitted(program: Program, left_out_model: str) -> dict[str, float]:
+        fold = folds[left_out_model]
+        return constants(refit(program, np.ones((len(fold.rows), 3)), fold.fit))
+
+    mixtral = "mistralai/Mixtral-8x7B-v0.1"
+    found = refitted(KERNELS, mixtral)
+    assert found["moe"] == pytest.approx(1.0, abs=1e-12) != found["gemm"]
+    assert refitted(KERNELS, "meta-llama/Llama-2-7b-hf")["moe"] == pytest.approx(1.25, abs=0.1)
+    # bounds that a proposer wrote down, having seen all runs, do not hold in a fold
+    bounded = law(KERNELS_STEP.replace("moe: one = 1.25", "moe: one[1.2, 1.4] = 1.25"))
+    assert refitted(bounded, mixtral)["moe"] == pytest.approx(1.0, abs=1e-12)
+    # beside the bare time the factor is of something else, and unknown
+    added = law(KERNELS_STEP.replace("moe * b.kernel_moe_us", "b.kernel_moe_us + moe * b.kernel_moe_us"))
+    assert refitted(added, mixtral)["moe"] == 0.0
+
+
+def test_bounds_of_a_proposer_are_left_off_and_nothing_else() -> None:
+    program = law(STEP.replace("kv: one = 1.4", "kv: one[1.3, 1.5] = 1.4").replace("us = 40.0", "us[0, 50] = 40.0"))
+    assert without_bounds(program) == TRUTH != program
+    assert without_bounds(TRUTH) == TRUTH
+
+
+def terms() -> list[list[Expr]]:
+    return [
+        [Field("s", "vocab")],
+        [Field("s", "layers")],
+        [Field("b", "kv_read_us")],
+        [Field("s", "hidden")],
+        [Field("b", "batch_size")],
+    ]
+
+
+def test_the_missing_term_explains_most() -> None:
+    data = fit_set(simulated())
+    found = fit(POOR, data, forget=True).program
+    share = gains(found, "step_time", terms(), data, replay_ratio(found, data))
+    assert share.argmax() == 1 and share[1] > 0.5
+    assert share[2] == share[4] == 0.0  # what the program can say already explains nothing more
+
+
+def test_a_gain_is_what_a_fit_then_gains() -> None:
+    data = fit_set(simulated())
+    poor, full = (fit(p, data, forget=True) for p in (POOR, TRUTH))
+    told = gains(poor.program, "step_time", terms(), data, replay_ratio(poor.program, data))[1]
+    # the loss is Huber's and the mean field is not linear: the estimate is the first step's
+    assert 1.0 - full.loss / poor.loss == pytest.approx(told, abs=0.35)
+
+
+def test_nobody_would_miss_a_term_that_does_nothing() -> None:
+    idle = complete(
+        law(
+            STEP.replace("30.0):", "30.0, idle: us = 0.01):").replace(
+                "* s.layers", "* s.layers + idle * s.vocab / s.vocab", 1
+            )
+        )
+    )
+    data = fit_set(simulated())
+    cost = costs(idle, data, replay_ratio(idle, data))
+    names = [c.name for f in idle.functions for c in f.constants]
+    assert names[int(cost.argmin())] == "idle"
+    assert cost[names.index("weights")] > 100.0 * cost[names.index("idle")]

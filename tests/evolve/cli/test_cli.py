@@ -1,0 +1,459 @@
+"""The commands as a user types them: what they print, where they write, and what they say to bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from evolve.cli import cli, run_command
+from simulator.language.measure import operations
+from simulator.language.parse import parse
+from simulator.language.unparse import unparse
+
+PROGRAM = """
+def step_time(b, s, *, weights: one = 1.1, kv: one = 1.2, layer: us = 50.0):
+    return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers
+"""
+
+# An experiment as a user would write it: model and GPU given inline, nothing observed.
+PLAN = {
+    "version": 1,
+    "experiments": [
+        {
+            "id": "plan",
+            "model": "my-org/my-model",
+            "model_config": {
+                "model_type": "llama", "hidden_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 24,
+                "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 8192, "vocab_size": 128256,
+                "max_position_embeddings": 131072, "torch_dtype": "bfloat16", "tie_word_embeddings": True,
+                "generation_config": {"top_p": 0.9},
+            },
+            "hardware": {
+                "name": "my-gpu", "bf16_tflops": 400.0, "memory_tb_per_s": 2.0, "link_gb_per_s": 100.0, "memory_gb": 48,
+            },
+            "engine": {"tensor_parallel": 2, "max_num_seqs": 64},
+            "workload": {
+                "name": "chat", "stages": [{"rate": 2.0, "duration_s": 60.0}, {"rate": 4.0, "duration_s": 30.0}],
+                "shared_prefix": {"groups": 3, "prompts_per_group": 2, "system_prompt_len": 64, "question_len": 200},
+                "output_len": 120,
+            },
+        }
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "p.py").write_text(PROGRAM)
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(PLAN))
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    status = run_command(list(args))
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """The one line with which bad input is refused."""
+    status, out, err = run(capsys, *args)
+    assert status == 2, (out, err)
+    assert err.count("\n") == 1 and err.startswith("evolve: ") and "Traceback" not in err
+    return err.removeprefix("evolve: ").rstrip("\n")
+
+
+def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("predict", str(files / "p.py"), "--experiments", str(files / "plan.yaml"), "--json")
+    status, out, _ = run(capsys, *args)
+    assert status == 0
+    made = json.loads(out)
+    assert set(made) == {"engine", "data", "seeds", "program", "key", "experiments", "mean_abs_error_pct"}
+    assert made["seeds"] == [1, 2, 3] and made["mean_abs_error_pct"] == {"e2e": None, "ttft": None, "itl": None}
+    (e,) = made["experiments"]
+    assert set(e) == {
+        "id", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
+    }  # fmt: skip
+    assert e["observed_components"] is None and e["observed"] is None and e["error_pct"] is None
+    assert set(e["predicted"]) == {"e2e_ms", "ttft_ms", "itl_ms", "completed", "failed"}
+    for name in ("e2e_ms", "ttft_ms", "itl_ms"):
+        p = e["predicted"][name]
+        assert p["mean"] > 0 and p["p50"] <= p["p90"] <= p["p99"]
+    assert e["predicted"]["completed"] == 240 and e["predicted"]["failed"] == 0
+    assert len(e["stages"]) == 2 and e["stages"][1]["predicted"]["completed"] == 120
+    assert set(e["components"]) == {"queueing", "waiting", "prefill_steps", "decode_steps", "per_token", "completion"}
+    assert sum(e["components"].values()) == pytest.approx(e["predicted"]["e2e_ms"]["mean"], rel=1e-9)
+    assert parse(made["program"]).function("step_time") == parse(PROGRAM).function("step_time")
+    assert run(capsys, *args)[1] == out  # the same seeds, the same bytes
+
+
+def test_predict_warns_of_what_lies_outside_the_fitted_range(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fitted = files / "fitted.py"
+    assert run(capsys, "fit", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--out", str(fitted))[0] == 0
+    _, out, _ = run(capsys, "predict", str(fitted), "--experiments", str(files / "plan.yaml"), "--json")
+    told = json.loads(out)["experiments"][0]["warnings"]
+    for words in (
+        "vocabulary 128256 outside the fitted 32000 to 32000",
+        "tp 2 not among the fitted [1]",
+        "GPU my-gpu not among",
+        "a model of 3.2 billion parameters: the fitted runs have at least 6.7",
+        "3.2 billion parameters active per token: the fitted runs have at least 6.7",
+        "prompts of 264 tokens: the fitted runs have at least 591",
+        "KV offload to CPU is off: the fitted runs have it on",
+    ):
+        assert any(words in w for w in told), told
+    record = json.loads((files / "fitted.json").read_text())  # a record of an earlier release
+    record["ranges"] = {key: record["ranges"][key] for key in ("vocab", "tp", "hardware", "requests_in_flight")}
+    (files / "fitted.json").write_text(json.dumps(record))
+    _, out, _ = run(capsys, "predict", str(fitted), "--experiments", str(files / "plan.yaml"), "--json")
+    less = json.loads(out)["experiments"][0]["warnings"]
+    assert set(told) - set(less) == {w for w in told if "the fitted runs have" in w}
+
+
+def test_predict_of_the_shipped_runs_compares_with_what_was_observed(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "predict", "floor", "--id", "llama-2-7b-tp1-codegen", "--json")
+    (e,) = json.loads(out)["experiments"]
+    assert status == 0 and e["observed"]["e2e_ms"]["mean"] == 2080.74  # configs/experiments_h100.yaml
+    predicted = e["predicted"]["e2e_ms"]["mean"]
+    assert e["error_pct"]["e2e_ms"]["mean"] == pytest.approx(100 * (predicted - 2080.74) / 2080.74)
+    assert e["error_pct"]["itl_ms"]["p99"] is None  # ITL percentiles were not observed
+
+
+def test_fit_writes_the_program_and_its_record(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = files / "fitted.py"
+    status, text, _ = run(
+        capsys,
+        "fit",
+        str(files / "p.py"),
+        "--id",
+        "llama-2-7b-tp1-codegen,llama-2-7b-tp1-roleplay",
+        "--out",
+        str(out),
+        "--json",
+    )
+    result, record = json.loads(text), json.loads((files / "fitted.json").read_text())
+    assert status == 0
+    assert out.read_text() == result["program"] == unparse(parse(out.read_text()))
+    assert record["fitted"] == result["fitted"] == ["llama-2-7b-tp1-codegen", "llama-2-7b-tp1-roleplay"]
+    assert sum(abs(r["e2e"]) for r in result["after"]) < sum(abs(r["e2e"]) for r in result["before"])
+    status, shown, _ = run(capsys, "show", str(out))
+    assert status == 0 and "Fitted on" in shown and "llama-2-7b-tp1-roleplay" in shown
+
+
+@pytest.mark.parametrize("target", ["blis-4", "blis-5"])
+def test_emit_writes_the_go_and_what_goes_with_it(files: Path, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    args = (
+        "emit",
+        str(files / "p.py"),
+        "--target",
+        target,
+        "--out",
+        str(files / target),
+        "--id",
+        "mixtral-8x7b-tp2-general",
+    )
+    assert run(capsys, *args)[0] == 0
+    names = {p.name for p in (files / target).iterdir()}
+    assert names == {"evolved.go", "evolved_test.go", "defaults.yaml", "INTEGRATION.md"}
+    source = (files / target / "evolved.go").read_text()
+    assert "package latency" in source and "NewEvolvedForMixtral_8x7bTp2General" in source
+    assert ("PostDecodeFixedOverhead" in source.split("package latency")[1]) == (target == "blis-4")
+    named = (
+        "emit",
+        str(files / "p.py"),
+        "--out",
+        str(files / "named"),
+        "--model",
+        "llama-3.1-70b",
+        "--hardware",
+        "H200",
+        "--tp",
+        "4",
+    )
+    assert run(capsys, *named)[0] == 0
+
+
+def test_check_counts_and_shows_fields(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "check", str(files / "p.py"))
+    assert status == 0 and "ok: 5 operations, 0 conditionals, 3 constants, 3 features" in out
+    status, out, _ = run(capsys, "check", "--fields", "--json")
+    assert status == 0 and {"field": "r.input_len"}.items() <= json.loads(out)["fields"][-1].items()
+
+
+def test_shipped_programs_are_exempt_from_the_caps_and_all_check(capsys: pytest.CaptureFixture[str]) -> None:
+    from evolve.run.program import seed_names
+
+    assert {"champion", "linear", "linear_kv", "regimes", "roofline", "threshold", "floor"} <= set(seed_names())
+    for name in seed_names():
+        status, told, _ = run(capsys, "check", name)
+        assert (status, "refused: monotone" in told) == ((1, True) if name == "threshold" else (0, False)), name
+
+
+# 38 + 1 + 1 operations
+SUM = "def step_time(b, s, *, k: us/token = 1.0): return 2 + k * (" + " + ".join(["b.tokens"] * 39) + ")"
+
+BAD_PROGRAMS = {
+    "import": (b"import os\n", "p.py:1: only functions may stand here, not an import: remove it"),
+    "loop": (b"def step_time(b, s):\n    for i in b:\n        x = 1\n    return x\n",
+             "p.py:2: a loop is not part of the language: use assignments, `if ...: return` and return"),
+    "field": (b"def step_time(b, s): return b.tokenz\n", "p.py:1: unknown field b.tokenz: did you mean b.tokens?"),
+    "41 operations": (f"{SUM} + 1".encode(), "p.py:1: 41 operations, at most 40 are allowed: shorten the program or raise --max-operations"),
+    "brackets": (b"def step_time(b, s): return " + b"(" * 10_000 + b"1" + b")" * 10_000, "p.py:1: "),
+    "empty": (b"", "p.py:1: empty: define `def step_time(b, s, *, ...): return ...`"),
+    "binary": (bytes(range(256)), "p.py:1: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_PROGRAMS)
+@pytest.mark.parametrize("command", ["check", "predict", "fit", "emit"])
+def test_bad_programs_are_one_line(files: Path, name: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    raw, message = BAD_PROGRAMS[name]
+    (files / "p.py").write_bytes(raw)
+    extra = ("--out", str(files / "go")) if command == "emit" else ()
+    told = refused(capsys, command, str(files / "p.py"), *extra)
+    assert told.startswith(f"{files}/{message}")
+    assert not (files / "go").exists()
+
+
+def test_forty_operations_pass_and_the_cap_can_be_raised(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert operations(parse(SUM)) == 40
+    (files / "p.py").write_text(SUM)
+    assert run(capsys, "check", str(files / "p.py"))[0] == 0
+    (files / "p.py").write_text(SUM + " + 1")
+    assert run(capsys, "check", str(files / "p.py"), "--max-operations", "41")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("workload", "output_len"), None, "workload.output_len is missing: give the tokens every request generates"),
+        (
+            ("workload", "stages"),
+            [{"rate": float("nan"), "duration_s": 60}],
+            "workload.stages[0].rate must be finite, got nan: ",
+        ),
+        (("workload", "stages"), [{"rate": 1, "duration_s": 0}], "workload.stages[0].duration_s must be > 0, got 0: "),
+        (("wrokload",), {}, "wrokload is not a known key: did you mean 'workload'?"),
+    ],
+)
+def test_bad_experiments_are_one_line(
+    files: Path, path: tuple[str, ...], value: object, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = json.loads(json.dumps(PLAN))
+    node = raw["experiments"][0]
+    for step in path[:-1]:
+        node = node[step]
+    if value is None:
+        del node[path[-1]]
+    else:
+        node[path[-1]] = value
+    (files / "bad.yaml").write_text(yaml.safe_dump(raw))
+    for command in (
+        ["predict", str(files / "p.py")],
+        ["fit", str(files / "p.py")],
+        ["run", "--out", str(files / "run")],
+    ):
+        told = refused(capsys, *command, "--experiments", str(files / "bad.yaml"))
+        assert told.startswith(f"{files}/bad.yaml: experiment 'plan': {message}"), told
+    assert not (files / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ["predict", "nothing.py"],
+            "nothing.py: cannot be read (No such file or directory): give a file, RUN:ID or a seed's name",
+        ),
+        (["predict", "floor", "--id", "x"], "--id x: no such experiment: there are llama-2-7b-tp1-codegen,"),
+        (["run", "--models", "gpt"], "--models gpt: no such model among the experiments: there are "),
+        (["run", "--workloads", "chess"], "--workloads chess: no such workload: there are "),
+        (
+            ["run", "--config", "nowhere.yaml"],
+            "nowhere.yaml: cannot be read (No such file or directory): name a file, or one of ",
+        ),
+        (["resume", "nowhere"], "nowhere: is not a run (no run.json, config.yaml): `evolve list` names the runs"),
+        (["archive", "nowhere"], "nowhere: is not a run"),
+        (["run", "--budget", "0"], "Invalid value for '--budget': 0 is not in the range x>=1: see `evolve run --help`"),
+        (["frobnicate"], "No such command 'frobnicate': see `evolve --help`"),
+        (["emit", "floor"], "Missing option '--out': see `evolve emit --help`"),
+        (["emit", "floor", "--out", "x", "--model", "llama-2-7b"], "--model and --hardware go together: give both"),
+        (["check"], "check needs a PROGRAM (a file, RUN:ID or a seed's name) or --fields: give one of the two"),
+        (["check", "floor", "--fields"], "check needs a PROGRAM"),
+    ],
+)
+def test_bad_arguments_are_one_line(
+    args: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refused(capsys, *args).startswith(message)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_and_loses_nothing(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "in_the_way").write_text("a file, not a folder")
+    for command in (["run", "--budget", "5"], ["emit", "floor"], ["fit", "floor", "--id", "llama-2-7b-tp1-codegen"]):
+        blocked = str(files / "in_the_way" / ("out.py" if command[0] == "fit" else "out"))
+        told = refused(capsys, *command, "--out", blocked)
+        assert told.startswith(f"{blocked}: cannot be written (Not a directory)")
+    assert (files / "in_the_way").read_text() == "a file, not a folder"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write read-only folders")
+def test_a_read_only_folder_is_one_line(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    locked = files / "locked"
+    locked.mkdir(mode=0o500)
+    assert "cannot be written (Permission denied)" in refused(
+        capsys, "run", "--budget", "5", "--out", str(locked / "r")
+    )
+
+
+def test_an_existing_run_folder_is_not_overwritten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = refused(capsys, "run", "--budget", "5", "--out", str(files))
+    assert told == f"{files}: exists already: choose another --out, or `evolve resume {files}`"
+
+
+def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in cli.commands:
+        status, out, _ = run(capsys, name, "--help")
+        assert status == 0 and f"evolve {name}" in out
+
+
+def test_every_json_says_which_engine_data_and_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = (["check", "floor"], ["check", "--fields"], ["show", "champion"], ["list"],
+                ["predict", "floor", "--id", "llama-2-7b-tp1-codegen"], ["fit", "floor", "--id", "llama-2-7b-tp1-codegen"])  # fmt: skip
+    for command in commands:
+        made = json.loads(run(capsys, *command, "--json")[1])
+        assert {"engine", "data", "seeds"} <= set(made), command
+
+
+def test_predict_warns_where_the_datasheet_is_beaten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A step of 2 ms that does not know prefill: 3500 fresh tokens of a 7B model take 47 ms at the H100's peak."""
+    (files / "fast.py").write_text("def step_time(b, s, *, a: us = 2000.0): return a")
+    plan = {"version": 1, "experiments": [{
+        "id": "fresh", "model": "llama-2-7b", "hardware": "H100",
+        "workload": {"name": "x", "stages": [{"rate": 1.0, "duration_s": 60}], "prompt_len": 3500, "output_len": 30},
+    }]}  # fmt: skip
+    (files / "fresh.yaml").write_text(yaml.safe_dump(plan))
+    made = json.loads(
+        run(capsys, "predict", str(files / "fast.py"), "--experiments", str(files / "fresh.yaml"), "--json")[1]
+    )
+    told = made["experiments"][0]["warnings"]
+    assert any(w.startswith("time in prefill steps") and "below the datasheet's bound of" in w for w in told), told
+
+
+def test_tables_never_lose_a_figure_on_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    _, out, _ = run(capsys, "predict", "floor", "--id", "llama-2-7b-tp1-codegen")
+    assert "llama-2-7b-tp1-codegen" in out and "…" not in out and "E2E mean" in out
+
+
+def test_evolve_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys)
+    assert status == 0 and "Commands:" in out and err == ""
+
+
+def test_fit_wants_a_python_file(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = refused(capsys, "fit", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--out", str(files / "x.json"))
+    assert told.endswith("a program's file ends in .py, its record stands beside it: write --out x.py")
+    assert not (files / "x.json").exists()
+
+
+REFUSED = "def step_time(b, s, *, k: us/token = 1.0): return k * b.tokens"  # an empty batch takes no time
+
+
+def test_what_a_gate_refuses_is_said_wherever_the_program_is_used(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "p.py").write_text(REFUSED)
+    status, told, _ = run(capsys, "check", str(files / "p.py"), "--json")
+    gates = {g["name"]: g for g in json.loads(told)["gates"]}
+    assert status == 1 and not json.loads(told)["ok"] and "empty batch" in gates["finite"]["complaint"]
+    status, _, err = run(capsys, "emit", str(files / "p.py"), "--out", str(files / "go"))
+    assert status == 0 and (files / "go" / "evolved.go").exists()
+    assert [line.split(":")[2] for line in err.splitlines()] == [" gate finite", " no queueing_time"]
+    status, told, _ = run(capsys, "predict", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--json")
+    warnings = json.loads(told)["experiments"][0]["warnings"]
+    assert any(w.startswith("gate finite: ") for w in warnings)
+    assert any(w.startswith("no queueing_time: 5000 us") for w in warnings)
+
+
+def test_check_lists_gates_units_and_what_a_fit_would_move(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "p.py").write_text("def step_time(b, s, *, e=1.3, c=90.0): return b.weight_read_us / e + c * s.layers")
+    status, told, _ = run(capsys, "check", str(files / "p.py"), "--physics")
+    assert "e = 1.3 lies outside 0.01 to 1: a fit moves it in" in told
+    for name in (
+        "finite",
+        "deterministic",
+        "pure",
+        "quick",
+        "monotone",
+        "growth",
+        "roofline",
+        "parallel",
+        "sublinear",
+        "size",
+    ):
+        assert f" {name} " in told
+    assert status == 1 and "roofline: " in told
+    found = json.loads(run(capsys, "show", str(files / "p.py"), "--json")[1])
+    assert [(c["name"], c["unit"], c["enters"]) for c in found["constants"]] == [
+        ("e", "one", "otherwise"),
+        ("c", "us", "affine"),
+    ]
+    terms = found["products"]["step_time"]["pieces"][0]["terms"]
+    assert terms == [{"constant": "c", "feature": "s.layers"}, {"constant": None, "feature": "b.weight_read_us / e"}]
+
+
+def test_units_that_do_not_fit_are_one_line_everywhere(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "p.py").write_text("def step_time(b, s):\n    return b.tokens + b.weight_read_us\n")
+    why = "p.py:2: units: cannot add b.tokens (token) and b.weight_read_us (us): multiply the first by a constant of us/token"
+    for command in (
+        ("check",),
+        ("show",),
+        ("fit",),
+        ("predict",),
+        ("emit", "--out", str(files / "go")),
+        ("simulate", "--id", "llama-2-7b-tp1-codegen", "--program"),
+    ):
+        name, *more = command
+        assert refused(capsys, name, *more, str(files / "p.py")) == f"{files}/{why}"
+
+
+def test_all_caps_that_are_exceeded_are_named_at_once(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "p.py").write_text(SUM)
+    told = refused(
+        capsys,
+        "simulate",
+        "--id",
+        "llama-2-7b-tp1-codegen",
+        "--program",
+        str(files / "p.py"),
+        "--max-operations",
+        "9",
+        "--max-constants",
+        "0",
+    )
+    assert (
+        told.startswith(f"{files}/p.py:1: 40 operations, at most 9 are allowed") and "; 1 constants, at most 0" in told
+    )
+
+
+def test_a_search_by_language_models_needs_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_text("search: {proposer: mixed}\n")
+    for args in (["--proposer", "llm"], ["--config", str(own)]):
+        status, _, err = run(capsys, "run", "--out", str(tmp_path / "run"), *args)
+        assert status == 2 and "needs a model: give --llm provider/model" in err and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()

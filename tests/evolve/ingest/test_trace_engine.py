@@ -1,0 +1,734 @@
+"""The small engine of traces keeps vLLM's rules, tells the truth about itself, and writes the specified forms.
+
+The event table, the traps of the summaries and the formulas of the reports are those of trace-formats, by section.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trace_files
+import yaml
+from paths import SHARED
+from trace_blocks import Pool, digest, low64
+from trace_engine import HANDLING_NS, simulate
+from trace_files import write
+from trace_records import BLOCK, CoreSpan, Entry, Journey, KvBatch, Options, Row, StepTruth, Truth
+from trace_reports import Rows, report
+
+SAMPLE = SHARED / "samples" / "20260101-000000-tiny-llama-tp1-general"
+NAME = "20260102-000000-tiny-llama-tp1-general"
+CASES: dict[str, dict[str, Any]] = {
+    "easy": {"step_rate": 1.0, "rich_rate": 1.0},
+    "easy, one batch": {"step_rate": 1.0, "rich_rate": 1.0, "asynchronous": False},
+    "few blocks": {"requests": 70, "rates": (90.0, 200.0), "blocks": 34, "step_rate": 0.6, "rich_rate": 0.7},
+    "few blocks, one batch": {"requests": 70, "rates": (200.0,), "blocks": 34, "asynchronous": False},
+    "long prompts": {
+        "requests": 60,
+        "rates": (150.0,),
+        "question_len": 300,
+        "max_num_batched_tokens": 120,
+        "max_num_seqs": 6,
+        "blocks": 60,
+        "abort_share": 0.5,
+        "rich_rate": 1.0,
+    },
+    "long prompts, one batch": {
+        "requests": 60,
+        "rates": (150.0,),
+        "question_len": 300,
+        "per_group": 30,
+        "max_num_batched_tokens": 120,
+        "max_num_seqs": 3,
+        "blocks": 200,
+        "abort_share": 0.5,
+        "asynchronous": False,
+        "stamps": "n+1",
+    },
+    "answers of all lengths": {
+        "requests": 70,
+        "rates": (300.0,),
+        "blocks": 30,
+        "question_len": 100,
+        "output_len": 34,
+        "output_spread": 33,
+    },
+    "short answers": {"output_len": 2, "output_spread": 1, "rates": (120.0,), "coalesced": 1.0, "step_rate": 1.0},
+    "half": {"journey_rate": 0.5, "step_rate": 0.2, "coalesced": 1.0, "offload": False},
+}
+
+
+@functools.cache
+def run(case: str, seed: int = 5) -> Truth:
+    return simulate(seed, **CASES[case])
+
+
+@pytest.fixture(params=CASES)
+def truth(request: pytest.FixtureRequest) -> Truth:
+    return run(request.param)
+
+
+@pytest.fixture(params=CASES)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Truth, Path]:
+    write(run(request.param), tmp_path / NAME)
+    return run(request.param), tmp_path / NAME
+
+
+def entries(truth: Truth) -> dict[str, list[tuple[StepTruth, Entry]]]:
+    """Core id -> its shares of steps, in order."""
+    found = defaultdict(list)
+    for step in truth.steps:
+        for entry in step.entries:
+            found[entry.request_id].append((step, entry))
+    return found
+
+
+def processed(truth: Truth) -> Any:
+    """The number of a request's tokens that had been processed when a step was scheduled."""
+    tokens = {r.core_id: r.token_ns for r in truth.requests}
+    return lambda request_id, step: sum(ns <= step.summary.start_ns for ns in tokens[request_id])
+
+
+# the engine
+
+
+def test_cases_reach_what_they_are_for() -> None:
+    for name in ("few blocks", "few blocks, one batch"):
+        assert sum(r.preemptions for r in run(name).requests) > 5
+    for name in ("long prompts", "long prompts, one batch"):
+        gone = [r for r in run(name).requests if r.status == "aborted"]
+        assert any(not r.admissions for r in gone)
+        assert any(r.admissions and not r.output_tokens for r in gone)
+        assert any(r.output_tokens for r in gone)
+    late = [r for r in run("answers of all lengths").requests if r.preemptions == len(r.admissions)]
+    assert any(r.status == "length" for r in late)  # preempted with the last token under way, never resumed
+    full = [s.summary.running == 3 and s.summary.waiting > 0 for s in run("long prompts, one batch").steps]
+    assert sum(full) > 10
+    assert any(not s.entries for s in run("easy").steps)
+
+
+def test_tokens_of_every_request_add_up(truth: Truth) -> None:
+    shares = entries(truth)
+    assert len(truth.requests) == truth.options.requests
+    for r in truth.requests:
+        mine = shares[r.core_id]
+        assert [s.step for s, _ in mine] == list(r.steps)
+        assert len(r.admissions) <= r.preemptions + 1
+        starts = {a.step: a for a in r.admissions}
+        for (_, before), (step, entry) in zip([(None, None), *mine], mine, strict=False):
+            assert entry.kv_after - entry.kv_before == entry.new_tokens > 0
+            admission = starts.pop(step.step, None)
+            assert entry.kv_before == (admission.cached if admission else before.kv_after)
+        assert not starts
+        if r.status == "length":
+            assert r.output_tokens == r.max_tokens == len(r.token_ns) == len(r.token_times)
+            assert sum(e.produces_token for _, e in mine) == r.output_tokens
+            caught_up = sum(a.tokens - a.cached for a in r.admissions)
+            decoding = sum(e.new_tokens for _, e in mine if e.role == "decode")
+            if not r.preemptions:
+                assert caught_up + decoding == r.prompt_tokens - r.admissions[0].cached + r.output_tokens - 1
+                assert sum(e.new_tokens for _, e in mine) == caught_up + decoding
+            assert decoding + sum(e.produces_token for _, e in mine if e.role == "prefill") == r.output_tokens
+            ran_last = max(e.kv_after for _, e in mine)
+            assert ran_last == r.prompt_tokens + r.output_tokens - 1
+
+
+def test_limits_hold(truth: Truth) -> None:
+    o = truth.options
+    for step in truth.steps:
+        assert sum(e.new_tokens for e in step.entries) <= o.max_num_batched_tokens
+        assert len(step.entries) <= step.summary.running <= o.max_num_seqs
+        assert 0 <= step.summary.free_blocks <= step.summary.total_blocks == o.blocks - 1
+        for s in step.summary.snapshots:
+            assert s.allocated >= -(-(s.computed + s.scheduled) // BLOCK) >= s.cached - 1
+        if step.rich:
+            used = step.summary.total_blocks - step.summary.free_blocks
+            held = [s.allocated for s in step.summary.snapshots]
+            assert max(held, default=0) <= used <= sum(held)
+    assert truth.steps[-1].summary.free_blocks == o.blocks - 1
+    present: Counter[int] = Counter()
+    for batch in (b for b in truth.records if isinstance(b, KvBatch)):
+        for event in batch.events:
+            if event[0] == "BlockStored" and event[6] == "GPU":
+                present.update(event[1])
+            elif event[0] == "BlockRemoved":
+                present.subtract(event[1])
+        assert min(present.values()) >= 0
+        assert sum(present.values()) <= o.blocks - 1
+
+
+def test_the_queue_is_served_in_order(truth: Truth) -> None:
+    """First come first served; the preempted go to the head, and nothing is admitted in a step that preempted."""
+    firsts = sorted((r for r in truth.requests if r.admissions), key=lambda r: r.scheduled_ns or 0)
+    assert [r.queued_ns for r in firsts] == sorted(r.queued_ns for r in firsts)
+    traced = [s for s in truth.records if isinstance(s, CoreSpan)]
+    told = sorted((e.ns, e.step, e.name, s.request_id) for s in traced for e in s.events)
+    pending: set[str] = set()
+    last = 0
+    for _, step, name, request_id in told:
+        if name == "PREEMPTED":
+            pending.add(request_id)
+            last = step
+        elif name == "SCHEDULED":
+            assert step != last
+            assert request_id in pending or not pending
+            pending.discard(request_id)
+        elif name == "FINISHED":
+            pending.discard(request_id)
+
+
+def test_steps_are_counted_and_take_what_the_formula_says(truth: Truth) -> None:
+    steps = truth.steps
+    assert [s.step for s in steps] == list(range(1, len(steps) + 1))
+    for s in steps:
+        if not s.entries:
+            assert s.exec_us == 0
+            continue
+        computing = sum(e.new_tokens for e in s.entries if e.role == "prefill")
+        reading = sum(e.kv_before for e in s.entries)
+        assert abs(s.exec_us - 8000 - 20 * computing - 0.02 * reading) < 200
+        assert s.ended_ns - s.started_ns == round(s.exec_us * 1000)
+    ran = [s for s in steps if s.entries]
+    assert all(a.ended_ns <= b.started_ns for a, b in itertools.pairwise(ran))
+
+
+def test_batches_in_flight(truth: Truth) -> None:
+    """schedule(N + 1) follows the output of N, or where two batches fly that of N - 1; the cycle is the step's own
+    execution or the one before (5.3)."""
+    steps, steady = truth.steps, 0
+    for before, step, after in zip(steps, steps[1:], steps[2:], strict=False):
+        cycle_us = (after.summary.start_ns - step.summary.start_ns) / 1000
+        if not truth.options.asynchronous:
+            assert after.summary.start_ns >= step.handled_ns
+            if step.entries and after.summary.start_ns - step.handled_ns < 10_000:
+                spent = (step.summary.end_ns - step.summary.start_ns + HANDLING_NS) / 1000
+                assert abs(cycle_us - step.exec_us - spent) < 20
+                steady += 1
+            continue
+        assert after.summary.start_ns >= before.handled_ns
+        if step.entries and not truth.options.abort_share:
+            assert step.handled_ns > after.summary.end_ns  # the next batch is under way before this one's output
+        if before.entries and step.entries and step.started_ns == before.ended_ns:
+            steady += after.summary.start_ns - before.handled_ns < 10_000
+    assert steady > len(steps) // 4
+
+
+def test_steady_cycles_are_the_execution_of_the_step_before() -> None:
+    steps = run("easy").steps
+    errors = []
+    for a, b, c, d in zip(steps, steps[1:], steps[2:], steps[3:], strict=False):
+        if (
+            a.entries
+            and b.entries
+            and c.entries
+            and d.entries
+            and c.started_ns == b.ended_ns == a.ended_ns + b.exec_us * 1000
+        ):
+            errors.append((d.summary.start_ns - c.summary.start_ns) / 1000 - b.exec_us)
+    assert len(errors) > 50
+    assert sorted(map(abs, errors))[len(errors) // 2] < 1
+
+
+def test_a_prompt_seen_before_is_cached_but_for_its_last_token() -> None:
+    options = {"system_len": 48, "question_len": 80, "question_spread": 0, "requests": 12, "groups": 2, "per_group": 3}
+    truth = simulate(1, **options, rates=(2.0,), output_spread=0, output_len=4, blocks=400)
+    first, again = truth.requests[:6], truth.requests[6:]
+    assert [r.admissions[0].cached for r in first] == [0, 48, 48, 0, 48, 48]
+    assert {r.admissions[0].cached for r in again} == {112}  # 128 tokens: the last block is computed again
+    uneven = simulate(1, **options | {"question_len": 85}, rates=(2.0,), output_spread=0, output_len=4, blocks=400)
+    assert {r.admissions[0].cached for r in uneven.requests[6:]} == {128}  # of 133
+    assert [r.prompt_text for r in first] == [r.prompt_text for r in again]
+    assert len({r.prompt_text for r in first}) == 6
+
+
+def test_the_free_block_used_longest_ago_goes_first_and_of_a_request_the_last() -> None:
+    pool, digests = Pool(5), [digest(b"", [k]) for k in range(3)]
+    blocks = pool.take((), 3)
+    pool.store(blocks, digests, None, list(range(48)))
+    pool.give(blocks)
+    pool.take((), 2)  # never used
+    assert pool.hits(digests, 3) == blocks
+    assert not pool.fits(blocks[:2], 2) and pool.fits(blocks[:2], 1)
+    pool.take((), 1)
+    assert pool.events[1:] == [["BlockRemoved", [low64(digests[2])], "GPU"]]
+    assert pool.hits(digests, 3) == blocks[:2]
+
+
+def test_summaries_follow_the_batches(truth: Truth) -> None:
+    """1.5: by processed tokens; what finished since the last schedule(); what was preempted in this one."""
+    count = processed(truth)
+    preempted = Counter(
+        e.step for s in truth.records if isinstance(s, CoreSpan) for e in s.events if e.name == "PREEMPTED"
+    )
+    previous = 0
+    for step in truth.steps:
+        s = step.summary
+        prefill = [e.new_tokens for e in step.entries if not count(e.request_id, step)]
+        decode = [e.new_tokens for e in step.entries if count(e.request_id, step)]
+        assert (s.prefill_requests, s.prefill_tokens) == (len(prefill), sum(prefill))
+        assert (s.decode_requests, s.decode_tokens) == (len(decode), sum(decode))
+        assert s.finished == sum(previous < r.finished_ns <= s.start_ns for r in truth.requests)
+        assert s.preempted == preempted[s.step] or truth.options.journey_rate < 1
+        previous = s.start_ns
+        scheduled = {e.request_id: e for e in step.entries}
+        for snapshot in s.snapshots:
+            assert snapshot.outputs == count(snapshot.request_id, step)
+            entry = scheduled.pop(snapshot.request_id, None)
+            assert snapshot.scheduled == (entry.new_tokens if entry else 0)
+            assert not entry or snapshot.computed == entry.kv_before
+        assert not (step.rich and scheduled)
+
+
+def test_traps_of_two_batches_in_flight() -> None:
+    truth, count = run("few blocks"), processed(run("few blocks"))
+    second = [e for s in truth.steps for e in s.entries if e.role == "decode" and not count(e.request_id, s)]
+    assert second and {e.new_tokens for e in second} == {1}  # the first decode step counts as prefill
+    plain, counted = run("few blocks, one batch"), processed(run("few blocks, one batch"))
+    assert all(counted(e.request_id, s) for s in plain.steps for e in s.entries if e.role == "decode")
+    lags = [_lag(truth, r.core_id, e) for r, e in _preempted(truth)]
+    assert set(lags) == {0, 1} or set(lags) == {1}
+    assert {_lag(plain, r.core_id, e) for r, e in _preempted(plain)} == {0}
+    chunks = [s.summary for s in truth.steps if s.summary.decode_tokens > s.summary.decode_requests]
+    assert chunks  # a recomputation counts as decode with its whole chunk
+
+
+def _preempted(truth: Truth) -> list[tuple[Any, Journey]]:
+    requests = {r.core_id: r for r in truth.requests}
+    spans = [s for s in truth.records if isinstance(s, CoreSpan)]
+    return [(requests[s.request_id], e) for s in spans for e in s.events if e.name == "PREEMPTED"]
+
+
+def _lag(truth: Truth, request_id: str, event: Journey) -> int:
+    """Tokens of steps before a preemption that its event does not know."""
+    made = [s for s, e in entries(truth)[request_id] if e.produces_token and s.step < event.step]
+    return len(made) - event.decode_done
+
+
+# the folder
+
+
+def attributes(of: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for pair in of["attributes"]:
+        ((kind, value),) = pair["value"].items()
+        assert isinstance(value, {"intValue": str, "stringValue": str, "doubleValue": float}[kind])
+        found[pair["key"]] = int(value) if kind == "intValue" else value
+    return found
+
+
+def spans(folder: Path) -> list[tuple[int, str, dict[str, Any]]]:
+    """(line, scope, span) in the order of the file."""
+    found = []
+    for number, text in enumerate((folder / "traces.json").read_text().splitlines()):
+        for process in json.loads(text)["resourceSpans"]:
+            assert attributes(process["resource"])["service.name"] == "vllm-inference-perf"
+            for scope in process["scopeSpans"]:
+                found += [(number, scope["scope"]["name"], span) for span in scope["spans"]]
+    return found
+
+
+def test_journeys_follow_the_table(folder: tuple[Truth, Path]) -> None:
+    """1.4: which step an event names, when it is stamped, and what it counts."""
+    truth, path = folder
+    requests = {r.core_id: r for r in truth.requests}
+    steps = {s.step: s for s in truth.steps}
+    shares = entries(truth)
+    found = [span for _, scope, span in spans(path) if scope == "vllm.scheduler"]
+    assert {attributes(s)["gen_ai.request.id"] for s in found} == {r.core_id for r in truth.requests if r.traced}
+    for span in found:
+        r = requests[attributes(span)["gen_ai.request.id"]]
+        events = [attributes(e) | {"name": e["name"], "epoch": int(e["timeUnixNano"])} for e in span["events"]]
+        assert events[0]["name"] == "journey.QUEUED" and events[-1]["name"] == "journey.FINISHED"
+        kinds, preemptions, high = [], 0, 0
+        for e in events:
+            ns, step, name = e["ts.monotonic_ns"], e["scheduler.step"], e["event.type"]
+            preemptions += name == "PREEMPTED"
+            assert e["name"] == "journey." + name
+            assert e["ts.monotonic"] == ns / 1e9
+            assert abs(e["epoch"] - ns - truth.offsets.epoch_minus_server_ns) <= 256
+            assert (e["prefill.total_tokens"], e["decode.max_tokens"]) == (r.prompt_tokens, r.max_tokens)
+            assert e["num_preemptions"] == preemptions
+            assert e["decode.done_tokens"] == sum(t <= ns for t in r.token_ns)
+            assert high <= (high := e["prefill.done_tokens"]) <= r.prompt_tokens
+            done = "DECODE" if e["decode.done_tokens"] else "PREFILL"
+            assert e["phase"] == ("WAITING" if name == "QUEUED" else done)
+            counter = max((s.step for s in truth.steps if s.summary.start_ns <= ns), default=0)
+            if name == "QUEUED":
+                assert (step, ns) == (counter, r.queued_ns)
+            elif name in ("SCHEDULED", "PREEMPTED"):
+                assert steps[step].summary.start_ns < ns < steps[step].summary.end_ns
+                assert (step in r.steps) == (name == "SCHEDULED")
+                before = [x.kv_after for s, x in shares[r.core_id] if s.step < step]
+                assert e["prefill.done_tokens"] == min(max(before, default=0), r.prompt_tokens)
+            elif name == "FIRST_TOKEN":
+                assert step == next(s.step for s, x in shares[r.core_id] if x.produces_token)
+                assert ns == steps[step].handled_ns == r.first_token_ns
+                assert e["prefill.done_tokens"] == r.prompt_tokens
+            elif e["finish.status"] == "length":
+                assert (step, ns) == (r.steps[-1], steps[step].handled_ns)
+            else:
+                assert step == counter
+            if name == "SCHEDULED":
+                kinds.append(e["schedule.kind"])
+                assert step == r.admissions[len(kinds) - 1].step
+        assert kinds == ["FIRST", "RESUME", *["RESUME"] * r.preemptions][: len(r.admissions)]
+        assert events[-1]["finish.status"] == r.status
+        assert events[-1]["decode.done_tokens"] == r.output_tokens
+
+
+def test_spans_belong_together_and_lie_in_order_of_ending(folder: tuple[Truth, Path]) -> None:
+    truth, path = folder
+    found = spans(path)
+    api = {s["spanId"]: (n, s) for n, scope, s in found if scope == "vllm.api"}
+    apart = 0
+    for number, scope, span in found:
+        assert re.fullmatch("[0-9a-f]{32}", span["traceId"]) and re.fullmatch("[0-9a-f]{16}", span["spanId"])
+        assert int(span["startTimeUnixNano"]) < int(span["endTimeUnixNano"])
+        if scope == "vllm.scheduler":
+            other, parent = api[span["parentSpanId"]]
+            assert parent["traceId"] == span["traceId"]
+            core, outer = attributes(span)["gen_ai.request.id"], attributes(parent)["gen_ai.request.id"]
+            assert re.fullmatch(re.escape(outer) + "-0-[0-9a-f]{8}", core)
+            apart += other != number
+        else:
+            assert "parentSpanId" not in span
+    assert len({s["spanId"] for _, _, s in found}) == len(found)
+    assert apart > 0
+    lines = defaultdict(list)
+    for number, _, span in found:
+        lines[number].append(int(span["endTimeUnixNano"]))
+    assert len(lines) == -(-len(found) // truth.options.spans_per_line)
+    assert all(max(lines[n]) <= min(lines[n + 1]) for n in range(len(lines) - 1))
+    for r in truth.requests:
+        if r.traced:
+            mine = next(
+                attributes(s) | {"events": s["events"]}
+                for _, s in api.values()
+                if attributes(s)["gen_ai.request.id"] == r.api_id
+            )
+            names = [e["name"] for e in mine["events"]]
+            assert names == ["api.ARRIVED", "api.DEPARTED" if r.status == "length" else "api.ABORTED"]
+            stamps = [attributes(e)["event.ts.monotonic"] for e in mine["events"]]
+            assert stamps == [r.arrived_ns / 1e9, r.left_ns / 1e9]
+            assert r.arrived_ns < r.queued_ns and mine["gen_ai.usage.prompt_tokens"] == r.prompt_tokens
+
+
+def test_sampled_steps_are_the_truths(folder: tuple[Truth, Path]) -> None:
+    truth, path = folder
+    told, snapshots, ranges = [], defaultdict(list), []
+    for _, scope, span in spans(path):
+        if scope != "vllm.scheduler.step":
+            continue
+        about = attributes(span)
+        ranges.append((about["scheduler.step_range_start"], about["scheduler.step_range_end"]))
+        assert span["name"] == f"scheduler_steps_{about['scheduler.span_sequence']}"
+        for event in span["events"]:
+            of = attributes(event)
+            assert ranges[-1][0] <= of["step.id"] <= ranges[-1][1]
+            if event["name"] == "step.BATCH_SUMMARY":
+                told.append(of)
+            else:
+                assert of["step.id"] == told[-1]["step.id"]
+                snapshots[of["step.id"]].append(of)
+    assert [s["step.id"] for s in told] == truth.sampled_steps
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(ranges))
+    steps = {s.step: s for s in truth.steps}
+    assert set(snapshots) == {s.step for s in truth.steps if s.rich and s.summary.running}
+    for of in told:
+        step = steps[of["step.id"]]
+        assert of["batch.scheduled_tokens"] == sum(e.new_tokens for e in step.entries)
+        assert of["batch.prefill_tokens"] + of["batch.decode_tokens"] == of["batch.scheduled_tokens"]
+        assert of["step.duration_us"] == (of["step.ts_end_ns"] - of["step.ts_start_ns"]) // 1000
+        used = of["kv.blocks_total_gpu"] - of["kv.blocks_free_gpu"]
+        assert of["kv.usage_gpu_ratio"] == pytest.approx(used / of["kv.blocks_total_gpu"])
+        if step.rich:
+            assert len(snapshots[step.step]) == of["queue.running_depth"]
+    first = {r.core_id: r.prompt_tokens - r.admissions[0].cached for r in truth.requests if r.admissions}
+    for of in (s for many in snapshots.values() for s in many):
+        assert of["request.effective_prompt_len"] == first[of["request.id"]]
+    expected = truth.options.step_rate * len(truth.steps)
+    assert abs(len(told) - expected) <= 5 * math.sqrt(expected + 1)
+
+
+def test_kv_events(folder: tuple[Truth, Path]) -> None:
+    truth, path = folder
+    committed: dict[str, list[int]] = defaultdict(list)
+    begun: dict[int, list[Any]] = {}
+    twice, known, last = Counter[tuple[str, int]](), set(), 0.0
+    handled = {round((s.handled_ns + 10_000 + truth.offsets.epoch_minus_server_ns) / 1e9, 6) for s in truth.steps}
+    for text in (path / "kv_events.jsonl").read_text().splitlines():
+        at, events, rank, step = json.loads(text)
+        assert (rank, step) == (0, None) and last < (last := at) and at in handled
+        for event in events:
+            kind = event[0]
+            if kind == "BlockStored":
+                _, hashes, parent, tokens, size, _, medium, _ = event
+                assert size == BLOCK and len(tokens) == (BLOCK * len(hashes) if medium == "GPU" else 0)
+                assert {type(h) for h in hashes} == ({int} if medium == "GPU" else {str})
+                assert parent is None or parent in known
+                known.update(hashes)
+            elif kind == "BlockRemoved":
+                assert len(event) == 3 and set(event[1]) <= known
+            elif kind == "CacheStoreCommitted":
+                committed[event[1]].append(event[4])
+            elif kind == "TransferInitiated":
+                twice[kind, event[1]] += 1
+                begun[event[1]] = event
+                assert min(committed[event[2]]) < event[6]
+            elif kind == "TransferCompleted":
+                twice[kind, event[1]] += 1
+                assert event[6] is True and event[7] == begun[event[1]][6]
+            else:
+                assert kind == "CacheEviction" and event[1:2] == ["CPU"] and event[3] == "lru"
+    assert set(twice.values()) <= {2} and bool(twice) == truth.options.offload
+    assert any(type(h) is int for h in known)
+
+
+def test_rows_are_what_the_client_saw(folder: tuple[Truth, Path]) -> None:
+    truth, path = folder
+    rows = json.loads((path / "results/per_request_lifecycle_metrics.json").read_text())
+    by_start = sorted(rows, key=lambda row: row["start_time"])
+    assert len(rows) == len(truth.requests) and rows != by_start
+    offset, close = truth.offsets.client_minus_server_s, 0
+    for row, r in zip(by_start, truth.requests, strict=True):
+        asked, t = json.loads(row["request"]), row["info"]["output_token_times"]
+        assert (asked["prompt"], asked["max_tokens"], asked["ignore_eos"]) == (r.prompt_text, r.max_tokens, True)
+        assert 0 < r.arrived_ns / 1e9 - (row["start_time"] - offset) < 0.002
+        assert row["start_time"] < row["end_time"]
+        if r.status == "aborted":
+            assert row["info"] == {"input_tokens": 0, "output_tokens": 0, "output_token_times": []}
+            assert row["error"] == {"error_type": "TimeoutError", "error_msg": ""}
+            continue
+        n = r.output_tokens
+        assert row["error"] is None and row["info"]["input_tokens"] == r.prompt_tokens + 1
+        assert 0 <= row["info"]["output_tokens"] <= n + 1
+        assert len(t) == (2 * n + 2 if truth.options.stamps == "2n+2" else n + 1)
+        assert t == sorted(t) and t[-1] < row["end_time"]
+        assert tuple(t[0::2][:n] if truth.options.stamps == "2n+2" else t[:n]) == r.token_times
+        assert all(c - offset - ns / 1e9 > 0 for c, ns in zip(r.token_times, r.token_ns, strict=True))
+        close += any(b - a < 1e-4 for a, b in zip(r.token_times, r.token_times[1:], strict=False))
+    assert close > len(rows) / 4 if truth.options.coalesced == 1 else close < len(rows) / 3
+
+
+def test_output_tokens_have_the_published_quirks() -> None:
+    rows = [(r.row.output_tokens, r.output_tokens) for seed in range(6) for r in run("easy", seed).requests]
+    assert sum(told == n + 1 for told, n in rows) > 0.8 * len(rows)
+    assert any(told == 0 for told, _ in rows)
+    assert any(0 < told <= n for told, n in rows)
+
+
+def test_reports_follow_the_formulas(folder: tuple[Truth, Path]) -> None:
+    """4.1, from the written rows, one formula at a time."""
+    truth, path = folder
+    rows = json.loads((path / "results/per_request_lifecycle_metrics.json").read_text())
+    names = sorted(p.name for p in (path / "results").glob("stage_*"))
+    assert names == [f"stage_{k}_lifecycle_metrics.json" for k in range(len(truth.options.rates))]
+    told = json.loads((path / "results/summary_lifecycle_metrics.json").read_text())
+    done = [r for r in rows if r["error"] is None]
+    assert told["load_summary"]["count"] == len(rows)
+    assert (told["successes"]["count"], told["failures"]["count"]) == (len(done), len(rows) - len(done))
+    times = [r["info"]["output_token_times"] for r in done]
+    latency = [r["end_time"] - r["start_time"] for r in done]
+    output = [r["info"]["output_tokens"] for r in done]
+    of = told["successes"]["latency"]
+    check(of["request_latency"], latency)
+    check(of["time_to_first_token"], [t[0] - r["start_time"] for t, r in zip(times, done, strict=True)])
+    check(of["time_per_output_token"], [(t[-1] - t[0]) / (len(t) - 1) for t in times])
+    check(of["inter_token_latency"], [b - a for t in times for a, b in itertools.pairwise(t)])
+    check(of["normalized_time_per_output_token"], [e / n if n else 0 for e, n in zip(latency, output, strict=True)])
+    check(told["successes"]["output_len"], output)
+    lasted = max(r["end_time"] for r in done) - min(r["start_time"] for r in done)
+    assert told["successes"]["throughput"]["output_tokens_per_sec"] == pytest.approx(sum(output) / lasted)
+    assert told["successes"]["throughput"]["requests_per_sec"] == pytest.approx(len(done) / lasted)
+    if truth.options.stamps == "2n+2" and truth.options.output_len - truth.options.output_spread > 10:
+        true = [
+            (r.token_ns[-1] - r.token_ns[0]) / 1e9 / (r.output_tokens - 1)
+            for r in truth.requests
+            if r.status == "length"
+        ]
+        assert 1.8 < sum(true) / len(true) / of["time_per_output_token"]["mean"] < 2.3  # half the truth is reported
+    stages = [json.loads((path / "results" / name).read_text()) for name in names]
+    assert sum(s["load_summary"]["count"] for s in stages) == len(rows)
+    assert [s["load_summary"]["requested_rate"] for s in stages] == list(truth.options.rates)
+
+
+def check(told: dict[str, float], numbers: list[float]) -> None:
+    """DIST, interpolated linearly between the two neighbours in order."""
+    ordered = sorted(numbers)
+    assert list(told) == [
+        "mean",
+        "min",
+        "p0.1",
+        "p1",
+        "p5",
+        "p10",
+        "p25",
+        "median",
+        "p75",
+        "p90",
+        "p95",
+        "p99",
+        "p99.9",
+        "max",
+    ]
+    assert told["mean"] == pytest.approx(sum(ordered) / len(ordered))
+    assert (told["min"], told["max"]) == (ordered[0], ordered[-1])
+    for name in list(told)[2:-1]:
+        at = (50 if name == "median" else float(name[1:])) / 100 * (len(ordered) - 1)
+        low, high = ordered[math.floor(at)], ordered[math.ceil(at)]
+        assert told[name] == pytest.approx(low + (at % 1) * (high - low), rel=1e-9, abs=1e-12)
+
+
+def test_configuration_is_what_ran(folder: tuple[Truth, Path]) -> None:
+    truth, path = folder
+    o = truth.options
+    ran = yaml.safe_load((path / "results/config.yaml").read_text())
+    asked = yaml.safe_load((path / "profile.yaml").read_text())
+    prefix = ran["data"]["shared_prefix"]
+    assert (prefix["num_groups"], prefix["num_prompts_per_group"]) == (o.groups, o.per_group)
+    assert asked["data"]["shared_prefix"]["num_unique_system_prompts"] != o.groups
+    stages = ran["load"]["stages"]
+    assert [s["rate"] for s in stages] == list(o.rates)
+    assert [round(s["rate"] * s["duration"]) for s in stages] == o.stage_requests()
+    limits = yaml.safe_load((path / "exp-config.yaml").read_text())
+    assert (limits["max_num_batched_tokens"], limits["max_num_seqs"]) == (o.max_num_batched_tokens, o.max_num_seqs)
+    log = (path / "vllm.log").read_text()
+    size = re.search(r"GPU KV cache size:\s+([\d,]+)\s+tokens", log)
+    assert size and int(size[1].replace(",", "")) // BLOCK == o.blocks == truth.steps[0].summary.total_blocks + 1
+    assert f"Asynchronous scheduling is {'enabled' if o.asynchronous else 'disabled'}." in log
+    assert bool(re.search(r"cpu_bytes_to_use['\"]?\s*:\s*([\d.]+)", log)) == o.offload
+
+
+def test_same_seed_same_bytes(tmp_path: Path) -> None:
+    texts = []
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        write(simulate(seed, **CASES["few blocks"]), tmp_path / name / NAME)
+        texts.append({p.relative_to(tmp_path / name): p.read_bytes() for p in sorted((tmp_path / name).rglob("*.*"))})
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 11
+    changed = {p.name for p, text in texts[0].items() if texts[2][p] != text}
+    assert {"traces.json", "kv_events.jsonl", "per_request_lifecycle_metrics.json"} <= changed
+
+
+def test_what_cannot_run_is_refused() -> None:
+    with pytest.raises(ValueError, match="11 blocks do not hold one request of 196 tokens"):
+        Options(0, blocks=11)
+    with pytest.raises(ValueError, match="2n\\+2 or n\\+1"):
+        Options(0, stamps="3n")
+
+
+def test_a_big_folder_from_the_command_line(tmp_path: Path) -> None:
+    script = str(Path(trace_files.__file__).with_name("trace_engine.py"))
+    asked = [sys.executable, script, "--megabytes", "1", "--out", str(tmp_path / NAME)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert "MB of traces" in done.stdout
+    assert 0.5e6 < (tmp_path / NAME / "traces.json").stat().st_size < 1.5e6
+
+
+# against the sample, made independently
+
+
+def shapes(of: Any) -> Any:
+    """Keys in order and kinds of values, lists by the kinds in them."""
+    if isinstance(of, dict):
+        return tuple((k, shapes(v)) for k, v in of.items())
+    if isinstance(of, list):
+        return tuple(sorted({repr(shapes(v)) for v in of}))
+    return type(of).__name__
+
+
+def kinds_of_spans(folder: Path) -> dict[str, set[str]]:
+    found = defaultdict(set)
+    for _, scope, span in spans(folder):
+        found[scope].add(repr([(k, shapes(v)) for k, v in span.items() if k not in ("attributes", "events")]))
+        found[scope + " attributes"].add(
+            repr([shapes(a) for a in span["attributes"]] + [a["key"] for a in span["attributes"]])
+        )
+        for e in span["events"]:
+            found[e["name"]].add(repr([list(e), [(a["key"], shapes(a)) for a in e["attributes"]]]))
+    for text in (folder / "traces.json").read_text().splitlines():
+        for process in json.loads(text)["resourceSpans"]:
+            names = {scope["scope"]["name"].split(".")[1] for scope in process["scopeSpans"]}
+            found[f"process of {min(names)}"].add(repr([list(process), process["resource"]]))
+            assert len(names) == 1
+    return dict(found)
+
+
+def test_the_forms_are_the_samples(tmp_path: Path) -> None:
+    if not SAMPLE.is_dir():
+        pytest.skip("../shared absent: no sample to compare forms with")
+    forms: dict[str, set[str]] = defaultdict(set)
+    for case in ("few blocks", "long prompts"):
+        write(run(case), tmp_path / case / NAME)
+        for name, kinds in kinds_of_spans(tmp_path / case / NAME).items():
+            forms[name] |= kinds
+    assert forms == kinds_of_spans(SAMPLE)
+    mine = tmp_path / "long prompts" / NAME
+    for name in ("results/per_request_lifecycle_metrics.json", "results/stage_0_lifecycle_metrics.json"):
+        left, right = (json.loads((f / name).read_text()) for f in (mine, SAMPLE))
+        if isinstance(left, list):
+            assert shapes(left) == shapes(right)
+        else:
+            left["failures"] = right["failures"] = None  # the sample's first stage has none
+            assert shapes(left) == shapes(right)
+    for name in ("exp-config.yaml", "profile.yaml", "results/config.yaml"):
+        left, right = (yaml.safe_load((f / name).read_text()) for f in (mine, SAMPLE))
+        assert list(left) == list(right)
+        assert [list(v) for v in left.values() if isinstance(v, dict)] == [
+            list(v) for v in right.values() if isinstance(v, dict)
+        ]
+    left, right = ((f / "vllm.log").read_text() for f in (mine, SAMPLE))
+    assert re.sub(r"\d[\d,.]*", "#", left) == re.sub(r"\d[\d,.]*", "#", right)
+    events = [
+        {
+            (e[0], len(e), tuple(type(v).__name__ for v in e if v is not None))
+            for t in (f / "kv_events.jsonl").read_text().splitlines()
+            for e in json.loads(t)[1]
+        }
+        for f in (mine, SAMPLE)
+    ]
+    assert events[0] == events[1]
+    row = json.loads((mine / "results/per_request_lifecycle_metrics.json").read_text())
+    assert (mine / "results/per_request_lifecycle_metrics.json").read_text() == json.dumps(row, indent=2) + "\n"
+
+
+@pytest.mark.parametrize("stage", [0, 1, None])
+def test_the_reports_are_the_samples(stage: int | None) -> None:
+    """The sample's rows, put through these formulas, give the sample's reports; the schedule's delays are not in rows."""
+    if not SAMPLE.is_dir():
+        pytest.skip("../shared absent: no reports to compare with")
+    rows = json.loads((SAMPLE / "results/per_request_lifecycle_metrics.json").read_text())
+    rows.sort(key=lambda row: row["start_time"])
+    rows = rows[:6] if stage == 0 else rows[6:] if stage == 1 else rows  # 6 requests in the first stage
+    gathered = Rows()
+    for row in rows:
+        info = row["info"]
+        of = (info["input_tokens"], info["output_tokens"], tuple(info["output_token_times"]))
+        gathered.add(Row(row["start_time"], row["end_time"], "", 0, *of, row["error"] is not None, 0.0, 0))
+    name = "summary" if stage is None else f"stage_{stage}"
+    expected = json.loads((SAMPLE / f"results/{name}_lifecycle_metrics.json").read_text())
+    told = report([gathered], None if stage is None else (6.0, 7.0)[stage])
+    for part in (told, expected):
+        del part["load_summary"]["schedule_delay"]
+    flat, wanted = dict(_leaves(told)), dict(_leaves(expected))
+    assert list(flat) == list(wanted)
+    for place, value in wanted.items():
+        assert flat[place] is None if value is None else flat[place] == pytest.approx(value, rel=1e-4, abs=1e-8), place
+
+
+def _leaves(of: Any, place: str = "") -> Any:
+    if isinstance(of, dict):
+        for key, value in of.items():
+            yield from _leaves(value, f"{place}/{key}")
+    else:
+        yield place, of

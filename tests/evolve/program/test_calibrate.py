@@ -1,0 +1,122 @@
+"""`evolve fit` as a user types it: what may change, for which models, by which route, and what is said of each constant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluator.fit.fit import METHODS
+from evolve.cli import run_command
+from evolve.cli.programs import FIT_METHODS
+from evolve.run.program import load
+from simulator.language.complete import complete
+from simulator.language.parse import parse
+
+SEVEN, MIXTRAL = "llama-2-7b-tp1-codegen", "mixtral-8x7b-tp2-roleplay"
+
+
+def fitted(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
+    status = run_command(["fit", *args, "--json"])
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    assert run_command(["fit", *args]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    return err
+
+
+def known() -> dict[str, Any]:
+    """What the shipped champion's record says of its constants, `method.name` -> facts."""
+    source = load("champion")
+    assert source.record is not None
+    found: dict[str, Any] = source.record["constants"]
+    return found
+
+
+def test_only_leaves_the_others_as_they_are_to_the_last_bit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "mine.py"
+    found = fitted(capsys, "champion", "--id", SEVEN, "--only", "alpha", "--out", str(out))
+    before = load("champion").complete
+    after = parse(out.read_text())
+    assert after.function("step_time").constants == before.function("step_time").constants  # type: ignore[union-attr]
+    assert after.function("queueing_time").constants != before.function("queueing_time").constants  # type: ignore[union-attr]
+    held = {c["name"]: c["held"] for c in found["constants"] if c["method"] == "step_time"}
+    free = [c for c in found["constants"] if c["method"] != "step_time"]
+    assert all(held.values()) and found["degrees_of_freedom"]["constants"] == len(free)
+    assert found["degrees_of_freedom"]["effective"] < 3  # two stages of one run: TTFT and E2E are all they tell
+    for c in found["constants"]:  # what the runs do not decide stays within what it is believed to
+        assert c["identified"] or abs(c["after"] - c["before"]) < 0.5 * c["before"] + 1000, c
+    record = json.loads(out.with_suffix(".json").read_text())["constants"]
+    # of what was held the record says what was known before
+    sure = [name for name, c in known().items() if c["identified"] and name.startswith("step_time.")]
+    assert sure and all(record[name] == known()[name] for name in sure)
+    assert run_command(["show", str(out)]) == 0
+    assert "standard error" in capsys.readouterr().out
+    again = fitted(capsys, str(out), "--id", SEVEN, "--only", ",".join(sure))
+    moved = next(c for c in again["constants"] if c["standard_error"] and c["standard_error_before"])
+    assert moved["moved"] == pytest.approx(
+        (moved["after"] - moved["before"]) / (moved["standard_error"] ** 2 + moved["standard_error_before"] ** 2) ** 0.5
+    )
+
+
+def test_constants_per_model_are_written_as_a_program_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    args = ("floor", "--id", f"{SEVEN},{MIXTRAL}")
+    found = fitted(capsys, *args, "--per-model", "weights", "--out", str(tmp_path / "own.py"))
+    names = {p.name for p in tmp_path.iterdir()}
+    assert names == {f"own-{m}.{x}" for m in ("llama-2-7b", "mixtral-8x7b") for x in ("py", "json")}
+    one, other = (parse((tmp_path / f"own-{m}.py").read_text()) for m in ("llama-2-7b", "mixtral-8x7b"))
+    differ = [i for i, (a, b) in enumerate(zip(one.theta, other.theta, strict=True)) if a != b]
+    assert differ == [1]  # weights, the second constant of seeds/floor.py
+    assert found["degrees_of_freedom"]["constants"] == 9 and len(found["constants"]) == 9  # 7 shared, 2 x 1
+    record = json.loads((tmp_path / "own-mixtral-8x7b.json").read_text())
+    assert record["fitted"] == [MIXTRAL] and record["fitted_with"] == [SEVEN, MIXTRAL]
+    assert list(record["errors_pct"]) == [MIXTRAL]
+    each = fitted(capsys, *args, "--scope", "per-model", "--out", str(tmp_path))
+    assert (tmp_path / "floor-llama-2-7b.py").is_file() and each["degrees_of_freedom"]["constants"] == 16
+    assert run_command(["fit", *args, "--per-model", "weights"]) == 0
+    assert "By model" in capsys.readouterr().out
+
+
+def test_methods_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (*METHODS, "all") == FIT_METHODS
+    found = fitted(capsys, "linear", "--id", SEVEN, "--method", "all")
+    assert [m["method"] for m in found["methods"]] == list(METHODS)
+    assert found["loss"] == min(m["loss"] for m in found["methods"])
+    assert fitted(capsys, "linear", "--id", SEVEN, "--method", "cma")["method"] == "cma"
+
+
+def test_what_is_wrong_with_names_is_said_in_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for args, words in (
+        (("champion", "--only", "layer"), "--only layer: no such constant or method"),
+        (("components", "--only", "base"), "write step_time.base or queueing_time.base"),
+        (("floor", "--only", "alpha", "--per-model", "weights"), "--only holds: name it in both"),
+        (("floor", "--scope", "shared", "--per-model", "weights"), "give one of the two"),
+        (("floor", "--scope", "per-model", "--out", str(tmp_path / "x.txt")), "ends in .py"),
+    ):
+        assert words in refused(capsys, *args)
+
+
+def test_a_record_tells_what_its_runs_decided_even_if_it_was_written_without() -> None:
+    from evolve.run.selectors import known_constants
+
+    source = load("champion")
+    assert source.record is not None
+    written = known_constants(source.record, source.complete)
+    assert written == known() and set(known()) == {
+        f"{f.name}.{c.name}" for f in source.complete.functions for c in f.constants
+    }
+    bare = {name: value for name, value in source.record.items() if name != "constants"}
+    computed = known_constants(bare, source.complete)
+    assert computed is not None
+    for name, facts in known().items():
+        assert computed[name]["identified"] == facts["identified"] and computed[name]["bound"] == facts["bound"]
+    assert known_constants({**bare, "data": "other"}, source.complete) is None
+    assert known_constants(None, complete(parse("def step_time(b, s, *, k=9000.0): return k"))) is None

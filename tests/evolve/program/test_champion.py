@@ -1,0 +1,79 @@
+"""The shipped champion is what its record says, on the very runs it names, and what its recorded search chose."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from console import EVOLVE
+
+from archive.champion import champion
+from evaluator.deployments import datasheet_deployments
+from evaluator.experiments import bundled_experiments, data_hash
+from evaluator.judge.physics import physics
+from evaluator.score import errors, predictions, score_set
+from evolve.processes import has_avx2
+from evolve.program.check import check
+from evolve.run.config import load_config
+from evolve.run.folder import open_run
+from evolve.run.program import load
+from simulator.language.key import key
+from simulator.language.parse import parse
+from simulator.language.unparse import unparse
+
+SHIPPED = Path(str(resources.files("seeds")))
+RECORD = json.loads((SHIPPED / "champion.json").read_text())
+FITTED = [e for e in bundled_experiments() if e.id in RECORD["fitted"]]
+
+
+def test_the_record_names_this_program_and_these_data() -> None:
+    source = load("champion")
+    assert source.record == RECORD
+    assert key(source.complete) == RECORD["key"]
+    assert unparse(source.program) == source.text
+    assert len(FITTED) == len(RECORD["fitted"]) and data_hash(FITTED) == RECORD["data"]
+
+
+def test_the_errors_are_those_of_the_record() -> None:
+    source = load("champion")
+    made = predictions(source.complete, score_set(FITTED, RECORD["seeds"]))
+    for prediction, experiment in zip(made, FITTED, strict=True):
+        again, told = errors(prediction, experiment), RECORD["errors_pct"][experiment.id]
+        # exp, log and pow may differ in their last bit between machines, which can move a step by a microsecond
+        assert (again.e2e, again.ttft, again.itl) == pytest.approx((told["e2e"], told["ttft"], told["itl"]), abs=0.05)
+
+
+def test_no_fitted_run_is_off_by_more_than_five_percent() -> None:
+    assert max(abs(row["e2e"]) for row in RECORD["errors_pct"].values()) <= 5.0
+
+
+def test_the_recorded_search_chose_it() -> None:
+    run = open_run(SHIPPED / "champion")
+    assert run.config == load_config("both")
+    assert run.about["data"] == RECORD["data"] and run.about["fitted"] == [e.id for e in FITTED]
+    best = champion(run.archive().members(), run.config.score.rule)
+    assert best is not None and best.id == RECORD["found"]["proposal"]
+    program, chosen = load("champion").program, parse(best.text)
+    assert program.theta == chosen.theta and key(program) == key(chosen)  # its constants have other names
+    assert sum("key" in entry for entry in run.entries()) == run.config.budget
+
+
+@pytest.mark.skipif(not has_avx2(), reason="the shipped run is of an x86 processor with AVX2")
+def test_its_search_begins_again_with_the_same_bytes(tmp_path: Path) -> None:
+    shipped = [line for line in open_run(SHIPPED / "champion").lines() if line["operator"].startswith("seed:")]
+    args = ("run", "--config", "both", "--seed", "0", "--budget", str(len(shipped)), "--out", str(tmp_path / "run"))
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
+    command = [*EVOLVE, *args, "--quiet"]
+    made = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert made.returncode == 0, made.stderr
+    assert list(open_run(tmp_path / "run").lines())[: len(shipped)] == shipped
+
+
+def test_it_passes_every_gate_and_contradicts_no_datasheet() -> None:
+    source = load("champion")
+    assert check(source, hardware=True)["ok"]
+    assert all(gate.passes for gate in physics(source.complete, datasheet_deployments()))

@@ -1,0 +1,277 @@
+"""`evolve simulate` and `evolve bench` as a user types them: files in, files out, and what bad input is told."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from console import EVOLVE, wait_for
+
+from evolve.cli import run_command
+from evolve.program.cases import read_case, read_trace
+
+CASE = {
+    "name": "small",
+    "why": "two requests that share 16 tokens, by hand",
+    "alpha": {"base_us": 100, "per_output_token_us": 7.9, "completion_us": 50},
+    "step_linear_kv": {
+        "b0_us": 1000, "per_prefill_token_us": 10, "per_decode_request_us": 1, "per_decode_kv_token_us": 0.5, "floor_us": 1,
+    },
+    "engine": {"total_kv_blocks": 100, "block_size": 16, "max_num_seqs": 4, "max_num_batched_tokens": 64},
+    "horizon_us": None,
+}  # fmt: skip
+TRACE = """row,arrival_s,input_len,output_len,prefix_group,prefix_len
+0,0.0,20,3,5,16
+1,0.0005,24,1,5,16
+2,0.0006,8,0,-1,0
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "case.json").write_text(json.dumps(CASE))
+    (tmp_path / "trace.csv").write_text(TRACE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def simulate(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    status = run_command(["simulate", *args])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+BOTH = ("--case", "case.json", "--trace", "trace.csv")
+
+
+def test_by_hand(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Queued at 100, 600 and 700 us. Step at 100: 20 prompt tokens, 1200 us. Step at 1300: one decode with 20 tokens of
+    context, requests 1 (8 tokens, 16 cached) and 2 (8 tokens): 1000 + 160 + 1 + 10 = 1171 us; both are done with it. Step
+    at 2471: one decode with 21 of context: 1011.5 -> 1011 us. TTFT adds 7 us, each further token 7, a completion 50.
+    """
+    status, out, _ = simulate(capsys, *BOTH, "--out", "results.csv", "--json")
+    assert status == 0
+    rows = list(csv.DictReader((files / "results.csv").read_text().splitlines()))
+    assert [list(r.values()) for r in rows] == [
+        ["request_0", "0", "20", "3", str(1300 + 7), str(1307 + 1171 + 1011 + 14 + 50), "1098"],
+        ["request_1", "500", "24", "1", str(2471 + 7 - 500), str(1978 + 50), "0"],
+        ["request_2", "600", "8", "0", str(2471 + 7 - 600), str(1878), "0"],
+    ]
+    told = json.loads(out)
+    assert told["completed_requests"] == 3 and told["total_output_tokens"] == 4
+    assert told["vllm_estimated_duration_s"] == (2471 + 1011) / 1e6
+    assert told["cache_hit_rate"] == 1 / (1 + 2 + 1 + 1)  # blocks: one found; two, one and one taken
+    assert told["itl_mean_ms"] == (1171 + 1011 + 14) / 2 / 1e3
+    assert (told["seeds"], len(told["data"])) == ([], 16)
+
+
+def test_text_output_names_the_hosts_fields(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = simulate(capsys, *BOTH)
+    assert status == 0 and not (files / "results.csv").exists()
+    fields = dict(line.split() for line in out.splitlines())
+    assert fields["completed_requests"] == "3" and fields["preemption_count"] == "0" and "e2e_p99_ms" in fields
+
+
+def test_rows_may_stand_in_any_order(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(capsys, *BOTH, "--out", "a.csv")
+    head, *rows = TRACE.splitlines()
+    (files / "trace.csv").write_text("\n".join([head, *reversed(rows)]) + "\n")
+    assert simulate(capsys, *BOTH, "--out", "b.csv")[0] == 0
+    assert sorted((files / "a.csv").read_text().splitlines()) == sorted((files / "b.csv").read_text().splitlines())
+
+
+def test_links_are_followed_and_pipes_written_to(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "real.csv").write_text("old")
+    (files / "link.csv").symlink_to("real.csv")
+    assert simulate(capsys, *BOTH, "--out", "link.csv")[0] == 0
+    assert (files / "link.csv").is_symlink() and len((files / "real.csv").read_text().splitlines()) == 4
+    os.mkfifo(files / "pipe")
+    reader = subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, text=True, cwd=files)
+    assert simulate(capsys, *BOTH, "--out", "pipe")[0] == 0
+    assert reader.communicate(timeout=30)[0] == (files / "real.csv").read_text() and (files / "pipe").is_fifo()
+    status, _, err = simulate(capsys, "--case", "case.json", "--trace", "pipe")
+    assert status == 2 and "pipe: is a pipe or a device" in err
+
+
+def test_a_program_times_the_steps_and_the_case_the_rest(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "mine.py").write_text(
+        "def step_time(b, s, *, a=500.0, c=1.0): return a + c * b.batch_size / s.max_num_seqs\n"
+    )
+    status, _, _ = simulate(capsys, *BOTH, "--program", "mine.py", "--out", "results.csv")
+    assert status == 0
+    rows = list(csv.DictReader((files / "results.csv").read_text().splitlines()))
+    assert int(rows[0]["ttft_us"]) == 100 + 500 + 7
+    (files / "mine.py").write_text("def step_time(b, s): return b.weight_read_us\n")
+    status, _, err = simulate(capsys, *BOTH, "--program", "mine.py")
+    assert status == 2 and "mine.py: reads s." in err and "give --model, --hardware and --tp" in err
+    named = ("--program", "mine.py", "--model", "llama-2-7b", "--hardware", "H100-SXM-80GB")
+    assert simulate(capsys, *BOTH, *named)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["b.decode_reqs / b.decode_reqs * 1e300", "0 - 3 * b.tokens", "exp(b.tokens / s.block_size) * 0", "1e300"]
+)
+def test_hostile_steps_are_clamped_and_counted(files: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    (files / "mine.py").write_text(f"def step_time(b, s): return {text}\n")
+    status, out, err = simulate(capsys, *BOTH, "--program", "mine.py", "--json")
+    told = json.loads(out)
+    assert status == 0 and told["completed_requests"] == 3 and told["clamped_times"] > 0
+    assert "were outside [1, 1e10] us and clamped" in err
+
+
+def test_an_experiments_requests(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = simulate(capsys, "--id", "llama-2-7b-tp1-codegen", "--out", "r.csv", "--json")
+    told = json.loads(out)
+    assert status == 0 and told["completed_requests"] == 9000 and told["seeds"] == [1]
+    assert len((files / "r.csv").read_text().splitlines()) == 9001
+    other = json.loads(simulate(capsys, "--id", "llama-2-7b-tp1-codegen", "--seed", "2", "--json")[1])
+    assert other["e2e_mean_ms"] != told["e2e_mean_ms"]
+
+
+def with_case(**changes: object) -> str:
+    return json.dumps(CASE | changes)
+
+
+BAD_CASES = {
+    "{": "is not JSON",
+    "[]": "must be a mapping",
+    with_case(extra=1): "extra is not a key of a case",
+    with_case(engine={"block_size": 0}): "engine.block_size must be >= 1",
+    with_case(engine={"block": 16}): "engine.block is not a key of a case",
+    with_case(engine={"total_kv_blocks": 1.5}): "engine.total_kv_blocks must be a whole number",
+    with_case(horizon_us=-1): "horizon_us must be >= 0",
+    with_case(alpha={"base_us": "much"}): "alpha.base_us must be a number",
+    with_case(step_linear_kv={"b0_us": float("nan")}): "step_linear_kv.b0_us must be finite",
+    with_case(step_linear_kv=None): "has no step_linear_kv",
+}
+BAD_TRACES = {
+    "": "trace.csv:1: the column arrival_s is missing",
+    "arrival_s,input_len\n0,1\n": "trace.csv:1: the column output_len is missing",
+    "arrival_s,input_len,output_len\n": "holds no request",
+    "arrival_s,input_len,output_len\n0,0,1\n": "trace.csv:2: input_len is 0: give 1 to",
+    "arrival_s,input_len,output_len\n0,5,1\n-1,5,1\n": "trace.csv:3: arrival_s is -1: give seconds",
+    "arrival_s,input_len,output_len\n0,5,1\nnan,5,1\n": "trace.csv:3: arrival_s is nan",
+    "arrival_s,input_len,output_len\n0,5,1\n1,5,\n": "trace.csv:3: output_len is empty",
+    "arrival_s,input_len,output_len\n0,5,1\n0,5,x\n": "trace.csv:3: output_len is 'x': give a number",
+    "arrival_s,input_len,output_len\n0,5,99999999999\n": "trace.csv:2: output_len is '99999999999': give a number",
+    "arrival_s,input_len,output_len,prefix_grp\n0,5,1,1\n": "trace.csv:1: the column 'prefix_grp' is not read: did you",
+    "arrival_s,input_len,output_len,prefix_group\n0,5,1,1\n": "trace.csv:1: prefix_group and prefix_len go together",
+    "arrival_s,input_len,output_len\n0,5,1,7\n": "trace.csv:2: has 4 fields, the header 3",
+    "arrival_s,input_len,output_len,prefix_group,prefix_len\n0,5,1,0,6\n": "trace.csv:2: prefix_len is 6",
+    "arrival_s,input_len,output_len,timeout_s\n0,5,1,-3\n": "trace.csv:2: timeout_s is -3",
+    "arrival_s,input_len,output_len,timeout_s\n0,5,1,nan\n": "trace.csv:2: timeout_s is nan",
+}
+
+
+@pytest.mark.parametrize("text", BAD_CASES, ids=lambda t: BAD_CASES[t][:30])
+def test_a_bad_case_is_one_line(files: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    (files / "case.json").write_text(text)
+    status, out, err = simulate(capsys, *BOTH, "--out", "results.csv")
+    assert (status, out) == (2, "") and len(err.splitlines()) == 1 and not (files / "results.csv").exists()
+    assert err.startswith("evolve: case.json") and BAD_CASES[text] in err
+
+
+@pytest.mark.parametrize("text", BAD_TRACES, ids=lambda t: BAD_TRACES[t][:40])
+def test_a_bad_trace_is_one_line(files: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    (files / "trace.csv").write_text(text)
+    status, out, err = simulate(capsys, *BOTH, "--out", "results.csv")
+    assert (status, out) == (2, "") and len(err.splitlines()) == 1 and not (files / "results.csv").exists()
+    assert err.startswith("evolve: trace.csv") and BAD_TRACES[text] in err
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        ((), "give one of the two"),
+        (("--case", "case.json"), "--trace is missing"),
+        ((*BOTH, "--id", "x"), "give one of the two"),
+        ((*BOTH, "--seed", "3"), "--seed goes with --id"),
+        ((*BOTH, "--model", "llama-2-7b"), "--model and --hardware go together"),
+        (("--experiments", "e.yaml"), "--experiments needs --id"),
+        (("--case", "no.json", "--trace", "trace.csv"), "no.json: cannot be read"),
+        (("--case", "case.json", "--trace", "no.csv"), "no.csv: cannot be read"),
+        ((*BOTH, "--out", "no/such/folder.csv"), "no/such/folder.csv: cannot be written"),
+        ((*BOTH, "--out", "case.json/x"), "case.json/x: cannot be written"),
+        ((*BOTH, "--out", "."), ".: is a folder"),
+        ((*BOTH, "--out", ""), ".: is a folder"),
+        ((*BOTH, "--out", "trace.csv"), "trace.csv: is what is read"),
+        ((*BOTH, "--model", "llama-2-7b", "--hardware", "H100-SXM-80GB"), "--model goes with --program"),
+    ],
+)
+def test_bad_arguments_are_one_line(
+    files: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], told: str
+) -> None:
+    status, out, err = simulate(capsys, *args)
+    assert (status, out) == (2, "") and len(err.splitlines()) == 1 and told in err
+
+
+def test_a_request_that_never_fits_is_named(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Prompt and output need 5 blocks of 16, there are 4: the host would preempt it for ever."""
+    (files / "case.json").write_text(with_case(engine={"total_kv_blocks": 4, "block_size": 16}))
+    (files / "trace.csv").write_text("row,arrival_s,input_len,output_len\n7,0,8,8\n9,0,40,40\n")
+    status, _, err = simulate(capsys, *BOTH)
+    assert status == 2 and "request_9 is preempted for ever" in err.splitlines()[-1]
+    (files / "case.json").write_text(with_case(engine={"total_kv_blocks": 4, "block_size": 16}, horizon_us=1_000_000))
+    status, out, _ = simulate(capsys, *BOTH, "--json")
+    told = json.loads(out)
+    assert status == 0 and told["completed_requests"] == 1 and told["preemption_count"] > 5
+    assert told["still_running"] + told["still_queued"] == 1
+
+
+def test_ctrl_c_leaves_nothing_behind(files: Path) -> None:
+    n = 3_000_000
+    with (files / "trace.csv").open("w") as out:
+        out.write("arrival_s,input_len,output_len\n")
+        out.writelines(f"{i * 0.05:.6f},100,50\n" for i in range(n))
+    args = [*EVOLVE, "simulate", *BOTH, "--out", "results.csv"]
+    process = subprocess.Popen(args, stderr=subprocess.PIPE, text=True, cwd=files, start_new_session=True)
+    wait_for(lambda: len(list(files.iterdir())) > 2, process)  # until it writes
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and err.splitlines()[-1] == "evolve: interrupted"
+    assert sorted(p.name for p in files.iterdir()) == ["case.json", "trace.csv"]
+
+
+def test_ticks_are_truncated_and_defaults_are_the_hosts(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text("{}")
+    case = read_case(tmp_path / "c.json")
+    assert (case.limits.blocks, case.limits.block, case.limits.max_seqs, case.limits.budget) == (
+        1_000_000,
+        16,
+        256,
+        2048,
+    )
+    (tmp_path / "t.csv").write_text("arrival_s,input_len,output_len,timeout_s\n0.0000019,5,1,\n1.0000029,5,1,0.5\n")
+    requests, number = read_trace(tmp_path / "t.csv")
+    assert list(requests.arrival_us) == [1, 1_000_002] and list(number) == [0, 1]
+    assert list(requests.deadline_us) == [0, 1_500_002]
+    assert (requests.prompt == -1).all() and (requests.group == -1).all() and requests.input_len.dtype == np.int32
+
+
+def test_bench_gives_every_figure(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import evolve.program.bench as bench
+
+    monkeypatch.setattr(bench, "REPEATS", 1)
+    monkeypatch.setattr(bench, "CANDIDATES", 50)
+    assert run_command(["bench", "--most", "10000", "--json", "--quiet"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {"affine", "general", "champion", "exact", "compiled"} == set(told["replay_ms"])
+    assert told["fast"] == {"affine": 12, "general": 12, "champion": 12, "exact": 0}
+    assert told["requests"] == 132_000 and told["steps"] > 900_000
+    for name in ("candidate_ms", "requests_per_s", "steps_per_s", "peak_mib"):
+        assert told[name] > 0
+    assert [row["requests"] for row in told["scaling"]] == [10_000] and told["scaling"][0]["seconds"] > 0
+
+
+def test_the_general_program_has_thirty_operations() -> None:
+    from evolve.program.bench import AFFINE, GENERAL
+    from simulator.language.measure import operations
+    from simulator.language.parse import parse
+
+    assert operations(parse(GENERAL)) == 30 and operations(parse(AFFINE)) < 30

@@ -1,0 +1,798 @@
+"""Calls to language models: what the book adds up to, what is sent and when it is not, and where keys never appear."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import permutations, product
+from pathlib import Path
+from typing import Any
+
+import llm_replies
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llm_replies import Reply, Request, completion, said, status
+from llm_scripts import EXAMPLE, whole
+from llm_server import Server
+from paths import ROOT
+
+from archive.journal import Journal, read_journal
+from evolve.propose.llm import ledger, secrets
+from evolve.propose.llm.calls import (
+    Book,
+    Call,
+    Line,
+    Spent,
+    answered_line,
+    calls_of,
+    failed_line,
+    given_up_line,
+    order,
+    pack,
+    prompt_line,
+    sent_line,
+    unpack,
+)
+from evolve.propose.llm.client import NO_KEY, Fault, check_keys, listed_price, request
+from evolve.propose.llm.client import Reply as Answer
+from evolve.propose.llm.dispatch import Dial
+from evolve.propose.llm.prices import Price, prices_of, table
+from evolve.run.llm_settings import LlmSettings
+from simulator.errors import InputError
+
+KEY = "sk-test-0123456789abcdef"
+FOREVER = 3600.0  # seconds; a test that waited for it would be seen
+PRICE = Price(1.0, 4.0)
+ANSWER_TOKENS = 100
+# of a question of 8 bytes: 8 / 2 + 1 tokens in, ANSWER_TOKENS out
+TOKENS_AT_MOST = 5 + ANSWER_TOKENS
+USD_AT_MOST = (5 * 1.0 + ANSWER_TOKENS * 4.0) / 1e6
+
+
+OPEN: list[Journal] = []
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENAI_ORGANIZATION"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
+def journal_at(path: Path) -> Journal:
+    """Closed when the test ends."""
+    OPEN.append(Journal(path))
+    return OPEN[-1]
+
+
+def call(number: int, model: str = "openai/m", **more: Any) -> Call:
+    """A question of 8 bytes, a different one for every number below a million."""
+    made = Call(1, "propose", number, model, (("user", f"ask{number:05}"),))
+    return replace(made, **more)
+
+
+class Place:
+    """A journal in a folder, and dials of it that ask a server."""
+
+    def __init__(self, folder: Path, server: Server | None = None) -> None:
+        folder.mkdir(exist_ok=True)
+        self.path = folder / "journal.jsonl"
+        self.url = server.url if server else "http://127.0.0.1:9/v1"
+
+    def dial(self, recorded: bool = False, **more: Any) -> Dial:
+        asked = {"backoff_s": 0.0, "rpm": 0, "answer_tokens": ANSWER_TOKENS, "timeout_s": 60.0, **more}
+        prices: defaultdict[str, Price] = defaultdict(lambda: PRICE)
+        journal = journal_at(self.path)
+        return Dial(self.book, journal, LlmSettings(api_base=self.url, **asked), prices, recorded)
+
+    @property
+    def book(self) -> Book:
+        """As it stands on disk."""
+        return calls_of(read_journal(self.path))
+
+
+def lines_of(c: Call, events: Sequence[tuple[int, str]]) -> list[Line]:
+    """Lines of a call; attempt n costs n USD and 10 n tokens if answered, at most 3 n USD and 30 n tokens."""
+    out = []
+    for attempt, state in events:
+        match state:
+            case "sent":
+                out.append(sent_line(c, attempt, Spent(possibly_tokens=30 * attempt, possibly_usd=3.0 * attempt)))
+            case "answered":
+                # 4 n tokens in, 6 n out: (4 n * 1 + 6 n * 166_666) / 1e6 = n USD
+                reply = Answer(f"text {attempt}", "v", 4 * attempt, 6 * attempt, "stop", 0.5)
+                out.append(answered_line(c, attempt, reply, Price(1.0, 999_996 / 6), (1, 1)))
+            case "unpaid" | "paid":
+                fault = Fault("timeout", "why", again=True, unpaid=state == "unpaid")
+                out.append(failed_line(c, attempt, fault, 0.5))
+            case "given up":
+                out.append(given_up_line(c, "why"))
+    return out
+
+
+LIVES = (["sent"], ["sent", "answered"], ["sent", "unpaid"], ["sent", "paid"], ["sent", "paid", "answered"],
+         ["sent", "unpaid", "answered"])  # fmt: skip
+
+
+def merged(first: list[str], second: list[str], more: list[str]) -> Iterator[list[tuple[int, str]]]:
+    """Every order of the events of attempts 1 and 2, and of `more`."""
+    lives = {1: first, 2: second, 0: more}
+    owners = [owner for owner, life in lives.items() for _ in life]
+    for owner_order in sorted(set(permutations(owners))):
+        events = {owner: iter(life) for owner, life in lives.items()}
+        yield [(owner, next(events[owner])) for owner in owner_order]
+
+
+@pytest.mark.parametrize("more", [[], ["given up"]])
+def test_what_is_spent_adds_up_in_every_order(more: list[str]) -> None:
+    checked = 0
+    for first, second in product(LIVES, LIVES):
+        for events in merged(first, second, more):
+            book = Book()
+            for n, line in enumerate(lines_of(call(0), events), 1):
+                book.take([line])
+                past = events[:n]
+                last = dict(past)  # of each attempt
+                answered = [a for a, state in past if state == "answered"]
+                open_or_lost = [a for a, state in last.items() if state in ("sent", "paid")]
+                assert book.spent.requests == sum(state == "sent" for _, state in past)
+                assert book.spent.tokens == 10 * sum(answered)
+                assert book.spent.usd == pytest.approx(sum(answered))
+                assert book.spent.possibly_tokens == 30 * sum(open_or_lost)
+                assert book.spent.possibly_usd == pytest.approx(3.0 * sum(open_or_lost), abs=1e-9)
+                assert [line["attempt"] for line in book.under_way()] == [a for a, s in last.items() if s == "sent"]
+                # the first of answer and give-up wins
+                endings = [(a, state) for a, state in past if state in ("answered", "given up")]
+                won = endings[0] if endings else (0, "")
+                assert book.settled("1/propose/0") == bool(endings)
+                assert ("1/propose/0" in book.answers) == (won[1] == "answered")
+                assert ("1/propose/0" in book.given_up) == (won[1] == "given up")
+                if won[1] == "answered":
+                    assert book.text("1/propose/0") == f"text {won[0]}"
+                checked += 1
+    assert checked > 1000
+
+
+def test_samples_attempts_and_order() -> None:
+    first, second = call(0), call(10, generation=2, messages=call(0).messages)
+    other = call(2, generation=2, model="openai/other", messages=first.messages)
+    lines = [line for c in (first, second, other) for line in lines_of(c, [(1, "sent"), (1, "unpaid"), (2, "sent")])]
+    cached = lines_of(call(3, messages=first.messages), [(1, "answered")])[0] | {"cached": True, "attempt": 0}
+    book = calls_of([*lines, cached, *lines_of(call(4), [(0, "given up")])])
+    asked = first.prompt, "openai/m"
+    # call 0 and the cached answer of call 3 in generation 1, then one in generation 2; attempts are not counted
+    assert [book.samples(g)[asked] for g in (1, 2, 3)] == [0, 2, 3]
+    assert book.samples(3)[first.prompt, "openai/other"] == 1
+    assert [book.attempts(c.name) for c in (first, second, call(4))] == [2, 2, 0]
+    assert book.of_generation(1) == ["1/propose/3", "1/propose/4"] and book.of_generation(2) == []
+    assert sorted(["10/a/1", "9/b/2", "9/b/10", "9/a/3"], key=order) == ["9/a/3", "9/b/2", "9/b/10", "10/a/1"]
+    assert book.spent.requests == 6 and book.spent.usd == 0.0
+
+
+def test_entries_of_proposals_are_no_lines_of_calls() -> None:
+    book = calls_of([{"id": 3, "verdict": "scored", "call": "1/propose/3", "operator": "llm:openai/m"}])
+    assert book == Book()
+
+
+def test_a_torn_journal_is_the_book_before_the_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    c = call(0)
+    journal = Journal(path)
+    journal.append([prompt_line(c), *lines_of(c, [(1, "sent")])])
+    before = path.stat().st_size
+    journal.append(lines_of(c, [(1, "answered")]))
+    journal.close()
+    raw = path.read_bytes()
+    assert calls_of(read_journal(path)).spent.usd == pytest.approx(1.0)
+    for size in range(before, len(raw)):
+        path.write_bytes(raw[:size])
+        book = calls_of(read_journal(path))
+        assert not book.answers and len(book.under_way()) == 1 and book.spent.possibly_usd == 3.0
+    Journal(path).close()  # cuts it off
+    assert path.stat().st_size == before
+
+
+ODD = "\0 \ud800 \udfff \ud83d\ude00 \U0001f600 \u2028 \x85 \ufeff \x1b[2J e\u0301 \uffff"
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=200))
+@settings(deadline=None)
+def test_packing_keeps_every_character_that_utf8_has(text: str) -> None:
+    assert unpack(pack(text)) == "".join("?" if 0xD800 <= ord(c) <= 0xDFFF else c for c in text)
+
+
+def test_odd_and_long_texts_go_through_a_journal(tmp_path: Path) -> None:
+    clean = "".join(c for c in ODD if not 0xD800 <= ord(c) <= 0xDFFF)
+    long = (EXAMPLE + clean) * (1_000_000 // len(EXAMPLE))
+    messages = (("system", clean), ("user", long), ("assistant", ""))
+    c = call(0, messages=messages)
+    reply = Answer(long, clean, 3, 4, "stop", 1.0)
+    journal = journal_at(tmp_path / "journal.jsonl")
+    journal.append([prompt_line(c), *lines_of(c, [(1, "sent")]), answered_line(c, 1, reply, PRICE, (1, 1))])
+    book = calls_of(read_journal(tmp_path / "journal.jsonl"))
+    assert book.messages(c.prompt) == messages
+    assert book.text(c.name) == long and book.answers[c.name]["version"] == clean
+    assert len((tmp_path / "journal.jsonl").read_bytes()) < 20_000  # of a megabyte twice
+    assert call(0, messages=(("user", ODD),)).prompt != call(0, messages=(("user", clean),)).prompt
+    assert call(0, messages=(("user", ODD),)).most(7)[1] == 7
+
+
+def test_what_a_request_can_cost_at_most() -> None:
+    assert call(0).most(ANSWER_TOKENS) == (5, ANSWER_TOKENS)
+    assert call(0, messages=(("system", "é" * 10), ("user", "x"))).most(1) == (11, 1)  # 21 bytes
+    assert PRICE.usd(5, ANSWER_TOKENS) == pytest.approx(USD_AT_MOST)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "charged", "uncounted"),
+    [
+        ((7, 9), "x", (7, 9), False),
+        ((7, 0), "", (7, 0), False),
+        ((0, 0), "x", (50, 60), True),
+        ((7, 0), "x", (50, 60), True),
+        ((-7, 9), "x", (50, 60), True),
+        ((7, -9), "x", (50, 60), True),
+        ((7, -9), "", (50, 60), True),
+        ((7, 10**400), "x", (50, 60), True),
+    ],
+)
+def test_counts_that_cannot_be_are_charged_at_most(
+    tokens: tuple[int, int], text: str, charged: tuple[int, int], uncounted: bool
+) -> None:
+    line = answered_line(call(0), 1, Answer(text, "v", *tokens, "stop", 0.1), PRICE, (50, 60))
+    assert (line["tokens_in"], line["tokens_out"]) == charged
+    assert line["usd"] == pytest.approx((charged[0] * 1.0 + charged[1] * 4.0) / 1e6)
+    assert line.get("uncounted", False) == uncounted
+
+
+# the dial
+
+
+def test_a_request_is_on_disk_before_the_server_sees_it(tmp_path: Path) -> None:
+    known: list[bool] = []
+
+    def script(asked: Request) -> Reply:
+        book = place.book
+        under_way = {book.messages(line["prompt"])[0][1] for line in book.under_way()}
+        known.append(asked.messages[0]["content"] in under_way)
+        return said(whole(EXAMPLE)) if asked.number % 3 else status(500)
+
+    with Server(script) as server:
+        place = Place(tmp_path, server)
+        dial = place.dial(concurrency=4)
+        dial.carry_out([call(i) for i in range(12)])
+        assert len(known) == len(server.seen) == dial.book.spent.requests >= 16  # 12 and every third again
+        assert all(known)
+    book = place.book
+    assert book.spent == dial.book.spent and len(book.answers) == 12 and not book.under_way()
+    assert book.text("1/propose/3") == whole(EXAMPLE)
+    assert book.messages(call(3).prompt) == call(3).messages
+
+
+def test_what_is_sent_is_what_was_asked(tmp_path: Path) -> None:
+    messages = (("system", "you"), ("user", "a\0b \U0001f600"), ("assistant", "c"), ("user", ""))
+    told: list[tuple[int, int]] = []
+    with Server(lambda _: said("four" * 3, finish="length", usage=(70, 9))) as server:
+        dial = Place(tmp_path, server).dial()
+        dial.carry_out([call(0, messages=messages)], lambda done, of: told.append((done, of)))
+        [seen] = server.seen
+    assert seen.messages == [{"role": role, "content": text} for role, text in messages]
+    assert (seen.model, seen.body["max_tokens"], seen.authorization) == ("m", ANSWER_TOKENS, f"Bearer {KEY}")
+    line = dial.book.answers["1/propose/0"]
+    assert (line["version"], line["finish"], line["tokens_in"], line["tokens_out"]) == ("m-2026-01-01", "length", 70, 9)
+    # (70 * 1 + 9 * 4) / 1e6
+    assert line["usd"] == pytest.approx(106e-6) and dial.book.spent.tokens == 79
+    assert told[0] == (0, 1) and told[-1] == (1, 1)
+
+
+LIMITS = ({"max_usd": 7.5 * USD_AT_MOST}, {"max_calls": 7}, {"max_tokens": int(7.5 * TOKENS_AT_MOST)})
+
+
+def carried(tmp_path: Path, reply: Reply, count: int = 30, **more: Any) -> tuple[Dial, Server, list[Spent]]:
+    """Questions to one model by five at a time; what the journal said was spent as each request arrived."""
+    spent: list[Spent] = []
+
+    def script(_: Request) -> Reply:
+        spent.append(place.book.spent)
+        return reply
+
+    with Server(script) as server:
+        place = Place(tmp_path, server)
+        dial = place.dial(concurrency=5, **more)
+        dial.carry_out([call(i) for i in range(count)])
+    return dial, server, spent
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize(
+    "reply", [said("x" * 9, usage=(5, ANSWER_TOKENS)), llm_replies.no_usage("x"), llm_replies.die()]
+)
+def test_no_limit_is_passed(tmp_path: Path, limit: dict[str, Any], reply: Reply) -> None:
+    [(name, most)] = limit.items()
+    assert [not why for why in Place(tmp_path).dial(**limit).granted([call(i) for i in range(9)])] == [True] * 7 + [
+        False
+    ] * 2
+    dial, server, spent = carried(tmp_path, reply, attempts=1, **limit)
+    assert len(server.seen) == 7  # of requests that may cost their most
+    for found in [*spent, dial.book.spent]:
+        reached = {
+            "max_usd": found.usd + found.possibly_usd,
+            "max_calls": found.requests,
+            "max_tokens": found.tokens + found.possibly_tokens,
+        }
+        assert reached[name] <= most
+    stopped = [line for line in dial.book.given_up.values() if line["limit"]]
+    assert len(stopped) == 23 and all(line["why"].startswith(f"{name} ") for line in stopped)
+
+
+def test_what_costs_less_than_it_may_leaves_room_for_more(tmp_path: Path) -> None:
+    # 30 * 6e-6 USD of answers and five requests under way at 405e-6 stay below 7.5 * 405e-6
+    dial, server, _ = carried(tmp_path, said("xxxx", usage=(2, 1)), max_usd=7.5 * USD_AT_MOST)
+    assert len(server.seen) == len(dial.book.answers) == 30
+    assert dial.book.spent.usd == pytest.approx(30 * 6e-6) and dial.book.spent.possibly_usd == pytest.approx(0.0)
+
+
+def test_attempts_count_against_a_limit_too(tmp_path: Path) -> None:
+    dial, server, _ = carried(tmp_path, status(500), count=3, attempts=4, max_calls=5)
+    assert len(server.seen) == 5 and dial.book.spent.possibly_usd == pytest.approx(0.0)
+    assert len(dial.book.given_up) == 3 and any(line["limit"] for line in dial.book.given_up.values())
+
+
+def test_no_dollar_is_no_limit_for_what_is_free(tmp_path: Path) -> None:
+    with Server(lambda _: said("x")) as server:
+        dial = Place(tmp_path, server).dial(max_usd=0.0)
+        dial._prices = {"openai/m": Price(0.0, 0.0), "openai/dear": PRICE}
+        dial.carry_out([call(0), call(1, "openai/dear")])
+    assert list(dial.book.answers) == ["1/propose/0"] and len(server.seen) == 1
+
+
+def test_retry_after_holds_a_model_back_and_no_other(tmp_path: Path) -> None:
+    def script(asked: Request) -> Reply:
+        return status(429, retry_after=1.0) if asked.number == 0 else said("x")
+
+    with Server(script) as server:
+        dial = Place(tmp_path, server).dial(concurrency=1)
+        dial.carry_out([call(0, "openai/slow"), call(1, "openai/slow"), call(2), call(3), call(4)])
+        # its other question waits too, and both go before none that may be sent
+        assert [r.model for r in server.seen] == ["slow", "m", "m", "m", "slow", "slow"]
+    assert len(dial.book.answers) == 5 and dial.book.spent.possibly_usd == pytest.approx(0.0)
+    assert [line["kind"] for line in dial.book.ended.values() if line["state"] == "failed"] == ["rate limit"]
+
+
+@pytest.mark.parametrize(
+    ("wait", "seconds"),
+    [("2.5", 2.5), ("-3", 0.0), ("nan", None), ("inf", None), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("", None)],
+)
+def test_what_retry_after_asks_for(wait: str, seconds: float | None) -> None:
+    refused = replace(status(429), headers={"Retry-After": wait})
+    with Server(lambda _: refused) as server, pytest.raises(Fault) as e:
+        request("openai/m", [("user", "x")], server.url, 9, 60.0)
+    assert e.value.retry_after_s == seconds
+
+
+@pytest.mark.parametrize("wait", ["nan", "-3", "Wed, 21 Oct 2026 07:28:00 GMT", "soon", ""])
+def test_retry_after_that_is_no_time(tmp_path: Path, wait: str) -> None:
+    def script(asked: Request) -> Reply:
+        return said("x") if asked.number > 3 else replace(status(429), headers={"Retry-After": wait})
+
+    with Server(script) as server:
+        dial = Place(tmp_path, server).dial(concurrency=2, attempts=9)
+        dial.carry_out([call(i) for i in range(4)])
+    assert len(dial.book.answers) == 4 and len(server.seen) == 8
+
+
+def test_a_minute_has_so_many_requests(tmp_path: Path) -> None:
+    with Server(lambda _: said("x")) as server:
+        dial = Place(tmp_path, server).dial(rpm=1)
+        left = dial._launch([(0.0, call(0)), (0.0, call(1))])
+        assert [c.number for _, c in left] == [1]  # for a minute
+        while not dial.book.answers:
+            found = dial._next_arrival([])
+            if found and isinstance(found[3], Answer):
+                dial._answer(found[0], found[1], found[3])
+        assert len(dial._launch(left)) == 1 and len(server.seen) == 1
+
+
+def test_thousands_of_failures_end_too(tmp_path: Path) -> None:
+    fault = Fault("server error", "no", again=True, unpaid=True)
+    dial = Place(tmp_path).dial(backoff_s=1e-9)
+    assert dial._wait_until(call(0), 5000, fault) > 0.0  # 2.0 ** 4999 is more than a float holds
+
+
+ANSWERS = {
+    "said": said(whole(EXAMPLE)), "null": llm_replies.null(), "no_choices": llm_replies.no_choices(),
+    "no_usage": llm_replies.no_usage("x" * 40), "huge": llm_replies.huge(1_000_000),
+    "surrogate": said("a\ud800b\0c"), "negative": said("x" * 40, usage=(-5, -10**12)),
+}  # fmt: skip
+# the kind of fault, the number of requests of two attempts, and whether they may have been paid
+FAULTS: dict[str, tuple[Reply, str, int, bool]] = {
+    **{f"status{code}": (status(code), "bad request", 1, False) for code in (400, 409, 413, 422, 451)},
+    **{f"status{code}": (status(code), "key refused", 1, False) for code in (401, 402, 403)},
+    **{f"status{code}": (status(code), "server error", 2, False) for code in (500, 502, 503, 529)},
+    **{f"status{code}": (status(code), "timeout", 2, True) for code in (408, 504, 524)},
+    "status404": (status(404), "no such model", 1, False),
+    "status429": (status(429, retry_after=0.0), "rate limit", 2, False),
+    "truncated": (llm_replies.truncated(), "broken answer", 2, True),
+    "html": (llm_replies.html(), "broken answer", 2, True),
+    "error200": (Reply(lambda _: llm_replies.error("broken", 200)), "broken answer", 2, True),
+    "list": (Reply(lambda _: "[]"), "broken answer", 2, True),
+    "nothing": (Reply(lambda _: ""), "broken answer", 2, True),
+    "die": (llm_replies.die(), "connection lost", 2, True),
+    "closed": (llm_replies.hang(0.0), "connection lost", 2, True),
+    "hang": (llm_replies.hang(FOREVER), "timeout", 2, True),
+    "drip": (llm_replies.drip(FOREVER), "timeout", 2, True),
+}  # fmt: skip
+
+
+def test_every_fault_ends_in_an_answer_or_a_give_up(tmp_path: Path) -> None:
+    replies = ANSWERS | {name: fault[0] for name, fault in FAULTS.items()}
+    calls = {name: call(i, f"openai/{name}") for i, name in enumerate(replies)}
+    with Server(lambda asked: replies[asked.model]) as server:
+        dial = Place(tmp_path, server).dial(attempts=2, timeout_s=1.2, concurrency=6)
+        dial.carry_out(calls.values())
+        seen = Counter(asked.model for asked in server.seen)
+    book = dial.book
+    answered = {name for name, c in calls.items() if c.name in book.answers}
+    assert answered == set(ANSWERS)
+    assert book.text(calls["null"].name) == book.text(calls["no_choices"].name) == ""
+    assert book.text(calls["surrogate"].name) == "a?b\0c" and len(book.text(calls["huge"].name)) == 1_000_000
+    for name, (_, kind, requests, paid) in FAULTS.items():
+        lost = book.given_up[calls[name].name]
+        failed = [line for key, line in book.ended.items() if key[0] == calls[name].name]
+        assert lost["why"].startswith(f"{kind}: ") and not lost["limit"], name
+        assert {(line["kind"], line["unpaid"]) for line in failed} == {(kind, not paid)}, name
+        assert (seen[name], len(failed)) == (requests, requests), name  # none is sent that has no line
+    paid_requests = sum(requests for _, _, requests, paid in FAULTS.values() if paid)
+    assert book.spent.possibly_usd == pytest.approx(paid_requests * USD_AT_MOST)
+    assert all(line["usd"] == pytest.approx(USD_AT_MOST) for line in book.answers.values() if line.get("uncounted"))
+    assert {calls[n].name for n in ("no_usage", "negative")} == {
+        n for n, a in book.answers.items() if a.get("uncounted")
+    }
+    assert book.spent == Place(tmp_path).book.spent and not book.under_way()
+
+
+def late(spaces: int) -> Reply:
+    """A whole answer after that many drips, which keep the connection's own timeout away."""
+    return Reply(lambda asked: " " * spaces + json.dumps(completion(asked, "late", usage=(2, 3))), manner="drip")
+
+
+def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open(tmp_path: Path) -> None:
+    # the deadline is at 1.25 * 0.8 s; answers begin after 24 and 32 drips of 0.05 s
+    def script(asked: Request) -> Reply:
+        first = sum(r.model == asked.model for r in server.seen) == 1
+        if asked.model == "open":
+            return late(24) if first else llm_replies.hang(FOREVER)
+        return late(32) if first else status(400)
+
+    before = set(threading.enumerate())
+    with Server(script) as server:
+        dial = Place(tmp_path, server).dial(attempts=9, timeout_s=0.8)
+        dial.carry_out([call(0, "openai/open"), call(1, "openai/lost")])
+        for thread in set(threading.enumerate()) - before:
+            if "(_request)" in thread.name:
+                thread.join()
+        dial.close()
+    book = dial.book
+    assert book.text("1/propose/0") == "late" and book.answers["1/propose/0"]["attempt"] == 1
+    assert list(book.given_up) == ["1/propose/1"] and "1/propose/1" not in book.answers
+    assert book.ended["1/propose/1", 1]["state"] == "answered" and not book.under_way()
+    states = [(line["call"][-1], line["attempt"], line["state"]) for line in read_journal(tmp_path / "journal.jsonl")
+              if line.get("attempt")]  # fmt: skip
+    assert states.index(("1", 1, "failed")) < states.index(("1", 1, "answered"))
+    # two late answers of (2 * 1 + 3 * 4) / 1e6 USD, and what `open` asked again and nobody answered
+    again = book.attempts("1/propose/0") - 1
+    assert again >= 1 and book.spent.possibly_usd == pytest.approx(again * USD_AT_MOST)
+    assert book.spent.usd == pytest.approx(28e-6)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [(llm_replies.echo_key(401), "key refused"), (status(404, f"no model for {KEY}"), "no such model")],
+)
+def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(tmp_path: Path, reply: Reply, kind: str) -> None:
+    with Server(lambda _: reply) as server:
+        place = Place(tmp_path, server)
+        with pytest.raises(InputError, match=f"--llm openai/m: {kind}: .*: mend the key and resume the run") as e:
+            place.dial().carry_out([call(i) for i in range(3)])
+        assert len(server.seen) == 3 and KEY not in str(e.value) and "[key]" in str(e.value)
+        assert KEY.encode() not in place.path.read_bytes()
+        assert not place.book.given_up  # so that a run that goes on asks again
+        server.script = lambda _: said("x")
+        mended = place.dial()
+        mended.carry_out([call(i) for i in range(3)])
+        assert len(mended.book.answers) == 3 and mended.book.attempts("1/propose/0") == 2
+        server.script = lambda _: reply
+        mended.carry_out([call(7)])  # once a model has answered it is a fault like others
+        assert mended.book.given_up["1/propose/7"]["why"].startswith(kind)
+
+
+def test_a_refused_model_beside_one_that_answers_is_given_up(tmp_path: Path) -> None:
+    with Server(lambda asked: said("x") if asked.model == "m" else status(401)) as server:
+        dial = Place(tmp_path, server).dial(concurrency=1)
+        dial.carry_out([call(0, "openai/bad"), call(1, "openai/bad"), call(2)])
+    assert set(dial.book.given_up) == {"1/propose/0", "1/propose/1"} and list(dial.book.answers) == ["1/propose/2"]
+
+
+def everything_in(path: Path) -> str:
+    """All text of a journal, packed or not."""
+    lines = read_journal(path)
+    packed = [line["answer"] for line in lines if "answer" in line]
+    packed += [text for line in lines if "prompt_text" in line for _, text in line["messages"]]
+    return path.read_text() + "".join(map(unpack, packed))
+
+
+def test_a_key_that_a_server_repeats_is_nowhere(tmp_path: Path) -> None:
+    replies = [
+        said(f"your key is {KEY}, {KEY}"), said("x", model=KEY), said("x", finish=f"Bearer {KEY}"),
+        llm_replies.echo_key(400), llm_replies.echo_key(500), llm_replies.echo_key(429), llm_replies.echo_key(504),
+        Reply(lambda asked: f"<html>{asked.authorization} {KEY}</html>"),
+        Reply(lambda asked: f"<html>{'x' * 270}{KEY}</html>"),  # where a message is cut
+    ]  # fmt: skip
+    with Server(lambda asked: replies[int(asked.model)]) as server:
+        place = Place(tmp_path, server)
+        dial = place.dial(attempts=1, cache=str(tmp_path / "cache"))
+        dial.carry_out([call(i, f"openai/{i}") for i in range(len(replies))])
+        assert {asked.authorization for asked in server.seen} == {f"Bearer {KEY}"}
+    book = dial.book
+    assert book.text("1/propose/0") == "your key is [key], [key]" and book.answers["1/propose/1"]["version"] == "[key]"
+    assert (len(book.answers), len(book.given_up)) == (3, 6)
+    written = everything_in(place.path) + "".join(p.read_text() for p in (tmp_path / "cache").iterdir())
+    ledger.write(tmp_path / "ledger.csv", read_journal(place.path))
+    for text in (written, (tmp_path / "ledger.csv").read_text()):
+        assert KEY not in text and KEY[:12] not in text and KEY[-12:] not in text
+
+
+def test_a_key_with_a_line_break_is_not_in_the_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY + "\n")
+    with Server(lambda _: said("x")) as server, pytest.raises(Fault) as e:
+        request("openai/m", [("user", "x")], server.url, 9, 60.0)
+    assert KEY not in str(e.value) and "\n" not in str(e.value)
+
+
+def test_what_a_server_says_is_one_line_of_printable_characters() -> None:
+    shout = status(400, "no\x1b[31m\n\r\x00\u202e\u2028 " + "long " * 200)
+    with Server(lambda _: shout) as server, pytest.raises(Fault) as e:
+        request("openai/m", [("user", "x")], server.url, 9, 60.0)
+    assert str(e.value).isprintable() and len(e.value.why) <= 300 and "no [31m long" in e.value.why
+    with Server(lambda _: said("x", model="\x1b[2J" + "v" * 9999)) as server:
+        assert request("openai/m", [("user", "x")], server.url, 9, 60.0).version == "[2J" + "v" * 297
+
+
+def test_a_request_without_a_server() -> None:
+    with Server(lambda _: said("x")) as server:
+        url = server.url
+    with pytest.raises(Fault) as e:
+        request("openai/m", [("user", "x")], url, 9, 60.0)
+    assert (e.value.kind, e.value.again, e.value.unpaid, e.value.setup) == ("no connection", True, True, False)
+
+
+def test_messages_that_are_sent_in_another_form_end_as_well(tmp_path: Path) -> None:
+    # litellm sends a request once more where a server complains of roles
+    with Server(lambda _: status(400, "Conversation roles must alternate user/assistant")) as server:
+        dial = Place(tmp_path, server).dial()
+        dial.carry_out([call(0)])
+    assert dial.book.given_up["1/propose/0"]["why"] == "bad request: refused in every form"
+
+
+def test_a_process_that_died_is_followed_by_another_attempt(tmp_path: Path) -> None:
+    with Server(lambda _: said("x" * 9, usage=(1, 1))) as server:
+        place = Place(tmp_path, server)
+        dead = place.dial()
+        dead._write([prompt_line(call(0)), sent_line(call(0), 1, dead._most(call(0)))])
+        dial = place.dial()
+        assert [line["call"] for line in dial.book.under_way()] == ["1/propose/0"]
+        dial.carry_out([call(0)])
+        assert len(server.seen) == 1 and dial.book.answers["1/propose/0"]["attempt"] == 2
+        # (1 + 4) / 1e6 USD; the first attempt may have been paid
+        spent = dial.book.spent
+        assert (spent.requests, spent.tokens, spent.possibly_tokens) == (2, 2, TOKENS_AT_MOST)
+        assert (spent.usd, spent.possibly_usd) == pytest.approx((5e-6, USD_AT_MOST))
+        assert len([line for line in read_journal(place.path) if "prompt_text" in line]) == 1
+        place.dial().carry_out([call(0)])
+        assert len(server.seen) == 1
+
+
+def test_answers_from_a_cache_are_not_asked_for(tmp_path: Path) -> None:
+    folder = str(tmp_path / "cache")
+    with Server(lambda asked: said(f"answer {asked.number}", usage=(2, 3))) as server:
+        first = Place(tmp_path / "a", server).dial(cache=folder, concurrency=1)
+        first.carry_out([call(i) for i in range(4)])
+        place = Place(tmp_path / "b", server)
+        again = place.dial(cache=folder, max_calls=1)
+        assert again.granted([call(i) for i in range(4)]) == [""] * 4
+        again.carry_out([replace(call(i), number=i + 50) for i in range(4)])
+        assert len(server.seen) == 4 and again.book.spent == Spent()
+        assert [again.book.text(f"1/propose/{i + 50}") for i in range(4)] == [f"answer {i}" for i in range(4)]
+        # what a decision is made from is the same
+        assert again.book.answers["1/propose/50"]["usd"] == first.book.answers["1/propose/0"]["usd"]
+        assert again.book.messages(call(0).prompt) == call(0).messages
+        others = [call(0, sample=1), call(0, model="openai/other"), call(0, messages=(("system", "ask00000"),))]
+        for n, other in enumerate(others, 60):
+            place.dial(cache=folder).carry_out([replace(other, number=n)])
+        assert len(server.seen) == 7
+        for n, known in enumerate([call(0), *others], 70):  # none took the place of another
+            place.dial(cache=folder).carry_out([replace(known, number=n)])
+        assert len(server.seen) == 7
+    assert [row["outcome"] for row in ledger.rows(read_journal(place.path))] == ["answered"] * 3 + ["cached"] * 8
+    # three answers of (2 + 3 * 4) / 1e6 USD
+    assert ledger.summary(read_journal(place.path))["usd"] == pytest.approx(42e-6)
+    assert ledger.summary(read_journal(place.path))["tokens_in"] == 6
+
+
+@pytest.mark.parametrize("change", ["[]", "null", "{}", "", "\xff", '"x"', "answer", "model", "prompt", "sample"])
+def test_a_damaged_or_foreign_file_in_the_cache_is_no_answer(tmp_path: Path, change: str) -> None:
+    folder = tmp_path / "cache"
+    with Server(lambda _: said("x")) as server:
+        Place(tmp_path / "a", server).dial(cache=str(folder)).carry_out([call(0)])
+        [path] = folder.iterdir()
+        kept = json.loads(path.read_text())
+        if change in kept:
+            path.write_text(json.dumps(kept | {change: "AAAA"}))
+        else:
+            path.write_bytes(change.encode("latin-1"))
+        dial = Place(tmp_path / "b", server).dial(cache=str(folder))
+        dial.carry_out([call(0)])
+        assert len(server.seen) == 2 and dial.book.text("1/propose/0") == "x"
+
+
+def test_a_cache_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with Server(lambda _: said("x")) as server:
+        place = Place(tmp_path / "a", server)
+        with pytest.raises(InputError, match=r"--cache .*: cannot be written \(.*\): choose another folder"):
+            place.dial(cache=str(tmp_path / "cache")).carry_out([call(0)])
+    assert place.book.text("1/propose/0") == "x"  # what was paid is kept
+
+
+def test_a_recording_is_neither_sent_nor_looked_up(tmp_path: Path) -> None:
+    folder = str(tmp_path / "cache")
+    with Server(lambda _: said("x")) as server:
+        place = Place(tmp_path / "a", server)
+        place.dial(cache=folder).carry_out([call(0)])
+        Place(tmp_path / "b", server).dial(cache=folder).carry_out([call(1)])
+        dial = place.dial(recorded=True, cache=folder)
+        assert dial.granted([call(0), call(1), call(2)]) == ["", *["the recording ends here"] * 2]
+        dial.carry_out([call(0), call(1), call(2)])
+        assert len(server.seen) == 2
+    assert list(dial.book.answers) == ["1/propose/0"]
+    assert {(line["why"], line["limit"]) for line in dial.book.given_up.values()} == {("the recording ends here", True)}
+
+
+# names, keys and prices
+
+
+def test_a_server_of_ones_own_needs_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    check_keys(["openai/mine"], "http://127.0.0.1:8000/v1")
+    with Server(lambda _: said("x")) as server:
+        Place(tmp_path, server).dial().carry_out([call(0)])
+        assert server.seen[0].authorization == f"Bearer {NO_KEY}"
+
+
+@pytest.mark.parametrize(
+    ("model", "base", "why"),
+    [
+        ("openai/m", "", "no key for a model: set OPENAI_API_KEY for openai/m in the environment"),
+        ("anthropic/m", "", "no key for a model: set ANTHROPIC_API_KEY for anthropic/m in the environment"),
+        ("nobody/m", "", "nobody/m: litellm knows no such provider"),
+        ("anthropic/m", "http://127.0.0.1:1/v1", "no key for a model"),
+    ],
+)
+def test_keys_and_names_that_are_missing(model: str, base: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError) as e:
+        check_keys([model], base)
+    assert why in str(e.value)
+
+
+def test_an_address_of_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    check_keys(["anthropic/m", "openai/m"], "http://127.0.0.1:1/v1")
+    with pytest.raises(InputError, match=r"--api-base \S+: is of no model here"):
+        check_keys(["anthropic/m"], "http://127.0.0.1:1/v1")
+
+
+def test_prices_by_the_users_word_then_ours_then_litellms() -> None:
+    listed = {"openai/gpt-5.4-mini": (9.0, 9.0), "openai/listed": (1.0, 2.0)}
+    models = ["openai/gpt-5.4-mini", "openai/listed", "openai/mine"]
+    assert prices_of(models, {"openai/mine": [0, 0]}, listed.get) == {
+        "openai/gpt-5.4-mini": Price(*table()["openai/gpt-5.4-mini"]),
+        "openai/listed": Price(1.0, 2.0),
+        "openai/mine": Price(0, 0),
+    }
+    assert prices_of(models[:1], {models[0]: [3, 4]}, listed.get) == {models[0]: Price(3, 4)}
+    with pytest.raises(InputError, match="openai/mine: its price is not known: give it as --price openai/mine=IN,OUT"):
+        prices_of(models, {}, listed.get)
+    assert Price(0.75, 4.5).usd(1_000_000, 100_000) == pytest.approx(0.75 + 0.45)
+    assert all(len(price) == 2 and 0 < price[0] < price[1] for price in table().values())
+
+
+def test_prices_that_litellm_knows() -> None:
+    price = listed_price("openai/gpt-4o-mini")
+    assert price == pytest.approx(table()["openai/gpt-4o-mini"])  # ours is a copy
+    assert listed_price("openai/nobody-has-heard-of-it") is None
+
+
+def test_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "abcdefgh")
+    monkeypatch.setenv("OTHER_SECRET", "abcdefghij")
+    monkeypatch.setenv("MY_PASSWORD", " spaced-out\n")
+    monkeypatch.setenv("SHORT_TOKEN", "word")
+    monkeypatch.setenv("HARMLESS", "a longer value")
+    text = "abcdefghijk abcdefgh, word, a longer value, (spaced-out)"
+    assert secrets.redact(text) == "[key]k [key], word, a longer value, ([key])"  # the longest first
+    assert secrets.redact("Bearer eyJhbGciOi.J9-_~+/= and bearer short") == "Bearer [key] and bearer short"
+
+
+def test_only_the_client_knows_litellm() -> None:
+    root = ROOT
+    knows = set()
+    for path in (root / "evolve").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            knows |= {path.name for name in names if name.split(".")[0] == "litellm"}
+    assert knows == {"client.py"}
+
+
+# the ledger
+
+
+def test_the_ledger_by_hand(tmp_path: Path) -> None:
+    a, b = call(0), call(4, model="openai/other")
+    lines: list[Line] = [
+        *lines_of(a, [(1, "sent"), (1, "paid"), (2, "sent"), (2, "answered"), (1, "answered")]),
+        *lines_of(b, [(1, "sent"), (1, "unpaid"), (0, "given up")]),
+        *lines_of(call(8), [(1, "sent")]),
+        {"id": 0, "verdict": "scored", "call": a.name},
+        {"id": 1, "verdict": "rejected", "stage": "units", "call": a.name},
+        {"id": 2, "verdict": "scored", "call": a.name},
+        {"id": 3, "verdict": "scored", "call": ""},
+    ]
+    found = ledger.rows(lines)
+    told = [(r["call"], r["attempt"], r["outcome"], r["usd"], r["possibly_usd"], r["verdict"]) for r in found]
+    assert told == [
+        (a.name, 1, "answered", pytest.approx(1.0), 0.0, ""),  # too late to be used
+        (a.name, 2, "answered", pytest.approx(2.0), 0.0, "2 scored, 1 units"),
+        (b.name, 1, "timeout", 0.0, 0.0, ""),
+        ("1/propose/8", 1, "possibly paid", 0.0, 3.0, ""),
+    ]
+    total = ledger.summary(lines)
+    assert (total["requests"], total["answers"], total["under_way"]) == (4, 1, ["1/propose/8 attempt 1"])
+    assert (total["tokens_in"], total["tokens_out"]) == (12, 18)  # 4 n and 6 n
+    assert total["usd"] == pytest.approx(3.0) and total["possibly_usd"] == pytest.approx(3.0)
+    assert total["models"]["openai/m"]["outcomes"] == {"answered": 2, "possibly paid": 1}
+    spent = calls_of(lines).spent
+    assert (spent.requests, spent.usd, spent.possibly_usd) == (4, total["usd"], total["possibly_usd"])
+    ledger.write(tmp_path / "ledger.csv", lines)
+    with (tmp_path / "ledger.csv").open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert list(written[0]) == list(ledger.COLUMNS) and [r["verdict"] for r in written] == [r["verdict"] for r in found]
+
+
+def test_a_journal_without_calls_has_no_ledger() -> None:
+    assert ledger.summary([{"id": 0, "verdict": "scored", "call": ""}]) == {} and ledger.rows([]) == []
+
+
+@pytest.mark.parametrize("reply", [said("x" * 8), status(500), llm_replies.die(), llm_replies.no_usage("x")])
+def test_the_ledger_and_the_book_agree(tmp_path: Path, reply: Reply) -> None:
+    replies: list[Callable[[], Reply]] = [lambda: reply, lambda: said("y" * 8)]
+    with Server(lambda asked: replies[asked.number % 2]()) as server:
+        place = Place(tmp_path, server)
+        dial = place.dial(attempts=2)
+        dial.carry_out([call(i) for i in range(5)])
+    total, spent = ledger.summary(read_journal(place.path)), dial.book.spent
+    assert total["requests"] == spent.requests == len(server.seen)
+    assert total["usd"] == pytest.approx(spent.usd) and total["possibly_usd"] == pytest.approx(spent.possibly_usd)
+    assert total["tokens_in"] + total["tokens_out"] == spent.tokens

@@ -1,0 +1,154 @@
+"""What a prediction warns of: each value outside the fitted runs in one line, nothing of what a record does not say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
+from evaluator.fit.fit import FIT_SEED
+from evaluator.fit.meanfield import paced
+from evaluator.fit.uncached import evicted, new_tokens, step_tokens
+from evaluator.score import Prediction, predictions, score_set
+from evolve.run.program import load
+from evolve.run.ranges import Ranges, outside, ranges_of, read_ranges, weights
+from evolve.run.records import warnings
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.file import experiments_from_mapping
+from simulator.experiment.load import load_of
+
+RUNS = {e.id: e for e in bundled_experiments()}
+LLAMA = RUNS["llama-2-7b-tp1-codegen"]
+ROLEPLAY = RUNS["llama-2-7b-tp1-roleplay"]
+SCOUT = RUNS["20-llama-4-scout-17b-16e-tp2-codegen-2"]
+PROGRAM = load("floor").complete
+OLD = {"vocab": [32000.0, 202048.0], "tp": [1, 2, 4], "hardware": ["H100-SXM-80GB"], "requests_in_flight": [9.0, 112.0]}
+
+
+def plan(model: str = "llama-2-7b", prompt: dict[str, Any] | None = None, **engine: Any) -> Experiment:
+    """A light load on one H100; its prompts are its own unless `prompt` says otherwise."""
+    entry = {
+        "id": "plan", "model": model, "hardware": "H100", "engine": engine,
+        "workload": {"name": "x", "stages": [{"rate": 1.0, "duration_s": 60.0}], "output_len": 20,
+                     **(prompt or {"prompt_len": 600})},
+    }  # fmt: skip
+    raw = {"version": 1, "experiments": [entry]}
+    return experiments_from_mapping(raw, "plan.yaml", model_table(), hardware_table())[0]
+
+
+def predicted(experiment: Experiment) -> Prediction:
+    return predictions(PROGRAM, score_set([experiment], seeds=(1,)))[0]
+
+
+def told(fitted: list[Experiment], experiment: Experiment) -> list[str]:
+    return outside(ranges_of(fitted), experiment, predicted(experiment))
+
+
+CASES = [  # fitted, planned, what is said of it, and nothing else
+    ([LLAMA], LLAMA, []),
+    ([LLAMA], plan("mixtral-8x7b", tensor_parallel=2),
+     ["tp 2 not among the fitted [1]", "a model of 46.7 billion parameters: the fitted runs have at most 6.7",
+      "12.9 billion parameters active per token: the fitted runs have at most 6.7",
+      "a mixture of experts: the fitted models are dense", "prompts of 600 tokens: the fitted runs have at most 592",
+      "600 uncached prompt tokens in a step: the fitted runs have at most 496",
+      "KV offload to CPU is off: the fitted runs have it on"]),
+    ([SCOUT], plan("llama-2-7b", {"prompt_len": 16}),
+     ["vocabulary 32000 outside the fitted 202048 to 202048", "tp 1 not among the fitted [2]",
+      "a model of 6.7 billion parameters: the fitted runs have at least 107.8",
+      "6.7 billion parameters active per token: the fitted runs have at least 17.2",
+      "a dense model: the fitted models are mixtures of experts", "16-bit weights not among the fitted fp8",
+      "prompts of 16 tokens: the fitted runs have at least 566"]),
+    ([ROLEPLAY], plan("llama-2-7b", {"prompt_len": 3000}, kv_cpu_offload=True, max_num_batched_tokens=1024),
+     ["prompts of 3000 tokens: the fitted runs have at most 786",
+      "1024 uncached prompt tokens in a step: the fitted runs have at most 2",  # a step has room for no more
+      "max_num_batched_tokens 1024: the fitted runs have at least 2048"]),
+    ([SCOUT], replace(SCOUT, engine=replace(SCOUT.engine, kv_cpu_offload=True)),
+     ["KV offload to CPU is on: the fitted runs have it off"]),
+    ([SCOUT], replace(SCOUT, hardware="H200-SXM-141GB", engine=replace(SCOUT.engine, max_num_batched_tokens=8192)),
+     ["GPU H200-SXM-141GB not among the fitted H100-SXM-80GB",
+      "max_num_batched_tokens 8192: the fitted runs have at most 2048"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fitted", "planned", "lines"), CASES)
+def test_each_value_outside_the_fitted_runs_is_a_line(
+    fitted: list[Experiment], planned: Experiment, lines: list[str]
+) -> None:
+    assert told(fitted, planned) == lines
+
+
+def test_requests_in_flight_beyond_the_fitted_are_a_line_per_stage() -> None:
+    known = Ranges(requests_in_flight=(1.0, 2.0))
+    lines = outside(known, LLAMA, predicted(LLAMA))
+    assert len(lines) == len(LLAMA.workload.stages)
+    assert lines[0].startswith("stage 0: ") and lines[0].endswith(" requests in flight, at most 2 in the fitted runs")
+
+
+def test_nothing_is_said_of_what_an_older_record_does_not_have() -> None:
+    known = read_ranges({"ranges": OLD})
+    assert known == Ranges(**OLD)
+    odd = plan("llama-3.1-8b", {"prompt_len": 8192}, kv_cpu_offload=True, max_num_batched_tokens=8192)
+    assert outside(known, odd, predicted(odd)) == []
+    for record in ({}, {"ranges": {}}, {"ranges": {"of a later release": [1, 2]}}):
+        assert read_ranges(record) == Ranges() and outside(Ranges(), odd, predicted(odd)) == []
+
+
+def test_ranges_survive_their_json_and_the_shipped_champion_has_them() -> None:
+    record = load("champion").record
+    assert record is not None
+    fitted = [RUNS[name] for name in record["fitted"]]
+    made = ranges_of(fitted)
+    assert json.loads(json.dumps(asdict(made))) == record["ranges"]
+    assert read_ranges(record) == made
+    assert (made.prompt_tokens, made.uncached_step_tokens) == ([566, 1034], 1034)
+    assert (made.weights, made.mixture_of_experts) == (["16-bit", "fp8"], [False, True])
+
+
+def test_the_type_of_weights_has_a_name_and_is_no_part_of_the_data() -> None:
+    name = "meta-llama/Llama-2-7b-hf"
+    config = dict(model_table()[name]["config"])
+    raw = {"version": 1, "experiments": [{
+        "id": "x", "model": "mine", "hardware": "H100", "model_config": {**config, "quantization": "w4a16"},
+        "workload": {"name": "x", "stages": [{"rate": 1.0, "duration_s": 60.0}], "prompt_len": 600, "output_len": 20},
+    }]}  # fmt: skip
+    (x,) = experiments_from_mapping(raw, "x.yaml", model_table(), hardware_table())
+    assert [weights(e) for e in (x, LLAMA, SCOUT)] == ["4-bit", "16-bit", "fp8"]
+    assert "4-bit weights not among the fitted 16-bit" in told([LLAMA], x)
+    assert data_hash([replace(x, weight_bits=8)]) == data_hash([x])  # the facts have the bytes
+
+
+def test_uncached_tokens_are_those_that_the_cache_lacks() -> None:
+    # prompts of 785 or 786 tokens that all stay: 785 = 49 x 16 + 1, 786 = 49 x 16 + 2
+    run = paced(ROLEPLAY, load_of(ROLEPLAY, FIT_SEED))
+    first = new_tokens(run)[:100]
+    assert (first > 600).all() and set(new_tokens(run)[200:]) == {1, 2}
+    assert (step_tokens(run), evicted(run)) == (2, 0)
+    # a cache too small for its 100 prompts: one in five is computed again but for the prefix of its group
+    run = paced(LLAMA, load_of(LLAMA, FIT_SEED))
+    assert step_tokens(run) == 592 - 96 and 0.15 < evicted(run) / len(run.requests) < 0.25
+    # without prefix caching every prompt is computed, and none was evicted
+    bare = replace(ROLEPLAY, engine=replace(ROLEPLAY.engine, prefix_caching=False))
+    run = paced(bare, load_of(bare, FIT_SEED))
+    assert np.array_equal(new_tokens(run), run.requests.input_len)
+    assert (step_tokens(run), evicted(run)) == (786, 0)
+    # a step takes no more of a prompt than the engine's limits
+    short = replace(bare, engine=replace(bare.engine, long_prefill_token_threshold=256))
+    assert step_tokens(paced(short, load_of(short, FIT_SEED))) == 256
+
+
+def test_offload_that_would_matter_is_said_to_be_missing() -> None:
+    line = "KV offload to CPU is not replayed: "
+    assert not any(w.startswith(line) for w in warnings(None, ROLEPLAY, predicted(ROLEPLAY)))  # nothing is evicted
+    made = predicted(LLAMA)
+    assert made.evicted > 1000 and made.preemptions == 0
+    found = [w for w in warnings(None, LLAMA, made) if w.startswith(line)]
+    assert found == [f"{line}{made.evicted} evicted prompts and 0 preemptions are prefilled again"]
+    assert line + "0 evicted prompts and 3 preemptions are prefilled again" in warnings(
+        None, ROLEPLAY, replace(predicted(ROLEPLAY), preemptions=3)
+    )
+    without = replace(LLAMA, engine=replace(LLAMA.engine, kv_cpu_offload=False))
+    assert not any(w.startswith(line) for w in warnings(None, without, made))

@@ -1,0 +1,458 @@
+"""Whole runs with language models that propose: every fault, kills, replays, limits, and what it all cost."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+from llm_plays import (
+    CONFIGS,
+    FAULTS,
+    IMPORTS,
+    INJECTED,
+    MOST_TOKENS,
+    MOST_USD,
+    PLAYS,
+    WRONG,
+    broken,
+    down,
+    faulty,
+    limited,
+    mixed,
+    offline,
+    poor,
+    reference,
+    refused,
+    together,
+    whole_run,
+)
+from llm_replies import Reply, Request, said
+from llm_runs import (
+    DATA,
+    DISLIKED,
+    KEY,
+    NOTES_KEPT,
+    USD,
+    answer_texts,
+    asked,
+    asked_in,
+    entries,
+    evolve,
+    in_state,
+    ledger,
+    verdicts,
+)
+from llm_scripts import program, whole
+
+FEW = 9  # tests; of more all plays are wanted, and begin beforehand
+T = TypeVar("T")
+Tell = Callable[[Callable[[Path], T]], T]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runs of this file lie, and beside them their data and configurations."""
+    path = tmp_path_factory.mktemp("llm")
+    (path / "data.yaml").write_text(DATA)
+    for name, text in CONFIGS.items():
+        (path / f"{name}.yaml").write_text(text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def told(request: pytest.FixtureRequest, folder: Path) -> Iterator[Tell[Any]]:
+    """What the plays came to. They go on two at a time: most of so small a run is the import of libraries."""
+    under_way: dict[Callable[[Path], Any], Future[Any]] = {}
+    with ThreadPoolExecutor(2) as pool:
+
+        def tell(play: Callable[[Path], Any]) -> Any:
+            if play not in under_way:
+                under_way[play] = pool.submit(play, folder)
+            return under_way[play].result()
+
+        if len(request.session.items) > FEW:
+            under_way.update((play, pool.submit(play, folder)) for play in PLAYS)
+        yield tell
+        for future in under_way.values():
+            future.cancel()
+
+
+def archive(run: Path) -> dict[str, Any]:
+    ran = evolve(run.parent, "archive", run, "--json", key=None)
+    assert ran.status == 0
+    return json.loads(ran.out)
+
+
+# every fault
+
+
+def test_a_run_survives_every_fault(told: Tell) -> None:
+    story = told(faulty).story
+    assert story.ran.status == 0
+    assert story.ran.err == ""
+    proposals = entries(story.run)
+    assert len(proposals) >= 200
+    assert {e["stage"] for e in proposals if e["verdict"] == "rejected"} >= {"answer", "units", "judges"}
+    assert json.loads((story.run / "report.json").read_text())["champion"]
+
+
+def test_the_ledger_agrees_with_the_server(told: Tell) -> None:
+    story = told(faulty).story
+    rows = ledger(story.run)
+    assert len(rows) == len(story.server.seen)
+    assert Counter(row["model"] for row in rows) == Counter(f"openai/{q.model}" for q in story.server.seen)
+    # an answer that does not say what it cost is charged the most it can have: two bytes a token in, all tokens out
+    [uncounted] = [line for line in in_state(story.run, "answered") if line.get("uncounted")]
+    at = story.recorder.replies.index(FAULTS["no usage"])
+    size = sum(len(message["content"].encode()) for message in story.server.seen[at].messages)
+    assert (uncounted["tokens_in"], uncounted["tokens_out"]) == (size // 2 + 1, 8192)
+    for name, paid in story.server.by_model.items():
+        own = [row for row in rows if row["model"] == f"openai/{name}" and row["outcome"] == "answered"]
+        more = [uncounted] if uncounted["model"] == f"openai/{name}" else []
+        tokens_in, tokens_out = (sum(int(row[x]) for row in own) for x in ("tokens_in", "tokens_out"))
+        assert len(own) == paid.answered + len(more)
+        assert tokens_in == paid.tokens_in + sum(line["tokens_in"] for line in more)
+        assert tokens_out == paid.tokens_out + sum(line["tokens_out"] for line in more)
+        usd = (tokens_in * USD[name][0] + tokens_out * USD[name][1]) / 1e6
+        assert sum(float(row["usd"]) for row in own) == pytest.approx(usd, rel=1e-9)
+    total = json.loads((story.run / "report.json").read_text())["llm"]
+    assert total["usd"] == pytest.approx(sum(float(row["usd"]) for row in rows), rel=1e-9)
+    assert f"In all {total['usd']:.4f} USD, possibly {total['possibly_usd']:.4f} more" in story.ran.out
+
+
+def test_what_broke_on_the_way_is_possibly_paid_and_what_was_refused_is_not(told: Tell) -> None:
+    rows = ledger(told(faulty).story.run)
+    # truncated and html; hang and drip; die
+    possibly = Counter(row["outcome"] for row in rows if float(row["possibly_usd"]))
+    assert possibly == {"broken answer": 2, "timeout": 2, "connection lost": 1}
+    free = Counter(row["outcome"] for row in rows if row["outcome"] != "answered" and not float(row["possibly_usd"]))
+    assert free == {"rate limit": 1, "server error": 3}
+
+
+def test_every_whole_answer_is_in_the_journal_verbatim(told: Tell) -> None:
+    story = told(faulty).story
+    sent = [text.replace(KEY, "[key]") for _, text in story.recorder.answers(story.server.seen)]
+    assert Counter(answer_texts(story.run)) == Counter(sent)
+    assert len(max(sent, key=len)) == 1_000_000
+
+
+def test_the_key_is_nowhere(told: Tell) -> None:
+    story = told(faulty).story
+    sent = zip(story.server.seen, story.recorder.replies, strict=True)
+    assert sum(KEY in json.dumps(reply.content(request)) for request, reply in sent) == 2
+    assert KEY not in story.ran.out + story.ran.err
+    for path in story.run.rglob("*"):
+        if path.is_file():
+            raw = path.read_bytes()
+            assert KEY.encode() not in (lzma.decompress(raw) if path.suffix == ".xz" else raw)
+    assert not [text for text in (*answer_texts(story.run), *asked_in(story.run).values()) if KEY in text]
+    assert not [q for q in story.server.seen if KEY in asked(q.messages)]
+
+
+def test_nothing_that_an_injection_says_is_kept(told: Tell) -> None:
+    story = told(faulty).story
+    lines = in_state(story.run, "answered")
+    [call] = [line["call"] for line, text in zip(lines, answer_texts(story.run), strict=True) if text == INJECTED]
+    [entry] = [e for e in entries(story.run) if e.get("call") == call and e["verdict"] == "scored"]
+    programs = [path.read_text() for path in (story.run / "programs").glob("*.py")]
+    shown = [q.messages[1]["content"] for q in story.server.seen if len(q.messages) == 2]
+    for text in (*programs, *shown, entry["elite"]["text"], (story.run / "report.json").read_text()):
+        assert "previous instructions" not in text and "SYSTEM" not in text and "assistant:" not in text
+
+
+def test_a_replay_of_every_fault_needs_no_key_and_no_server(told: Tell) -> None:
+    story, again, ran = told(faulty)
+    assert ran.status == 0
+    assert "evolve.propose.llm.proposer" in ran.err and "litellm" not in ran.err  # what was imported
+    assert verdicts(again) == verdicts(story.run)
+    assert archive(again) == archive(story.run)
+    assert f"Replayed from {story.run}: nothing was sent" in ran.out
+
+
+# the same answers, however they come
+
+
+def test_workers_and_concurrency_change_nothing(told: Tell) -> None:
+    (first, _), story = told(reference), told(together)
+    assert first.ran.status == story.ran.status == 0
+    assert verdicts(story.run) == verdicts(first.run)
+    assert archive(story.run) == archive(first.run)
+    assert Counter(asked(q.messages) for q in story.server.seen) == Counter(
+        asked(q.messages) for q in first.server.seen
+    )
+
+
+def test_a_cache_answers_all_of_an_equal_run(told: Tell) -> None:
+    first, cached = told(reference)
+    assert first.server.seen and not cached.server.seen
+    assert verdicts(cached.run) == verdicts(first.run)
+    assert {row["outcome"] for row in ledger(cached.run)} == {"cached"}
+    assert sum(float(row["usd"]) for row in ledger(cached.run)) == 0.0
+
+
+def test_an_interrupt_waits_for_no_answer(told: Tell) -> None:
+    story = told(broken)
+    words = f"evolve: interrupted; nothing is lost: `evolve resume {story.story.run}` goes on\n"
+    assert (story.interrupted.status, story.interrupted.err) == (130, words)
+
+
+def test_a_kill_loses_no_answer_and_no_request(told: Tell) -> None:
+    (run, ran, server, recorder), _, before, seen, hung, _ = told(broken)
+    assert ran.status == 0
+    assert len(hung) == 3  # two of four questions, and one of these again
+    prompts = asked_in(run)
+    sent = [line for line in before if line.get("state") == "sent"]
+    assert Counter(prompts[line["prompt"]] for line in sent) == Counter(asked(q.messages) for q in seen)
+    # of every (prompt, model) the server gave as many answers as there are samples of it
+    lines = in_state(run, "answered")
+    given = Counter((asked(q.messages), f"openai/{q.model}") for q, _ in recorder.answers(server.seen))
+    assert given == Counter((prompts[line["prompt"]], line["model"]) for line in lines)
+    assert len({(line["prompt"], line["model"], line["sample"]) for line in lines}) == len(lines)
+    assert len({line["call"] for line in lines}) == len(lines)
+
+
+def test_requests_that_hung_are_reported_as_possibly_paid(told: Tell) -> None:
+    (run, ran, *_), _, before, _, hung, _ = told(broken)
+    prompts = asked_in(run)
+    ended = {(line["call"], line["attempt"]) for line in before if line.get("state") == "answered"}
+    lost = [line for line in before if line.get("state") == "sent" and (line["call"], line["attempt"]) not in ended]
+    assert Counter(prompts[line["prompt"]] for line in lost) == Counter(asked(q.messages) for q in hung)
+    names = [f"{line['call']} attempt {line['attempt']}" for line in lost]
+    assert f"Possibly paid, since the process died before an answer came: {', '.join(names)}\n" in ran.out
+    rows = [row for row in ledger(run) if row["outcome"] == "possibly paid"]
+    assert [f"{row['call']} attempt {row['attempt']}" for row in rows] == names
+    assert all(float(row["possibly_usd"]) > 0 for row in rows)
+    assert json.loads((run / "report.json").read_text())["llm"]["under_way"] == names
+
+
+def test_a_killed_run_ends_as_an_uninterrupted_one(told: Tell) -> None:
+    run, whole = told(broken).story.run, told(reference)[0].run
+    assert verdicts(run) == verdicts(whole)
+    assert archive(run) == archive(whole)
+
+
+def test_a_killed_replay_goes_on(told: Tell) -> None:
+    killed, ended = told(broken).replayed
+    assert 9 < len(killed) < len(ended)
+    assert ended == verdicts(told(reference)[0].run)
+
+
+# what an offline run does not need
+
+
+def test_help_and_an_offline_run_import_no_language_models(folder: Path, told: Tell) -> None:
+    helped, (_, ran) = evolve(folder, "--help", key=None, python=IMPORTS), told(offline)
+    assert helped.status == ran.status == 0
+    for err in (helped.err, ran.err):
+        assert "click" in err
+        assert not [name for name in ("litellm", "openevolve", "openai") if name in err]
+
+
+# limits
+
+
+def test_calls_end_at_their_limit_and_go_on_with_a_higher_one(told: Tell) -> None:
+    run, (five, twelve, _), _ = told(limited)
+    assert (five.ran.status, five.requests) == (0, 5)
+    assert f"max_calls 5 is reached; `evolve resume {run} --max-calls MORE` goes on." in five.ran.out
+    assert (twelve.ran.status, twelve.requests) == (0, 12)
+    assert f"max_calls 12 is reached; `evolve resume {run} --max-calls MORE` goes on." in twelve.ran.out
+    assert twelve.verdicts[: len(five.verdicts)] == five.verdicts != twelve.verdicts
+    ids = [e["id"] for e in entries(run)]
+    assert ids == sorted(set(ids))
+
+
+def test_tokens_end_at_their_limit(told: Tell) -> None:
+    run, (_, twelve, last), recorded = told(limited)
+    assert last.ran.status == 0
+    assert f"max_tokens {MOST_TOKENS} leaves " in last.ran.out
+    assert f"; `evolve resume {run} --max-tokens MORE` goes on." in last.ran.out
+    assert twelve.tokens < last.tokens <= MOST_TOKENS
+    assert len(ledger(run)) == last.requests == len(recorded.story.server.seen)
+
+
+def test_a_replay_ends_where_a_limit_ended_its_recording(told: Tell) -> None:
+    run, _, recorded = told(limited)
+    assert recorded.ran.status == 0
+    assert verdicts(recorded.again) == verdicts(run)
+    assert "Stopped before the budget of candidates: the recording ends here." in recorded.ran.out
+
+
+def test_only_what_may_be_fitted_is_asked_for(folder: Path) -> None:
+    def good(request: Request) -> Reply:
+        return said(whole(*(program(Random(10 * request.number + i)) for i in range(4))))
+
+    told = whole_run(folder, "small", "last-places", "--budget", 12, "--notes-every", 0, script=good)
+    assert told.ran.status == 0
+    reached = sum("key" in e for e in entries(told.run) if e["operator"].startswith("seed:"))
+    questions = [name for name in {row["call"] for row in ledger(told.run)} if name.startswith("1/propose/")]
+    assert len(questions) == -(-(12 - reached) // 4)  # questions for four programs each, for the places that are left
+
+
+def test_money_ends_at_its_limit(told: Tell) -> None:
+    none, requests, (run, some, server, _) = told(poor)
+    assert (none.status, requests) == (0, 0)
+    assert "max_usd 0.0001 leaves 0.0001 USD, and a request may take " in none.out
+    assert f"; `evolve resume {run} --max-usd MORE` goes on." in none.out
+    assert some.status == 0 and f"max_usd {MOST_USD} leaves " in some.out
+    usd = sum(USD[name][0] * p.tokens_in + USD[name][1] * p.tokens_out for name, p in server.by_model.items()) / 1e6
+    assert 0 < usd <= MOST_USD
+    assert sum(float(row["usd"]) for row in ledger(run)) == pytest.approx(usd, rel=1e-9)
+
+
+# models that do not answer
+
+
+def test_operators_finish_the_budget_while_all_models_are_down(told: Tell) -> None:
+    run, code, shown = told(down)
+    assert code == 0
+    assert "all models are down: offline operators propose" in shown
+    assert json.loads((run / "report.json").read_text())["candidates"] == 40
+    assert not [e for e in entries(run) if e["operator"].startswith("llm:")]
+    rows = ledger(run)
+    assert {row["outcome"] for row in rows} == {"server error"}
+    # two questions fail and it rests for a generation, four and it rests for 2 ** (4 - 2); then one place is left
+    assert Counter(row["call"].split("/")[0] for row in rows) == {"1": 4, "3": 4, "8": 2}
+
+
+def test_a_wrong_key_is_one_line_and_the_run_goes_on_with_the_right_one(told: Tell) -> None:
+    first, story = told(refused)
+    assert first.status == 2
+    assert first.err.startswith("evolve: --llm openai/") and first.err.count("\n") == 1
+    assert "key refused" in first.err and "mend the key" in first.err
+    assert WRONG not in first.out + first.err + (story.run / "journal.jsonl").read_text()
+    assert story.ran.status == 0
+    assert [e for e in entries(story.run) if e["operator"].startswith("llm:") and e["verdict"] == "scored"]
+
+
+# prompts of the user's
+
+
+def test_prompts_of_the_users_reach_the_server(told: Tell) -> None:
+    texts = [q.messages[1]["content"] for q in told(refused)[1].server.seen]
+    assert texts and all(text.startswith("My own words about ") for text in texts)
+    assert all("def step_time(" in text and "- Proposal 1: " in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("other.md", b"", "holds no prompt"),
+        ("propose.md", b"Improve $programme", "$programme is nothing that is filled in"),
+        ("task.md", b"It costs 5 $ at most", "a $ stands alone: write $$"),
+        ("judge.md", b"\xff", "cannot be read as UTF-8"),
+    ],
+)
+def test_bad_prompts_are_one_line(folder: Path, tmp_path: Path, name: str, text: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(text)
+    args = ["run", "--config", "brief.yaml", "--experiments", "data.yaml", "--proposer", "llm", "--llm", "openai/a"]
+    ran = evolve(folder, *args, "--prompts", tmp_path, "--out", "never")
+    assert ran.status == 2
+    assert words in ran.err and ran.err.count("\n") == 1
+    assert not (folder / "never").exists()
+
+
+# who is asked, and what for
+
+
+def test_a_dear_model_is_asked_less_often_than_a_cheap_one(told: Tell) -> None:
+    cheap, dear = told(mixed)
+    for story in (cheap, dear):
+        assert story.ran.status == 0 and "Stopped" not in story.ran.out
+        by_model = [e["operator"] for e in entries(story.run) if e["operator"].startswith("llm:")]
+        by_operators = [e["operator"] for e in entries(story.run) if e["island"] is not None and "call" not in e]
+        assert by_model and by_operators
+    assert 0 < len(dear.server.seen) < len(cheap.server.seen)
+
+
+def test_who_found_what_sums_to_the_journal_and_the_ledger(folder: Path, told: Tell) -> None:
+    run = told(mixed)[0].run
+    found = json.loads(evolve(folder, "archive", run, "--by", "proposer", "--json", key=None).out)["proposers"]
+    # a proposal of two operators is one of each
+    names = [e["operator"] if "call" in e else part for e in entries(run) for part in e["operator"].split("+")]
+    assert {name: row["proposals"] for name, row in found.items()} == Counter(names)
+    usd = sum(row["usd"] for row in found.values() if row["usd"] is not None)
+    assert usd == pytest.approx(sum(float(row["usd"]) for row in ledger(run)), rel=1e-9) and usd > 0
+
+
+def test_judges_and_notes_have_their_own_cost(folder: Path, told: Tell) -> None:
+    run = told(faulty).story.run
+    found = json.loads(evolve(folder, "archive", run, "--by", "proposer", "--json", key=None).out)["proposers"]
+    for name, model in (("llm:openai/a", "a"), ("llm:openai/b", "b"), ("judge:openai/judge", "judge"),
+                        ("notes:openai/notes", "notes")):  # fmt: skip
+        usd = sum(float(row["usd"]) for row in ledger(run) if row["model"] == f"openai/{model}")
+        assert found[name]["usd"] == pytest.approx(usd, rel=1e-9) and usd > 0
+
+
+def test_what_judges_dislike_is_never_fitted(told: Tell) -> None:
+    proposed = [e for e in entries(told(reference)[0].run) if e.get("call")]
+    reviewed = [e for e in proposed if e["reviews"]]
+    for entry in reviewed:
+        text = entry["text"] if entry["verdict"] == "rejected" else entry["elite"]["text"]
+        [review] = entry["reviews"]
+        assert review["mechanism"] == (1 if DISLIKED in text else 8)
+        assert (entry.get("stage") == "judges") == (DISLIKED in text)
+        assert ("key" in entry) == (DISLIKED not in text)
+    assert {DISLIKED in json.dumps(e) for e in reviewed} == {True, False}
+    # a judge that only praises has said nothing: what it saw is fitted, whatever is in it
+    unheard = [e for e in proposed if not e["reviews"] and "key" in e]
+    assert [e for e in unheard if DISLIKED in json.dumps(e)]
+    assert not [e for e in proposed if e.get("stage") == "judges" and not e["reviews"]]
+
+
+def test_a_review_is_shown_with_its_program(folder: Path, told: Tell) -> None:
+    run = told(reference)[0].run
+    entry = next(e for e in entries(run) if e.get("reviews") and e["verdict"] == "scored")
+    ran = evolve(folder, "show", f"{run}:{entry['id']}", key=None)
+    assert ran.status == 0
+    assert f"Proposed in call {entry['call']}: {entry['idea']}" in ran.out
+    assert "openai/judge" in ran.out and "mark 8" in ran.out
+
+
+def test_notes_are_kept_and_shown_as_data(told: Tell) -> None:
+    story = told(reference)[0]
+    assert NOTES_KEPT in (story.run / "NOTES.md").read_text()
+    first = next(q.number for q in story.server.seen if q.model == "notes")
+    for request in story.server.seen:
+        if len(request.messages) == 2:
+            notes = NOTES_KEPT if request.number > first else "None yet."
+            assert f"```text\n{notes}\n```" in request.messages[1]["content"]
+
+
+# what was asked can be read
+
+
+@pytest.mark.parametrize("purpose", ["propose", "repair"])
+def test_prompts_and_answers_are_printed_as_they_were(folder: Path, told: Tell, purpose: str) -> None:
+    story = told(reference)[0]
+    entry = next(e for e in entries(story.run) if f"/{purpose}/" in e.get("call", "") and e["verdict"] == "scored")
+    args = ["prompt", story.run, entry["id"]]
+    answer = json.loads(evolve(folder, *args, "--answer", "--json", key=None).out)["messages"][0]["content"]
+    [request] = [q for q, text in story.recorder.answers(story.server.seen) if text == answer]
+    sent = json.loads(evolve(folder, *args, "--sent", "--json", key=None).out)
+    assert sent["messages"] == request.messages and sent["call"] == entry["call"]
+    shown = evolve(folder, *args, "--sent", key=None).out
+    assert shown == "".join(f"---- {m['role']} ----\n{m['content'].rstrip()}\n" for m in request.messages)
+
+
+def test_a_prompt_of_an_offline_run_can_be_read(folder: Path, told: Tell) -> None:
+    run = told(offline)[0]
+    ran = evolve(folder, "prompt", run, 3, key=None)
+    assert ran.status == 0
+    formula = (run / "programs" / "3.py").read_text().split("def step_time")[1].splitlines()[1].strip()
+    assert formula in ran.out and "### Proposal N: " in ran.out and "# Notes" in ran.out
+
+
+def test_a_prompt_of_nothing_is_one_line(folder: Path, told: Tell) -> None:
+    by_models, by_operators = told(reference)[0].run, told(offline)[0]
+    for args in ((by_models, 99999), (by_models, 0, "--sent"), (by_operators, 99999), (by_operators, 3, "--answer")):
+        ran = evolve(folder, "prompt", *args, key=None)
+        assert ran.status == 2 and ran.out == ""
+        assert ran.err.startswith("evolve: ") and ran.err.count("\n") == 1

@@ -1,0 +1,259 @@
+"""Whole runs: the same archive for any number of workers, after a kill, and for the same seed; configurations."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from console import EVOLVE, kill, wait_for
+from paths import ROOT
+
+from evolve.cli import run_command
+from evolve.report.views import archive_json
+from evolve.run.config import Config, bundled_configs, config_from, load_config, to_mapping
+from evolve.run.folder import lock, open_run
+from simulator.errors import InputError
+
+SMALL = ["--models", "llama-2-7b", "--budget", "30", "--quiet"]
+
+
+def journal(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (path / "journal.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of one worker."""
+    path = tmp_path_factory.mktemp("runs") / "one"
+    assert run_command(["run", *SMALL, "--workers", "1", "--out", str(path)]) == 0
+    return path
+
+
+def test_budget_counts_distinct_candidates_that_reach_fitting(reference: Path) -> None:
+    entries = journal(reference)
+    keys = [e["key"] for e in entries if "key" in e]
+    assert len(keys) == len(set(keys)) == 30
+    searched = [e for e in entries if e["operator"] != "polish"]
+    assert [e["id"] for e in searched] == list(range(len(searched)))
+    assert len(entries) - len(searched) == 2 and all("key" not in e for e in entries[len(searched) :])
+
+
+def test_two_workers_give_the_same_journal(reference: Path, tmp_path: Path) -> None:
+    assert run_command(["run", *SMALL, "--workers", "2", "--out", str(tmp_path / "two")]) == 0
+    assert (tmp_path / "two" / "journal.jsonl").read_bytes() == (reference / "journal.jsonl").read_bytes()
+    assert archive_json(open_run(tmp_path / "two")) == archive_json(open_run(reference))
+
+
+def test_another_seed_gives_another_search(reference: Path, tmp_path: Path) -> None:
+    assert run_command(["run", *SMALL, "--workers", "1", "--seed", "1", "--out", str(tmp_path / "r")]) == 0
+    assert journal(tmp_path / "r") != journal(reference)
+
+
+def lines(path: Path) -> int:
+    """How many whole lines the journal of a run has, that may not be there yet."""
+    journal = path / "journal.jsonl"
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_killed_and_resumed_equals_uninterrupted(reference: Path, tmp_path: Path, workers: str) -> None:
+    path = tmp_path / "killed"
+    command = [*EVOLVE, "run", *SMALL, "--workers", workers, "--out", str(path)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: lines(path) >= 9, process)
+    kill(process)
+    before = (path / "journal.jsonl").read_bytes()
+    assert 0 < before.count(b"\n") < len(journal(reference))
+    with (path / "journal.jsonl").open("ab") as file:
+        file.write(b'{"id":99,"torn')  # as a crash in the middle of a write would leave it
+    assert run_command(["resume", str(path), "--workers", "2", "--quiet"]) == 0
+    assert (path / "journal.jsonl").read_bytes() == (reference / "journal.jsonl").read_bytes()
+    reports = [json.loads((p / "report.json").read_text()) for p in (path, reference)]
+    for report in reports:
+        del report["run"], report["cascade"]["cpu_s"]  # where it lies and what it took
+    assert reports[0] == reports[1]
+
+
+def test_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "interrupted"
+    command = [*EVOLVE, "run", *SMALL, "--workers", "2", "--out", str(path)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: lines(path) > 0, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == f"evolve: interrupted; nothing is lost: `evolve resume {path}` goes on\n"
+
+
+def test_resume_of_a_finished_run_changes_nothing(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (reference / "journal.jsonl").read_bytes()
+    assert run_command(["resume", str(reference), "--workers", "1", "--quiet", "--json"]) == 0
+    assert (reference / "journal.jsonl").read_bytes() == before
+    assert json.loads(capsys.readouterr().out) == json.loads((reference / "report.json").read_text())
+
+
+def test_a_locked_run_is_refused(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    handle = lock(open_run(reference))
+    assert run_command(["resume", str(reference), "--quiet"]) == 2
+    handle.close()
+    assert "another process is working on this run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"), [("engine", "0.0.0", "made by engine 0.0.0"), ("data", "0" * 16, "made on data 0000")]
+)
+def test_resume_refuses_another_engine_or_data(
+    reference: Path, tmp_path: Path, name: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "copy"
+    subprocess.run(["cp", "-r", str(reference), str(path)], check=True)
+    about = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**about, name: value}))
+    assert run_command(["resume", str(path), "--quiet"]) == 2
+    err = capsys.readouterr().err
+    assert words in err and err.count("\n") == 1
+
+
+def test_the_report_says_what_was_fitted_and_shows_everything(
+    reference: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["resume", str(reference), "--workers", "1", "--quiet"]) == 0
+    out = capsys.readouterr().out
+    report = json.loads((reference / "report.json").read_text())
+    assert len(report["fitted"]) == 3 and len(report["errors"]) == 24
+    for row in report["errors"]:
+        line = next(line for line in out.splitlines() if row["experiment"] in line)
+        assert ("fitted" in line) == (row["experiment"] in report["fitted"])
+    for words in (
+        "Champion",
+        "Best seed",
+        "gain over it",
+        "Pareto front",
+        f"Run: {reference}",
+        "blackbox per model",
+        "published",
+    ):
+        assert words in out
+    assert report["champion"]["text"].strip() in out
+
+
+def test_archive_show_and_list_read_the_run(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best = json.loads((reference / "report.json").read_text())["champion"]["id"]
+    assert run_command(["archive", str(reference), "--json"]) == 0
+    # the lowest joint error holds a cell; the champion, the simplest that is nearly as good, need not
+    holder = min(json.loads(capsys.readouterr().out)["grid"], key=lambda e: e["joint"])
+    assert run_command(["archive", str(reference), "--grid", "--pareto"]) == 0
+    assert f"({holder['id']})" in capsys.readouterr().out
+    assert run_command(["show", f"{reference}:{best}"]) == 0
+    assert "def step_time(" in capsys.readouterr().out
+    assert run_command(["list", "--runs", str(reference.parent), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["runs"][0]["champion"] == best and "default" in listed["configs"]
+
+
+def test_the_panel_is_of_several_vendors_and_asks_for_its_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = load_config("panel")
+    vendors = {name.split("/")[0] for name in (*panel.llm.models, *panel.llm.judges)}
+    assert len(panel.llm.judges) == 3 and len(vendors) == 4
+    assert panel.search.generations == 10 and panel.llm.notes_every == 1
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert run_command(["run", "--config", "panel", "--out", str(tmp_path / "run")]) == 2
+    assert "set OPENAI_API_KEY for openai/gpt-5.4-mini" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", [name for name in bundled_configs() if name != "panel"])  # panel needs four keys
+def test_every_configuration_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["run", "--config", name, "--models", "llama-2-7b", "--budget", "12", "--workers", "1", "--quiet", "--json"]
+    assert run_command([*args, "--out", str(tmp_path / name)]) == 0
+    assert json.loads(capsys.readouterr().out)["candidates"] == 12
+
+
+def test_the_original_settings_are_those_of_the_proposal() -> None:
+    config = load_config("seed")
+    assert (config.caps.operations, config.caps.conditionals, config.caps.constants) == (30, 3, 10)
+    assert (config.search.operation_bins, config.search.feature_bins, config.search.batch) == (10, 5, 8)
+    assert (config.search.generations, config.search.patience, config.search.patience_gain) == (1000, 200, 0.005)
+    assert (config.search.selection, config.score.moe_weight, config.score.within) == ("lexicographic", 2.0, 0.05)
+
+
+def test_config_round_trips() -> None:
+    config = replace(Config(), budget=7)
+    assert config_from(to_mapping(config), "x") == config
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"bugdet": 5}, "c.yaml: unknown key bugdet: did you mean 'budget'?"),
+        (
+            {"search": {"selection": "best"}},
+            "c.yaml: search.selection must be one of nsga2, lexicographic, got 'best': choose one",
+        ),
+        ({"budget": "many"}, "c.yaml: budget must be a whole number, got 'many': correct the value"),
+        ({"budget": 0}, "c.yaml: budget must be > 0, got 0: give a positive number"),
+        ({"score": {"moe_weight": True}}, "c.yaml: score.moe_weight must be a number, got True: correct the value"),
+        ([], "c.yaml: the file must be a mapping of settings, got list"),
+    ],
+)
+def test_bad_configurations_are_one_line(raw: object, message: str) -> None:
+    with pytest.raises(InputError) as e:
+        config_from(raw, "c.yaml")
+    assert str(e.value) == message
+
+
+def test_stops_early_when_nothing_improves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text("budget: 500\nsearch: {patience: 3, patience_gain: 0.9, islands: 1}\n")
+    args = [
+        "run",
+        "--config",
+        str(tmp_path / "c.yaml"),
+        "--models",
+        "llama-2-7b",
+        "--workers",
+        "1",
+        "--quiet",
+        "--json",
+    ]
+    assert run_command([*args, "--out", str(tmp_path / "r")]) == 0
+    assert json.loads(capsys.readouterr().out)["candidates"] < 60
+
+
+MINE = """
+version: 1
+experiments:
+- id: mine
+  model: llama-2-7b
+  hardware: H100
+  workload: {name: chat, stages: [{rate: 4.0, duration_s: 60}], prompt_len: 300, output_len: 50}
+  observed: {summary: {e2e_ms: {mean: 450.0}}}
+"""
+
+
+def test_a_run_on_my_own_measurements_needs_no_more_than_a_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text(MINE)
+    args = ["run", "--experiments", str(tmp_path / "mine.yaml"), "--budget", "12", "--workers", "1", "--quiet"]
+    assert run_command([*args, "--out", str(tmp_path / "r"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["fitted"] == ["mine"]
+    assert report["champion"]["ttft"] is None and abs(report["champion"]["e2e"]) < 5.0
+    assert run_command(["resume", str(tmp_path / "r"), "--workers", "1", "--quiet"]) == 0
+    assert "mine" in capsys.readouterr().out
+
+
+def test_a_run_without_a_single_figure_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text(MINE.replace("{e2e_ms: {mean: 450.0}}", "{}"))
+    assert run_command(["run", "--experiments", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "r")]) == 2
+    assert "nothing to fit" in capsys.readouterr().err and not (tmp_path / "r").exists()

@@ -1,0 +1,372 @@
+"""Validation: nothing that is held out reaches a fold, every look is counted, and the statistics are what they say."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evaluator.experiments import bundled_experiments
+from evaluator.score import predictions, score_set
+from evaluator.statistics import bias, clustered_interval, interval, mean_abs, median_abs, signed_rank
+from evolve.cli import run_command
+from evolve.run import validations as log
+from evolve.run.config import Config, DataSettings, config_from, load_config
+from evolve.run.data import chosen, fittable
+from evolve.run.folder import lock, open_run
+from evolve.run.program import load
+from evolve.run.stages import but_last
+from evolve.study.fold_search import FoldProgress, search
+from evolve.study.folds import Fold, folds_of
+from evolve.study.held_out import FIGURES, held_out_errors
+from simulator.errors import InputError
+from simulator.experiment.experiment import Observed, Stage
+
+IDS = ("llama-2-7b-tp1-codegen", "llama-2-7b-tp1-roleplay", "codellama-34b-tp2-codegen")
+SMALL = [
+    "--models",
+    "llama-2-7b,codellama-34b",
+    "--workloads",
+    "codegen,roleplay",
+    "--exclude",
+    "codellama-34b-tp2-roleplay",
+]
+FOLDS = ["--folds", "models,stages", "--budget", "7", "--workers", "1", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of three experiments of two models, two of them of two stages."""
+    path = tmp_path_factory.mktemp("bare") / "run"
+    assert run_command(["run", *SMALL, "--budget", "8", "--workers", "1", "--quiet", "--out", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference(bare: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, validated once."""
+    path = tmp_path_factory.mktemp("validated") / "run"
+    shutil.copytree(bare, path)
+    assert run_command(["validate", str(path), *FOLDS]) == 0
+    return path
+
+
+@pytest.fixture
+def again(reference: Path, tmp_path: Path) -> Path:
+    """A copy of the validated run that a test may change."""
+    return Path(shutil.copytree(reference, tmp_path / "run"))
+
+
+def result(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path / "validate.json").read_text())
+    return found
+
+
+def test_no_fold_is_given_what_it_holds_out(reference: Path) -> None:
+    found = result(reference)
+    assert [f["folder"] for f in found["folds"]] == [
+        "models-llama-2-7b-hf",
+        "models-codellama-34b-instruct-hf",
+        "stages-last",
+    ]
+    for fold in found["folds"]:
+        run = open_run(reference / "validate" / fold["folder"])
+        assert run.about["fitted"] == fold["fitted"]
+        seen = {row[0] for entry in run.entries() if entry["verdict"] == "scored" for row in entry["elite"]["rows"]}
+        assert seen == set(fold["fitted"])
+        assert run.config.budget == 7 and run.config.seed == 0
+        shown = json.loads((run.path / "report.json").read_text())["errors"]
+        assert [row["experiment"] for row in shown] == fold[
+            "fitted"
+        ]  # of the earlier stages, where the last is held out
+        if fold["kind"] == "models":
+            assert not set(fold["held_out"]) & set(fold["fitted"])
+            assert set(fold["held_out"]) | set(fold["fitted"]) == set(IDS)
+        assert fold["champion"]["text"] in [e["elite"]["text"] for e in run.entries() if e["verdict"] == "scored"]
+    assert sorted(r["experiment"] for r in found["rows"] if r["kind"] == "models") == sorted(IDS)
+
+
+def experiments_file(path: Path, factor: float) -> Config:
+    """Our three experiments; what was observed of the last stage of CodeLlama, and so of the whole run, times `factor`."""
+    raw = yaml.safe_load(resources.files("configs").joinpath("experiments_h100.yaml").read_text())
+    raw["experiments"] = [e for e in raw["experiments"] if e["id"] in IDS]
+    last = next(e for e in raw["experiments"] if e["id"] == IDS[2])["observed"]
+    for figures in (last["summary"], last["stages"][-1]):
+        for latency in ("e2e_ms", "ttft_ms"):
+            figures[latency] = {name: factor * value for name, value in figures[latency].items()}
+        figures.pop("itl_mean_ms", None)
+    path.write_text(yaml.safe_dump(raw))
+    return Config(data=DataSettings(files=(str(path),), predict_files=()))
+
+
+def test_a_folds_search_does_not_depend_on_held_out_figures(tmp_path: Path) -> None:
+    """Held-out figures half as large again change not a byte of the fold's journal; figures that are fitted do."""
+    journals: dict[str, list[bytes]] = {}
+    for factor in (1.0, 1.5):
+        config = experiments_file(tmp_path / f"{factor}.yaml", factor)
+        folds, _ = folds_of(config, ("models", "stages"), 7, chosen(config.data)[0])
+        for fold in folds:
+            path = tmp_path / str(factor) / fold.folder
+            search(path, fold, 1, FoldProgress([fold], quiet=True))
+            journals.setdefault(fold.folder, []).append((path / "journal.jsonl").read_bytes())
+    assert {name: a == b for name, (a, b) in journals.items()} == {
+        "models-llama-2-7b-hf": False,
+        "models-codellama-34b-instruct-hf": True,
+        "stages-last": True,
+    }
+
+
+def test_interrupted_and_called_again_equals_uninterrupted(
+    bare: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(shutil.copytree(bare, tmp_path / "run"))
+    update = FoldProgress.update
+
+    def interrupt(self: FoldProgress, state: Any) -> None:
+        update(self, state)
+        if self.number == 2 and state.proposals == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as m:
+        m.setattr(FoldProgress, "update", interrupt)
+        assert run_command(["validate", str(path), *FOLDS]) == 130
+    assert f"the same `evolve validate {path} ...` goes on" in capsys.readouterr().err
+    assert not (path / "validate.jsonl").exists() and not (path / "validate.json").exists()
+    assert len(open_run(path / "validate" / "models-codellama-34b-instruct-hf").entries()) == 4
+    finished = path / "validate" / "models-llama-2-7b-hf" / "report.json"
+    before = finished.stat().st_mtime_ns
+    assert run_command(["validate", str(path), *FOLDS]) == 0
+    assert finished.stat().st_mtime_ns == before
+    one, other = result(path), result(reference)
+    assert one.pop("run") != other.pop("run")
+    assert one == other
+    assert [call["searched_folds"] for call in log.calls(path)] == [2]
+
+
+def test_every_call_is_counted(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert result(again)["call"] == 1
+    assert log.calls_note(again) == "1 validate call"
+    assert run_command(["validate", str(again), *FOLDS]) == 0
+    out = capsys.readouterr().out
+    assert "Validate call number 2 on this run: figures are optimistic" in out
+    told = log.calls(again)
+    assert [(c["call"], c["searched_folds"], c["budget"], c["kinds"]) for c in told] == [
+        (1, 3, 7, ["models", "stages"]),
+        (2, 0, 7, ["models", "stages"]),
+    ]
+    assert told[0]["champions"] == told[1]["champions"]
+    assert told[0]["protocol"]["score.within"] == 0.05
+    assert run_command(["archive", str(again)]) == 0
+    assert "Held-out figures: 2 validate calls: figures are optimistic" in capsys.readouterr().out
+
+
+def test_a_changed_rule_or_budget_is_refused_and_said(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["validate", str(again), "--folds", "stages", "--budget", "6"]) == 2
+    err = capsys.readouterr().err
+    assert "fold budget was 7, is 6" in err and err.count("\n") == 1
+    before = (again / "validate" / "stages-last" / "journal.jsonl").read_bytes()
+    other = ["--folds", "stages", "--budget", "6", "--workers", "1", "--quiet", "--again"]
+    assert run_command(["validate", str(again), *other]) == 0
+    assert "CHANGED since the first validate: fold budget was 7, is 6." in capsys.readouterr().out
+    assert (again / "validate" / "stages-last" / "journal.jsonl").read_bytes() == before
+    assert open_run(again / "validate" / "stages-last.2").config.budget == 6
+    raw = yaml.safe_load((again / "config.yaml").read_text())
+    raw["score"]["within"] = 0.2
+    (again / "config.yaml").write_text(yaml.safe_dump(raw))
+    hindsight = ["validate", str(again), "--folds", "stages", "--hindsight", "--quiet"]
+    assert run_command(hindsight) == 2
+    assert "score.within was 0.05, is 0.2" in capsys.readouterr().err
+    assert len(log.calls(again)) == 2
+    assert run_command([*hindsight, "--again"]) == 0
+    assert "CHANGED since the first validate: score.within was 0.05, is 0.2." in capsys.readouterr().out
+    assert log.calls(again)[2]["changed_since_first_call"] == ["score.within was 0.05, is 0.2"]
+
+
+def test_hindsight_is_said_everywhere(again: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "rows.csv"
+    args = ["validate", str(again), "--folds", "models", "--hindsight", "--quiet", "--csv", str(table)]
+    assert run_command(args) == 0
+    out = capsys.readouterr().out
+    for title in ("errors of held-out experiments", "folds", "Mean absolute held-out errors in percent"):
+        assert f"{title}; form chosen with hindsight" in out
+    assert "inside the fold" not in out
+    found = json.loads((again / "validate-hindsight.json").read_text())
+    assert found["form_chosen_with_hindsight"] is True and found["budget"] is None
+    assert result(again)["form_chosen_with_hindsight"] is False
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert {r["form_chosen_with_hindsight"] for r in rows} == {"True"} and len(rows) == len(IDS)
+    # the run's form in every fold, the constants not the run's: it was fitted on three experiments, a fold on fewer
+    best = json.loads((again / "report.json").read_text())["champion"]
+    for fold in found["folds"]:
+        assert fold["champion"]["fields"] == list(load_fields(best["text"]))
+        assert fold["champion"]["text"] != best["text"]
+
+
+def load_fields(text: str) -> tuple[str, ...]:
+    from simulator.language.measure import features
+    from simulator.language.parse import parse
+
+    return features(parse(text))
+
+
+def test_the_json_is_the_file_and_against_names_its_program(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["validate", str(again), "--folds", "models", "--budget", "7", "--against", "linear_kv", "--quiet", "--json"]
+    assert run_command(args) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == result(again)
+    assert {"engine", "data", "seeds"} <= set(found) and found["call"] == 2
+    models = found["summary"]["models"]
+    assert models["against"]["label"] == "linear_kv, form refitted"
+    assert models["against"]["test"]["pairs"] == 3
+    assert models["mean_abs_error_pct"]["e2e"] == pytest.approx(sum(abs(r["e2e"]) for r in found["rows"]) / 3)
+    # a constant per model has no model to be fitted on in these folds
+    assert {a["name"] for a in models["known"]} == {
+        "blackbox", "naive mean", "overhead floor", "roofline", "host roofline", "kernel sum",
+    }  # fmt: skip
+    assert models["best_known"] == min(models["known"], key=lambda a: a["e2e"])["name"]
+    groups = {(g["by"], g["group"]): g["experiments"] for g in found["breakdown"]["models"]}
+    assert groups == {("architecture", "dense"): 3, ("workload", "codegen"): 2, ("workload", "roleplay"): 1,
+                      ("tp", "1"): 2, ("tp", "2"): 1}  # fmt: skip
+    never = {r["experiment"]: r for r in found["never_fitted"]}
+    assert never["llama-2-7b-tp1-reasoning"]["failed"]["observed"] == 4068  # configs/experiments_h100.yaml
+    assert (
+        sum(never["llama-2-7b-tp1-reasoning"][x]["predicted"] for x in ("completed", "failed")) == 4800
+    )  # 4/s, 1200 s
+
+
+def test_what_cannot_be_validated_is_said(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["validate", str(again), "--folds", "files,stages", "--hindsight", "--quiet"]) == 0
+    assert "No files fold: the run fits one experiments file only, experiments_h100.yaml." in capsys.readouterr().out
+    for args, message in (
+        (["--folds", "files"], "nothing can be held out (files: the run fits one experiments file only, "),
+        (["--folds", "seeds"], "--folds seeds: no such kind of fold: there are models, workloads, tp, files, stages"),
+        (["--csv", str(again / "no" / "x.csv")], f"{again}/no/x.csv: cannot be written"),
+        (["--against", "nothing.py"], "nothing.py: cannot be read"),
+    ):
+        assert run_command(["validate", str(again), *args]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(f"evolve: {message}") and err.count("\n") == 1
+    held = lock(open_run(again))
+    assert run_command(["validate", str(again)]) == 2
+    held.close()
+    (again / "report.json").unlink()
+    assert run_command(["validate", str(again)]) == 2
+    assert f"{again}: is not finished: `evolve resume {again}`" in capsys.readouterr().err
+
+
+def folds(name: str, *kinds: str) -> list[Fold]:
+    config = load_config(name)
+    return folds_of(config, kinds, 9, chosen(config.data)[0])[0]
+
+
+def test_folds_of_the_shipped_data() -> None:
+    """Counts from configs/experiments_h100*.yaml: 20 experiments of 8 models, 4 workloads, TP 1, 2 and 4, 2 files."""
+    found = folds("both")
+    assert {kind: sum(f.kind == kind for f in found) for kind in ("models", "workloads", "tp", "files", "stages")} == {
+        "models": 8, "workloads": 4, "tp": 3, "files": 2, "stages": 1,
+    }  # fmt: skip
+    everything = {e.id for e in chosen(load_config("both").data)[0]}
+    for fold in found:
+        held, train = {e.id for e in fold.held}, {e.id for e in fold.train()}
+        if fold.kind != "stages":
+            assert held | train == everything and not held & train
+    one, other = (f for f in found if f.kind == "files")
+    assert {e.id for e in one.held} == {e.id for e in other.train()}
+    assert len({f.folder for f in found}) == len(found)
+    with pytest.raises(InputError, match="one experiments file only"):
+        folds("default", "files")
+
+
+def test_the_last_stage_is_cut_from_load_and_observations() -> None:
+    for e in fittable(bundled_experiments()):
+        cut = but_last(e)
+        assert e.observed is not None and cut.observed is not None
+        if len(e.workload.stages) == 1:
+            assert cut == e
+            continue
+        assert cut.workload.stages == e.workload.stages[:-1]
+        assert cut.observed == Observed(e.observed.stages[0], e.observed.stages[:1])
+    fold = folds("both", "stages")[0]
+    assert all(len(e.workload.stages) == 1 for e in fold.train())
+    assert len(fold.held) == 11 and all(len(e.workload.stages) == 2 for e in fold.held)
+
+
+def test_what_is_left_of_three_stages_is_weighted_by_requests() -> None:
+    """5/s for 600 s and 10/s for 300 s: 3,000 requests each, so the plain mean; with 20/s for 450 s: weights 1 and 3."""
+    e = next(e for e in bundled_experiments() if e.id == IDS[0])
+    assert e.observed is not None
+    one, two = e.observed.stages
+    means = one.e2e_ms.mean, two.e2e_ms.mean
+    assert means[0] is not None and means[1] is not None
+    for second, weights in ((Stage(10.0, 300.0), (0.5, 0.5)), (Stage(20.0, 450.0), (0.25, 0.75))):
+        stages = (Stage(5.0, 600.0), second, Stage(30.0, 10.0))
+        three = replace(
+            e, workload=replace(e.workload, stages=stages), observed=Observed(e.observed.summary, (one, two, one))
+        )
+        summary = but_last(three).observed.summary  # type: ignore[union-attr]
+        assert summary is not None
+        assert summary.e2e_ms.mean == pytest.approx(weights[0] * means[0] + weights[1] * means[1])
+        assert summary.e2e_ms.p99 is None
+
+
+def test_errors_of_the_whole_of_later_stages_and_of_the_last() -> None:
+    """Of two stages the later ones are the last one; a run of one stage has no later ones."""
+    program = load("floor").complete
+    held = [e for e in bundled_experiments() if e.id in IDS[:2]]
+    (whole, single), (last, _) = (held_out_errors(program, held, last_stage) for last_stage in (False, True))
+    made, seen = predictions(program, score_set(held[:1]))[0].predicted, held[0].observed
+    assert seen is not None and made.summary is not None and seen.summary is not None
+    assert whole["e2e"] == pytest.approx(100 * (made.summary.e2e_ms.mean / seen.summary.e2e_ms.mean - 1))  # type: ignore[operator]
+    for name, statistic in (("ttft_p99", "p99"), ("ttft", "mean")):
+        a, b = (getattr(o.stages[1].ttft_ms, statistic) for o in (made, seen))
+        assert last[name] == whole[f"{name}_later"] == pytest.approx(100 * (a / b - 1))
+    assert {name for name in FIGURES if single[name] is None} == {n for n in FIGURES if n.endswith("_later")}
+
+
+def test_statistics_by_hand() -> None:
+    """Two experiments of errors 2 and 6 percent: a resample is both twice or one each, so the 95 % interval is 2 to 6.
+    Clusters {2} and {6, 6, 6}: their mean is 5 (20/4), resamples of clusters reach from 2 to 6."""
+    assert mean_abs([-2.0, 6.0, None]) == 4.0 and bias([-2.0, 6.0, None]) == 2.0 and median_abs([-1.0, 2.0, 9.0]) == 2.0
+    assert mean_abs([None]) is None and bias([]) is None and median_abs([None]) is None
+    assert interval([-2.0, 6.0, None], 0) == (2.0, 6.0)
+    assert clustered_interval([2.0, -6.0, 6.0, 6.0], ["a", "b", "b", "b"], 0) == (2.0, 6.0)
+    assert clustered_interval([2.0, 6.0], ["a", "a"], 0) is None and interval([5.0], 0) is None
+    many = [float(x) for x in range(30)]
+    assert interval(many, 1) == interval(many, 1) != interval(many, 2)
+    low, high = interval(many, 1) or (0.0, 0.0)
+    # 14.5 and about 1.96 standard errors: population deviation 8.655 over the root of 30
+    assert (low, high) == pytest.approx((14.5 - 1.96 * 1.580, 14.5 + 1.96 * 1.580), abs=0.2)
+
+
+def test_signed_rank_by_hand() -> None:
+    """Five pairs that are all better: of 2^5 sign patterns 2 are as extreme, p = 2/32; the rank sum of the worse is 0.
+    Differences -1, -2, 3 (ranks 1, 2, 3): both rank sums are 3, nothing is more central, p = 1."""
+    found = signed_rank([1.0, -1.0, 1.0, 1.0, 1.0, None], [2.0, 3.0, -4.0, 5.0, 6.0, 7.0])
+    assert found is not None
+    assert (found.pairs, found.better, found.statistic, found.median_difference) == (5, 5, 0.0, -3.0)
+    assert found.p == pytest.approx(0.0625)
+    even = signed_rank([1.0, 1.0, 4.0], [2.0, 3.0, 1.0])
+    assert even is not None and (even.statistic, even.p) == (3.0, 1.0)
+    same = signed_rank([1.0, 2.0], [-1.0, 2.0])
+    assert same is not None and same.p is None and same.better == 0
+    assert signed_rank([None], [1.0]) is None
+
+
+def test_settings_are_checked() -> None:
+    assert config_from({"validate": {"budget": 50, "folds": ["models"]}}, "x").validate.budget == 50
+    for raw, message in (
+        ({"validate": {"budget": 0}}, "x: validate.budget must be > 0, got 0"),
+        ({"validate": {"folds": ["seeds"]}}, "x: validate.folds must be one of models, workloads, tp, files, stages"),
+        ({"data": {"stages": "first"}}, "x: data.stages must be one of all, but_last, got 'first'"),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)):
+            config_from(raw, "x")

@@ -1,0 +1,163 @@
+"""The compiled clocks against the plain one: equal per request, for random loads, limits and programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+from plain_clock import Host, host, step_function
+
+from evaluator.summary import aggregate
+from simulator.bind import Bound, bind
+from simulator.clock.run import NeverEnds
+from simulator.clock.steps import steps_of
+from simulator.experiment.load import NEVER, Limits, Load
+from simulator.experiment.workload import Requests
+from simulator.language.opcodes import assemble
+from simulator.language.parse import parse
+from simulator.replay import Replay, replay_bound
+
+FACTS = {
+    "shared_weights_us": 3000.0, "experts_us": 900.0, "active_experts": 2.0, "experts": 8.0, "kv_us_per_token": 0.31,
+    "layers": 32.0, "hidden": 64.0, "vocab": 100.0, "tp": 2.0, "bytes_per_us": 3.35e6, "flops_per_us": 9.9e8,
+    "gemm_us_per_token": 0.7, "attention_us_per_pair": 0.0003, "logits_us_per_row": 1.3, "allreduce_us_per_token": 0.2,
+}  # fmt: skip
+
+PROGRAMS = [
+    "def step_time(b, s, *, a=900.5, c=12.25, d=33.3): return a + c * b.prefill_tokens + d * b.decode_reqs",
+    "def step_time(b, s, *, a=500.0): return a + b.kv_var + b.kv_max * b.kv_decode_max - b.kv_decode_mean",
+    "def step_time(b, s, *, a=700.0): return max(a, b.weight_read_us + b.kv_read_us) + b.prefill_attention_us",
+    "def step_time(b, s): return b.total_flops / s.flops_per_us + log1p(b.prefill_pairs) * b.graph_batch",
+    "def step_time(b, s): return b.max_prefill_chunk * 3 if b.prefill_reqs > 1 else sqrt(b.kv_sum) * b.kv_mean",
+    "def step_time(b, s): return b.kv_decode_sum + b.decode_attention_us + b.total_bytes / s.bytes_per_us",
+    # lines with a kink, a jump, a slope downwards, cancelling terms, and values that are whole numbers
+    "def step_time(b, s, *, a=2000.25, c=1.75): return max(a, c * b.kv_sum + 3.125) + 0.7 * b.tokens",
+    "def step_time(b, s, *, a=60.0): return 800.3 if b.kv_mean > a else min(b.kv_sum * 2.7, 1500.1)",
+    "def step_time(b, s, *, c=0.37): return 3000.7 - c * b.kv_sum + (b.kv_sum - b.kv_decode_sum) * 5",
+    "def step_time(b, s): return 1000 + b.kv_decode_sum * 0.5 + b.batch_size * 2",
+    "def step_time(b, s, *, c=1e9): return 777.7 + (b.kv_sum + c - c) * 0.11",
+    "def step_time(b, s, *, c=0.13): return max(900.7 + c * b.kv_max * b.decode_reqs, 7.7 * b.kv_decode_max)",
+    "def step_time(b, s, *, c=71.3): return 1500.3 + (b.kv_sum * 0.31 if b.kv_max > c else b.kv_mean * 1.7)",
+    # hostile: nothing, less than nothing, for ever, and one step now and then that is
+    "def step_time(b, s): return b.prefill_tokens - b.decode_reqs",
+    "def step_time(b, s, *, c=1e300): return c * b.tokens * c",
+    "def step_time(b, s, *, c=40.0): return (b.kv_sum - 100) * c",
+]
+QUEUEING = [
+    "",
+    "def queueing_time(r, s, *, base=900.7, each=3.3): return base + each * r.input_len",
+    "def queueing_time(r, s, *, base=9000.0, each=70.5): return base - each * r.input_len",
+]
+
+
+def bound_of(text: str) -> Bound:
+    program = parse(text)
+    return bind(assemble(program), program.theta, FACTS)
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> Load:
+    n = draw(st.integers(1, 50))
+    gaps = draw(st.lists(st.integers(0, draw(st.sampled_from([0, 300, 3_000, 20_000]))), min_size=n, max_size=n))
+    prompts = draw(st.integers(1, 6))
+    lengths = np.array(draw(st.lists(st.integers(1, 120), min_size=prompts, max_size=prompts)))
+    shared = np.array([draw(st.integers(0, int(lengths[g::2].min()))) for g in range(min(prompts, 2))])
+    which = np.array(draw(st.lists(st.integers(0, prompts - 1), min_size=n, max_size=n)))
+    alone = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))) == 0
+    group = which % 2
+    inputs, prefix = lengths[which], shared[group % len(shared)]
+    if draw(st.booleans()):  # groups whose members share more or less
+        prefix = np.minimum(inputs, prefix + alone * 7)
+        alone |= True
+    prompt = np.where(alone, -1, which)
+    arrival = np.cumsum(gaps)
+    patience = draw(st.sampled_from([0, 0, 0, 4_000, 40_000]))
+    requests = Requests(
+        arrival_us=arrival.astype(np.int64),
+        stage=np.zeros(n, np.int32),
+        input_len=inputs.astype(np.int32),
+        output_len=np.array(draw(st.lists(st.integers(0, 40), min_size=n, max_size=n)), np.int32),
+        prompt=prompt.astype(np.int32),
+        group=np.where(prefix > 0, group, -1).astype(np.int32),
+        shared_len=prefix.astype(np.int32),
+        deadline_us=np.where(which == 0, 0, arrival + patience).astype(np.int64) if patience else np.zeros(n, np.int64),
+    )
+    block = draw(st.sampled_from([1, 4, 16]))
+    need = -(-160 // block)
+    limits = Limits(
+        max_seqs=draw(st.integers(1, 20)),
+        budget=draw(st.one_of(st.integers(1, 150), st.just(2048))),
+        threshold=draw(st.sampled_from([0, 0, 0, 1, 7, 33])),
+        block=block,
+        blocks=draw(st.one_of(st.integers(max(need // 3, 1), 4 * need), st.just(10_000))),
+        caching=draw(st.sampled_from([True, True, True, False])),
+        max_model_len=draw(st.sampled_from([0, 0, 90])),
+        horizon_us=draw(st.sampled_from([NEVER, NEVER, NEVER, 30_000])),
+    )
+    return Load(requests, limits)
+
+
+def compare(seen: Replay, told: Host) -> None:
+    """Every figure of the compiled run is that of the plain one."""
+    rows = told.requests
+    run = seen.run
+    assert run.account is not None
+    np.testing.assert_array_equal(seen.completed, [r.state == "completed" for r in rows])
+    np.testing.assert_array_equal(seen.spread(run.gave_up), [r.state == "gave up" for r in rows])
+    first = [r.first or 0 for r in rows]
+    np.testing.assert_array_equal(seen.spread(run.first_us), first)
+    start = seen.spread(np.where(run.cached >= 0, run.start_us, -1))
+    entered = np.isin(np.arange(len(rows)), np.arange(len(rows)) if seen.order is None else seen.order)
+    np.testing.assert_array_equal(start[entered], [-1 if r.start is None else r.start for r in rows if entered[r.row]])
+    done = seen.completed
+    np.testing.assert_array_equal(seen.decode_us[done], [r.decode_us for r in rows if done[r.row]])
+    cached = [r.cached for r in rows if done[r.row]]
+    np.testing.assert_array_equal(seen.spread(run.cached)[done], cached)
+    assert (run.steps, run.clamped) == (told.steps, told.clamped)
+    assert (run.preemptions, run.failures) == (told.preemptions, told.failures)
+    assert (run.account.hits, run.account.misses) == (told.cache.hits, told.cache.misses)
+    assert (run.queued, run.running) == (len(told.waiting), len(told.running))
+    gaps = Counter(us for r in rows if r.state == "completed" for _, us in r.itl)
+    assert dict(zip(*(x.tolist() for x in run.account.gaps), strict=True)) == gaps
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(loads(), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
+def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str) -> None:
+    bound = bound_of(step + "\n" + queueing)
+    queue_us = [max(0, min(int(bound.queueing_us(int(n))), 10**10)) for n in load.requests.input_len]
+    told = host(load.requests, queue_us, load.limits, step_function(parse(step), FACTS), most_steps=20_000)
+    if told.stuck:  # for ever, unless a client gives up some time, or the horizon comes
+        if load.requests.deadline_us.any() or load.limits.horizon_us != NEVER:
+            return
+        with pytest.raises(NeverEnds):
+            replay_bound(load, bound, force_exact=True)
+        event("never ends")
+        return
+    for kwargs in ({}, {"force_exact": True}, {"steps": steps_of(bound, load.limits, remember=False)}):
+        seen = replay_bound(load, bound, account=True, **kwargs)  # type: ignore[arg-type]
+        event(f"{'fast' if seen.run.fast else 'exact'}{' preempting' if seen.run.preemptions else ''}")
+        compare(seen, told)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(loads(), st.sampled_from(PROGRAMS))
+def test_what_the_fast_clock_takes_on_evicts_nothing_that_matters(load: Load, step: str) -> None:
+    """Small caches, prompts that come back: the fast clock either leaves the load or is right."""
+    load = Load(load.requests, replace(load.limits, blocks=max(load.limits.blocks // 2, 12), horizon_us=NEVER))
+    bound = bound_of(step)
+    try:
+        seen = replay_bound(load, bound, account=True)
+    except NeverEnds:
+        assume(False)
+    event("fast" if seen.run.fast else "exact")
+    told = replay_bound(load, bound, force_exact=True, account=True)
+    for name in ("start_us", "first_us", "decode_us", "cached", "completed"):
+        np.testing.assert_array_equal(getattr(seen.run, name), getattr(told.run, name), err_msg=name)
+    for name in ("steps", "clamped"):
+        assert getattr(seen.run, name) == getattr(told.run, name), name
+    assert aggregate(seen) == aggregate(told)

@@ -1,0 +1,516 @@
+"""Experiments files: what is read, what is refused and in which words, and the figures that ship."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from paths import ROOT, SHARED
+
+from evaluator.experiments import (
+    bundled_experiments,
+    data_hash,
+    hardware_table,
+    load_experiments,
+    model_table,
+    published_errors,
+)
+from simulator.errors import InputError
+from simulator.experiment.experiment import Engine, Experiment, Mfu, Observation, Stage, Statistic, Workload
+from simulator.experiment.file import experiments_from_mapping
+from simulator.kernels.tables import names as kernel_tables
+
+HERE = SHARED / "data"
+MISSING = object()
+
+MINIMAL: dict[str, Any] = {
+    "version": 1,
+    "experiments": [
+        {
+            "id": "x",
+            "model": "llama-2-7b",
+            "hardware": "H100",
+            "workload": {
+                "name": "chat",
+                "stages": [{"rate": 2, "duration_s": 30.0}],
+                "shared_prefix": {
+                    "groups": 2, "prompts_per_group": 3, "system_prompt_len": 10, "question_len": 90,
+                },
+                "output_len": 20,
+            },
+        }
+    ],
+}  # fmt: skip
+
+
+def read(raw: object) -> list[Experiment]:
+    return experiments_from_mapping(raw, "my.yaml", model_table(), hardware_table())
+
+
+def changed(path: str, value: object) -> dict[str, Any]:
+    """MINIMAL with the value at a dotted path replaced, added or (MISSING) removed; numbers index lists."""
+    raw = copy.deepcopy(MINIMAL)
+    *steps, last = path.split(".")
+    node: Any = raw
+    for step in steps:
+        node = node[int(step)] if step.isdigit() else node.setdefault(step, {})
+    if value is MISSING:
+        del node[last]
+    else:
+        node[last] = value
+    return raw
+
+
+def complaint(raw: object) -> str:
+    with pytest.raises(InputError) as caught:
+        read(raw)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_defaults() -> None:
+    (x,) = read(MINIMAL)
+    assert (x.id, x.model, x.hardware, x.quality) == (
+        "x",
+        "meta-llama/Llama-2-7b-hf",
+        "H100-SXM-80GB",
+        "clean",
+    )
+    assert x.engine == Engine(1, 128, 2048, None, 16, 0.9, True, True, 0, None, False)
+    assert x.workload == Workload("chat", (Stage(2.0, 30.0),), "poisson", 2, 3, 10, 90, None, 20, True, None)
+    assert x.observed is None
+    assert x.facts["max_model_len"] == 4096  # the model's own limit
+    assert x.notes == ("prompt length taken as system_prompt_len + question_len",)
+
+
+def test_every_setting_is_read() -> None:
+    raw = copy.deepcopy(MINIMAL)
+    entry = raw["experiments"][0]
+    engine: dict[str, Any] = {
+        "tensor_parallel": 2, "max_num_seqs": 64, "max_num_batched_tokens": 512, "max_model_len": 1024,
+        "block_size": 32, "gpu_memory_utilization": 0.8, "chunked_prefill": False, "prefix_caching": False,
+        "long_prefill_token_threshold": 100, "total_kv_blocks": 777, "kv_cpu_offload": True, "name": "v",
+        "version": "1",
+    }  # fmt: skip
+    entry |= {"engine": engine, "quality": "overloaded", "x_note": ["a  b", "c"], "source_run": {"any": 1}}
+    entry["workload"] |= {"arrival": "even", "ignore_eos": False, "timeout_s": 300, "prompt_len_mean": 99.5}
+    entry["observed"] = {
+        "summary": {"e2e_ms": {"mean": 5, "p90": 7.5}, "itl_mean_ms": 0.25, "completed": 60, "failed": 1},
+        "stages": [{"ttft_ms": {"p50": 1.5, "p99": 2}, "harness_itl_mean_ms": "anything"}],
+    }
+    (x,) = read(raw)
+    assert x.engine == Engine(**engine)
+    assert (x.facts["kv_blocks"], x.facts["kv_cpu_offload"], x.facts["block_size"]) == (777, 1, 32)
+    assert (x.workload.arrival, x.workload.timeout_s, x.workload.prompt_len_mean) == ("even", 300.0, 99.5)
+    none = Statistic()
+    assert x.observed is not None
+    assert x.observed.summary == Observation(
+        Statistic(5.0, None, 7.5, None), none, Statistic(0.25), completed=60, failed=1
+    )
+    assert x.observed.stages == (Observation(none, Statistic(None, 1.5, None, 2.0), none),)
+    assert x.notes == (
+        "chunked_prefill: false is not replayed",
+        "ignore_eos: false is not replayed: every request generates output_len tokens",
+        "a b",
+        "c",
+    )
+
+
+def test_prompt_len_means_that_nothing_is_shared() -> None:
+    raw = changed("experiments.0.workload.prompt_len", 123)
+    del raw["experiments"][0]["workload"]["shared_prefix"]
+    w = read(raw)[0].workload
+    assert (w.groups, w.prompts_per_group, w.system_prompt_len, w.question_len) == (0, 0, 0, 123)
+    assert read(raw)[0].notes == ()
+
+
+def test_null_means_left_out_only_where_leaving_out_is_allowed() -> None:
+    for key in ("engine.max_model_len", "engine.total_kv_blocks", "engine.version", "workload.timeout_s",
+                "workload.prompt_len_mean", "observed", "engine", "model_config"):  # fmt: skip
+        assert read(changed(f"experiments.0.{key}", None)) == read(MINIMAL)
+
+
+def test_inline_model_and_hardware() -> None:
+    terms = dict(model_table()["llama-2-7b"]["config"])
+    raw = changed("experiments.0.model_config", {**terms, "generation_config": {"repetition_penalty": 1.1}})
+    gpu = {**hardware_table()["H100"], "name": "my-gpu", "memory_tb_per_s": 6.7}
+    raw["experiments"][0] |= {"hardware": gpu, "model": "me/mine-FP8"}
+    (x,) = read(raw)
+    assert (x.model, x.hardware) == ("me/mine-FP8", "my-gpu")
+    assert (x.facts["bytes_per_us"], x.facts["repetition_penalty"], x.facts["is_fp8"]) == (6.7e6, 1, 1)
+
+
+FIRST = "my.yaml: experiment 'x': "
+W = "experiments.0.workload."
+REFUSED: list[tuple[str, object, str]] = [
+    ("version", MISSING, "my.yaml: version is missing: write version: 1"),
+    ("version", 2, "my.yaml: version must be 1, got 2: write version: 1"),
+    ("version", True, "my.yaml: version must be 1, got true: write version: 1"),
+    ("experiment", [], "my.yaml: experiment is not a known key: did you mean 'experiments'?"),
+    ("experiments", [], "my.yaml: experiments must be a non-empty list, got []: list at least one "
+     "experiment, "
+     "each a mapping"),
+    ("experiments", {}, "my.yaml: experiments must be a non-empty list, got {}: list at least one "
+     "experiment, "
+     "each a mapping"),
+    ("experiments", ["x"], "my.yaml: experiments[0] must be a mapping, got 'x': list at least one "
+     "experiment, "
+     "each a mapping"),
+    ("experiments.0.id", MISSING, "my.yaml: experiments[0]: id is missing: give it as text, in quotes if it "
+     "looks like a number"),
+    ("experiments.0.id", 7, "my.yaml: experiments[0]: id must be text, got 7: give it as text, in quotes if "
+     "it "
+     "looks like a number"),
+    ("experiments.0.modle", 1, FIRST + "modle is not a known key: did you mean 'model'?"),
+    ("experiments.0.7", 1, FIRST + "7 is not a known key: known are completed, engine, failed, hardware, id, "
+     "model, model_config, observed, quality, workload"),
+    ("experiments.0.model", MISSING, FIRST + "model is missing: give a Hugging Face id or an alias of the "
+     "model "
+     "table"),
+    ("experiments.0.model", "llama-2-7", FIRST + "model 'llama-2-7' is not in the model table: did you mean "
+     "'llama-2-7b'? or give model_config in config.json terms"),
+    ("experiments.0.model_config", [], FIRST + "model_config must be a mapping, got []: give the terms of "
+     "the "
+     "model's config.json"),
+    ("experiments.0.hardware", MISSING, FIRST + "hardware is missing: name a GPU of configs/hardware.yaml or "
+     "give a mapping with the same keys"),
+    ("experiments.0.hardware", "H100-SMX", FIRST + "hardware 'H100-SMX' is not in the hardware table: did "
+     "you "
+     "mean 'H100-SXM'? or give a mapping with the keys of configs/hardware.yaml"),
+    ("experiments.0.hardware", {"name": "g", "tflops": 1}, FIRST + "hardware.tflops is not a known key: did "
+     "you "
+     "mean 'fp8_tflops'?"),
+    ("experiments.0.hardware", {**hardware_table()["H100"], "mfu_decode": 0}, FIRST + "hardware.mfu_decode must be > 0, "
+     "got 0: give a share of the peak, as 0.65"),
+    ("experiments.0.hardware", {**hardware_table()["H100"], "mfu_prefill": 65}, FIRST + "hardware.mfu_prefill must be <= "
+     "1, got 65: give a share of the peak, as 0.65"),
+    ("experiments.0.hardware", {"name": "g"}, FIRST + "hardware.bf16_tflops is missing: give the dense peak "
+     "in "
+     "TFLOP/s"),
+    ("experiments.0.engine.max_num_seq", 1, FIRST + "engine.max_num_seq is not a known key: did you mean "
+     "'max_num_seqs'?"),
+    ("experiments.0.engine.max_num_seqs", True, FIRST + "engine.max_num_seqs must be a whole number, got "
+     "true: "
+     "give a whole number"),
+    ("experiments.0.engine.max_num_seqs", "5", FIRST + "engine.max_num_seqs must be a whole number, got '5': "
+     "give a whole number"),
+    ("experiments.0.engine.max_num_seqs", None, FIRST + "engine.max_num_seqs must be a whole number, got "
+     "null: "
+     "give a whole number"),
+    ("experiments.0.engine.block_size", 0, FIRST + "engine.block_size must be >= 1, got 0: give a whole "
+     "number"),
+    ("experiments.0.engine.total_kv_blocks", 2**60, FIRST + "engine.total_kv_blocks must be <= "
+     "9007199254740992, got 1152921504606846976: give a whole number"),
+    ("experiments.0.engine.gpu_memory_utilization", 1.2, FIRST + "engine.gpu_memory_utilization must be <= "
+     "1, "
+     "got 1.2: give a fraction of the GPU's memory, as 0.9"),
+    ("experiments.0.engine.prefix_caching", "yes", FIRST + "engine.prefix_caching must be true or false, got "
+     "'yes': write true or false without quotes"),
+    ("experiments.0.engine.version", 0.15, FIRST + "engine.version must be text, got 0.15: give it as text, "
+     "in "
+     "quotes if it looks like a number"),
+    ("experiments.0.engine.tensor_parallel", 3, FIRST + "engine.tensor_parallel must divide the model's 32 "
+     "attention heads and fit its 32 KV heads, got 3: choose a number of GPUs that splits the heads evenly"),
+    ("experiments.0.workload", MISSING, FIRST + "workload is missing: describe the load: name, stages, "
+     "prompts, "
+     "output_len"),
+    (W + "stages", [], FIRST + "workload.stages must be a non-empty list, got []: give at least one {rate, "
+     "duration_s}"),
+    (W + "stages.0.duration_s", 0, FIRST + "workload.stages[0].duration_s must be > 0, got 0: give the "
+     "stage's "
+     "length in seconds"),
+    (W + "stages.0.duration_s", True, FIRST + "workload.stages[0].duration_s must be a number, got true: "
+     "give "
+     "the stage's length in seconds"),
+    (W + "stages.0.rate", -1.5, FIRST + "workload.stages[0].rate must be > 0, got -1.5: give the offered "
+     "load "
+     "in requests/s"),
+    (W + "stages.0.rate", "1e3", FIRST + "workload.stages[0].rate must be a number, got '1e3': give the "
+     "offered "
+     "load in requests/s"),
+    (W + "stages.0.rate", math.nan, FIRST + "workload.stages[0].rate must be finite, got nan: give the "
+     "offered "
+     "load in requests/s"),
+    (W + "stages.0.rate", math.inf, FIRST + "workload.stages[0].rate must be finite, got inf: give the "
+     "offered "
+     "load in requests/s"),
+    (W + "stages.0.rate", 10**400, FIRST + f"workload.stages[0].rate must be finite, got 1{'0' * 56}...: "
+     "give "
+     "the offered load in requests/s"),
+    (W + "stages.0.rates", 1, FIRST + "workload.stages[0].rates is not a known key: did you mean 'rate'?"),
+    (W + "arrival", "poison", FIRST + "workload.arrival 'poison' is not known: did you mean 'poisson'?"),
+    (W + "output_len", 0, FIRST + "workload.output_len must be >= 1, got 0: give the tokens every request "
+     "generates"),
+    (W + "output_len", MISSING, FIRST + "workload.output_len is missing: give the tokens every request "
+     "generates"),
+    (W + "prompt_len", 5, FIRST + "workload.shared_prefix and prompt_len exclude each other: give either "
+     "shared_prefix or prompt_len"),
+    (W + "shared_prefix", MISSING, FIRST + "workload.shared_prefix is missing: give either shared_prefix or "
+     "prompt_len"),
+    (W + "shared_prefix.groups", 0, FIRST + "workload.shared_prefix.groups must be >= 1, got 0: give the "
+     "number "
+     "of shared prefixes"),
+    (W + "timeout_s", 0, FIRST + "workload.timeout_s must be > 0, got 0: give seconds, or null for none"),
+    ("experiments.0.observed.sumary", {}, FIRST + "observed.sumary is not a known key: did you mean "
+     "'summary'?"),
+    ("experiments.0.observed.stages", [{}, {}], FIRST + "observed.stages must be as many as workload.stages "
+     "(1), got 2: give one entry per stage of the workload"),
+    ("experiments.0.observed.summary", {"e2e_ms": {"mean": "5"}}, FIRST + "observed.summary.e2e_ms.mean "
+     "must be "
+     "a number, got '5': give milliseconds"),
+    ("experiments.0.observed.stages", [{"ttft_ms": {"p95": 1}}], FIRST + "observed.stages[0].ttft_ms.p95 is "
+     "not "
+     "a known key: did you mean 'p99'?"),
+    ("experiments.0.observed.summary", {"itl_mean_ms": math.nan}, FIRST + "observed.summary.itl_mean_ms "
+     "must be "
+     "finite, got nan: give milliseconds"),
+    ("experiments.0.x_note", 5, FIRST + "x_note must be text or a list of texts, got 5: write it as text"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value", "message"), REFUSED, ids=[f"{p}={v!r:.12}" for p, v, _ in REFUSED])
+def test_a_wrong_file_is_refused_in_one_line(path: str, value: object, message: str) -> None:
+    assert complaint(changed(path, value)) == message
+
+
+def test_ids_are_unique() -> None:
+    raw = copy.deepcopy(MINIMAL)
+    raw["experiments"] *= 2
+    assert complaint(raw) == f"{FIRST}id is used twice: give every experiment an id of its own"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty: begin with `version: 1` and `experiments:`"),
+        (b"- 1\n", "must be a mapping, got [1]: begin with `version: 1` and `experiments:`"),
+        (b"version: 1\nexperiments: caf\xe9\n", "line 2: not UTF-8 text: save the file as UTF-8"),
+        (b"version: 1\nexperiments: [\n", "line 3: not valid YAML, "),
+        (
+            b"a: 1\nb: c: d\n",
+            "line 2: not valid YAML, mapping values are not allowed in this context: correct",
+        ),
+        (b"a: 1\n\x00\x01\n", "not valid YAML, "),
+        (b"a: !!bool perhaps\n", "not valid YAML, a tag that its value does not fit: correct the syntax"),
+        (b"a: !!timestamp perhaps\n", "not valid YAML, a tag that its value does not fit: correct the syntax"),
+        (b"when: 2024-99-99\n", "not valid YAML, month must be in 1..12: correct the syntax"),
+        (
+            b"x: !!python/object/apply:os.getcwd []\n",
+            "line 1: not valid YAML, could not determine a constructor",
+        ),
+    ],
+)
+def test_unreadable_files(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        load_experiments(path)
+    found = str(caught.value)
+    assert found.startswith(f"{path}: ")
+    assert message in found
+    assert "\n" not in found
+
+
+def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
+    tail = "name a YAML file of experiments"
+    for path, why in ((tmp_path / "no.yaml", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(InputError) as caught:
+            load_experiments(path)
+        assert str(caught.value) == f"{path}: cannot be read ({why}): {tail}"
+
+
+def test_a_file_reads_as_its_mapping(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(yaml.safe_dump(MINIMAL))
+    assert load_experiments(path) == read(MINIMAL)
+
+
+def test_the_bundled_runs() -> None:
+    runs = bundled_experiments()
+    assert len(runs) == 24
+    assert len({x.id for x in runs}) == 24
+    assert sum(x.quality == "clean" for x in runs) == 20
+    assert {x.id for x in runs if x.quality == "overloaded"} == {x.id for x in runs if x.workload.name == "reasoning"}
+    assert all(x.engine.kv_cpu_offload for x in runs[:16])
+    assert not any(x.engine.kv_cpu_offload for x in runs[16:])
+    lite = [x for x in runs if x.workload.name == "reasoning-lite"]
+    assert len(lite) == 3
+    assert all("reasoning-lite: the stage duration of 1200 s is assumed" in x.notes[-1] for x in lite)
+
+
+def test_bundled_figures_are_consistent() -> None:
+    """ITL is (E2E - TTFT)/(output_len - 1) everywhere, and counts add up to what was offered."""
+    for x in bundled_experiments():
+        assert x.observed is not None
+        assert x.observed.summary is not None
+        for o in (x.observed.summary, *x.observed.stages):
+            assert o.e2e_ms.mean is not None
+            assert o.ttft_ms.mean is not None
+            itl = (o.e2e_ms.mean - o.ttft_ms.mean) / (x.workload.output_len - 1)
+            assert o.itl_ms.mean == pytest.approx(itl, abs=6e-5)
+        for stage, o in zip(x.workload.stages, x.observed.stages, strict=True):
+            if o.completed is not None and o.failed is not None:
+                assert o.completed + o.failed == stage.rate * stage.duration_s
+
+
+def test_tables_know_every_alias() -> None:
+    models, gpus = model_table(), hardware_table()
+    assert len({entry["id"] for entry in models.values()}) == 12
+    assert len(models) == 24
+    assert len({entry["name"] for entry in gpus.values()}) == 7
+    assert {entry["kernels"] for entry in gpus.values() if "kernels" in entry} == set(kernel_tables())
+    assert "kernels" not in gpus["H100-NVL"]
+    assert gpus["H100"] is gpus["H100-SXM"] is gpus["H100-SXM-80GB"]
+    assert gpus["A100 80GB"]["fp8_tflops"] is None
+    assert all(entry["source"] for entry in (*models.values(), *gpus.values()))
+
+
+def test_data_hash_sees_every_figure_and_not_the_order() -> None:
+    runs = bundled_experiments()
+    first = runs[0]
+    known = data_hash(runs)
+    assert len(known) == 16
+    assert data_hash(runs[::-1]) == known
+    assert first.observed is not None
+    assert first.observed.summary is not None
+    nudged = replace(first.observed, summary=replace(first.observed.summary, completed=1))
+    for other in (
+        replace(first, observed=nudged),
+        replace(first, facts={**first.facts, "tp": 2.0}),
+        replace(first, workload=replace(first.workload, output_len=1)),
+        replace(first, quality="overloaded"),
+    ):
+        assert data_hash([other, *runs[1:]]) != known
+
+
+def test_published_errors() -> None:
+    rows = published_errors()
+    assert len(rows) == 86
+    assert {row.metric for row in rows} == {"e2e", "ttft", "itl"}
+    assert {row.experiment for row in rows} <= {x.id for x in bundled_experiments()}
+    assert all(row.abs_error_pct >= 0 and row.source for row in rows)
+
+
+def shared(name: str) -> Path:
+    path = HERE / name
+    if not path.exists():
+        pytest.skip(f"../shared absent: {name} cannot be compared")
+    return path
+
+
+def test_runs_equal_the_figures_they_were_carried_from() -> None:
+    source = load_experiments(shared("experiments_h100_vllm_0_15_1.yaml"))
+    source += load_experiments(shared("experiments_h100_trainval.yaml"))
+    mine = bundled_experiments()
+    assert [x.workload.timeout_s for x in mine] == [300.0 if x.quality == "overloaded" else None for x in mine]
+    plain = [replace(x, notes=(), workload=replace(x.workload, timeout_s=None)) for x in mine]  # these are our own
+    assert plain == [replace(x, notes=()) for x in source]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("experiments_h100.yaml", "experiments_h100_vllm_0_15_1.yaml"),
+     ("experiments_h100_further.yaml", "experiments_h100_trainval.yaml")],
+)  # fmt: skip
+def test_every_key_was_carried_over(ours: str, theirs: str) -> None:
+    mine = yaml.safe_load((ROOT / "configs" / ours).read_text())
+    for a, b in zip(mine["experiments"], yaml.safe_load(shared(theirs).read_text())["experiments"], strict=True):
+        a.pop("x_note", None)
+        a["workload"].pop("timeout_s", None)
+        b.pop("model_config", None)
+        assert a == b
+
+
+def test_models_and_published_errors_were_carried_over() -> None:
+    source = json.loads(shared("model_configs.json").read_text())
+    del source["_note"]
+    ours = {e["id"]: {**e["config"], "generation_config": e["generation_config"]} for e in model_table().values()}
+    for config in ours.values():
+        config.pop("extra_weights_gib", None)  # our own figure, its arithmetic beside it
+    assert ours == source
+    rows = list(csv.DictReader(shared("published_errors.csv").read_text().splitlines()))
+    assert [(r.system, r.experiment, r.metric, r.abs_error_pct, r.source) for r in published_errors()] == [
+        (r["system"], r["experiment"], r["metric"], float(r["abs_error_pct"]), r["source"]) for r in rows
+    ]
+
+
+DATASHEET = {
+    "name": "H100 SXM",
+    "compute": {"bf16_tensor_core": 1979.0, "fp8_tensor_core": 3958.0, "with_sparsity": True},
+    "memory": {"capacity_gb": 80, "bandwidth_tb_s": 3.35},
+    "interconnect": {"nvlink_bandwidth_gb_s": 900.0},
+}
+HOST = {
+    "TFlopsPeak": 989.5,
+    "TFlopsFP8": 1979.0,
+    "BwPeakTBs": 3.35,
+    "MemoryGiB": 80,
+    "mfuPrefill": 0.5,
+    "link_gb_per_s": 450.0,
+}
+
+
+@pytest.mark.parametrize("gpu", [DATASHEET, HOST])
+def test_a_gpu_may_be_given_as_a_datasheet_or_as_the_hosts_table(gpu: dict[str, object]) -> None:
+    """Both spell the H100 SXM: 1979 TFLOP/s with sparsity = 989.5 dense, 900 GB/s both ways = 450 each."""
+    facts = read(changed("experiments.0.hardware", gpu))[0].facts
+    assert (facts["flops_per_us"], facts["bytes_per_us"], facts["link_bytes_per_us"]) == (989.5e6, 3.35e6, 450e3)
+
+
+@pytest.mark.parametrize("gpu", [DATASHEET, HOST, dict(hardware_table()["H100"])])
+def test_the_mfu_is_read_from_every_form_of_a_gpu(gpu: dict[str, object]) -> None:
+    plain = {key: value for key, value in gpu.items() if key != "mfuPrefill"}
+    (x,) = read(changed("experiments.0.hardware", plain))
+    assert x.mfu == Mfu(0.65, 0.12)
+    (y,) = read(changed("experiments.0.hardware", {**plain, "mfu_prefill": 0.5, "mfu_decode": 1}))
+    assert y.mfu == Mfu(0.5, 1.0) and y.facts == x.facts
+    assert data_hash([y]) != data_hash([x])  # the known answers of a run depend on it
+    assert read(changed("experiments.0.hardware", HOST))[0].mfu == Mfu(0.5, 0.12)
+
+
+def test_one_gpu_needs_no_link() -> None:
+    gpu = {"bf16_tflops": 989.5, "memory_tb_per_s": 3.35, "memory_gb": 80}
+    facts = read(changed("experiments.0.hardware", gpu))[0].facts
+    assert facts["allreduce_us_per_token"] == 0.0
+
+
+def test_a_key_that_stands_twice_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("version: 1\nexperiments:\n- id: a\n  id: b\n")
+    with pytest.raises(InputError, match=r"x.yaml: line 4: not valid YAML, the key 'id' twice: correct the syntax"):
+        load_experiments(tmp_path / "x.yaml")
+
+
+def test_a_slip_in_a_model_key_does_not_become_a_default() -> None:
+    config = {**dict(model_table()["llama-3.1-8b"]["config"]), "num_key_value_head": 8}
+    del config["num_key_value_heads"]
+    told = complaint(changed("experiments.0.model_config", config))
+    assert told.endswith(
+        "model_config.num_key_value_head is not a key of config.json: did you mean 'num_key_value_heads'?"
+    )
+
+
+def test_observations_are_checked_against_themselves() -> None:
+    bad: dict[str, Any] = {"summary": {"e2e_ms": {"mean": 60.0}, "ttft_ms": {"mean": 900.0}}}
+    assert "observed.summary.ttft_ms mean 900 is above that of e2e_ms, 60" in complaint(
+        changed("experiments.0.observed", bad)
+    )
+    bad = {"summary": {"e2e_ms": {"p50": 9.0, "p90": 5.0}}}
+    assert "observed.summary.e2e_ms.p90 5 is below p50, 9" in complaint(changed("experiments.0.observed", bad))
+    halved = {"summary": {"e2e_ms": {"mean": 200.0}, "ttft_ms": {"mean": 10.0}, "itl_mean_ms": 5.0}}
+    (x,) = read(changed("experiments.0.observed", halved))  # (200 - 10)/19 = 10
+    assert any("itl_mean_ms is 5, but (E2E - TTFT)/(output_len - 1) is 10" in note for note in x.notes)
+
+
+def test_what_follows_from_the_observations_is_filled_in() -> None:
+    stages = {"stages": [{"e2e_ms": {"mean": 200.0}, "ttft_ms": {"mean": 10.0}}]}
+    (x,) = read(changed("experiments.0.observed", stages))
+    assert x.observed is not None and x.observed.summary is not None
+    assert x.observed.summary.e2e_ms.mean == 200.0 and x.observed.summary.itl_ms.mean == 10.0

@@ -1,0 +1,186 @@
+"""Measured kernels: how the tables are made from their source, what the shipped ones hold, and how curves are read."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_wheel import shipped, sliced, write_wheel
+from paths import ROOT
+from plain_curve import plain_curve, plain_knots
+
+from simulator.errors import InputError
+from simulator.kernels import extract
+from simulator.kernels.extract import SYSTEMS, files_of, packed
+from simulator.kernels.tables import KEYS, SCHEMA, names, tables
+from simulator.knots import curve, knots
+
+MOST_BYTES = 8e6  # of all tables, so that the package stays small
+
+
+@pytest.mark.parametrize(("name", "every"), [("h100_sxm", 59), ("b200_sxm", 53), ("a100_sxm", 53)])
+def test_a_wheel_gives_back_the_rows_that_it_was_made_from(name: str, every: int, tmp_path: Path) -> None:
+    """Shuffled, in milliseconds, under the source's names, with repeated measurements and rows that are left out."""
+    part = sliced(shipped(name), every)
+    wheel = tmp_path / "some.whl"
+    write_wheel(wheel, name, part)
+    made = extract.extract(wheel, name)
+    assert made == packed(part, name, files_of(SYSTEMS[name]))
+    assert made == extract.extract(wheel, name)
+    assert made != packed(part.slice(1), name, files_of(SYSTEMS[name]))
+
+
+def test_packing_a_shipped_table_again_changes_nothing() -> None:
+    """So the files are those of this code and of the locked pyarrow, whoever writes them."""
+    for name in names():
+        file = resources.files("configs").joinpath("kernels", f"{name}.parquet").read_bytes()
+        assert packed(shipped(name), name, files_of(SYSTEMS[name])) == file
+
+
+def test_only_the_pinned_wheel_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel, out = tmp_path / "some.whl", tmp_path / "out"
+    out.mkdir()
+    part = sliced(shipped("a100_sxm"), 53)
+    write_wheel(wheel, "a100_sxm", part)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert extract.main([str(wheel), "--out", str(out)]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err == (
+        f"{wheel}: sha256 is {digest}, not {extract.SHA256}: download aiconfigurator-core 0.12.0\n"
+    )
+    assert list(out.iterdir()) == []
+    monkeypatch.setattr(extract, "SHA256", digest)
+    monkeypatch.setattr(extract, "SYSTEMS", {"a100_sxm": SYSTEMS["a100_sxm"]})
+    assert extract.main([str(wheel), "--out", str(out)]) == 0
+    data = (out / "a100_sxm.parquet").read_bytes()
+    assert data == packed(part, "a100_sxm", files_of(SYSTEMS["a100_sxm"]))
+    assert hashlib.sha256(data).hexdigest()[:16] in capsys.readouterr().out
+
+
+def test_the_makefile_pins_what_the_code_expects() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"{extract.PACKAGE}=={extract.VERSION} --hash=sha256:{extract.SHA256}" in makefile
+
+
+def test_the_shipped_tables_are_those_of_the_known_systems_and_small() -> None:
+    assert names() == sorted(SYSTEMS)
+    folder = resources.files("configs").joinpath("kernels")
+    assert sum(len(folder.joinpath(f"{name}.parquet").read_bytes()) for name in names()) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("name", sorted(SYSTEMS))
+def test_a_shipped_table(name: str) -> None:
+    table, found = shipped(name), tables(name)
+    assert table.schema.equals(SCHEMA, check_metadata=False)
+    assert [f.metadata for f in table.schema] == [f.metadata for f in SCHEMA]
+    about = found.about
+    assert about["source"] == "PyPI package aiconfigurator-core 0.12.0" and about["gpu"] == name
+    assert about["sha256"] == "aadc4aad0a00bf8a61c477c62bef43de479849c3aa0b1c3078068e08309eccc4"
+    assert about["license"] == "Apache-2.0" and about["copyright"].startswith("Copyright (c) 2025-2026 NVIDIA")
+    assert "milliseconds to microseconds" in about["changes"]
+    assert all(f"/{SYSTEMS[name].folder}/" in about[f"table:{operation}"] for operation in files_of(SYSTEMS[name]))
+    assert set(found.rows) == {"gemm", "decode_attention", "prefill_attention", "moe", "allreduce"}
+    for rows in found.rows.values():
+        assert np.isfinite(rows["latency_us"]).all() and (rows["latency_us"] > 0.0).all()
+    assert table.group_by(list(KEYS)).aggregate([]).num_rows == table.num_rows  # no shape twice
+    assert set(found.rows["gemm"]["dtype"]) == ({"bf16"} if name == "a100_sxm" else {"bf16", "fp8"})
+    assert set(found.rows["allreduce"]["gpus"].tolist()) == {2, 4, 8}
+
+
+def test_columns_in_order_so_that_operations_are_one_stretch() -> None:
+    for name in names():
+        table = shipped(name)
+        assert table.equals(table.sort_by([(key, "ascending") for key in KEYS]))
+
+
+def test_an_unknown_gpu_is_named() -> None:
+    with pytest.raises(InputError, match="no measured kernels of 'h100_smx': did you mean 'h100_sxm'"):
+        tables("h100_smx")
+
+
+def test_the_page_beside_the_tables_has_every_column_version_and_the_licence() -> None:
+    text = resources.files("configs").joinpath("kernels", "README.md").read_text("utf-8")
+    for field in SCHEMA:
+        kind = "float" if field.type == pa.float32() else str(field.type)
+        assert f"| {field.name} | {kind} | {field.metadata[b'meaning'].decode()} |\n" in text
+    for name, system in SYSTEMS.items():
+        row = next(line for line in text.splitlines() if line.startswith(f"| {name} |"))
+        assert row.endswith(f"| {system.vllm} | {system.allreduce} | {system.nccl} |")
+    for words in (extract.SHA256, extract.VERSION, extract.LICENSE, extract.COPYRIGHT):
+        assert words in text
+    lock = (ROOT / "requirements.lock").read_text()
+    version = next(line for line in lock.splitlines() if line.startswith("pyarrow==")).split()[0]
+    assert version.replace("==", " ") in text
+
+
+# How curves are read
+
+
+def read(values: list[float], x: float) -> float:
+    return float(curve(np.array([-1.0, float(len(values)), *values]), 1, x))
+
+
+def test_knots_are_eight_to_an_octave() -> None:
+    assert knots(2).tolist() == [
+        1,
+        1.125,
+        1.25,
+        1.375,
+        1.5,
+        1.625,
+        1.75,
+        1.875,
+        2,
+        2.25,
+        2.5,
+        2.75,
+        3,
+        3.25,
+        3.5,
+        3.75,
+        4,
+    ]
+    assert knots(17).tolist() == plain_knots(17) and len(knots(14)) == 113
+
+
+def test_a_curve_by_hand() -> None:
+    values = [float(i * i) for i in range(17)]  # knots of two octaves, 1 to 4
+    assert [read(values, x) for x in knots(2)] == values
+    assert read(values, 2.125) == (64 + 81) / 2  # halfway between the knots 2 and 2.25
+    assert read(values, 3.0625) == 144 + 0.25 * (169 - 144)
+    assert [read(values, x) for x in (0.0, 0.99, -5.0, -math.inf)] == [0.0] * 4  # the first value
+    assert read(values, 4.5) == 256 + 2 * (256 - 225)  # the last line has 31 for a quarter of a token
+    assert read(values, 1e6) == 256 + (1e6 - 4) * 4 * 31
+    assert math.isnan(read(values, math.nan))
+    # too large for a count: a large number of the same sign, and never NaN, not on a flat line either
+    assert 1e18 < read(values, 1e300) == read(values, math.inf) < math.inf
+    assert read([7.0] * 17, math.inf) == 7.0
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(1, 4).flatmap(
+        lambda n: st.lists(st.floats(0.0, 1e9), min_size=8 * n + 1, max_size=8 * n + 1)
+    ),
+    st.one_of(st.integers(0, 40).map(float), st.floats(-10.0, 1e9), st.sampled_from([2.0**i for i in range(-3, 50)])),
+)  # fmt: skip
+def test_a_curve_equals_the_plain_one(values: list[float], x: float) -> None:
+    assert read(values, x) == plain_curve(values, x)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(0.0, 1e6), min_size=113, max_size=113), st.lists(st.floats(0.0, 1e5), min_size=2, max_size=9))
+def test_a_curve_through_rising_values_never_falls(values: list[float], at: list[float]) -> None:
+    rising = sorted(values)
+    found = [read(rising, x) for x in sorted(at)]
+    assert all(a <= b * (1 + 1e-15) for a, b in pairwise(found))

@@ -1,0 +1,287 @@
+"""The plain clock: the host's rules one by one, with an event heap, token lists and chained block contents.
+
+Slow and obvious, written from the host's semantics (blis-des-semantics, variant M) and sharing nothing with the compiled
+clocks but the evaluation of a program's text. Section numbers are that document's.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from simulator.experiment.load import Limits
+from simulator.experiment.workload import Requests
+from simulator.fields import Active, BatchFields
+from simulator.language.evaluate import evaluate
+from simulator.language.ir import Program
+from simulator.vm import clamps, to_ticks
+
+Step = Callable[[list[Active]], float]
+QUEUED, STEP, LEFT, TIMEOUT = 1, 3, 5, 6
+
+
+def step_function(program: Program, facts: Mapping[str, float]) -> Step:
+    """`program`'s step time in microseconds as a plain function of the batch."""
+    method = program.function("step_time")
+    assert method is not None
+    return lambda batch: evaluate(method, BatchFields(batch, facts))
+
+
+@dataclass(eq=False)
+class Request:
+    row: int
+    arrival: int
+    queued: int
+    tokens: list[object]  # of the prompt
+    output: int
+    deadline: int
+    progress: int = 0
+    new: int = 0
+    computed: int = 0
+    itl: list[tuple[int, int]] = field(default_factory=list)  # (step, duration)
+    first: int | None = None
+    first_flag: bool = False
+    start: int | None = None
+    state: str = "coming"
+    decode_us: int = 0
+    cached: int = 0
+
+
+@dataclass(eq=False)
+class Block:
+    tokens: list[object] = field(default_factory=list)
+    references: int = 0
+    content: int | None = None  # a number for its tokens chained to what stands before
+
+
+class Cache:
+    """Section 5."""
+
+    def __init__(self, blocks: int, size: int) -> None:
+        self.size = size
+        self.free = [Block() for _ in range(blocks)]
+        self.table: dict[Request, list[Block]] = {}
+        self.known: dict[int, Block] = {}
+        self.chains: dict[tuple[int | None, tuple[object, ...]], int] = {}
+        self.hits = self.misses = 0
+
+    def chain(self, before: int | None, tokens: list[object]) -> int:
+        """Equal numbers for equal tokens after equal beginnings."""
+        return self.chains.setdefault((before, tuple(tokens)), len(self.chains))
+
+    def cached(self, r: Request) -> list[Block]:  # 5.2
+        found: list[Block] = []
+        before: int | None = None
+        for i in range(len(r.tokens) // self.size):
+            before = self.chain(before, r.tokens[i * self.size : (i + 1) * self.size])
+            if before not in self.known:
+                break
+            found.append(self.known[before])
+        return found
+
+    def allocate(self, r: Request, start: int, end: int, cached: list[Block]) -> bool:  # 5.3
+        prefill = r.progress < len(r.tokens)
+        new: list[object] = r.tokens[start:end] if prefill else [("answer", start - len(r.tokens))]
+        blocks = self.table.get(r, [])
+        room = self.size - len(blocks[-1].tokens) if blocks else 0
+        if prefill:
+            extra = max(len(new) - room, 0)
+            idle = sum(b.references == 0 for b in cached)
+            if -(-extra // self.size) + idle > len(self.free):
+                return False
+        elif not self.free and room == 0:
+            return False
+        while new:
+            if r not in self.table:
+                self.table[r] = []
+                for b in cached:
+                    if b.references == 0:
+                        self.free.remove(b)
+                    b.references += 1
+                    self.hits += 1
+                    self.table[r].append(b)
+            table = self.table[r]
+            if table and len(table[-1].tokens) < self.size:
+                last = table[-1]
+                count = self.size - len(last.tokens)
+                last.tokens += new[:count]
+                new = new[count:]
+                if len(last.tokens) == self.size:
+                    self._name(last, table[-2].content if len(table) > 1 else None)
+                continue
+            b = self.free.pop(0)
+            if b.content is not None:
+                self.known.pop(b.content, None)
+                b.content = None
+            b.tokens, new = new[: self.size], new[self.size :]
+            b.references = 1
+            self.misses += 1
+            if len(b.tokens) == self.size and prefill:
+                self._name(b, table[-1].content if table else None)
+            table.append(b)
+        return True
+
+    def _name(self, block: Block, before: int | None) -> None:
+        block.content = self.chain(before, block.tokens)
+        self.known[block.content] = block
+
+    def release(self, r: Request) -> None:  # 5.5
+        for b in reversed(self.table.pop(r, [])):
+            b.references -= 1
+            if b.references == 0:
+                self.free.append(b)
+
+
+class Host:
+    """One instance from its first request to its last event."""
+
+    def __init__(self, requests: list[Request], limits: Limits, step: Step, most_steps: int = 1_000_000) -> None:
+        self.requests, self.limits, self.step = requests, limits, step
+        self.cache = Cache(limits.blocks, limits.block)
+        self.heap: list[tuple[int, int, int, Request | None]] = []
+        self.pushed = 0
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.pending = False
+        self.steps = self.clamped = self.preemptions = self.failures = self.last_us = 0
+        self.most_steps = most_steps
+        self.stuck = False
+
+    def push(self, time: int, kind: int, r: Request | None = None) -> None:
+        heapq.heappush(self.heap, (time, kind, self.pushed, r))
+        self.pushed += 1
+
+    def run(self) -> Host:
+        for r in sorted(self.requests, key=lambda r: (r.arrival, r.row)):
+            self.push(r.queued, QUEUED, r)
+        while self.heap:
+            now, kind, _, r = heapq.heappop(self.heap)
+            if now > self.limits.horizon_us:
+                break
+            self.last_us = now
+            if kind == QUEUED:
+                self._queued(now, r)
+            elif kind == TIMEOUT:
+                self._timeout(now, r)
+            elif kind == STEP:
+                self._step(now)
+                if self.steps >= self.most_steps:
+                    self.stuck = True
+                    break
+        return self
+
+    def _queued(self, now: int, r: Request) -> None:  # 3
+        most, size = self.limits.max_model_len, len(r.tokens)
+        asked = most - size if most > 0 and r.output == 0 and size < most else r.output
+        if (most > 0 and (size >= most or size + asked > most)) or -(-size // self.limits.block) > self.limits.blocks:
+            r.state = "dropped"
+        elif 0 < r.deadline <= now:
+            r.state = "gave up"
+        else:
+            r.state = "waiting"
+            self.waiting.append(r)
+            if 0 < r.deadline <= self.limits.horizon_us:
+                self.push(r.deadline, TIMEOUT, r)
+            if not self.pending:
+                self.push(now, STEP)
+                self.pending = True
+
+    def _timeout(self, now: int, r: Request) -> None:  # 4.6
+        if r.state not in ("waiting", "running"):
+            return
+        (self.waiting if r.state == "waiting" else self.running).remove(r)
+        r.state = "gave up"
+        self.cache.release(r)
+        if not self.running and not self.pending and self.waiting:
+            self.push(now, STEP)
+            self.pending = True
+
+    def _chunk(self, want: int, left: int) -> int:
+        if self.limits.threshold > 0:
+            want = min(want, self.limits.threshold)
+        return min(want, left)
+
+    def _step(self, now: int) -> None:  # 4
+        if not self.running and not self.waiting:
+            self.pending = False
+            return
+        limits, self.evicted = self.limits, False
+        left = limits.budget
+        for r in self.running:
+            r.new = 0
+        i = 0
+        while i < len(self.running) and left > 0:  # 4.2
+            r = self.running[i]
+            prefill = r.progress < len(r.tokens)
+            n = self._chunk(len(r.tokens) - r.progress, left) if prefill else 1
+            if not self._reserve(r, n):
+                break
+            r.new = n
+            r.computed += n
+            left -= n
+            i += 1
+        while len(self.running) < limits.max_seqs and self.waiting and left > 0 and not self.evicted:  # 4.3
+            r = self.waiting[0]
+            cached = self.cache.cached(r) if limits.caching else []
+            begin = len(cached) * limits.block
+            n = self._chunk(len(r.tokens) - begin, left)
+            if not self.cache.allocate(r, begin, begin + n, cached):
+                break
+            self.waiting.pop(0)
+            self.running.append(r)
+            r.state, r.start, r.new, r.computed, r.cached = "running", now, n, begin + n, len(cached)
+            left -= n
+        x = self.step([Active(len(r.tokens), r.progress, r.new) for r in self.running if r.new > 0])
+        self.clamped += bool(clamps(x, 1))
+        dt = int(to_ticks(x, 1))
+        for r in self.running:  # 4.5
+            if r.progress < len(r.tokens):
+                r.progress = r.computed
+            elif r.new > 0:
+                r.progress += 1
+                r.itl.append((self.steps, dt))
+            if r.progress == len(r.tokens) and not r.first_flag:
+                r.first_flag, r.first = True, now + dt
+        for r in list(self.running):
+            if r.progress >= len(r.tokens) + max(r.output, 1) - 1:
+                if r.output > 0 and not self.cache.allocate(r, r.progress, r.progress + 1, []):
+                    self.failures += 1
+                self.cache.release(r)
+                self.running.remove(r)
+                r.state, r.decode_us = "completed", sum(us for _, us in r.itl)
+                self.push(now + dt, LEFT)
+        self.steps += 1
+        self.pending = bool(self.running or self.waiting)
+        if self.pending:
+            self.push(now + dt, STEP)
+
+    def _reserve(self, r: Request, n: int) -> bool:  # 4.4
+        while not self.cache.allocate(r, r.progress, r.progress + n, []):
+            self.evicted = True
+            victim = self.running.pop()
+            victim.state, victim.progress, victim.itl, victim.first_flag = "waiting", 0, [], False
+            self.cache.release(victim)
+            self.waiting.insert(0, victim)
+            self.preemptions += 1
+            if victim is r:
+                return False
+        return True
+
+
+def prompt_tokens(load: Requests, row: int) -> list[object]:
+    """Distinct objects where prompts differ, equal ones where they share."""
+    size, group, prompt = int(load.input_len[row]), int(load.group[row]), int(load.prompt[row])
+    shared = min(int(load.shared_len[row]), size) if group >= 0 else 0
+    owner = ("prompt", prompt) if prompt >= 0 else ("request", row)
+    return [("group", group, i) for i in range(shared)] + [(owner, i) for i in range(shared, size)]
+
+
+def host(load: Requests, queueing_us: list[int], limits: Limits, step: Step, most_steps: int = 1_000_000) -> Host:
+    """Run a load whose requests take `queueing_us` from arrival to queue."""
+    requests = [
+        Request(i, int(a), int(a) + queueing_us[i], prompt_tokens(load, i), int(load.output_len[i]),
+                int(load.deadline_us[i]))
+        for i, a in enumerate(load.arrival_us)
+    ]  # fmt: skip
+    return Host(requests, limits, step, most_steps).run()
