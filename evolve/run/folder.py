@@ -25,6 +25,7 @@ from evolve.run.config import Config, config_from, to_mapping
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 
+START = "start"  # the folder of the user's programs that a search starts from
 SURVIVORS = 48  # elites that an island keeps besides the cells of its grid
 
 
@@ -149,6 +150,18 @@ def write_json(path: Path, value: Any) -> None:
     draft = path.with_suffix(path.suffix + ".new")
     draft.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
     os.replace(draft, path)
+
+
+def write_start(run: Run, programs: Sequence[tuple[str, str]]) -> None:
+    """Keep the user's programs that a search starts from, (name, text): their files may change or go."""
+    for i, (name, text) in enumerate(programs):
+        (run.path / START).mkdir(exist_ok=True)
+        (run.path / START / f"{i:03d}-{name}.py").write_text(text, "utf-8")
+
+
+def read_start(run: Run) -> list[tuple[str, str]]:
+    """(name, text) of the user's programs that a search starts from, in order."""
+    return [(path.stem[4:], path.read_text("utf-8")) for path in sorted((run.path / START).glob("*.py"))]
 
 
 def write_programs(run: Run, elites: Sequence[Elite]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
 from evolve.run.folder import Run, first_population
-from evolve.run.program import seed_texts
+from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of
 from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
@@ -45,6 +47,7 @@ def start(config: Config, out: Path | None) -> Run:
     if config.search.proposer != "offline":
         check(config)
     fitted, _ = chosen(config.data)
+    own = own_programs(config)
     if config.search.fields == "all":
         for e in fitted:
             if not has_curves(e.facts):
@@ -60,9 +63,24 @@ def start(config: Config, out: Path | None) -> Run:
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     run = run_folder.create(out or run_folder.next_path(), config, about)
+    run_folder.write_start(run, own)
     if config.search.proposer != "offline":
         keep_prompts(run)
     return run
+
+
+def own_programs(config: Config) -> list[tuple[str, str]]:
+    """(name, text) of the user's programs that a search starts from, each name once.
+
+    Raises InputError for a program that cannot be read or is beyond the caps.
+    """
+    shipped, programs = dict(seed_texts()), dict[str, str]()
+    for spec in config.search.start:
+        source = load(spec, config.caps)
+        stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(spec.removesuffix(".py")).name)
+        name = next(x for n in count(1) if (x := stem if n == 1 else f"{stem}-{n}") not in {**shipped, **programs})
+        programs[name] = source.text
+    return list(programs.items())
 
 
 def work(
@@ -93,7 +111,7 @@ def _search(
     past: Sequence[Outcome],
     fitted: Sequence[Experiment],
     others: Sequence[Experiment],
-    count: int,
+    processes: int,
     progress: Progress,
     full: bool,
 ) -> tuple[Search, dict[str, list[Errors]], dict[str, Any]]:
@@ -101,7 +119,7 @@ def _search(
     an offline run."""
     config = run.config
     remembered = {outcome.proposal.id: outcome for outcome in past}
-    workers = start_workers(count, fitted, config)
+    workers = start_workers(processes, fitted, config)
     journal = Journal(run.journal)
     models: LanguageModels | None = None
     calls: dict[str, Any] = {}
@@ -115,7 +133,8 @@ def _search(
             progress.models = models.status
         assessor = Remembering(remembered, Live(config, workers))
         search = Search(config, first_population(config), models or operators, assessor, journal, progress.update)
-        search.run(seed_texts())
+        shipped = [] if config.search.only_start else seed_texts()
+        search.run([*shipped, *run_folder.read_start(run)])
         if models and not models.stopped:
             models.end(search.population)
         if not (models and models.stopped):  # a run that ran out of money may go on

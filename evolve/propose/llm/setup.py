@@ -97,6 +97,7 @@ def replay(recording: Path, out: Path | None) -> Run:
     journal.append(calls)
     journal.close()
     shutil.copytree(recording / templates.FOLDER, run.path / templates.FOLDER)
+    run_folder.write_start(run, run_folder.read_start(source))
     return run
 
 
