@@ -83,13 +83,13 @@ class LanguageModels:
             if not claimed:
                 claimed = self._claim(place, len(begun), asks)
             if place.number in self._remembered:
-                begun.append(self._operators.begin(place, population, weights))
+                begun.append(self._operators.start(place, population, weights))
             elif claimed is None:
                 begun.append(_nothing)
             elif claimed:
                 begun.append(partial(self._of_model, place, weights, asks[-1]))
             else:
-                begun.append(self._operators.begin(place, population, weights))
+                begun.append(self._operators.start(place, population, weights))
             claimed = max((claimed or 0) - 1, 0)
         if asks and not self._put(asks):
             return []
@@ -173,7 +173,7 @@ class LanguageModels:
     def _of_model(self, place: Place, weights: Mapping[str, float], ask: Ask) -> Proposal | None:
         """A model's proposal for the place; an operator's where no answer came; None where nothing was asked."""
         if ask.granted and not ask.places:
-            return self._operators.begin(place, self._population, weights)()
+            return self._operators.start(place, self._population, weights)()
         return ask.proposal(place.number - ask.number, self._config.llm.judge_below)
 
     def _reflect(self) -> None:
