@@ -10,7 +10,7 @@ from archive.elite import Elite
 
 MODEL = "llm:"  # prefix of a language model's name where an operator's name is expected
 SEED = "seed:"  # prefix of a starting program's name
-POLISH = "polish"  # the operator of a finalist whose constants were polished
+POLISH = "polish"  # the operator of a finalist whose constants were polished, and the stage that rejects it
 JUDGES = "judges"  # the stage at which reviewing language models reject a proposal
 OUTCOME = "outcome"  # the kind of a journal line that holds an Outcome
 
