@@ -128,7 +128,7 @@ EXPERIMENTS = {
     "engine.name": ("text", "", "for information"),
     "engine.version": ("text", "", "for information"),
     "workload.name": ("text", "", "a label, never a feature"),
-    "workload.stages": ("list of mappings", "", "load stages; each begins on schedule, whatever is still running"),
+    "workload.stages": ("list of mappings", "", "load stages; each begins on schedule, even if requests of the previous one are still running"),
     "workload.stages[].rate": ("number", "request/s", "offered load"),
     "workload.stages[].duration_s": ("number", "s", "length of the stage"),
     "workload.arrival": ("text", "", "see [arrivals](#arrivals-and-prompts)"),
