@@ -6,30 +6,33 @@ import datetime
 import json
 import math
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from archive.champion import champion
 from archive.journal import Journal
+from archive.proposal import MODEL, POLISH, SEED, Outcome
 from evaluator import baselines as known
 from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS, Errors, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.propose.llm import ledger
-from evolve.propose.llm.setup import check, desk_of, keep_prompts
+from evolve.propose.llm.proposer import LanguageModels
+from evolve.propose.llm.setup import check, keep_prompts, models_of
+from evolve.propose.proposer import Operators
 from evolve.report import markdown as summary
 from evolve.report.progress import Progress
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
-from evolve.run.folder import Run
+from evolve.run.folder import Run, first_population
 from evolve.run.program import seed_texts
 from evolve.run.ranges import ranges_of
-from evolve.search.assessor import executor, solve_known, stop
-from evolve.search.search import evolve
-from evolve.search.state import MODEL, State
+from evolve.search.assessor import Live, Remembering
+from evolve.search.search import Search
+from evolve.search.workers import Workers
+from evolve.search.workers import start as start_workers
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
@@ -72,11 +75,12 @@ def work(
     """
     fitted, others = chosen(run.config.data)
     run_folder.check_same(run, fitted)
-    with run_folder.lock(run):
-        progress = progress or Progress(run.config.budget, len(run.entries()), quiet)
-        state, answers, calls = _search(run, fitted, others, workers, progress, full)
-        run_folder.write_programs(run, state.archive.members())
-        report = _report(run, state, fitted, others if full else [], answers)
+    with run_folder.lock(run.path):
+        past = run.outcomes()
+        progress = progress or Progress(run.config.budget, len(past), quiet)
+        search, answers, calls = _search(run, past, fitted, others, workers, progress, full)
+        run_folder.write_programs(run, search.population.archive.members())
+        report = _report(run, search, fitted, others if full else [], answers)
         if calls:
             report["llm"] = calls
         run_folder.write_json(run.path / "report.json", report)
@@ -84,44 +88,44 @@ def work(
     return report
 
 
-def _models(run: Run, fitted: Sequence[Experiment], journal: Journal, pool: Executor, progress: Progress) -> Any:
-    """The language models that propose in this run, None in an offline one. Raises InputError for a missing library or
-    key, or an unknown price."""
-    config = run.config
-    if config.search.proposer == "offline":
-        return None
-
-    moe = frozenset(e.id for e in fitted if e.facts["is_moe"])
-    desk = desk_of(run, moe, journal, pool, progress.asking)
-    if desk.lost:
-        progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(desk.lost)}")
-    progress.models = lambda: desk.status
-    return desk
-
-
 def _search(
     run: Run,
+    past: Sequence[Outcome],
     fitted: Sequence[Experiment],
     others: Sequence[Experiment],
-    workers: int,
+    count: int,
     progress: Progress,
     full: bool,
-) -> tuple[State, dict[str, list[Errors]], dict[str, Any]]:
-    """The loop, then the known answers, with one pool of workers; and the totals of calls to language models, {} for an
-    offline run."""
-    config, past = run.config, run.entries()
-    pool = executor(workers, fitted, config)
+) -> tuple[Search, dict[str, list[Errors]], dict[str, Any]]:
+    """The search, then the known answers, with one pool of workers; and the totals of calls to language models, {} for
+    an offline run."""
+    config = run.config
+    remembered = {outcome.proposal.id: outcome for outcome in past}
+    workers = start_workers(count, fitted, config)
     journal = Journal(run.journal)
-    models, calls = None, dict[str, Any]()
+    models: LanguageModels | None = None
+    calls: dict[str, Any] = {}
     try:
-        models = _models(run, fitted, journal, pool, progress)
-        state = evolve(config, seed_texts(), past, journal, pool, progress.update, models)
+        operators = Operators(config, workers, remembered)
+        if config.search.proposer != "offline":
+            moe = frozenset(e.id for e in fitted if e.facts["is_moe"])
+            models = models_of(run, journal, operators, workers.diagnose, remembered, moe, progress.asking)
+            if models.lost:
+                progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(models.lost)}")
+            progress.models = models.status
+        assessor = Remembering(remembered, Live(config, workers))
+        search = Search(config, first_population(config), models or operators, assessor, journal, progress.update)
+        search.run(seed_texts())
+        if models and not models.stopped:
+            models.end(search.population)
+        if not (models and models.stopped):  # a run that ran out of money may go on
+            search.polish()
         answers: dict[str, list[Errors]] = {}
         if full:
             progress.stage("known answers")
-            answers = _known_answers(run, fitted, [*fitted, *others], pool)
+            answers = _known_answers(run, fitted, [*fitted, *others], workers)
     except BaseException:
-        stop(pool)
+        workers.stop()
         raise
     finally:
         progress.close()
@@ -130,12 +134,12 @@ def _search(
         journal.close()
         if models:
             calls = _ledger(run, models.stopped)
-    pool.shutdown()
-    return state, answers, calls
+    workers.close()
+    return search, answers, calls
 
 
 def _known_answers(
-    run: Run, fitted: Sequence[Experiment], everything: Sequence[Experiment], pool: Any
+    run: Run, fitted: Sequence[Experiment], everything: Sequence[Experiment], workers: Workers
 ) -> dict[str, list[Errors]]:
     """Known answers, kept in the run's folder, since they depend on the data only."""
     path = run.path / "known.json"
@@ -145,7 +149,7 @@ def _known_answers(
         if stored["data"] == identity and set(stored["answers"]) == set(known.NAMES):
             return {name: [Errors(*row) for row in rows] for name, rows in stored["answers"].items()}
     work = known.tasks(fitted, everything)
-    futures = [pool.submit(solve_known, task) for task in work]
+    futures = [workers.submit(known.solve, task) for task in work]
     answers: dict[str, list[Errors]] = {name: [] for name in known.NAMES}
     for task, future in zip(work, futures, strict=True):
         answers[task.name] += future.result()
@@ -156,13 +160,14 @@ def _known_answers(
 
 def _report(
     run: Run,
-    state: State,
+    search: Search,
     fitted: Sequence[Experiment],
     others: Sequence[Experiment],
     answers: dict[str, list[Errors]],
 ) -> dict[str, Any]:
     """Everything the printed report shows, as plain values."""
-    archive, rule = state.archive, run.config.score
+    population, rule = search.population, run.config.score
+    archive = population.archive
     best = champion(archive.members(), rule.rule)
     report: dict[str, Any] = {
         "engine": __version__,
@@ -173,22 +178,22 @@ def _report(
         "search_seeds": rule.arrival_seeds,
         "rule": asdict(rule.rule),
         "fitted": [e.id for e in fitted],
-        "candidates": state.fitted,
-        "proposals": state.proposals,
+        "candidates": population.fitted,
+        "proposals": population.proposals,
         "accepted": len(archive.members()),
         "champion": None,
-        "best": [[None if joint == math.inf else joint, transfer] for joint, transfer in state.best],
-        "rejected": _rejections(run),
+        "best": [[None if joint == math.inf else joint, transfer] for joint, transfer in population.best],
+        "rejected": _rejections(search.outcomes),
         "cascade": {
-            "verdicts": dict(state.stages.most_common()),
-            "cpu_s": {name: round(s, 2) for name, s in state.seconds.items()} or _spent_before(run),
+            "verdicts": dict(population.stages.most_common()),
+            "cpu_s": {name: round(s, 2) for name, s in search.seconds.items()} or _spent_before(run),
         },
     }
     if best is None:
         return report
     everything = [*fitted, *others]
     rows = error_rows(parse(best.text), score_set(everything))
-    seeds = [e for e in archive.by_id.values() if e.operator.startswith("seed:")]
+    seeds = [e for e in archive.by_id.values() if e.operator.startswith(SEED)]
     first = min(seeds, key=lambda e: e.joint, default=None)
     return report | {
         "champion": best.to_json(),
@@ -217,8 +222,8 @@ def _substitutes(run: Run) -> int:
     """Proposals of operators where models alone were to propose."""
     if run.config.search.proposer != "llm":
         return 0
-    models = (MODEL, "seed:", "polish")
-    return sum(not entry["operator"].startswith(models) for entry in run.entries())
+    models = (MODEL, SEED, POLISH)
+    return sum(not outcome.proposal.operator.startswith(models) for outcome in run.outcomes())
 
 
 def _spent_before(run: Run) -> dict[str, float]:
@@ -228,12 +233,12 @@ def _spent_before(run: Run) -> dict[str, float]:
     return found
 
 
-def _rejections(run: Run) -> list[tuple[str, int, str]]:
+def _rejections(outcomes: Sequence[Outcome]) -> list[tuple[str, int, str]]:
     """(stage, how many, an example of why), the commonest first."""
     why: dict[str, list[str]] = {}
-    for entry in run.entries():
-        if entry["verdict"] == "rejected":
-            why.setdefault(entry["stage"], []).append(entry["why"])
+    for outcome in outcomes:
+        if outcome.rejection:
+            why.setdefault(outcome.rejection.stage, []).append(outcome.rejection.why)
     return sorted(((stage, len(found), found[0]) for stage, found in why.items()), key=lambda row: (-row[1], row[0]))
 
 

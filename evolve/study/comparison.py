@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from archive.journal import read_journal
+from archive.journal import Journal, read_journal
+from archive.population import Population
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.run.config import Config
 from evolve.study.engines.engines import ENGINES, OURS
-from evolve.study.engines.judge import JOURNAL
 from evolve.study.spread import spelled, spread
 from simulator.experiment.experiment import Experiment
 
+JOURNAL = "journal.jsonl"  # of a search, in its folder
+CURVE = "curve.jsonl"  # its best figures after every candidate
+DONE = "done.json"  # written when it has come to its end
 SHARES = (0.25, 0.5, 1.0)  # of the budget, where the figures are read
 FIGURES = ("joint", "worst3", "merit")
 
@@ -38,6 +42,38 @@ class Comparison:
 
     def folder(self, engine: str, seed: int) -> Path:
         return self.path / f"{engine}-{seed}"
+
+
+class Curve:
+    """The learning curve of a search: the lowest joint error, worst3 and merit of a sound program (percent, null before
+    there is one) after every candidate, and the CPU seconds of all work so far. Kept in CURVE, a line per candidate."""
+
+    def __init__(self, folder: Path) -> None:
+        lines = read_journal(folder / CURVE)
+        self._count, self._cpu_s = len(lines), lines[-1]["cpu_s"] if lines else 0.0
+        self._file = Journal(folder / CURVE)
+        self._since = time.process_time()
+
+    def update(self, population: Population) -> None:
+        """Add a line if there is a new candidate; time spent on remembered ones does not count."""
+        if population.fitted <= self._count:
+            self._since = time.process_time()
+            return
+        now = time.process_time()
+        self._cpu_s, self._since = self._cpu_s + now - self._since, now
+        self._count = population.fitted
+        elites = population.archive.by_id.values()
+        line = {
+            "candidate": self._count,
+            "joint": min((e.joint for e in elites), default=None),
+            "worst3": min((e.worst3 for e in elites), default=None),
+            "merit": min((population.rule.merit(e) for e in elites if e.sound), default=None),
+            "cpu_s": round(self._cpu_s, 4),
+        }
+        self._file.append([line])
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def summarise(made: Comparison, fitted: Sequence[Experiment]) -> dict[str, Any]:
@@ -66,8 +102,8 @@ def summarise(made: Comparison, fitted: Sequence[Experiment]) -> dict[str, Any]:
 
 def _engine(made: Comparison, name: str) -> dict[str, Any]:
     folders = [made.folder(name, seed) for seed in made.search_seeds]
-    ends = [json.loads((folder / "done.json").read_text()) for folder in folders]
-    curves = [read_journal(folder / JOURNAL) for folder in folders]
+    ends = [json.loads((folder / DONE).read_text()) for folder in folders]
+    curves = [read_journal(folder / CURVE) for folder in folders]
     at = {f"{share:.0%}".rstrip("%"): share for share in SHARES}
     figures = {
         figure: {
@@ -80,7 +116,7 @@ def _engine(made: Comparison, name: str) -> dict[str, Any]:
     proposals, duplicates = sum(end["proposals"] for end in ends), rejected["duplicate"]
     champions = [end["champion"] for end in ends]
     return {
-        "what": ENGINES[name][1],
+        "what": ENGINES[name].what,
         **figures,
         "champion": {
             figure: spread([c[figure] if c else None for c in champions])
@@ -129,5 +165,5 @@ def write_curves(made: Comparison) -> None:
         out.writerow(("engine", "seed", *columns))
         for name in made.engines:
             for seed in made.search_seeds:
-                for entry in read_journal(made.folder(name, seed) / JOURNAL):
+                for entry in read_journal(made.folder(name, seed) / CURVE):
                     out.writerow((name, seed, *(entry[c] for c in columns)))

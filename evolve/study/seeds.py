@@ -6,9 +6,6 @@ pilot is such a folder too, and ends with a verdict.
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +16,8 @@ from evolve.run.config import Config
 from evolve.run.data import chosen
 from evolve.run.folder import Run
 from evolve.search.run import start as start_run
-from evolve.search.run import work as work_run
 from evolve.study.outcome import summarise
+from evolve.study.study import Member, carry_out, read_about
 from simulator.errors import InputError
 
 FILE = "repeats.json"
@@ -56,35 +53,22 @@ def is_repeats(path: Path) -> bool:
 
 def reopen(path: Path) -> Repeats:
     """The repeats in `path`. Raises InputError if the file that names them, or one of them, is damaged."""
+    about = read_about(path / FILE, f"{path}: is not a folder of repeats (no {FILE})")
     try:
-        about = json.loads((path / FILE).read_text())
         seeds, pilot = list(about["seeds"]), bool(about["pilot"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         raise InputError(f"{path / FILE}: is damaged: restore it from a copy") from None
     return Repeats(path, tuple(run_folder.open_run(path / f"seed-{seed}") for seed in seeds), pilot)
 
 
 def work(repeats: Repeats, workers: int, quiet: bool = False) -> dict[str, Any]:
-    """Every run to its end, from wherever it stands, then what they have in common (report.json)."""
+    """Every run to its end, from where it stopped, then what they have in common (report.json)."""
     fitted, _ = chosen(repeats.runs[0].config.data)
-    reports = []
-    for i, run in enumerate(repeats.runs):
+    for run in repeats.runs:
         run_folder.check_same(run, fitted)
-        path = run.path / "report.json"
-        if not path.exists():
-            if not quiet:
-                print(f"repeat {i + 1} of {len(repeats.runs)}, seed {run.config.seed}", file=sys.stderr, flush=True)
-            _share_known_answers(repeats.runs[0], run)
-            reports.append(work_run(run, workers, quiet))
-        else:
-            reports.append(json.loads(path.read_text()))
-    report = summarise(repeats.path, repeats.runs[0].config, reports, repeats.pilot)
+    members = [Member(run.path, run.config) for run in repeats.runs]
+    known = repeats.runs[0].path / "known.json"
+    done = carry_out(members, "repeat", workers, quiet, full=True, known=known)
+    report = summarise(repeats.path, repeats.runs[0].config, [d.report for d in done], repeats.pilot)
     run_folder.write_json(repeats.path / "report.json", report)
     return report
-
-
-def _share_known_answers(first: Run, run: Run) -> None:
-    """They depend on the data only: the first run finds them for all."""
-    known = first.path / "known.json"
-    if known.exists() and not (run.path / known.name).exists():
-        shutil.copy(known, run.path / known.name)

@@ -20,10 +20,11 @@ from evolve.run import validations as log
 from evolve.run.data import chosen
 from evolve.run.folder import Run
 from evolve.run.program import Source
-from evolve.study.fold_search import FoldProgress, Winner, finished, folder_of, refit, search
+from evolve.study.fold_search import Winner, folder_of, refit, winner_of
 from evolve.study.folds import Fold, folds_of
 from evolve.study.rows import fold_json, never_fitted, rows_of
 from evolve.study.statistics import MEANS, breakdown, fields_used, summary
+from evolve.study.study import Member, carry_out, finished
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 
@@ -58,7 +59,7 @@ def validate(run: Run, options: Options) -> dict[str, Any]:
     settings = run.config.validate
     budget = options.budget or settings.budget
     folds, skipped = folds_of(run.config, options.kinds or settings.folds, budget, fitted)
-    with run_folder.lock(run):
+    with run_folder.lock(run.path):
         protocol = log.protocol(run, None if options.hindsight else budget)
         changed = log.changed(run.path, protocol)
         if changed and not options.again:
@@ -79,22 +80,18 @@ def validate(run: Run, options: Options) -> dict[str, Any]:
 
 
 def _winners(run: Run, folds: Sequence[Fold], options: Options, champion: str) -> tuple[list[Winner | None], int]:
-    """What predicts in every fold, and in how many a search was made now."""
-    progress = FoldProgress(folds, options.quiet)
-    winners: list[Winner | None] = []
-    searched = 0
-    try:
+    """What predicts in every fold, and in how many folds a search was made now."""
+    if options.hindsight:
+        line = Line(options.quiet)
+        winners: list[Winner | None] = []
         for fold in folds:
-            if options.hindsight:
-                progress.stage(f"refit in {fold.folder}")
-                winners.append(refit(champion, fold))
-                continue
-            winner, worked = search(folder_of(run.path / "validate", fold), fold, options.workers, progress)
-            winners.append(winner)
-            searched += worked
-    finally:
-        progress.finish()
-    return winners, searched
+            line.show(f"refit in {fold.folder} ...")
+            winners.append(refit(champion, fold))
+        line.close()
+        return winners, 0
+    members = [Member(folder_of(run.path / "validate", fold), fold.config) for fold in folds]
+    done = carry_out(members, "fold", options.workers, options.quiet, full=False)
+    return [winner_of(d.report) for d in done], sum(d.worked for d in done)
 
 
 def _result(
@@ -106,10 +103,9 @@ def _result(
     others: Sequence[Experiment],
     report: dict[str, Any],
 ) -> dict[str, Any]:
-    told, rows, line = [], [], Line()
+    told, rows, line = [], [], Line(options.quiet)
     for number, (fold, winner) in enumerate(zip(folds, winners, strict=True), 1):
-        if not options.quiet:
-            line.show(f"held-out predictions and known answers of fold {number}/{len(folds)} ({fold.folder}) ...")
+        line.show(f"held-out predictions and known answers of fold {number}/{len(folds)} ({fold.folder}) ...")
         train = fold.train()
         found = rows_of(fold, winner, train, options.against)
         told.append(fold_json(fold, winner, train, found))
