@@ -18,13 +18,14 @@ from evolve.propose.llm.setup import replay, with_limits
 from evolve.report.run import print_run
 from evolve.run.config import Config, load_config
 from evolve.run.data import parse_list
-from evolve.run.folder import next_path, open_run
+from evolve.run.folder import Run, next_path, open_run
 from evolve.search import run as run_module
 from evolve.study import baselines as studies
 from evolve.study import seeds
-from evolve.study.comparison_report import print_comparison
+from evolve.study.comparison import Comparison
 from evolve.study.engines.engines import engine_names
-from evolve.study.seeds_report import print_repeats
+from evolve.study.seeds import Repeats
+from evolve.study.views import print_comparison, print_repeats
 from simulator.errors import InputError
 
 
@@ -208,20 +209,18 @@ def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: 
     return _work_baselines(made, workers, as_json, quiet)
 
 
-def _work_run(run: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+def _work_run(run: Run, workers: int | None, as_json: bool, quiet: bool) -> int:
     """A run, until it is done; status 1 if it has no champion."""
-    return carry_out(run_module.work, run, workers, as_json, quiet, print_run, lambda report: bool(report["champion"]))
+    return carry_out(run_module.work, run, workers, as_json, quiet, lambda report: print_run(report.to_json()),
+                     lambda report: report.champion is not None)  # fmt: skip
 
 
-def _work_repeats(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+def _work_repeats(repeats: Repeats, workers: int | None, as_json: bool, quiet: bool) -> int:
     """Repeats, until all are done; status 1 if none has a champion."""
-    return carry_out(seeds.work, made, workers, as_json, quiet, print_repeats, lambda report: bool(report["figures"]))
+    return carry_out(seeds.work, repeats, workers, as_json, quiet, print_repeats, lambda report: bool(report.figures))
 
 
-def _work_baselines(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+def _work_baselines(comparison: Comparison, workers: int | None, as_json: bool, quiet: bool) -> int:
     """Baselines, until all are done; status 1 if no engine has a median joint error at the full budget."""
-
-    def any_scored(report: dict[str, Any]) -> bool:
-        return any(found["joint"]["100"]["median"] is not None for found in report["engines"].values())
-
-    return carry_out(studies.compare, made, workers, as_json, quiet, print_comparison, any_scored)
+    return carry_out(studies.compare, comparison, workers, as_json, quiet, print_comparison,
+                     lambda report: report.any_scored)  # fmt: skip

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 import re
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from archive.champion import champion
 from archive.journal import Journal
 from archive.proposal import MODEL, POLISH, SEED, Outcome
-from evaluator import baselines as known
+from evaluator import baselines
 from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS, Errors, error_rows, score_set, summarise
 from evolve import __version__
@@ -25,6 +24,7 @@ from evolve.propose.llm.setup import check, keep_prompts, models_of
 from evolve.propose.proposer import Operators
 from evolve.report import markdown as summary
 from evolve.report.progress import Progress
+from evolve.report.result import Refusals, RunReport
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
@@ -83,9 +83,7 @@ def own_programs(config: Config) -> list[tuple[str, str]]:
     return list(programs.items())
 
 
-def work(
-    run: Run, workers: int, quiet: bool = False, progress: Progress | None = None, full: bool = True
-) -> dict[str, Any]:
+def work(run: Run, workers: int, quiet: bool = False, progress: Progress | None = None, full: bool = True) -> RunReport:
     """Search from wherever the journal stands to the end of the budget, then report (report.json).
 
     `full`: with the known answers and predictions of what is not fitted; a fold of a validation does without, so that
@@ -98,11 +96,9 @@ def work(
         progress = progress or Progress(run.config.budget, len(past), quiet)
         search, answers, calls = _search(run, past, fitted, others, workers, progress, full)
         run_folder.write_programs(run, search.population.archive.members())
-        report = _report(run, search, fitted, others if full else [], answers)
-        if calls:
-            report["llm"] = calls
-        run_folder.write_json(run.path / "report.json", report)
-        summary.write(run, report)
+        report = _report(run, search, fitted, others if full else [], answers, calls)
+        run_folder.write_json(run.path / "report.json", report.to_json())
+        summary.write(run, report.to_json())
     return report
 
 
@@ -165,11 +161,11 @@ def _known_answers(
     identity = [data_hash(fitted), data_hash(everything)]
     if path.exists():
         stored = json.loads(path.read_text())
-        if stored["data"] == identity and set(stored["answers"]) == set(known.NAMES):
+        if stored["data"] == identity and set(stored["answers"]) == set(baselines.NAMES):
             return {name: [Errors(*row) for row in rows] for name, rows in stored["answers"].items()}
-    work = known.tasks(fitted, everything)
-    futures = [workers.submit(known.solve, task) for task in work]
-    answers: dict[str, list[Errors]] = {name: [] for name in known.NAMES}
+    work = baselines.tasks(fitted, everything)
+    futures = [workers.submit(baselines.solve, task) for task in work]
+    answers: dict[str, list[Errors]] = {name: [] for name in baselines.NAMES}
     for task, future in zip(work, futures, strict=True):
         answers[task.name] += future.result()
     rows = {name: [(r.experiment, r.e2e, r.ttft, r.itl) for r in found] for name, found in answers.items()}
@@ -183,49 +179,48 @@ def _report(
     fitted: Sequence[Experiment],
     others: Sequence[Experiment],
     answers: dict[str, list[Errors]],
-) -> dict[str, Any]:
-    """Everything the printed report shows, as plain values."""
-    population, rule = search.population, run.config.score
+    calls: dict[str, Any],
+) -> RunReport:
+    """What the run reached."""
+    population, score = search.population, run.config.score
     archive = population.archive
-    best = champion(archive.members(), rule.rule)
-    report: dict[str, Any] = {
-        "engine": __version__,
-        "data": run.about["data"],
-        "run": str(run.path),
-        "seed": run.config.seed,
-        "seeds": list(SCORE_SEEDS),
-        "search_seeds": rule.arrival_seeds,
-        "rule": asdict(rule.rule),
-        "fitted": [e.id for e in fitted],
-        "candidates": population.fitted,
-        "proposals": population.proposals,
-        "accepted": len(archive.members()),
-        "champion": None,
-        "best": [[None if joint == math.inf else joint, transfer] for joint, transfer in population.best],
-        "rejected": _rejections(search.outcomes),
-        "cascade": {
-            "verdicts": dict(population.stages.most_common()),
-            "cpu_s": {name: round(s, 2) for name, s in search.seconds.items()} or _spent_before(run),
-        },
-    }
+    best = champion(archive.members(), score.rule)
+    report = RunReport(
+        engine=__version__,
+        data=run.about["data"],
+        run=str(run.path),
+        seed=run.config.seed,
+        seeds=SCORE_SEEDS,
+        search_seeds=score.arrival_seeds,
+        rule=score.rule,
+        fitted=[e.id for e in fitted],
+        candidates=population.fitted,
+        proposals=population.proposals,
+        accepted=len(archive.members()),
+        champion=best,
+        best=population.best,
+        rejected=_refusals(search.outcomes),
+        verdicts=dict(population.stages.most_common()),
+        cpu_s={name: round(s, 2) for name, s in search.seconds.items()} or _spent_before(run),
+        calls=calls,
+    )
     if best is None:
         return report
     everything = [*fitted, *others]
     rows = error_rows(parse(best.text), score_set(everything))
     seeds = [e for e in archive.by_id.values() if e.operator.startswith(SEED)]
-    first = min(seeds, key=lambda e: e.joint, default=None)
-    return report | {
-        "champion": best.to_json(),
-        "errors": [asdict(r) for r in rows],
-        "fitted_mean": _means(summarise(rows[: len(fitted)])),
-        "predicted_mean": _means(summarise(rows[len(fitted) :])),
-        "best_seed": first.to_json() if first else None,
-        "front": [e.to_json() for e in archive.front_by_size()],
-        "known": {name: [asdict(r) for r in found] for name, found in answers.items()},
-        "published": {name: [asdict(r) for r in found] for name, found in known.published().items()},
-        "quality": {e.id: e.quality for e in everything},
-        "observed_ms": {e.id: _observed(e) for e in everything},
-    }
+    return replace(
+        report,
+        errors=rows,
+        fitted_mean=_means(summarise(rows[: len(fitted)])),
+        predicted_mean=_means(summarise(rows[len(fitted) :])),
+        best_seed=min(seeds, key=lambda e: e.joint, default=None),
+        front=archive.front_by_size(),
+        known=answers,
+        published=baselines.published(),
+        quality={e.id: e.quality for e in everything},
+        observed_ms={e.id: _observed(e) for e in everything},
+    )
 
 
 def _ledger(run: Run, stopped: str) -> dict[str, Any]:
@@ -245,20 +240,20 @@ def _substitutes(run: Run) -> int:
     return sum(not outcome.proposal.operator.startswith(models) for outcome in run.outcomes())
 
 
-def _spent_before(run: Run) -> dict[str, float]:
+def _spent_before(run: Run) -> Mapping[str, float]:
     """CPU seconds by stage as an earlier report of the run has them, where nothing was left to assess."""
     path = run.path / "report.json"
-    found: dict[str, float] = json.loads(path.read_text())["cascade"]["cpu_s"] if path.exists() else {}
-    return found
+    return RunReport.from_json(json.loads(path.read_text())).cpu_s if path.exists() else {}
 
 
-def _rejections(outcomes: Sequence[Outcome]) -> list[tuple[str, int, str]]:
-    """(stage, how many, an example of why), the commonest first."""
+def _refusals(outcomes: Sequence[Outcome]) -> list[Refusals]:
+    """What every stage refused, the commonest stage first."""
     why: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.rejection:
             why.setdefault(outcome.rejection.stage, []).append(outcome.rejection.why)
-    return sorted(((stage, len(found), found[0]) for stage, found in why.items()), key=lambda row: (-row[1], row[0]))
+    refusals = [Refusals(stage, len(reasons), reasons[0]) for stage, reasons in why.items()]
+    return sorted(refusals, key=lambda r: (-r.count, r.stage))
 
 
 def _observed(e: Experiment) -> list[float | None]:

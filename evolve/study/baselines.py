@@ -28,7 +28,7 @@ from evolve.search import workers
 from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
 from evolve.search.workers import start as start_workers
-from evolve.study.comparison import CURVE, DONE, JOURNAL, Comparison, Curve, summarise, write_curves
+from evolve.study.comparison import CURVE, DONE, JOURNAL, Comparison, ComparisonReport, Curve, report_of, write_curves
 from evolve.study.engines.bench import Bench
 from evolve.study.engines.engines import ENGINES
 from evolve.study.study import read_about
@@ -96,7 +96,7 @@ class Task:
         return (self.folder / DONE).exists()
 
 
-def compare(comparison: Comparison, workers: int, quiet: bool = False) -> dict[str, Any]:
+def compare(comparison: Comparison, workers: int, quiet: bool = False) -> ComparisonReport:
     """Do the searches that have not ended, then compare all of them (report.json, curves.csv).
 
     Ctrl-C leaves the journals whole: `evolve resume` goes on from them.
@@ -111,8 +111,8 @@ def compare(comparison: Comparison, workers: int, quiet: bool = False) -> dict[s
     with run_folder.lock(comparison.path):
         if todo := [task for task in tasks if not task.ended]:
             _work(todo, tasks, fitted, min(workers, len(todo)), quiet)
-        report = summarise(comparison, fitted)
-        run_folder.write_json(comparison.path / "report.json", report)
+        report = report_of(comparison, fitted)
+        run_folder.write_json(comparison.path / "report.json", report.to_json())
         write_curves(comparison)
     return report
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from archive.population import Population
 from evolve.report.progress import Progress
+from evolve.report.result import RunReport
 from evolve.run.config import Config
 from evolve.run.folder import open_run
 from evolve.search.run import start, work
@@ -29,7 +30,7 @@ class Member:
 class Done:
     """The report of a member's search, and whether anything was left to do."""
 
-    report: dict[str, Any]
+    report: RunReport
     worked: bool
 
 
@@ -60,11 +61,10 @@ def carry_out(
     return done
 
 
-def finished(folder: Path) -> dict[str, Any] | None:
+def finished(folder: Path) -> RunReport | None:
     """The report of a run that came to its end, None of one that did not."""
     path = folder / "report.json"
-    report: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
-    return report
+    return RunReport.from_json(json.loads(path.read_text())) if path.exists() else None
 
 
 def read_about(path: Path, missing: str) -> Mapping[str, Any]:
