@@ -71,14 +71,14 @@ def models_of(
     diagnose: Callable[[str], Future[str]],
     remembered: Collection[int],
     moe: frozenset[str],
-    say: Callable[[str], None],
+    show: Callable[[str], None],
 ) -> LanguageModels:
     """The language models of a run, whether it is new, resumed or replayed."""
     config, recorded = run.config, REPLAYED in run.about
     prices = {} if recorded else priced(config)
     dispatch = Dispatch(call_log(run.lines()), journal, config.llm, prices, recorded)
     texts = prompts_of(run)
-    return LanguageModels(config, texts, dispatch, operators, diagnose, remembered, moe, run.path, say)
+    return LanguageModels(config, texts, dispatch, operators, diagnose, remembered, moe, run.path, show)
 
 
 def replay(recording: Path, out: Path | None) -> Run:
