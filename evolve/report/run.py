@@ -1,20 +1,37 @@
-"""What a run has to say, for people: the champion, errors per experiment beside known answers, the Pareto front."""
+"""The report of a run: its tables and sentences, and how the terminal shows them, champion first.
+
+`report` is what a search leaves in report.json. `evolve.report.markdown` writes the same tables to RUN/summary.md.
+"""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from evolve.report.llm import lines
+from evolve.report.table import (
+    Row,
+    Table,
+    bias_label,
+    console,
+    fits,
+    mean_cells,
+    new_table,
+    number,
+    passes,
+    row,
+    show,
+)
 
-PASS_PCT = {"e2e": 10.0, "ttft": 15.0, "itl": 15.0}  # per experiment: within these, an experiment passes
+# The other names are imported from here by reports that build rich tables.
+__all__ = [
+    "bias_label", "cascade_text", "console", "errors_table", "fitted_bias", "front_table", "gap_text", "means_table",
+    "new_table", "number", "passes", "print_run", "rule_text", "show", "thinned", "transfer_text",
+]  # fmt: skip
 
-
-# column heads of the known answers in the table per experiment; the table of means gives them in full
+# Column heads of the known answers in the table of errors; the table of means has their full names.
 SHORT = {
     "naive mean": "naive", "blackbox": "bbox", "blackbox per model": "bbox-m", "blackbox per experiment": "bbox-e",
     "roofline": "roof", "host roofline": "host", "kernel sum": "kern",
@@ -22,6 +39,15 @@ SHORT = {
     "regime ensemble with overhead floor (round 2)": "p-regime", "metadata power law (round 5)": "p-meta",
     "direct calibration per model (round 4, in sample)": "p-calib",
 }  # fmt: skip
+# How the constants of each known answer were determined.
+CONSTANTS = {
+    "blackbox per model": "fitted here, one set per model",
+    "blackbox per experiment": "fitted here, one set per experiment",
+    "roofline": "none: datasheet",
+    "host roofline": "none: datasheet, MFU of the hardware table",
+    "kernel sum": "none: measured kernels",
+}
+ONE_SET = "fitted here, one set for all"
 LEGEND = """\
 E2E, TTFT, ITL: errors of a run's means over arrival seeds 1 to 3; "limits" names those past 10, 15 and 15 percent.
 joint: mean of the three mean absolute errors; worst 3: mean of the three largest E2E errors (front: arrivals {search});
@@ -29,58 +55,7 @@ transfer: joint error on models left out of the fit; sound: contradicts no datas
 naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitted for all, -m per model, -e per
 experiment; roof: the datasheet alone; host: the host's own roofline, nothing fitted; kern: the sum of measured
 kernels, nothing fitted; floor: larger of a floor and bytes over bandwidth; p-: published, unsigned."""
-
-
-MOST_BIAS_PCT = 5.0  # INV-M-6
-
-
-def bias_label(rows: list[dict[str, Any]]) -> str:
-    """INV-M-6 of these experiments: is the mean signed E2E error within 5 %? "" where none was observed."""
-    known = [r["e2e"] for r in rows if r["e2e"] is not None]
-    if not known:
-        return ""
-    bias = sum(known) / len(known)
-    state = "holds" if abs(bias) < MOST_BIAS_PCT else "BROKEN"
-    return f"INV-M-6 {state}: mean signed E2E error {bias:+.2f} % (limit {MOST_BIAS_PCT:g})"
-
-
-def console() -> Console:
-    """Standard output, wide where it is not a terminal."""
-    return Console(width=None if sys.stdout.isatty() else 190, highlight=False, soft_wrap=False)
-
-
-def new_table(title: str, columns: str) -> Table:
-    """A table whose columns (names separated by |; a leading > aligns right) are never cut."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name in columns.split("|"):
-        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", no_wrap=True)
-    return table
-
-
-def natural_width(out: Console, table: Table) -> int:
-    """Columns of text that the table needs to show everything."""
-    return out.measure(table, options=out.options.update(max_width=1000)).maximum
-
-
-def show(out: Console, table: Table) -> None:
-    """Print the table in full: a terminal too narrow for it wraps its lines rather than lose a figure."""
-    width = max(out.width, natural_width(out, table))
-    Console(file=out.file, width=width, highlight=False, force_terminal=out.is_terminal).print(table)
-
-
-def number(value: float | None, digits: int = 1, signed: bool = True) -> str:
-    if value is None:
-        return "-"
-    return f"{value:{'+' if signed else ''}.{digits}f}"
-
-
-def passes(row: dict[str, Any]) -> str:
-    """`pass`, or `>` and which latencies lie outside the limits; `-` where nothing was observed."""
-    known = {name: row[name] for name in PASS_PCT if row[name] is not None}
-    if not known:
-        return "-"
-    failed = [name.upper() for name, value in known.items() if abs(value) > PASS_PCT[name]]
-    return ">" + ",".join(failed) if failed else "pass"
+MOST_ROWS = 12  # of a front
 
 
 def print_run(report: dict[str, Any]) -> None:
@@ -95,15 +70,14 @@ def print_run(report: dict[str, Any]) -> None:
     out.print(f"\n[bold]Champion[/bold] (proposal {best['id']}, {counts})\n", soft_wrap=True)
     out.print(best["text"], markup=False, soft_wrap=True)
     table = errors_table(report, known=True)
-    if out.is_terminal and natural_width(out, table) > out.width:
-        table = errors_table(report, known=False)  # the known answers of each run are in report.json
-    show(out, table)
+    # a narrow terminal gets no known answers per experiment: report.json has them
+    show(out, table if fits(out, table) else errors_table(report, known=False))
     show(out, means_table(report))
-    label = bias_label([r for r in report["errors"] if r["experiment"] in set(report["fitted"])])
-    out.print(f"{label}, over the fitted experiments.\n" if label else "", soft_wrap=True)
+    bias = fitted_bias(report)
+    out.print(f"{bias}, over the fitted experiments.\n" if bias else "", soft_wrap=True)
     arrivals = ", ".join(map(str, report["search_seeds"]))
     out.print(LEGEND.format(search=arrivals) + "\n", markup=False, soft_wrap=True)
-    print_gain(out, report)
+    _print_gain(out, report)
     out.print("\n".join(text for text in (transfer_text(best), gap_text(report)) if text) + "\n", soft_wrap=True)
     title = "Pareto front: worst 3, joint error, transfer, complexity"
     show(out, front_table(thinned(report["front"]), title))
@@ -114,89 +88,87 @@ def print_run(report: dict[str, Any]) -> None:
         out.print("\nLanguage models", style="bold")
         out.print("\n".join(lines(report["llm"], report["run"])), markup=False, soft_wrap=True)
     counts = ", ".join(f"{report[name]} {name}" for name in ("candidates", "proposals", "accepted"))
-    made = ", ".join(f"{name} {report[name]}" for name in ("seed", "engine", "data"))
-    out.print(f"\nRun: {report['run']}   ({counts}, {made})", soft_wrap=True)
+    identity = ", ".join(f"{name} {report[name]}" for name in ("seed", "engine", "data"))
+    out.print(f"\nRun: {report['run']}   ({counts}, {identity})", soft_wrap=True)
     out.print(f"Next: evolve archive {report['run']} | evolve show {report['run']}:{best['id']} | "
               f"evolve emit {report['run']}:{best['id']} --target blis-4 --out DIR", soft_wrap=True)  # fmt: skip
 
 
-MOST_ROWS = 12
-
-
 def thinned(front: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most MOST_ROWS of a front, evenly from the simplest to the largest."""
+    """At most MOST_ROWS programs of a front, evenly spaced from the simplest to the largest."""
     if len(front) <= MOST_ROWS:
         return front
     return [front[i * (len(front) - 1) // (MOST_ROWS - 1)] for i in range(MOST_ROWS)]
 
 
 def errors_table(report: dict[str, Any], known: bool) -> Table:
-    """A row per experiment: signed errors of the means, what lies outside the limits, and the known answers' E2E."""
+    """A row per experiment: signed errors of the means, those outside the limits, and if `known` the E2E errors of the
+    known answers."""
     fitted = set(report["fitted"])
     answers = {**report["known"], **report["published"]} if known else {}
     heads = "".join(f"|>{SHORT.get(name, name)}" for name in answers)
-    title = "Errors of the means in percent, (predicted - observed)/observed" + (
-        "; right: E2E of known answers" * known
-    )
-    table = new_table(title, "experiment|use|>E2E|>TTFT|>ITL|limits" + heads)
-    lookup = {name: {r["experiment"]: r for r in rows} for name, rows in answers.items()}
-    for row in report["errors"]:
-        name = row["experiment"]
+    title = "Errors of the means in percent, (predicted - observed)/observed"
+    title += "; right: E2E of known answers" if known else ""
+    by_experiment = {name: {r["experiment"]: r for r in rows} for name, rows in answers.items()}
+
+    def cells(errors: dict[str, Any]) -> Row:
+        name = errors["experiment"]
         quality = report["quality"][name]
         use = "fitted" if name in fitted else "predicted" if quality == "clean" else quality
-        cells = [name, use, *(number(row[x]) for x in ("e2e", "ttft", "itl")), passes(row)]
+        theirs = []
         for answer in answers:
-            found = lookup[answer].get(name)
-            cells.append(number(found["e2e"], signed=answer in report["known"]) if found else "-")
-        table.add_row(*cells, style=None if name in fitted else "dim")
-    return table
+            other = by_experiment[answer].get(name)
+            theirs.append(number(other["e2e"], signed=answer in report["known"]) if other else "-")
+        figures = (number(errors[x]) for x in ("e2e", "ttft", "itl"))
+        return row(name, use, *figures, passes(errors), *theirs, style="" if name in fitted else "dim")
+
+    return Table.of(title, "experiment|use|>E2E|>TTFT|>ITL|limits" + heads, map(cells, report["errors"]))
 
 
 def means_table(report: dict[str, Any]) -> Table:
-    """Mean absolute errors over the fitted experiments, ours beside the known answers."""
+    """Mean absolute errors over the fitted experiments: the champion's, the best seed's, and the known answers'."""
     fitted = set(report["fitted"])
-    title = f"Mean absolute error in percent over the {len(fitted)} fitted experiments"
-    table = new_table(title, "model|>E2E|>TTFT|>ITL|>over|constants")
-    ours = [r for r in report["errors"] if r["experiment"] in fitted]
-    table.add_row("champion", *mean_cells(ours), "fitted here, one set for all", style="bold")
-    seed = report["best_seed"]
-    if seed is not None:
+    ours = _of(report["errors"], fitted)
+    rows = [row("champion", *mean_cells(ours), ONE_SET, style="bold")]
+    if seed := report["best_seed"]:
         figures = [number(seed[x], 2, signed=False) for x in ("e2e", "ttft", "itl")]
-        name = seed["operator"].removeprefix("seed:")
-        table.add_row(
-            f"best seed ({name})", *figures, str(len(ours)), "fitted here, one set for all; as the search scored it"
-        )
-    notes = {
-        "blackbox per model": "fitted here, one set per model",
-        "blackbox per experiment": "fitted here, one set per experiment",
-        "roofline": "none: datasheet",
-        "host roofline": "none: datasheet, MFU of the hardware table",
-        "kernel sum": "none: measured kernels",
-    }
-    for name, rows in report["known"].items():
-        chosen = [r for r in rows if r["experiment"] in fitted]
-        table.add_row(name, *mean_cells(chosen), notes.get(name, "fitted here, one set for all"))
-    for name, rows in report["published"].items():
-        chosen = [r for r in rows if r["experiment"] in fitted]
-        if chosen:
-            table.add_row(name, *mean_cells(chosen), "published; ITL against the halved harness ITL")
-    for label, quality in (("predicted, clean", "clean"), ("predicted, overloaded", "overloaded")):
-        left = [r for r in report["errors"] if r["experiment"] not in fitted]
-        rows = [r for r in left if report["quality"][r["experiment"]] == quality]
-        if rows:
-            table.add_row(f"champion on {label}", *mean_cells(rows), "not fitted", style="dim")
-    return table
+        name = f"best seed ({seed['operator'].removeprefix('seed:')})"
+        rows.append(row(name, *figures, str(len(ours)), f"{ONE_SET}; as the search scored it"))
+    for name, errors in report["known"].items():
+        rows.append(row(name, *mean_cells(_of(errors, fitted)), CONSTANTS.get(name, ONE_SET)))
+    for name, errors in report["published"].items():
+        if chosen := _of(errors, fitted):
+            rows.append(row(name, *mean_cells(chosen), "published; ITL against the halved harness ITL"))
+    for quality in ("clean", "overloaded"):
+        of_quality = {e for e, q in report["quality"].items() if q == quality}
+        if others := _of(report["errors"], of_quality - fitted):
+            rows.append(row(f"champion on predicted, {quality}", *mean_cells(others), "not fitted", style="dim"))
+    title = f"Mean absolute error in percent over the {len(fitted)} fitted experiments"
+    return Table.of(title, "model|>E2E|>TTFT|>ITL|>over|constants", rows)
 
 
-def mean_cells(rows: list[dict[str, Any]]) -> list[str]:
-    cells = []
-    for name in ("e2e", "ttft", "itl"):
-        values = [abs(r[name]) for r in rows if r[name] is not None]
-        cells.append(number(sum(values) / len(values), 2, signed=False) if values else "-")
-    return [*cells, str(len(rows))]
+def _of(errors: Iterable[dict[str, Any]], experiments: set[str]) -> list[dict[str, Any]]:
+    return [r for r in errors if r["experiment"] in experiments]
 
 
-def print_gain(out: Console, report: dict[str, Any]) -> None:
+def front_table(elites: Sequence[dict[str, Any]], title: str) -> Table:
+    """A row per program of a Pareto front: objectives, mean errors, size, and the operator that made it."""
+
+    def cells(e: dict[str, Any]) -> Row:
+        figures = [number(e[x], 2, signed=False) for x in ("worst3", "joint", "transfer", "e2e", "ttft", "itl")]
+        counts = [str(e[x]) for x in ("operations", "constants", "features")]
+        return row(str(e["id"]), *figures, *counts, "yes" if e["sound"] else "no", e["operator"])
+
+    heads = ">id|>worst 3|>joint|>transfer|>E2E|>TTFT|>ITL|>operations|>constants|>features|sound|from"
+    return Table.of(title, heads, map(cells, elites))
+
+
+def fitted_bias(report: dict[str, Any]) -> str:
+    """Whether INV-M-6 holds over the fitted experiments; "" where no E2E was observed."""
+    return bias_label(_of(report["errors"], set(report["fitted"])))
+
+
+def _print_gain(out: Console, report: dict[str, Any]) -> None:
     """What the best seed reached by fitting alone, and what the search added."""
     seed, best, rule = report["best_seed"], report["champion"], report["rule"]
     if seed is None:
@@ -214,7 +186,7 @@ def print_gain(out: Console, report: dict[str, Any]) -> None:
 
 
 def rule_text(rule: dict[str, Any]) -> str:
-    """How a champion is chosen (archive.Rule), in words."""
+    """How a champion is chosen (archive.champion.Rule), in words."""
     least = {"joint": "joint error", "transfer": "mean of joint and transfer error"}[rule["by"]]
     return (
         f"the simplest program within {100 * rule['within']:g} % of the lowest {least} among those with no experiment "
@@ -234,33 +206,23 @@ def transfer_text(best: dict[str, Any]) -> str:
 
 
 def gap_text(report: dict[str, Any]) -> str:
-    """How far the champion's errors on fitted and on left-out models were apart while the search went on; "" where
-    nothing was left out."""
+    """How far apart the champion's errors on fitted and on left-out models were during the search; "" where no model
+    was left out."""
     best = [(joint, transfer) for joint, transfer in report["best"] if joint is not None and transfer is not None]
     if not best:
         return ""
     quarters = [best[(len(best) - 1) * i // 4] for i in range(5)]
-    said = ", ".join(f"{transfer - joint:+.2f} ({joint:.2f})" for joint, transfer in quarters)
-    return f"Validation gap, transfer less joint (joint), percent, at the start and after each quarter: {said}."
+    gaps = ", ".join(f"{transfer - joint:+.2f} ({joint:.2f})" for joint, transfer in quarters)
+    return f"Validation gap, transfer less joint (joint), percent, at the start and after each quarter: {gaps}."
 
 
 def cascade_text(report: dict[str, Any]) -> str:
-    """How far proposals came, and where the CPU time went."""
+    """How far proposals got, and where the CPU time went."""
     verdicts, seconds = report["cascade"]["verdicts"], report["cascade"]["cpu_s"]
     total = sum(seconds.values())
     refused = ", ".join(f"{name} {count}" for name, count in verdicts.items() if name != "scored")
-    went = ", ".join(f"{name} {100 * s / total:.0f} %" for name, s in seconds.items()) if total else "nothing assessed"
+    shares = ", ".join(f"{name} {100 * s / total:.0f} %" for name, s in seconds.items()) if total else ""
     return (
         f"Cascade: {report['proposals']} proposals, {report['candidates']} fitted, {verdicts.get('scored', 0)} scored; "
-        f"refused: {refused or 'none'}.\nCPU time of assessments {total:.0f} s: {went}."
+        f"refused: {refused or 'none'}.\nCPU time of assessments {total:.0f} s: {shares or 'nothing assessed'}."
     )
-
-
-def front_table(elites: list[dict[str, Any]], title: str) -> Table:
-    heads = ">id|>worst 3|>joint|>transfer|>E2E|>TTFT|>ITL|>operations|>constants|>features|sound|from"
-    table = new_table(title, heads)
-    for e in elites:
-        figures = [number(e[x], 2, signed=False) for x in ("worst3", "joint", "transfer", "e2e", "ttft", "itl")]
-        counts = [str(e[x]) for x in ("operations", "constants", "features")]
-        table.add_row(str(e["id"]), *figures, *counts, "yes" if e["sound"] else "no", e["operator"])
-    return table

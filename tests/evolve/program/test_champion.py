@@ -32,7 +32,8 @@ FITTED = [e for e in bundled_experiments() if e.id in RECORD["fitted"]]
 
 def test_the_record_names_this_program_and_these_data() -> None:
     source = load("champion")
-    assert source.record == RECORD
+    assert source.record is not None and source.record.to_json() == RECORD
+    assert list(source.record.to_json()) == list(RECORD)
     assert key(source.complete) == RECORD["key"]
     assert unparse(source.program) == source.text
     assert len(FITTED) == len(RECORD["fitted"]) and data_hash(FITTED) == RECORD["data"]
@@ -75,5 +76,5 @@ def test_its_search_begins_again_with_the_same_bytes(tmp_path: Path) -> None:
 
 def test_it_passes_every_gate_and_contradicts_no_datasheet() -> None:
     source = load("champion")
-    assert check(source, hardware=True)["ok"]
+    assert check(source, hardware=True).ok
     assert all(gate.passes for gate in physics(source.complete, datasheet_deployments()))
