@@ -8,10 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
+from archive.proposal import Proposal
 from evolve import __version__
 from evolve.report.table import Table, bias_label, console, number, show
 from evolve.run.program import Source
-from evolve.run.records import ConstantRecord, Proposed, Record
+from evolve.run.records import ConstantRecord, Record
 from evolve.run.selectors import known_constants
 from simulator.language import measure
 from simulator.language.affine import affine
@@ -172,8 +173,8 @@ def print_show(description: Description) -> None:
         return
     show(out, _errors_table(record))
     out.print(bias_label(map(asdict, record.errors)))
-    if record.proposed:
-        _print_proposed(out, record.proposed)
+    if record.proposal and record.proposal.call:
+        _print_proposal(out, record.proposal)
 
 
 def _constants_table(description: Description) -> Table:
@@ -240,11 +241,12 @@ def _errors_table(record: Record) -> Table:
     return Table.of(f"Fitted on ({when}): errors in percent", "experiment|>E2E|>TTFT|>ITL", rows)
 
 
-def _print_proposed(out: Console, proposed: Proposed) -> None:
+def _print_proposal(out: Console, proposal: Proposal) -> None:
     """A language model's idea, and the judges' marks before it was fitted."""
-    out.print(f"Proposed in call {proposed.call}: {proposed.idea or 'no idea given'}", markup=False, soft_wrap=True)
-    if proposed.reviews:
-        marks = [name for name in proposed.reviews[0] if name not in ("judge", "remark")]
-        rows = [(r["judge"], *(str(r[mark]) for mark in marks), r["remark"]) for r in proposed.reviews]
+    out.print(f"Proposed in call {proposal.call}: {proposal.idea or 'no idea given'}", markup=False, soft_wrap=True)
+    if proposal.reviews:
+        reviews = [asdict(review) for review in proposal.reviews]
+        marks = [name for name in reviews[0] if name not in ("judge", "remark")]
+        rows = [(r["judge"], *(str(r[mark]) for mark in marks), r["remark"]) for r in reviews]
         heads = "|".join(["judge", *(f">{mark}" for mark in marks), "~remark"])
         show(out, Table.of("Judges, before it was fitted: marks of 10", heads, rows))

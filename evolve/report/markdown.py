@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archive.elite import Elite
+from archive.proposal import SEED
 from evolve.report.llm import lines
+from evolve.report.result import RunReport
 from evolve.report.run import errors_table, fitted_bias, front_table, means_table, rule_text, thinned, transfer_text
 from evolve.report.table import Table, markdown
 from evolve.run.files import write_text
@@ -12,68 +13,68 @@ from evolve.run.folder import Run
 from evolve.run.validations import calls
 
 
-def write(run: Run, report: dict[str, Any]) -> None:
-    """Write the summary of `report` (see `evolve.report.run`) into the run's folder."""
+def write(run: Run, report: RunReport) -> None:
+    """Write the summary of a run into its folder."""
     write_text(run.path / "summary.md", page(run, report, len(calls(run.path))))
 
 
-def page(run: Run, report: dict[str, Any], validations: int) -> str:
+def page(run: Run, report: RunReport, validations: int) -> str:
     """The page. `validations`: how often held-out errors of this run have been computed."""
-    best = report["champion"]
+    best = report.champion
     parts = [f"# Search for latency models: {run.path.name}", markdown(_facts(run, report))]
     if best is None:
-        reasons = [f"- {n} at {stage}, e.g. {why}" for stage, n, why in report["rejected"]]
+        reasons = [f"- {r.count} at {r.stage}, e.g. {r.why}" for r in report.rejected]
         return "\n\n".join([*parts, "No candidate could be scored.", "\n".join(reasons)]) + "\n"
     parts += [
         "## Champion",
-        f"Proposal {best['id']}, {best['operations']} operations, {best['constants']} constants, key `{best['key']}`.",
-        f"```python\n{best['text'].strip()}\n```",
-        _choice(report, validations),
+        f"Proposal {best.id}, {best.operations} operations, {best.constants} constants, key `{best.key}`.",
+        f"```python\n{best.text.strip()}\n```",
+        _choice(report, best, validations),
         "## Errors",
         "Signed errors of the means in percent, (predicted - observed)/observed, over arrival seeds "
-        f"{', '.join(map(str, report['seeds']))}. Pass: within 10 % E2E, 15 % TTFT, 15 % ITL.",
+        f"{', '.join(map(str, report.seeds))}. Pass: within 10 % E2E, 15 % TTFT, 15 % ITL.",
         markdown(errors_table(report, known=False)),
         fitted_bias(report),
         "## Comparison with known answers",
-        f"Mean absolute errors in percent over the {len(report['fitted'])} fitted experiments.",
+        f"Mean absolute errors in percent over the {len(report.fitted)} fitted experiments.",
         markdown(means_table(report)),
         "## Front",
-        f"Worst 3, joint error, transfer, complexity: {len(thinned(report['front']))} of {len(report['front'])} "
+        f"Worst 3, joint error, transfer, complexity: {len(thinned(report.front))} of {len(report.front)} "
         "programs, from the simplest to the largest. Sound: contradicts no datasheet.",
-        markdown(front_table(thinned(report["front"]), "Front")),
+        markdown(front_table(thinned(report.front), "Front")),
         *_models(report),
         "## Going on",
-        _commands(run, best["id"]),
+        _commands(run, best.id),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _facts(run: Run, report: dict[str, Any]) -> Table:
-    config, fitted = run.config, report["fitted"]
+def _facts(run: Run, report: RunReport) -> Table:
+    config, fitted = run.config, report.fitted
     return Table.of("Run", "what|value", [
         ("started", run.about["started"]),
-        ("engine", report["engine"]),
-        ("data", f"{report['data']} ({', '.join(config.data.files)})"),
+        ("engine", report.engine),
+        ("data", f"{report.data} ({', '.join(config.data.files)})"),
         ("configuration", config.name),
-        ("seed of the search", str(report["seed"])),
-        ("budget", f"{config.budget} candidates; used: {report['candidates']} of {report['proposals']} proposals"),
+        ("seed of the search", str(report.seed)),
+        ("budget", f"{config.budget} candidates; used: {report.candidates} of {report.proposals} proposals"),
         (f"fitted, {len(fitted)} experiments", ", ".join(fitted)),
     ])  # fmt: skip
 
 
-def _choice(report: dict[str, Any], validations: int) -> str:
-    rule, best, seed = report["rule"], report["champion"], report["best_seed"]
+def _choice(report: RunReport, best: Elite, validations: int) -> str:
+    seed = report.best_seed
     text = (
-        f"How it was chosen: {rule_text(rule)}. **In sample**: the errors on the fitted experiments are "
+        f"How it was chosen: {rule_text(report.rule)}. **In sample**: the errors on the fitted experiments are "
         "those of a fit on these very runs, and program "
-        f"and constants were **chosen with hindsight** among {report['candidates']} candidates. Only what is marked "
+        f"and constants were **chosen with hindsight** among {report.candidates} candidates. Only what is marked "
         "fitted was fitted."
     )
     if seed is not None:
         text += (
-            f"\n\nThe best seed ({seed['operator'].removeprefix('seed:')}, fitted) has a joint error of "
-            f"{seed['joint']:.2f} % and a worst 3 of {seed['worst3']:.2f} %; the champion {best['joint']:.2f} % and "
-            f"{best['worst3']:.2f} %, by the arrival seeds of the search."
+            f"\n\nThe best seed ({seed.operator.removeprefix(SEED)}, fitted) has a joint error of "
+            f"{seed.joint:.2f} % and a worst 3 of {seed.worst3:.2f} %; the champion {best.joint:.2f} % and "
+            f"{best.worst3:.2f} %, by the arrival seeds of the search."
         )
     if transfer := transfer_text(best):
         text += "\n\n" + transfer.replace("\n", " ")
@@ -86,11 +87,11 @@ def _choice(report: dict[str, Any], validations: int) -> str:
     return text
 
 
-def _models(report: dict[str, Any]) -> list[str]:
+def _models(report: RunReport) -> list[str]:
     """What the proposals of language models cost, if there were any."""
-    if not report.get("llm"):
+    if not report.calls:
         return []
-    return ["## Language models", "\n".join(f"- {line}" for line in lines(report["llm"], report["run"]))]
+    return ["## Language models", "\n".join(f"- {line}" for line in lines(dict(report.calls), report.run))]
 
 
 def _commands(run: Run, champion: int) -> str:

@@ -35,8 +35,12 @@ def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
     out = console()
     if pareto:
-        front = [e.to_json() for e in run.archive().front_by_size()]
-        show(out, front_table(front, f"Pareto front of {run.path}: worst 3, joint error, transfer, complexity"))
+        show(
+            out,
+            front_table(
+                run.archive().front_by_size(), f"Pareto front of {run.path}: worst 3, joint error, transfer, complexity"
+            ),
+        )
     if grid:
         show(out, _grid_table(run))
     out.print(f"Held-out figures: {calls_note(run.path)}.", markup=False, soft_wrap=True)

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from evolve.run.folder import open_run
-from evolve.run.records import Proposed, Record, read_record, record_of
+from evolve.run.records import Record, read_record, record_of
 from simulator.errors import InputError, nearest
 from simulator.language.complete import DEFAULTS, complete
 from simulator.language.infer import check_units
@@ -109,14 +109,12 @@ def _record(text: str | None, where: str) -> Record | None:
 
 def _from_run(path: Path, number: int) -> Source:
     run = open_run(path)
-    for entry in run.entries():
-        if entry["id"] == number:
-            if entry["verdict"] != "scored":
-                raise InputError(
-                    f"{path}:{number}: was rejected at {entry['stage']} ({entry['why']}): choose another id"
-                )
-            elite = entry["elite"]
-            proposed = Proposed(entry["call"], entry["idea"], tuple(entry["reviews"])) if "call" in entry else None
-            source = f"{path}:{number}"
-            return Source(source, elite["text"], parse(elite["text"], source), record_of(run, elite, proposed))
+    for outcome in run.outcomes():
+        if outcome.proposal.id == number:
+            if outcome.rejection:
+                stage, why = outcome.rejection.stage, outcome.rejection.why
+                raise InputError(f"{path}:{number}: was rejected at {stage} ({why}): choose another id")
+            assert outcome.elite
+            text, source = outcome.elite.text, f"{path}:{number}"
+            return Source(source, text, parse(text, source), record_of(run, outcome.elite, outcome.proposal))
     raise InputError(f"{path}:{number}: no such proposal: `evolve archive {path}` lists the ids")

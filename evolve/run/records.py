@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
+from archive.elite import Elite
+from archive.proposal import Proposal
 from evaluator.experiments import data_hash
 from evaluator.fit.uncertainty import Certainty
 from evaluator.score import Errors
@@ -46,15 +48,6 @@ class Found:
     transfer: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """A language model's proposal: its call, its idea, and the judges' reviews as the journal has them."""
-
-    call: str
-    idea: str
-    reviews: tuple[Mapping[str, Any], ...]
-
-
 @dataclass(frozen=True)
 class Record:
     """What a program was fitted on, by which engine, on which data and when (ISO date), and its errors there.
@@ -64,8 +57,8 @@ class Record:
     where it is not known, as in older records, or does not apply:
 
     fitted_from: the program that `evolve fit` started from; constants: by `method.name`; fitted_with: all experiments
-    of a fit per model; steps: what was fitted first; found: of the shipped champion; run, id: of a run's program;
-    proposed: of a language model's.
+    of a fit per model; steps: what was fitted first; found: of the shipped champion; run: path of the run that the
+    program is from; proposal: its proposal there.
     """
 
     engine: str
@@ -83,8 +76,7 @@ class Record:
     steps: StepsRecord | None = None
     found: Found | None = None
     run: str | None = None
-    id: int | None = None
-    proposed: Proposed | None = None
+    proposal: Proposal | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON values; `read_record` reads them back."""
@@ -106,10 +98,12 @@ class Record:
             "steps": asdict(self.steps) if self.steps else None,
             "found": asdict(self.found) if self.found else None,
             "run": self.run,
-            "id": self.id,
         }
-        if self.proposed:
-            values |= {"call": self.proposed.call, "idea": self.proposed.idea, "reviews": list(self.proposed.reviews)}
+        p = self.proposal
+        if p:
+            values["id"] = p.id
+        if p and p.call:
+            values |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -143,20 +137,19 @@ def record(
     )
 
 
-def record_of(run: Run, elite: Mapping[str, Any], proposed: Proposed | None = None) -> Record:
-    """The record of a run's elite, as its journal has it; `proposed` if a language model proposed it."""
+def record_of(run: Run, elite: Elite, proposal: Proposal) -> Record:
+    """The record of a run's elite, made of this proposal."""
     return Record(
         engine=run.about["engine"],
         data=run.about["data"],
-        key=elite["key"],
+        key=elite.key,
         date=run.about["started"],
         fitted=tuple(run.about["fitted"]),
-        errors=tuple(Errors(*row) for row in elite["rows"]),
+        errors=tuple(Errors(*row) for row in elite.rows),
         seeds=tuple(run.config.score.arrival_seeds),
         ranges=read_ranges(Section(str(run.path / "run.json"), "", run.about).section("ranges", REMEDY)),
         run=str(run.path),
-        id=elite["id"],
-        proposed=proposed,
+        proposal=proposal,
     )
 
 
@@ -195,7 +188,6 @@ def read_record(value: object, where: str) -> Record | None:
         steps=_steps(top.section("steps", REMEDY)) if top.has("steps") else None,
         found=_found(top.section("found", REMEDY)) if top.has("found") else None,
         run=top.text("run", REMEDY) if top.has("run") else None,
-        id=top.whole("id", REMEDY) if top.has("id") else None,
     )
 
 
