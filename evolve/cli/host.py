@@ -69,7 +69,7 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
         )
     result = run(work, out, quiet)
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         print_aggregate(result)
     return 0
@@ -127,7 +127,9 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
     deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
     if model and hardware:
         deployments = [emitting.of_names(model, hardware, tp or 1)]
-    return emitting.emit_to(source, target, out, deployments, verify)
+    emitted = emitting.emit_to(source, target, out, deployments)
+    emitting.print_emitted(emitted)
+    return 0 if not verify or emitting.verify(emitted) else 1
 
 
 @click.command()
@@ -144,7 +146,7 @@ def bench(most: int, as_json: bool, quiet: bool) -> int:
     """
     result = measure(most, lambda text: None if quiet else print(f"{text} ...", file=sys.stderr, flush=True))
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         print_bench(result)
     return 0

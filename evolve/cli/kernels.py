@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from evolve.cli.endings import print_json
-from evolve.program.kernels import breakdown, kernels_json, print_kernels
+from evolve.program.kernels import breakdown, print_kernels
 
 
 @click.command()
@@ -26,9 +26,9 @@ def kernels(model: str, hardware: str, tp: int, context: int, as_json: bool) -> 
     evolve kernels mixtral-8x7b --hardware H200 --tp 2 --context 4096
     evolve kernels my-model/config.json --hardware B200 --tp 4 --json
     """
-    found = breakdown(model, hardware, tp, context)
+    times = breakdown(model, hardware, tp, context)
     if as_json:
-        print_json(kernels_json(found))
+        print_json(times.to_json())
     else:
-        print_kernels(found)
+        print_kernels(times)
     return 0

@@ -8,14 +8,14 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load, named_experiments
-from evolve.program.check import check as judge
-from evolve.program.check import print_check
+from evolve.program.check import check as check_program
+from evolve.program.check import fields_json, print_check, print_fields
 from evolve.program.fit.calibrate import Settings, calibrate
 from evolve.program.fit.view import print_fit
-from evolve.program.predict import predict as make
-from evolve.program.show import print_show, show_json
+from evolve.program.predict import predict as predict_all
+from evolve.program.predict import print_prediction
+from evolve.program.show import describe, print_show
 from evolve.program.steps.sources import sources
-from evolve.report.views import fields_json, print_fields, print_prediction
 from evolve.run.data import parse_list
 from simulator.errors import InputError
 
@@ -34,11 +34,11 @@ def show(program: str, as_json: bool, caps: dict[str, int]) -> int:
     evolve show runs/0001:137
     evolve show my_model.py --json
     """
-    source = load(program, caps)
+    description = describe(load(program, caps))
     if as_json:
-        print_json(show_json(source))
+        print_json(description.to_json())
     else:
-        print_show(source)
+        print_show(description)
     return 0
 
 
@@ -69,12 +69,12 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps:
             print_fields()
         return 0
 
-    result = judge(load(str(program), caps), physics)
+    verdict = check_program(load(str(program), caps), physics)
     if as_json:
-        print_json(result)
+        print_json(verdict.to_json())
     else:
-        print_check(result)
-    return 0 if result["ok"] else 1
+        print_check(verdict)
+    return 0 if verdict.ok else 1
 
 
 @click.command()
@@ -117,15 +117,15 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
     routes = FIT_METHODS[:-1] if "all" in methods else tuple(dict.fromkeys(methods)) or FIT_METHODS[:1]
     source = load(program, caps)
     if sync and not steps:
-        raise InputError("--sync is said of step tables: give it with --steps")
+        raise InputError("--sync only applies together with --steps")
     if steps:
-        found = sources(steps, experiments, ids, sync)
-        runs, fitted = found.runs, list(found.experiments)
+        named = sources(steps, experiments, ids, sync)
+        runs, fitted = named.runs, list(named.experiments)
     else:
         runs, fitted = (), named_experiments(experiments, ids)
     result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs))
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         print_fit(result)
     return 0
@@ -150,9 +150,9 @@ def predict(
     evolve predict runs/0001:137 --experiments plan.yaml --json
     """
     source = load(program, caps)
-    result = make(source, named_experiments(experiments, ids), range(1, seeds + 1))
+    forecasts = predict_all(source, named_experiments(experiments, ids), range(1, seeds + 1))
     if as_json:
-        print_json(result)
+        print_json(forecasts.to_json())
     else:
-        print_prediction(result, program)
+        print_prediction(forecasts)
     return 0

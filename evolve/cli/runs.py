@@ -30,15 +30,14 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, as_json: b
     evolve archive runs/0001 --by proposer
     evolve archive runs/0001 --json > archive.json
     """
-    found = open_run(run_path)
+    run = open_run(run_path)
     if by:
-        result = proposers(found)
+        result = proposers(run)
         print_json(result) if as_json else print_proposers(result)
-        return 0
-    if as_json:
-        print_json(archive_json(found))
+    elif as_json:
+        print_json(archive_json(run))
     else:
-        print_archive(found, grid, pareto or not grid)
+        print_archive(run, grid, pareto or not grid)
     return 0
 
 
@@ -90,7 +89,7 @@ def list_(folder: Path, as_json: bool) -> int:
     evolve list --runs elsewhere --json
     """
     if as_json:
-        print_json(inventory(folder))
+        print_json(inventory(folder).to_json())
     else:
         print_inventory(inventory(folder))
     return 0

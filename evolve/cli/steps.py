@@ -8,9 +8,9 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load
+from evolve.program.steps.score import print_score
 from evolve.program.steps.score import score_steps as score
 from evolve.program.steps.sources import sources
-from evolve.program.steps.view import print_score
 
 STEPS = "Step table: a parquet file, or a folder that `evolve ingest` wrote (repeatable)."
 SYNC = "The engines did not schedule ahead: a cycle measures its own step, not the one before."
@@ -42,9 +42,9 @@ def score_steps(program: str, steps: tuple[Path, ...], experiments: str | None, 
     evolve score-steps my_model.py --steps ingested/ --split test
     evolve score-steps champion --steps steps.parquet --experiments mine.yaml --json
     """
-    result = score(load(program, caps), sources(steps, experiments, ids, sync), target, split)
+    scores = score(load(program, caps), sources(steps, experiments, ids, sync), target, split)
     if as_json:
-        print_json(result)
+        print_json(scores.to_json())
     else:
-        print_score(result, quiet)
+        print_score(scores, quiet)
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from evolve.ingest.output import EXPERIMENTS
 from evolve.ingest.sources.findings import Finding
-from evolve.report.run import console, new_table, number, show
+from evolve.report.table import console, new_table, number, show
 
 LEGEND = """\
 steps: sampled by the engine (share of all); batches: of these, how many are put together from journeys just as the

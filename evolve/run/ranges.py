@@ -1,8 +1,8 @@
-"""What the runs span that a program was fitted on, and where an experiment lies outside of it."""
+"""The ranges that the fitted runs of a program span, and where an experiment lies outside them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -10,13 +10,15 @@ from evaluator.fit.fit import FIT_SEED
 from evaluator.fit.meanfield import paced
 from evaluator.fit.uncached import step_tokens
 from evaluator.score import Prediction
+from simulator.errors import Section, shown
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import load_of
 from simulator.experiment.workload import prompt_lengths
 
-Span = Sequence[float]  # smallest and largest
+Span = tuple[float, float]  # smallest and largest
 
-TOLERANCE = 1.05  # what a replay tells may differ a little between paces
+REMEDY = "restore the record, or remove it"
+TOLERANCE = 1.05  # figures of a replay may differ this much between two paces of the same run
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +26,31 @@ class Ranges:
     """Spans and distinct values over the fitted runs; None where they are unknown, as in older records.
 
     requests_in_flight: rate x mean E2E of a load stage. model_params_b, active_params_b: billions of parameters, all
-    and those that a token uses. prompt_tokens: lengths of prompts. uncached_step_tokens: the most new prompt tokens
-    that a request brings into a step (evaluator.fit.uncached.step_tokens). weights: "fp8" or "16-bit", say.
+    of them and those active per token. prompt_tokens: lengths of prompts. uncached_step_tokens: the most new prompt
+    tokens that a request brings into a step (evaluator.fit.uncached.step_tokens). weights: "fp8" or "16-bit", say.
     """
 
     vocab: Span | None = None
-    tp: Sequence[int] | None = None
-    hardware: Sequence[str] | None = None
+    tp: tuple[int, ...] | None = None
+    hardware: tuple[str, ...] | None = None
     requests_in_flight: Span | None = None
     model_params_b: Span | None = None
     active_params_b: Span | None = None
-    mixture_of_experts: Sequence[bool] | None = None
-    weights: Sequence[str] | None = None
+    mixture_of_experts: tuple[bool, ...] | None = None
+    weights: tuple[str, ...] | None = None
     prompt_tokens: Span | None = None
     uncached_step_tokens: int | None = None
     max_num_batched_tokens: Span | None = None
-    kv_cpu_offload: Sequence[bool] | None = None
+    kv_cpu_offload: tuple[bool, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The ranges as JSON values; `read_ranges` reads them back."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
-    """The ranges of these experiments. Each is replayed once, at the pace that was observed."""
+    """The ranges of these experiments. Each is replayed once, at the observed pace."""
     flight = [
         stage.rate * observed.e2e_ms.mean / 1e3
         for e in experiments
@@ -53,39 +60,71 @@ def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
     ]
     return Ranges(
         vocab=_span(e.facts["vocab"] for e in experiments),
-        tp=sorted({e.engine.tensor_parallel for e in experiments}),
-        hardware=sorted({e.hardware for e in experiments}),
+        tp=tuple(sorted({e.engine.tensor_parallel for e in experiments})),
+        hardware=tuple(sorted({e.hardware for e in experiments})),
         requests_in_flight=_span(flight) if flight else None,
         model_params_b=_span(e.facts["model_params_b"] for e in experiments),
         active_params_b=_span(e.facts["active_params_b"] for e in experiments),
-        mixture_of_experts=sorted({bool(e.facts["is_moe"]) for e in experiments}),
-        weights=sorted({weights(e) for e in experiments}),
+        mixture_of_experts=tuple(sorted({bool(e.facts["is_moe"]) for e in experiments})),
+        weights=tuple(sorted({weights(e) for e in experiments})),
         prompt_tokens=_span(float(n) for e in experiments for n in prompt_lengths(e.workload)),
         uncached_step_tokens=max(step_tokens(paced(e, load_of(e, FIT_SEED))) for e in experiments),
         max_num_batched_tokens=_span(float(e.engine.max_num_batched_tokens) for e in experiments),
-        kv_cpu_offload=sorted({e.engine.kv_cpu_offload for e in experiments}),
+        kv_cpu_offload=tuple(sorted({e.engine.kv_cpu_offload for e in experiments})),
     )
 
 
-def read_ranges(record: Mapping[str, Any]) -> Ranges:
-    """The ranges that a record carries: what it does not have is None, what is not known here is left out."""
-    given = record.get("ranges") or {}
-    return Ranges(**{f.name: given[f.name] for f in fields(Ranges) if f.name in given})
+def read_ranges(section: Section) -> Ranges:
+    """The ranges in a record: what it lacks is None, and keys of later releases are ignored.
+
+    Raises InputError naming the key for a value of the wrong kind.
+    """
+    uncached = section.whole("uncached_step_tokens", REMEDY) if section.has("uncached_step_tokens") else None
+    return Ranges(
+        vocab=_read_span(section, "vocab"),
+        tp=_read_values(section, "tp", int, "whole numbers"),
+        hardware=_read_values(section, "hardware", str, "names"),
+        requests_in_flight=_read_span(section, "requests_in_flight"),
+        model_params_b=_read_span(section, "model_params_b"),
+        active_params_b=_read_span(section, "active_params_b"),
+        mixture_of_experts=_read_values(section, "mixture_of_experts", bool, "true and false"),
+        weights=_read_values(section, "weights", str, "names"),
+        prompt_tokens=_read_span(section, "prompt_tokens"),
+        uncached_step_tokens=uncached,
+        max_num_batched_tokens=_read_span(section, "max_num_batched_tokens"),
+        kv_cpu_offload=_read_values(section, "kv_cpu_offload", bool, "true and false"),
+    )
+
+
+def _read_span(section: Section, key: str) -> Span | None:
+    value = _read_values(section, key, (int, float), "two numbers")
+    if value is not None and len(value) != 2:
+        raise section.error(key, f"must be a list of two numbers, got {shown(list(value))}", REMEDY)
+    return value  # type: ignore[no-any-return]
+
+
+def _read_values(section: Section, key: str, kind: type | tuple[type, ...], what: str) -> Any:
+    if not section.has(key):
+        return None
+    value = section.raw[key]
+    if not isinstance(value, list | tuple) or not all(isinstance(x, kind) for x in value):
+        raise section.error(key, f"must be a list of {what}, got {shown(value)}", REMEDY)
+    return tuple(value)
 
 
 def weights(experiment: Experiment) -> str:
-    """The type of a model's layer weights, for people: fp8, or its bits."""
+    """The type of a model's layer weights in words: fp8, or its bits."""
     return "fp8" if experiment.facts["is_fp8"] else f"{experiment.weight_bits}-bit"
 
 
 def outside(known: Ranges, experiment: Experiment, prediction: Prediction) -> list[str]:
-    """Where an experiment, as predicted, lies outside the fitted runs: a line each."""
+    """Where an experiment, as predicted, lies outside the ranges of the fitted runs, a line each."""
     facts, engine = experiment.facts, experiment.engine
     lengths = prompt_lengths(experiment.workload)
     total, active = facts["model_params_b"], facts["active_params_b"]
     lines = (
         _vocabulary(facts["vocab"], known.vocab),
-        _among(f"tp {engine.tensor_parallel}", engine.tensor_parallel, known.tp, str(known.tp)),
+        _among(f"tp {engine.tensor_parallel}", engine.tensor_parallel, known.tp, str(list(known.tp or ()))),
         _among(f"GPU {experiment.hardware}", experiment.hardware, known.hardware, ", ".join(known.hardware or ())),
         _beyond(f"a model of {total:.1f} billion parameters", total, known.model_params_b, ".1f"),
         _beyond(f"{active:.1f} billion parameters active per token", active, known.active_params_b, ".1f"),
@@ -104,8 +143,8 @@ def outside(known: Ranges, experiment: Experiment, prediction: Prediction) -> li
 
 
 def _span(values: Iterable[float]) -> Span:
-    found = list(values)
-    return [min(found), max(found)]
+    numbers = list(values)
+    return min(numbers), max(numbers)
 
 
 def _vocabulary(value: float, span: Span | None) -> str:
@@ -136,7 +175,7 @@ def _architecture(moe: bool, known: Sequence[bool] | None) -> str:
 
 
 def _prompts(shortest: int, longest: int, span: Span | None) -> str:
-    """The longest prompts decide, unless only the shortest lie outside."""
+    """The line for the longest prompts; for the shortest, if only they lie outside."""
     above = _beyond(f"prompts of {longest} tokens", float(longest), span)
     return above or _beyond(f"prompts of {shortest} tokens", float(shortest), span)
 
@@ -156,9 +195,9 @@ def _offload(on: bool, known: Sequence[bool] | None) -> str:
 def _in_flight(experiment: Experiment, prediction: Prediction, span: Span | None) -> list[str]:
     if span is None:
         return []
-    out = []
-    for i, (stage, seen) in enumerate(zip(experiment.workload.stages, prediction.predicted.stages, strict=True)):
-        flight = stage.rate * (seen.e2e_ms.mean or 0.0) / 1e3
+    lines = []
+    for i, (stage, predicted) in enumerate(zip(experiment.workload.stages, prediction.predicted.stages, strict=True)):
+        flight = stage.rate * (predicted.e2e_ms.mean or 0.0) / 1e3  # Little's law
         if flight > TOLERANCE * span[1]:
-            out.append(f"stage {i}: {flight:.0f} requests in flight, at most {span[1]:.0f} in the fitted runs")
-    return out
+            lines.append(f"stage {i}: {flight:.0f} requests in flight, at most {span[1]:.0f} in the fitted runs")
+    return lines

@@ -11,7 +11,7 @@ from archive.elite import Elite
 from archive.population import proposers as names
 from archive.proposal import MODEL, Outcome
 from evolve.propose.llm.ledger import Row, rows
-from evolve.report.run import console, new_table, number, show
+from evolve.report.table import console, new_table, number, show
 from evolve.run.config import Config
 from evolve.run.folder import Run, empty_archive
 

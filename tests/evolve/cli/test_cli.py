@@ -366,7 +366,7 @@ def test_evolve_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_fit_wants_a_python_file(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = refused(capsys, "fit", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--out", str(files / "x.json"))
-    assert told.endswith("a program's file ends in .py, its record stands beside it: write --out x.py")
+    assert told.endswith("a program's file ends in .py, its record is next to it: write --out x.py")
     assert not (files / "x.json").exists()
 
 

@@ -293,11 +293,11 @@ def test_files_that_are_no_step_tables_are_refused_in_a_line(files: Path, capsys
     lists = [row | {"kv_sum": [1.0]} for row in rows]
     for path, words in (
         (files / "none.parquet", "cannot be read (No such file or directory)"),
-        (files / "text.parquet", "is no parquet file"),
-        (files / "half.parquet", "is no parquet file"),
-        (files / "torn.parquet", "is no parquet file"),
+        (files / "text.parquet", "is not a parquet file"),
+        (files / "half.parquet", "is not a parquet file"),
+        (files / "torn.parquet", "is not a parquet file"),
         (files / "empty", "holds no */steps.parquet"),
-        (write(files / "a.parquet", [{"x": 1}]), "is no step table: it needs a column step_id"),
+        (write(files / "a.parquet", [{"x": 1}]), "is not a step table: it needs a column step_id"),
         (
             write(files / "b.parquet", [{k: v for k, v in r.items() if k != "kv_sum"} for r in rows]),
             "column kv_sum is missing",
@@ -317,7 +317,7 @@ def test_files_that_are_no_step_tables_are_refused_in_a_line(files: Path, capsys
     pq.write_table(pa.Table.from_pylist(rows).slice(0, 0), files / "j.parquet")
     assert "holds no step" in refused(capsys, *command(files, files / "j.parquet"))
     (files / "p.py").write_text("def step_time(b, s, *, a: us = 1e300):\n    return a * s.layers * s.vocab * s.vocab\n")
-    assert "is no finite number on step 0 of plan" in refused(capsys, *command(files, table))
+    assert "step_time is not finite on step 0 of plan" in refused(capsys, *command(files, table))
     (files / "p.py").write_text(PROGRAM)
     experiments_file(files / "e.yaml", experiment("a", source_run="r"), experiment("b", source_run="r"))
     assert "source_run 'r' is also that of 'a'" in refused(capsys, *command(files, table))

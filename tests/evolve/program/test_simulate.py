@@ -162,7 +162,7 @@ BAD_TRACES = {
     "arrival_s,input_len,output_len\n0,5,99999999999\n": "trace.csv:2: output_len is '99999999999': give a number",
     "arrival_s,input_len,output_len,prefix_grp\n0,5,1,1\n": "trace.csv:1: the column 'prefix_grp' is not read: did you",
     "arrival_s,input_len,output_len,prefix_group\n0,5,1,1\n": "trace.csv:1: prefix_group and prefix_len go together",
-    "arrival_s,input_len,output_len\n0,5,1,7\n": "trace.csv:2: has 4 fields, the header 3",
+    "arrival_s,input_len,output_len\n0,5,1,7\n": "trace.csv:2: has 4 fields but the header has 3: correct the line",
     "arrival_s,input_len,output_len,prefix_group,prefix_len\n0,5,1,0,6\n": "trace.csv:2: prefix_len is 6",
     "arrival_s,input_len,output_len,timeout_s\n0,5,1,-3\n": "trace.csv:2: timeout_s is -3",
     "arrival_s,input_len,output_len,timeout_s\n0,5,1,nan\n": "trace.csv:2: timeout_s is nan",
