@@ -19,7 +19,7 @@ from evolve.report.views import fields_json, print_fields, print_prediction
 from evolve.run.data import parse_list
 from simulator.errors import InputError
 
-FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.fit.METHODS, and all of them
+FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.methods.METHODS, and all
 
 
 @click.command()

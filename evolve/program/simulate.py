@@ -13,7 +13,7 @@ import numpy as np
 
 from evaluator.deployments import facts_of
 from evaluator.experiments import data_hash
-from evaluator.summary import aggregate
+from evaluator.host_summary import aggregate
 from evolve import __version__
 from evolve.program.cases import overheads_text, program_text, read_case, read_trace
 from evolve.program.results import check_out, save_results

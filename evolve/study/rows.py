@@ -8,8 +8,9 @@ from typing import Any
 from evaluator import baselines as known
 from evaluator.fit.fit import fit, fit_set
 from evaluator.judge import gates
+from evaluator.metrics import mean_abs
 from evaluator.score import errors, predictions, score_set
-from evaluator.statistics import bias, mean_abs
+from evaluator.statistics import bias
 from evolve.run.program import Source
 from evolve.study.fold_search import Winner
 from evolve.study.folds import Fold

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from evaluator.statistics import bias, clustered_interval, interval, known, mean_abs, median_abs, signed_rank
+from evaluator.metrics import mean_abs, present
+from evaluator.statistics import bias, clustered_interval, interval, median_abs, signed_rank
 from evolve.study.held_out import FIGURES
 from simulator.language.measure import features
 from simulator.language.parse import parse
@@ -29,7 +30,7 @@ def summary(rows: Sequence[Row], seed: int) -> dict[str, Any]:
     best = given["label"] if given else next(iter(complete), None)
     theirs = [r["against"]["e2e"] if given else r["known"][best]["e2e"] for r in rows] if best else []
     test = signed_rank(_column(rows, "e2e"), theirs) if best else None
-    e2e = known(_column(rows, "e2e"))
+    e2e = present(_column(rows, "e2e"))
     return {
         "experiments": len(rows),
         "models": len(set(models)),

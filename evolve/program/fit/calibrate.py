@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.experiments import data_hash
-from evaluator.fit.fit import FitSet, fit_set
+from evaluator.fit.fit import fit_set
+from evaluator.fit.loss import FitSet
 from evaluator.fit.per_model import fit_scoped, scoped
-from evaluator.fit.pose import problem_of
-from evaluator.fit.problem import Problem
+from evaluator.fit.problem import Problem, problem_of
 from evaluator.fit.steps import step_positions
 from evaluator.fit.uncertainty import certainties, effective
-from evaluator.score import SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set, subset
+from evaluator.score import SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set
 from evolve import __version__
 from evolve.program.fit.files import check_out, paths
 from evolve.program.fit.first_stage import first_stage, stage_json
@@ -126,6 +126,6 @@ def _try(source: Source, problem: Problem, method: str, score: ScoreSet) -> Try:
     seconds = time.monotonic() - begun
     rows: dict[int, Errors] = {}
     for group, program in zip(problem.groups, found.programs, strict=True):
-        some = subset(score, group.experiments)
-        rows.update(zip(group.experiments, error_rows(program, some), strict=True))
+        errors = error_rows(program, score.subset(group.experiments))
+        rows.update(zip(group.experiments, errors, strict=True))
     return Try(method, found, tuple(rows[i] for i in range(len(score.experiments))), seconds)

@@ -41,7 +41,7 @@ def estimate(summary: Summary, experiment: Experiment, asynchronous: bool) -> tu
       and half an answer are 699 and 715; without sharing 626 and 662.)
     * A request that is prefilled or decodes for the first time holds its prompt; what is left is the decodes', with
       progress PI spread evenly around their mean over the answer as far as it has room, as
-      `evaluator.judge.typical` has it.
+      `evaluator.diagnose.stage_steps` has it.
     * A prefill is a first chunk: PI = 0, the host's view also after a prefix hit, NN its tokens.
     * Async scheduling counts the first decode of a request as a prefill of 1 token. With as many prefill tokens as
       prefill requests all are first decodes; else, as each request appears once in either role, half of them, rounded

@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from evaluator.experiments import bundled_experiments
+from evaluator.metrics import mean_abs
 from evaluator.score import predictions, score_set
-from evaluator.statistics import bias, clustered_interval, interval, mean_abs, median_abs, signed_rank
+from evaluator.statistics import bias, clustered_interval, interval, median_abs, signed_rank
 from evolve.cli import run_command
 from evolve.run import validations as log
 from evolve.run.config import Config, DataSettings, config_from, load_config
