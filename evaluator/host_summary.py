@@ -11,7 +11,7 @@ from simulator.replay import Replay
 PERCENTILES = (90, 95, 99)
 
 
-def aggregate(replay: Replay, name: str = "cluster") -> dict[str, object]:
+def aggregate(replay: Replay) -> dict[str, object]:
     """The host's summary: counts, requests and tokens per second, latencies in milliseconds.
 
     Needs a replay made with `account=True`. E2E covers completed requests, TTFT all requests with a first token, ITL
@@ -37,7 +37,7 @@ def aggregate(replay: Replay, name: str = "cluster") -> dict[str, object]:
         "itl": (us + replay.token_us, tokens),
     }
     figures: dict[str, object] = {
-        "instance_id": name,
+        "instance_id": "cluster",
         "completed_requests": done,
         "still_queued": run.queued,
         "still_running": run.running,

@@ -97,10 +97,10 @@ def score_set(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SE
     return ScoreSet(tuple(experiments), tuple(tuple(load_of(e, s) for s in seeds) for e in experiments))
 
 
-def predictions(program: Program, data: ScoreSet, *, stop_when_hostile: bool = False) -> list[Prediction]:
-    """Replay every experiment under every seed. Raises HostileStep if `stop_when_hostile`."""
+def predictions(program: Program, data: ScoreSet) -> list[Prediction]:
+    """Predictions for every experiment, from a replay under every seed; step times out of range are clamped."""
     rows = []
-    for replays, e in zip(_replays(program, data, stop_when_hostile), data.experiments, strict=True):
+    for replays, e in zip(_replays(program, data), data.experiments, strict=True):
         observed = [observe_all(r) for r in replays]
         summaries = [o.summary for o in observed if o.summary is not None]
         stages = tuple(average([o.stages[i] for o in observed]) for i in range(len(e.workload.stages)))
@@ -128,7 +128,10 @@ def errors(prediction: Prediction, experiment: Experiment) -> Errors:
 
 
 def error_rows(program: Program, data: ScoreSet, *, stop_when_hostile: bool = False) -> list[Errors]:
-    """The `errors` of `predictions` for every experiment, in order, without the cost of the other statistics."""
+    """The `errors` of `predictions` for every experiment, in order, without the cost of the other statistics.
+
+    Raises HostileStep if `stop_when_hostile` and a step time lies outside [1, 10^10] us.
+    """
     rows = []
     for replays, e in zip(_replays(program, data, stop_when_hostile), data.experiments, strict=True):
         means_ms = [run_means_ms(r) for r in replays]
@@ -158,7 +161,7 @@ def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None
     return Score(tuple(rows), e2e, ttft, itl, joint, worst3)
 
 
-def _replays(program: Program, data: ScoreSet, stop_when_hostile: bool) -> Iterator[list[Replay]]:
+def _replays(program: Program, data: ScoreSet, stop_when_hostile: bool = False) -> Iterator[list[Replay]]:
     """The replays of every experiment, one per arrival seed."""
     code = assemble(program)
     for e, loads in zip(data.experiments, data.loads, strict=True):

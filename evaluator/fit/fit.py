@@ -43,9 +43,9 @@ class Fit:
     ratio: np.ndarray = field(compare=False, repr=False)
 
 
-def fit_set(experiments: Sequence[Experiment], seed: int = FIT_SEED) -> FitSet:
+def fit_set(experiments: Sequence[Experiment]) -> FitSet:
     """`experiments`, which need observed stage means, prepared for any number of fits: about 20 ms each."""
-    loads = tuple(load_of(e, seed) for e in experiments)
+    loads = tuple(load_of(e, FIT_SEED) for e in experiments)
     stages = stages_of(experiments, loads)
     ones = np.ones_like(stages.observed_ms)
     data = FitSet(tuple(experiments), stages, loads, 0.0 * ones, ones)
@@ -73,13 +73,7 @@ def _noise_and_ratio(one: FitSet) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit(
-    program: Program,
-    data: FitSet,
-    corrections: int = CORRECTIONS,
-    *,
-    allow_hostile: bool = False,
-    method: str = "auto",
-    forget: bool = False,
+    program: Program, data: FitSet, *, allow_hostile: bool = False, method: str = "auto", forget: bool = False
 ) -> Fit:
     """`program` with the constants that fit `data` best by `method` (a key of METHODS), starting from its own.
 
@@ -91,5 +85,5 @@ def fit(
     problem = problem_of(program, data)
     if forget:
         problem = forgetful(problem)
-    phi, loss, ratio = corrected(problem, METHODS[method], corrections, allow_hostile)
+    phi, loss, ratio = corrected(problem, METHODS[method], CORRECTIONS, allow_hostile)
     return Fit(program.with_theta(tuple(phi)), loss, ratio)

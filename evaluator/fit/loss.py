@@ -39,6 +39,12 @@ class FitSet:
     noise: np.ndarray
     ratio: np.ndarray
 
+    @property
+    def experiment_of(self) -> np.ndarray:
+        """int[stages]: the position of each stage's experiment."""
+        positions: np.ndarray = self.stages.table[:, DEPLOYMENT].astype(int)
+        return positions
+
     @cached_property
     def weights(self) -> np.ndarray:
         """float64[stages, 3]: the weights of the relative errors, 0 where nothing was observed."""

@@ -47,10 +47,8 @@ def scoped(
     return grouped_problem(program, data, members, index, held, fitted_before)
 
 
-def fit_scoped(
-    problem: Problem, corrections: int = CORRECTIONS, *, allow_hostile: bool = False, method: str = "auto"
-) -> ScopedFit:
-    """The fit of `scoped`, as `fit.fit` is of one program. Raises HostileStep as it does."""
-    phi, loss, _ = corrected(problem, METHODS[method], corrections, allow_hostile)
+def fit_scoped(problem: Problem, method: str = "auto") -> ScopedFit:
+    """The fit of a problem of `scoped` by `method`, a key of METHODS. Raises HostileStep like `fit.fit`."""
+    phi, loss, _ = corrected(problem, METHODS[method], CORRECTIONS, False)
     programs = tuple(problem.program.with_theta(tuple(phi[g.index])) for g in problem.groups)
     return ScopedFit(models_of(problem.data), programs, problem, phi, loss)

@@ -20,25 +20,18 @@ GAIN = 0.01  # share of the loss that the first search must gain to start a seco
 POLISH_SEED = 30
 
 
-def polish(
-    program: Program,
-    data: FitSet,
-    evaluations: int = 300,
-    seed: int = POLISH_SEED,
-    *,
-    allow_hostile: bool = False,
-) -> Fit:
+def polish(program: Program, data: FitSet, evaluations: int = 300) -> Fit:
     """`program` with the constants near its own that minimise the loss of the replays plus the prior of measured
     kernels; never worse than its own.
 
     `evaluations`: replays of all experiments, for each of at most two searches. Raises HostileStep if no constants
-    tried, the program's own included, keep every step within [1, 10^10] us (unless `allow_hostile`).
+    tried, the program's own included, keep every step within [1, 10^10] us.
     """
     problem = problem_of(program, data)
     own = np.array(program.theta, dtype=float)
     free = problem.free
     if not free.size:
-        means_ms = problem.replay(own, allow_hostile)
+        means_ms = problem.replay(own, False)
         return Fit(program, data.loss(means_ms), ratio_of(problem, own, means_ms))
     start, size = problem.start[free], problem.scales(problem.start)[0]
     low = np.maximum(start - REGION * size[free], problem.low[free])
@@ -50,7 +43,7 @@ def polish(
     def loss(phi: np.ndarray) -> float:
         nonlocal best, lowest, refused
         try:
-            reached = data.loss(problem.replay(phi, allow_hostile)) + problem.kernel_cost(phi) / count
+            reached = data.loss(problem.replay(phi, False)) + problem.kernel_cost(phi) / count
         except HostileStep as e:
             refused = e
             return WORST
@@ -65,11 +58,11 @@ def polish(
 
     first = loss(own)
     middle = np.full(free.size, 0.5)
-    minimise(value, middle, SIGMA, evaluations, seed)
+    minimise(value, middle, SIGMA, evaluations, POLISH_SEED)
     if first - lowest > GAIN * first:
         population = 2 * (4 + int(3 * np.log(max(free.size, 2))))
         start = best[free]
-        minimise(value, middle, SIGMA, evaluations, seed + 1, population)
+        minimise(value, middle, SIGMA, evaluations, POLISH_SEED + 1, population)
     if lowest >= WORST and refused is not None:
         raise refused
     means_ms = problem.replay(best, True)

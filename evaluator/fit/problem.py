@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from evaluator.fit.loss import MODEL_ERROR, FitSet, huber
-from evaluator.fit.meanfield import DEPLOYMENT, cold_effects, jacobian, predict
+from evaluator.fit.meanfield import cold_effects, jacobian, predict
 from evaluator.metrics import stage_means
 from simulator.bind import Bound, base_values, settle
 from simulator.language.affine import affine
@@ -100,12 +100,6 @@ class Problem:
         """The group that owns each entry of phi; None if groups share it."""
         users = [[g for g, group in enumerate(self.groups) if j in group.index] for j in range(self.start.size)]
         return tuple(u[0] if len(u) == 1 and len(self.groups) > 1 else None for u in users)
-
-    @property
-    def experiment_of(self) -> np.ndarray:
-        """int[stages]: the experiment of each stage."""
-        experiments: np.ndarray = self.data.stages.table[:, DEPLOYMENT].astype(int)
-        return experiments
 
     @property
     def _compiled(self) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any]:
@@ -259,10 +253,9 @@ def grouped_problem(
     position = np.zeros(int(index.max()) + 1 if index.size else 0, dtype=int)
     for row in index:
         position[row] = np.arange(theta.size)
-    experiment_of = data.stages.table[:, DEPLOYMENT].astype(int)
     groups = []
     for experiments, row in zip(members, index, strict=True):
-        rows = np.flatnonzero(np.isin(experiment_of, list(experiments)))
+        rows = np.flatnonzero(np.isin(data.experiment_of, list(experiments)))
         groups.append(Group(tuple(experiments), rows, data.stages.table[rows], row))
     base = np.stack([base_values(code, e.facts) for e in data.experiments])  # constants still 0
     return Problem(

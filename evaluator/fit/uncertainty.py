@@ -12,7 +12,7 @@ from evaluator.fit.loss import MODEL_ERROR, FitSet, huber_weights
 from evaluator.fit.problem import Problem, Scales, problem_of
 from simulator.language.ir import Program
 
-LEAST_CLUSTERS = 5  # experiments needed to estimate how residuals within an experiment correlate
+LEAST_CLUSTERS = 5  # experiments needed for a cluster-robust standard error
 # The least share of a constant's information that must come from the data. Of two constants with the same effect each
 # gets half.
 IDENTIFIED = 0.9
@@ -132,7 +132,7 @@ def _errors(problem: Problem, phi: np.ndarray, scales: Scales, of: np.ndarray) -
     freedom = len(w) - determined.sum()
     variance = residual_variance(r, w, freedom)
     squared = variance * np.diag(inverse)  # standard errors, in sizes
-    clusters = problem.experiment_of[np.nonzero(data.weights > 0)[0]]
+    clusters = data.experiment_of[np.nonzero(data.weights > 0)[0]]
     count = len(np.unique(clusters))
     if count >= LEAST_CLUSTERS:
         scores = np.zeros((len(data.experiments), a.shape[1]))

@@ -181,7 +181,8 @@ def test_every_method_finds_the_constants_of_simulated_data() -> None:
     """Expected: the truth's own constants; and its loss, 0 but for the arrivals' noise, within the 2 % residuals."""
     data = fit_set(simulated())
     start = TRUTH.with_theta((2.0, 2.0, 10.0, 3000.0, 0.5))
-    before, state = fit(start, data, 0).loss, np.random.get_state()[1].copy()
+    state = np.random.get_state()[1].copy()
+    _, before, _ = corrected(problem_of(start, data), METHODS["auto"], 0, False)
     for method in METHODS:
         found = fit(start, data, method=method)
         np.testing.assert_allclose(found.program.theta, TRUTH.theta, rtol=0.1, err_msg=method)

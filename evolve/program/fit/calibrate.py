@@ -120,7 +120,7 @@ def _problem(
 def _try(source: Source, problem: Problem, method: str, score: ScoreSet) -> Try:
     begun = time.monotonic()
     try:
-        found = fit_scoped(problem, method=method)
+        found = fit_scoped(problem, method)
     except HostileStep as e:
         raise InputError(f"{source.name}: cannot be fitted on these experiments ({e}): change the program") from None
     seconds = time.monotonic() - begun
