@@ -132,8 +132,7 @@ def _program(elite: Elite) -> str:
 
 def front(elites: Sequence[Elite]) -> str:
     """A line for each of some programs of the front, from the simplest to the largest."""
-    return "
-".join(f"- program {e.id}: {figures(e)}" for e in thinned(elites))
+    return "\n".join(f"- program {e.id}: {figures(e)}" for e in thinned(elites))
 
 
 def emphasis(base: Elite, moe: Collection[str]) -> str:

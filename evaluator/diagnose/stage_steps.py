@@ -1,8 +1,8 @@
-"""The steps of a load stage as the tokens of its answers meet them, as batches of requests: the mean of every batch
-field there, and of a program's step time, which is what an ITL measures.
+"""The steps of a load stage as the tokens of its answers meet them, as batches of requests.
 
-The stage is taken at the pace of its steps, the observed ITL where there is one: then the batches are those that the
-server ran, whatever program is looked at.
+They give the mean of every batch field in the stage, and of a program's step time, which is what an ITL measures. The
+pace of the steps is the observed ITL if there is one: then the batches are those that the server ran, independent of
+the program.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from simulator.fields import Active, BatchFields
 
 
 @dataclass(frozen=True)
-class Typical:
-    """Steps that stand for all of a stage, and the share of its tokens that each makes (float64[steps], in sum 1)."""
+class StageSteps:
+    """Steps that represent a stage, and the share of its tokens that each produces (float64[steps], summing to 1)."""
 
     shares: np.ndarray
     steps: tuple[BatchFields, ...]
@@ -34,17 +34,17 @@ class Typical:
         return float(self.shares @ bound.steps_us(np.array([list(step.raw.values()) for step in self.steps])))
 
 
-def typical(row: np.ndarray, pace_us: float, facts: Mapping[str, float]) -> Typical:
+def stage_steps(row: np.ndarray, pace_us: float, facts: Mapping[str, float]) -> StageSteps:
     """The steps of a stage, a row of `Stages.table`, if a step takes `pace_us`.
 
-    rate x (output_len - 1) x pace requests decode at once (Little's law). They come at random, so a token meets all of
-    these beside its own request (Mecke's theorem), one more than the mean over time, at most the request limit and what
-    the KV cache holds (shared prefixes not counted off); their contexts are evenly spread over the answer. Between
-    whole numbers of requests both neighbours get their share.
+    rate x (output_len - 1) x pace requests decode at once (Little's law). They arrive at random, so a token meets all
+    of them in addition to its own request (Mecke's theorem): one more than the mean over time, but at most the request
+    limit and what the KV cache holds (without the savings of shared prefixes). Their contexts are spread evenly over
+    the answer. A fractional number of requests is a mixture of the two neighbouring whole numbers.
 
-    Prompts to compute come at random, too: exp(-load) of the steps carry none, load being how many come in a step, the
-    others as many as are left for them. A prompt that is used for the first time is computed whole, later ones as far
-    as the cache does not hold them, in chunks that the token budget has room for. Lengths are whole tokens.
+    Prompts to compute also arrive at random: exp(-load) of the steps carry none, where load is the number that arrives
+    per step; the other steps carry the remaining ones. The first use of a prompt is computed in full, later uses only
+    as far as the cache does not hold them, in chunks that fit the token budget. Lengths are whole tokens.
     """
     wanted = row[RATE] * max(row[OUTPUT] - 1.0, 0.0) * pace_us
     held = facts["kv_blocks"] * facts["block_size"] / (row[INPUT] + row[OUTPUT] / 2.0)
@@ -53,7 +53,7 @@ def typical(row: np.ndarray, pace_us: float, facts: Mapping[str, float]) -> Typi
     served = row[RATE] * (min(most / wanted, 1.0) if wanted > 0.0 else 1.0)
     first = row[COLD] / (row[RATE] * row[DURATION])
     room = max(row[BUDGET] - decodes, 1.0)
-    kinds = []  # (chunks that come in a step, tokens to compute of a prompt, in how many chunks)
+    kinds = []  # (chunks that arrive during a step, tokens to compute of a prompt, in how many chunks)
     for share, tokens in ((first, row[COLD_LEN]), ((1.0 - first) * (1.0 - row[FULL_HITS]), row[UNCACHED])):
         if share > 0.0 and tokens > 0.0:
             chunks = math.ceil(tokens / room)
@@ -61,29 +61,29 @@ def typical(row: np.ndarray, pace_us: float, facts: Mapping[str, float]) -> Typi
     load = sum(kind[0] for kind in kinds)
     without = math.exp(-load)
     shares, steps = [], []
-    for n, of_n in _whole(decodes):
-        shares.append(of_n * without)
+    for n, share_n in _whole(decodes):
+        shares.append(share_n * without)
         steps.append(_decodes(n, row))
-        for coming, tokens, chunks in kinds:
-            for k, of_k in _whole(load / (1.0 - without)):
-                shares.append(of_n * (1.0 - without) * coming / load * of_k)
+        for arriving, tokens, chunks in kinds:
+            for k, share_k in _whole(load / (1.0 - without)):
+                shares.append(share_n * (1.0 - without) * arriving / load * share_k)
                 steps.append(_decodes(n, row) + [_chunk(row, tokens, chunks)] * k)
-    return Typical(np.array(shares), tuple(BatchFields(batch, facts) for batch in steps))
+    return StageSteps(np.array(shares), tuple(BatchFields(batch, facts) for batch in steps))
 
 
 def _whole(x: float) -> list[tuple[int, float]]:
-    """The whole numbers beside `x`, with shares under which their mean is `x`."""
+    """The whole numbers around `x`, with shares that make `x` their mean."""
     low = math.floor(x)
     return [(n, share) for n, share in ((low, 1.0 - (x - low)), (low + 1, x - low)) if share > 0.0]
 
 
 def _decodes(n: int, row: np.ndarray) -> list[Active]:
-    """n requests in their answers, evenly spread."""
+    """n decodes, spread evenly over the answer."""
     prompt, span = round(row[INPUT]), max(row[OUTPUT] - 2.0, 0.0)
     return [Active(prompt, prompt + round(span * i / (n + 1)), 1) for i in range(1, n + 1)]
 
 
 def _chunk(row: np.ndarray, tokens: float, chunks: int) -> Active:
-    """The middle one of the chunks in which the last `tokens` of a prompt are computed."""
+    """The middle one of the chunks that compute the last `tokens` of a prompt."""
     prompt, new = round(row[INPUT]), max(round(tokens / chunks), 1)
     return Active(prompt, max(prompt - max(round((tokens + new) / 2.0), new), 0), new)
