@@ -8,17 +8,12 @@ import click
 
 from evolve import __version__
 from evolve.cli.endings import fail, print_json
-from evolve.ingest.engine import parse_overrides
-from evolve.ingest.entry import Given
-from evolve.ingest.many import ingest as carry_out
-from evolve.ingest.many import size
-from evolve.ingest.models import parse_models
+from evolve.ingest import batch
+from evolve.ingest.options import Given, parse_models, parse_overrides
 from evolve.ingest.output import data_of
-from evolve.ingest.progress import watching
-from evolve.ingest.sources.findings import Finding
-from evolve.ingest.sources.folder import find
-from evolve.ingest.sources.values import plain
-from evolve.ingest.view import print_ingested
+from evolve.ingest.read.sources import find
+from evolve.ingest.read.values import Finding, plain
+from evolve.ingest.view import print_runs, watching
 from evolve.processes import available_cores
 
 
@@ -51,17 +46,22 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     evolve score-steps champion --steps ingested
     evolve fit champion --experiments ingested/experiments.yaml --out mine.py
     """
-    found, said = find(folders)
+    found, findings = find(folders)
     given = Given(hardware, parse_overrides(settings), parse_models(models))
+    sizes = {folder.name: batch.bytes_of(folder) for folder in found}
     try:
-        with watching({f.name: size(f) for f in found}, quiet) as watch:
-            reports = carry_out(found, out, given, workers or available_cores(), watch.told, watch.finished)
+        with watching(sizes, quiet) as watch:
+            runs = batch.ingest(found, out, given, workers or available_cores(), watch.on_read, watch.on_done)
     except KeyboardInterrupt:
         return fail("interrupted; folders that are done are kept: the same command goes on", 130)
+    reports = [run.report for run in runs]
     if as_json:
-        print_json({"engine": __version__, "data": data_of(reports), "seeds": [], "runs": reports})
+        as_values = [run.to_json() for run in runs]
+        print_json({"engine": __version__, "data": data_of(reports), "seeds": [], "runs": as_values})
     else:
-        unused = sorted(set(given.models) - {r["model"] for r in reports})
-        said += [Finding("--model-config", 1, f"{plain(name)}: is the model of none of these runs") for name in unused]
-        print_ingested(reports, said, out)
-    return 0 if any(r["experiment"] or r["tables"] for r in reports) else 1
+        unused = sorted(set(given.models) - {report.model for report in reports})
+        findings += [
+            Finding("--model-config", 1, f"{plain(name)}: is the model of none of these runs") for name in unused
+        ]
+        print_runs(runs, findings, out)
+    return 0 if any(report.experiment or report.tables for report in reports) else 1

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,16 @@ import yaml
 from paths import SHARED
 
 from evaluator.experiments import bundled_file, hardware_table, load_experiments, model_table, parse_yaml
-from evolve.ingest.engine import parse_overrides
-from evolve.ingest.entry import Entry, Given, check_hardware, make_entry, unique_ids
+from evolve.ingest.experiment import make_entry
+from evolve.ingest.options import Given, check_hardware, parse_overrides
+from evolve.ingest.output import experiments_yaml
 from evolve.ingest.quality import Quality, judge
-from evolve.ingest.sources.findings import Finding
-from evolve.ingest.sources.folder import Folder, find, look
-from evolve.ingest.sources.log import LONGEST_LINE, Log, read_log
-from evolve.ingest.sources.names import Name, parse_name
-from evolve.ingest.sources.reading import DEEPEST, MOST_JSON_BYTES, MOST_YAML_BYTES
-from evolve.ingest.sources.reports import read_reports
-from evolve.ingest.sources.settings import read_settings
-from evolve.ingest.writing import experiments_yaml
+from evolve.ingest.read.files import DEEPEST, MOST_JSON_BYTES, MOST_YAML_BYTES
+from evolve.ingest.read.log import LONGEST_LINE, Log, read_log
+from evolve.ingest.read.reports import read_reports
+from evolve.ingest.read.settings import read_settings
+from evolve.ingest.read.sources import Folder, Name, find, look, parse_name
+from evolve.ingest.read.values import Finding
 from simulator.errors import InputError
 
 RAW = SHARED / "data" / "raw" / "h100_vllm_0_15_1"
@@ -146,6 +145,13 @@ def build(
     return path
 
 
+@dataclass(frozen=True)
+class Entry:
+    """An entry of an experiments file as a mapping, None where there is none."""
+
+    mapping: dict[str, Any] | None
+
+
 def ingest(path: Path, given: Given | None = None, blocks: int | None = None) -> tuple[Entry, list[Finding], Quality]:
     """Everything this part of the ingestion does with one folder, and all findings; the text is sound."""
     entry, said, quality = read(path, given, blocks)
@@ -160,12 +166,12 @@ def read(path: Path, given: Given | None = None, blocks: int | None = None) -> t
     folder = look(path)
     settings, log, found = read_settings(folder), read_log(folder.log), read_reports(folder)
     quality = judge(found, settings.load)
-    entry = make_entry(folder, settings, log, found, quality, given or Given("H100"), blocks)
-    said = [*folder.findings, *settings.findings, *log.findings, *found.findings, *quality.findings, *entry.findings]
+    entry, doubts = make_entry(folder, settings, log, found, quality, given or Given("H100"), blocks)
+    said = [*folder.findings, *settings.findings, *log.findings, *found.findings, *quality.findings, *doubts]
     for f in said:
         assert f.count >= 1 and f.text == " ".join(f.text.split()) and "\n" not in f.source
         assert not any(word in f.text + f.source for word in PRIVATE), f
-    return entry, said, quality
+    return Entry(entry.to_json() if entry else None), said, quality
 
 
 def texts(said: list[Finding]) -> str:
@@ -659,9 +665,8 @@ def test_hf_is_no_part_of_a_models_group() -> None:
 def test_ids_are_unique(tmp_path: Path) -> None:
     names = [NAME, "20300102-120000-llama-2-7b-tp1-chat", "20300102-120000-llama-2-7b-tp1-code"]
     entries = [ingest(build(tmp_path, name))[0].mapping for name in names]
-    found = [e["id"] for e in unique_ids([e for e in entries if e])]
-    assert found == [names[0], names[1], "llama-2-7b-tp1-code"]
-    assert [e["id"] for e in yaml.safe_load(experiments_yaml([e for e in entries if e]))["experiments"]] == found
+    written = yaml.safe_load(experiments_yaml([e for e in entries if e]))["experiments"]
+    assert [e["id"] for e in written] == [names[0], names[1], "llama-2-7b-tp1-code"]
 
 
 def test_the_other_name_of_the_results_folder(tmp_path: Path) -> None:
