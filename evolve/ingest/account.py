@@ -30,13 +30,13 @@ from evolve.ingest.report import (
 from evolve.ingest.write.steps import CONTRADICTED
 
 NARROWED = {
-    "traces": ("traces.json", "no journeys, steps and cycles: latencies as the client saw them, nothing by step"),
-    "kv_events": ("kv_events.jsonl", "cached prompt tokens follow from step records and repeated prompts alone"),
-    "per_request": ("per-request report", "no token times, no figures of single requests at the client"),
-    "log": ("vllm.log", "KV blocks, async scheduling and CPU offload are not said by the engine"),
-    "config": ("results/config.yaml", "what ran is taken from profile.yaml, if that is there"),
+    "traces": ("traces.json", "no journeys, steps and cycles: only latencies as the client saw them"),
+    "kv_events": ("kv_events.jsonl", "cached prompt tokens are inferred from step records and repeated prompts alone"),
+    "per_request": ("per-request report", "no token times, and no client figures of single requests"),
+    "log": ("vllm.log", "the engine does not state KV blocks, async scheduling and CPU offload"),
+    "config": ("results/config.yaml", "what ran is taken from profile.yaml, if there is one"),
     "exp_config": ("exp-config.yaml", "engine limits are taken from other sources or are defaults"),
-    "summary": ("summary report", "the run's figures are put together from others"),
+    "summary": ("summary report", "the run's figures are combined from others"),
     "profile": ("profile.yaml", "nothing to compare with what ran"),
 }
 """Sources as fields of `Folder`: their names, and how the output is narrowed without them."""

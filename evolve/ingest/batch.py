@@ -72,7 +72,7 @@ def ingest(
     options = {name: _with_earlier(given, state) for name, state in states.items()}
     for folder in folders:
         if options[folder.name].hardware is None and folder.listed.hardware is None:
-            raise InputError(f"{folder.name}: nothing in it names the GPU: name the GPU with --hardware")
+            raise InputError(f"{folder.name}: no file names the GPU: name it with --hardware")
     output.check_out(out, folders)
     was: dict[str, str] = {}
     todo = []
@@ -161,7 +161,7 @@ def _write(task: Task, part: Path, on_read: Callable[[int], None]) -> None:
     entry, quality = describe(inputs, derived, task.given, findings)
     experiment = entry.to_json() if entry else None
     if fingerprint(task.folder, task.given) != task.fingerprint:
-        findings.append(warning("folder", "changed while it was read: read it again once it is whole"))
+        findings.append(warning("folder", "changed while it was read: ingest it again once it is complete"))
     report = account(inputs, derived, quality, findings, output.digest(part, experiment), entry is not None)
     output.dump(part / QUALITY, report.to_json())
     earlier = output.read_state(task.home)
@@ -207,6 +207,7 @@ def _in_parallel(todo: Sequence[Task], workers: int, on_read: OnRead, on_done: C
             for future in done:
                 future.result()
                 on_done(runs.pop(future))
+        pool.shutdown()  # waits: a worker that has only just started would miss its queue, and print that
     except BaseException as e:
         for process in multiprocessing.active_children():
             process.terminate()
@@ -215,7 +216,7 @@ def _in_parallel(todo: Sequence[Task], workers: int, on_read: OnRead, on_done: C
             shutil.rmtree(task.out / f"{PART}{task.folder.name}", ignore_errors=True)
         if isinstance(e, BrokenProcessPool):
             left = ", ".join(sorted(runs.values())[:4])
-            text = f"{left}: a process that read it was ended from outside (memory?): fewer --workers need less"
+            text = f"{left}: the process that read it was killed (out of memory?): use fewer --workers"
             raise InputError(text) from None
         raise
     finally:

@@ -45,12 +45,12 @@ def make_engine(
     assumed: dict[str, Setting] = {key: getattr(standard, key) for key in DEFAULTS if key not in engine}
     if assumed:
         text = ", ".join(f"{key} {shown(value)}" for key, value in assumed.items())
-        text = f"taken as {text}: no source gives them; give --engine KEY=VALUE where it was otherwise"
+        text = f"assuming {text}: no source gives them; use --engine KEY=VALUE if it was different"
         findings.append(Finding("engine", len(assumed), text))
     unknown = [key for key in ("version", "kv_cpu_offload", "total_kv_blocks") if key not in engine]
     if unknown:
         more = "; KV blocks are computed from memory" if "total_kv_blocks" in unknown else ""
-        text = f"{', '.join(unknown)}: no source gives them, left out{more}; --engine KEY=VALUE gives them"
+        text = f"{', '.join(unknown)}: no source gives them, left out{more}; --engine KEY=VALUE sets them"
         findings.append(Finding("engine", len(unknown), text))
     engine.update(assumed)
     return {key: engine[key] for key in ENGINE_KEYS if key in engine}, findings
@@ -64,7 +64,7 @@ def _recorded(
     if offload is None:
         offload = listed.cpu_offload
     elif listed.cpu_offload not in (None, offload):
-        text = f"KV offload to CPU is {shown(offload)}, {FILE} says {shown(listed.cpu_offload)}: the log counts"
+        text = f"KV offload to CPU is {shown(offload)}, {FILE} says {shown(listed.cpu_offload)}: the log is used"
         findings.append(warning("vllm.log", text))
     from_log = {
         "version": log.version,
@@ -75,12 +75,12 @@ def _recorded(
     }
     for key, value in settings.engine.items():
         if from_log.get(key) not in (None, value):
-            text = f"{key} is {from_log[key]}, exp-config.yaml or the folder's name says {value}: that counts"
+            text = f"{key} is {from_log[key]}, exp-config.yaml or the folder's name says {value}: that is used"
             findings.append(warning("vllm.log", text))
     blocks = log.usable_blocks
     if traced_kv_blocks is not None:
         if blocks not in (None, traced_kv_blocks):
-            text = f"{blocks:,} KV blocks, the traces say {traced_kv_blocks:,}: the traces count"
+            text = f"{blocks:,} KV blocks, the traces say {traced_kv_blocks:,}: the traces are used"
             findings.append(warning("vllm.log", text))
         blocks = traced_kv_blocks
     if (log.pipeline_parallel or 1) > 1:

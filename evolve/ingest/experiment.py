@@ -112,7 +112,7 @@ def describe(inputs: Inputs, derived: Derived, given: Given, findings: list[Find
     reports = inputs.reports
     if not reports.all and inputs.clients is not None:
         reports = reports_of(derived.requests, f"{inputs.folder.results}/{PER_REQUEST}")
-        findings.append(Finding("reports", 1, "none: observed figures are taken from the client's rows"))
+        findings.append(Finding("reports", 1, "there are none: observed figures are taken from the client's rows"))
     quality = quality_of(inputs, derived, reports)
     findings += quality.findings
     entry, doubts = make_entry(
@@ -123,7 +123,7 @@ def describe(inputs: Inputs, derived: Derived, given: Given, findings: list[Find
     if entry is None or parts is None:
         return entry, quality
     journeys, rows = len(inputs.journeys), len(inputs.clients) if inputs.clients else 0
-    note = f"the traces have {journeys:,} of {rows:,} requests: the parts of the E2E are of these"
+    note = f"the traces cover {journeys:,} of {rows:,} requests: the parts of the E2E rest on these"
     return replace(
         entry, components=Components(*parts, note if journeys < (1 - MOST_WITHOUT) * rows else None)
     ), quality
@@ -150,7 +150,7 @@ def make_entry(
     findings += doubts
     model, load = settings.model or folder.listed.model, settings.load
     if missing := _missing(model, engine, load):
-        text = f"no experiment is written: {', '.join(missing)} not known"
+        text = f"no experiment is written: {', '.join(missing)} unknown"
         return None, [*findings, warning(folder.name, text, len(missing))]
     assert model and load, "neither is missing"
     observed, doubts = _observed(reports, load)
@@ -158,7 +158,7 @@ def make_entry(
     findings += [*doubts, *_about_model(known, folder.listed.precision)]
     if known is None and terms is None:
         text = (
-            f"{model} is not in the model table: no experiment is written; --model-config {model}=config.json gives it"
+            f"{model} is not in the model table: no experiment is written; --model-config {model}=config.json adds it"
         )
         return None, [*findings, warning("exp-config.yaml", text)]
     entry = Entry(
@@ -185,20 +185,20 @@ def _hardware(folder: Folder, given: Given) -> tuple[str, list[Finding]]:
     listed = folder.listed.hardware
     name = given.hardware or listed
     if name is None:
-        raise InputError(f"{folder.name}: nothing in it names the GPU: name the GPU with --hardware")
+        raise InputError(f"{folder.name}: no file names the GPU: name it with --hardware")
     table = hardware_table()
     if name not in table:
-        return name, [warning(FILE, f"GPU {name} is not in the hardware table: --hardware names one that is")]
+        return name, [warning(FILE, f"GPU {name} is not in the hardware table: name one of it with --hardware")]
     canonical = str(table[name]["name"])
     if given.hardware and listed and table.get(listed, {}).get("name") != canonical:
-        return canonical, [warning(FILE, f"says GPU {listed}, --hardware {canonical}: the option counts")]
+        return canonical, [warning(FILE, f"says GPU {listed}, --hardware {canonical}: the option is used")]
     return canonical, []
 
 
 def _missing(model: str | None, engine: Mapping[str, Setting], load: Load | None) -> list[str]:
     missing = [] if model else ["model"]
     if "tensor_parallel" not in engine:
-        missing.append("tensor_parallel (--engine tensor_parallel=N gives it)")
+        missing.append("tensor_parallel (--engine tensor_parallel=N sets it)")
     return missing + [k for k in ("stages", "shared_prefix", "output_len") if load is None or getattr(load, k) is None]
 
 
@@ -249,7 +249,7 @@ def _observed(reports: Reports, load: Load) -> tuple[ObservedEntry, list[Finding
     stages = dict(reports.stages)
     if reports.summary and count == 1 and not stages:
         stages = {0: reports.summary}
-        findings.append(Finding(reports.summary.source, 1, "stands for the only stage too"))
+        findings.append(Finding(reports.summary.source, 1, "is used for the only stage as well"))
     beyond = [k for k in stages if k >= count]
     if beyond:
         text = f"stage {', '.join(map(str, beyond[:8]))}: {load.source} has {count} stages: left out"
@@ -257,10 +257,10 @@ def _observed(reports: Reports, load: Load) -> tuple[ObservedEntry, list[Finding
     absent = [k for k in range(count) if k not in stages]
     if len(absent) < count:
         if absent:
-            text = f"stage {', '.join(map(str, absent[:8]))} of {count} has no report: nothing observed of it"
+            text = f"stage {', '.join(map(str, absent[:8]))} of {count} has no report: nothing was observed of it"
             findings.append(warning("reports", text, len(absent)))
     elif reports.summary:
-        findings.append(warning("reports", "none of the stages: the run can be predicted, but not fitted", count))
+        findings.append(warning("reports", "no stage has a report: the run can be predicted, but not fitted", count))
     else:
         findings.append(warning("reports", "nothing was observed: the run can only be predicted"))
     return ObservedEntry(reports.summary, tuple(map(stages.get, range(count))), load.output_len), findings
@@ -271,7 +271,7 @@ def _about_model(known: Mapping[str, Any] | None, precision: str | None) -> list
         return []
     bare = {"quantization", "quantization_config"}.isdisjoint(known["config"])
     if precision and precision.upper() not in WIDE and bare:
-        text = f"the weights are not {' or '.join(WIDE)}, but {known['id']} is not quantized: name the one served"
+        text = f"the weights are not {' or '.join(WIDE)}, but {known['id']} is not quantized: name the served one"
         return [warning(FILE, text)]
     return []
 
@@ -280,9 +280,9 @@ def _notes(settings: Settings) -> list[str]:
     """What a reader of the experiment must know."""
     notes = []
     if settings.requested:
-        notes.append("the load is what profile.yaml asked for, not what ran: no config.yaml of the run says that")
+        notes.append("the load is what profile.yaml requested, not necessarily what ran: no config.yaml gives it")
     if settings.load and settings.load.multi_turn:
-        notes.append("a chat of several turns ran, replayed as single turns")
+        notes.append("a chat with several turns ran, replayed as single turns")
     return notes
 
 

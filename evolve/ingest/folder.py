@@ -87,12 +87,12 @@ def read(folder: Folder, out: Path, on_read: Callable[[int], None]) -> tuple[Inp
         tally["traces.json"] = traces.tally
         journeys = journeys_of(traces.journey_events, traces.tally)
         if not traces.spans:
-            findings.append(warning("traces.json", "holds no span of this server: nothing is taken from it"))
+            findings.append(warning("traces.json", "contains no span of this server: nothing is taken from it"))
             traces = None
     if clients is not None:
         tally[source] = clients.tally
         if not len(clients):
-            findings.append(warning(source, "holds no row that can be read: nothing is taken from it"))
+            findings.append(warning(source, "contains no readable row: nothing is taken from it"))
             clients = None
     inputs = Inputs(
         folder=folder,
@@ -163,16 +163,17 @@ def _batches(inputs: Inputs, findings: list[Finding]) -> Batches | None:
         return None
     if clients is not None and len(journeys) < LEAST_JOURNEYS * len(clients):
         text = (
-            f"journeys of {len(journeys):,} of the client's {len(clients):,} requests: batches cannot be put together"
+            f"journeys of {len(journeys):,} of the client's {len(clients):,} requests: too few to reconstruct batches"
         )
         findings.append(warning("traces.json", text, len(clients) - len(journeys)))
         return None
     budget = inputs.settings.engine.get("max_num_batched_tokens")
     if budget is None:
-        findings.append(warning("exp-config.yaml", f"no max_num_batched_tokens: long prompts split as with {BUDGET}"))
+        text = f"gives no max_num_batched_tokens: long prompts are split as with {BUDGET}"
+        findings.append(warning("exp-config.yaml", text))
     if inputs.log.async_scheduling is None:
         findings.append(
-            Finding("vllm.log", 1, "does not say whether scheduling is asynchronous: read off the summaries")
+            Finding("vllm.log", 1, "does not say whether scheduling is asynchronous: inferred from the summaries")
         )
     prompts = np.full(len(traces.core_ids) if clients else 0, NONE)
     if clients is not None:

@@ -64,7 +64,7 @@ def parse_overrides(pairs: Sequence[str]) -> dict[str, Setting]:
         if not equals or not key:
             raise InputError(f"--engine {plain(pair)}: is not KEY=VALUE: write it like --engine max_num_seqs=64")
         if key not in ENGINE_KEYS:
-            raise InputError(f"--engine {plain(key)}: is no setting of the engine: {nearest(key, ENGINE_KEYS)}")
+            raise InputError(f"--engine {plain(key)}: is not an engine setting: {nearest(key, ENGINE_KEYS)}")
         if key in given:
             raise InputError(f"--engine {plain(key)}: is given twice: give it once")
         given[key] = value if key in ("name", "version") else _scalar(value)

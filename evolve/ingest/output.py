@@ -33,9 +33,9 @@ HEADER = f"""\
 {_MARK} {__version__} from folders of vLLM traces and load-generator reports; source_run names them.
 # Units: milliseconds, tokens, requests/s, seconds. Observed figures are of completed requests only.
 # itl_mean_ms = (mean E2E - mean TTFT) / (output_len - 1); harness_itl_mean_ms is the load generator's own figure, which
-#   may count blank lines of the stream as tokens: carried along, never fitted to. So is reported_output_len_mean.
-# overloaded runs are not fitted by default; x_note says why a run is one.
-# The next evolve ingest into this folder writes this file anew: edit a copy.
+#   may count blank lines of the stream as tokens. It and reported_output_len_mean are never fitted to.
+# overloaded runs are not fitted by default; x_note says why a run is overloaded.
+# The next evolve ingest into this folder overwrites this file: edit a copy.
 """
 
 
@@ -70,19 +70,19 @@ def check_out(out: Path, folders: Sequence[Folder]) -> None:
         if here == folder.path or folder.path in here.parents:
             raise InputError(f"{shown_path(out)}: is inside {folder.name}, which is read: choose another --out")
         if not folder.name or folder.name.startswith(".") or folder.name == EXPERIMENTS:
-            raise InputError(f"{shown_path(folder.path)}: its name cannot be that of an output: rename it")
+            raise InputError(f"{shown_path(folder.path)}: its name cannot be used for an output: rename it")
         home = out / folder.name
         if home.resolve() == folder.path:
-            raise InputError(f"{shown_path(out)}: is where {folder.name} stands, which is read: choose another --out")
+            raise InputError(f"{shown_path(out)}: contains {folder.name}, which is read: choose another --out")
         if home.exists() and not (home / STATE).is_file():
-            raise InputError(f"{shown_path(home)}: is there and not ours: choose another --out")
+            raise InputError(f"{shown_path(home)}: exists and is not an output of ours: choose another --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         text = (out / EXPERIMENTS).read_text("utf-8", "replace") if (out / EXPERIMENTS).exists() else _MARK
     except OSError as e:
         raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
     if not text.startswith(_MARK):
-        raise InputError(f"{shown_path(out / EXPERIMENTS)}: is there and not ours: choose another --out")
+        raise InputError(f"{shown_path(out / EXPERIMENTS)}: exists and is not an output of ours: choose another --out")
     if not os.access(out, os.W_OK | os.X_OK):
         raise InputError(f"{shown_path(out)}: cannot be written (permissions): choose another --out")
 
@@ -94,7 +94,9 @@ def check_home(home: Path) -> None:
     ours = {QUALITY, STATE, *(f"{table}.parquet" for table in COLUMNS)}
     others = sorted(path.name for path in home.iterdir() if path.name not in ours)
     if others:
-        raise InputError(f"{shown_path(home / others[0])}: is not ours, and its folder is to be replaced: move it away")
+        raise InputError(
+            f"{shown_path(home / others[0])}: is not ours, and its folder is going to be replaced: move it away"
+        )
 
 
 def read_state(home: Path) -> State | None:
@@ -141,7 +143,7 @@ def write_experiments(out: Path) -> None:
         part.write_text(experiments_yaml([{**entry, "id": ids[name]} for name, entry in entries.items()]), "utf-8")
         part.replace(target)
     except OSError as e:
-        text = f"{shown_path(target)}: cannot be written ({e.strerror or e}): the same command writes it anew"
+        text = f"{shown_path(target)}: cannot be written ({e.strerror or e}): run the same command again"
         raise InputError(text) from None
 
 

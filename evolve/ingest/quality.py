@@ -102,7 +102,7 @@ def _aborted(inputs: Inputs) -> list[str]:
     journeys = inputs.journeys
     bad = sum(not journey.usable for journey in journeys)
     if bad > FAILED_SHARE * len(journeys):
-        return [f"{100 * bad / len(journeys):.2f} % of {len(journeys):,} journeys were aborted or are not complete"]
+        return [f"{100 * bad / len(journeys):.2f} % of {len(journeys):,} journeys were aborted or are incomplete"]
     return []
 
 
@@ -137,7 +137,7 @@ def _waits(report: Report) -> str | None:
 
 def _sending(reports: Reports) -> list[str]:
     return [
-        f"stage {k}: {r.achieved_rate:.4g} requests/s were sent of {r.requested_rate:.4g} asked for"
+        f"stage {k}: only {r.achieved_rate:.4g} of {r.requested_rate:.4g} requested requests/s were sent"
         for k, r in reports.stages.items()
         if r.achieved_rate is not None and r.requested_rate and r.achieved_rate < SENT_SHARE * r.requested_rate
     ]
@@ -157,7 +157,7 @@ def _timeout(reports: Reports, load: Load | None) -> tuple[float | None, list[Fi
             findings.append(warning(load.source, f"request_timeout is {set_to:g} s, failures came at {limit:g} s"))
         return limit, findings
     if failed:
-        text = f"{failed:,} requests failed, not at one round time: no timeout is taken from them"
+        text = f"{failed:,} requests failed, but not at one round time: no timeout is inferred"
         return set_to, [warning(with_failures[0].source, text, failed)]
     return set_to, []
 
@@ -182,10 +182,10 @@ def _offered(reports: Reports, load: Load | None) -> list[Finding]:
             continue
         rate, offered = load.stages[k].rate, load.stages[k].rate * load.stages[k].duration_s
         if r.requested_rate is not None and abs(r.requested_rate - rate) > 0.01 * rate:
-            text = f"asked for {r.requested_rate:g} requests/s, {load.source} says {rate:g}: not of one run?"
+            text = f"requested {r.requested_rate:g} requests/s, {load.source} says {rate:g}: from another run?"
             findings.append(warning(r.source, text))
         elif r.requests is not None and abs(r.requests - offered) > max(1.0, (1 - SENT_SHARE) * offered):
-            text = f"{r.requests:,} requests, {load.source} offers {offered:,.0f}: the stage was cut short?"
+            text = f"{r.requests:,} requests, {load.source} offers {offered:,.0f}: was the stage cut short?"
             findings.append(warning(r.source, text))
     return findings
 
@@ -223,7 +223,7 @@ def _journeys(inputs: Inputs) -> Iterator[Finding]:
         yield warning("traces.json", text, traces.tally[CONFLICTING])
     lacking = sum(not j.complete and (j.status in ENDED_NORMALLY or j.status == NONE) for j in journeys)
     if lacking:
-        text = "journeys that lack one of QUEUED, SCHEDULED, FIRST_TOKEN, FINISHED: cut off, or events lost"
+        text = "journeys that lack one of QUEUED, SCHEDULED, FIRST_TOKEN, FINISHED: cut off, or events were lost"
         yield warning("traces.json", text, lacking)
     lost = sum(traces.api_of[j.request] < 0 for j in journeys)
     if lost and traces.api_ids:
@@ -237,14 +237,14 @@ def _both_sides(inputs: Inputs) -> Iterator[Finding]:
     has_row = joined.client >= 0
     unseen = int((has_row & (joined.core < 0)).sum())
     if joined.match is None:
-        text = "client rows and traces could not be matched by time: nothing of one is said of the other"
+        text = "client rows and traces could not be matched by time: each side is used without the other"
         yield warning("traces.json", text, len(inputs.clients))
     elif unseen:
-        yield warning("traces.json", "client's requests without a journey: spans lost, or not sampled", unseen)
+        yield warning("traces.json", "client's requests without a journey: not sampled, or spans were lost", unseen)
     if joined.unlike:
         yield warning("traces.json", "pairs of client row and journey that differ in max_tokens", joined.unlike)
     if extra := int((~has_row & np.isin(joined.core, [j.request for j in inputs.journeys])).sum()):
-        yield warning("traces.json", "journeys that no client row goes with", extra)
+        yield warning("traces.json", "journeys without a client row", extra)
 
 
 def _clocks(inputs: Inputs) -> Iterator[Finding]:
@@ -258,10 +258,10 @@ def _evidence(derived: Derived) -> Iterator[Finding]:
     if derived.batches is None:
         return
     if unknown := derived.batches.cached.how.count("none"):
-        text = "admissions of which nothing tells how much of their prompt was cached: taken as none of it"
+        text = "admissions without evidence of how much of their prompt was cached: treated as not cached"
         yield warning("traces.json", text, unknown)
     if contradicted := derived.steps.evidence[CONTRADICTED]:
-        text = "sampled steps whose batch is not what the engine recorded: without batch fields"
+        text = "sampled steps whose reconstructed batch contradicts the engine's summary: no batch fields"
         yield warning("traces.json", text, contradicted)
 
 
@@ -273,12 +273,12 @@ def _client(inputs: Inputs, derived: Derived) -> Iterator[Finding]:
         text = f"{summary.requests:,} requests, but the per-request file has {rows:,} of them"
         yield warning(summary.source, text, abs(summary.requests - rows))
     if other := derived.requests.texts("stamps").count(OTHER):
-        text = "requests whose stamps are neither 2n + 2 nor n + 1: only their first token's time is known"
+        text = "requests with neither 2n + 2 nor n + 1 stamps: only the time of their first token is known"
         yield warning("requests", text, other)
     wanted = inputs.settings.load.output_len if inputs.settings.load else None
     columns = derived.requests.columns
     tokens = columns["output_tokens"][columns["completed"] & (columns["output_tokens"] != NONE)]
     if wanted and len(tokens) and (tokens != wanted).any():
         spread = f"{tokens.min()} to {tokens.max()} tokens, {tokens.mean():.4g} on average"
-        text = f"answers have {spread}, not the output_len of {wanted}, with which the observed ITL is taken"
+        text = f"answers have {spread}, not the output_len of {wanted} that the observed ITL is computed with"
         yield warning("requests", text, int((tokens != wanted).sum()))

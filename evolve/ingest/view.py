@@ -28,11 +28,12 @@ from evolve.report.progress import EVERY_S, Line
 from evolve.report.run import console, new_table, number, show
 
 LEGEND = """\
-steps: sampled by the engine (share of all); batches: of these, how many are put together from journeys just as the
-engine recorded them; naive: how many if prompts are taken as never cached, as this format's owners publish it; cycles:
+steps: sampled by the engine (share of all); batches: how many of these are reconstructed from journeys exactly as the
+engine recorded them; naive: how many if no prompt is ever taken as cached, as published with this format; cycles:
 usable pairs of consecutive sampled steps, of all such pairs, and the mean of the usable ones. cached: prompt tokens
-found in the prefix cache at first admission; known: admissions by how that is known, recorded by the engine, inferred,
-or not at all (taken as not cached); to queue: arrival to queue, mean and sd; after: finish to departure, mean."""
+found in the prefix cache at first admission; known, inferred, not: admissions of which the engine recorded this, of
+which it follows from other records, or of which nothing shows it (taken as not cached); to queue: arrival to queue,
+mean and sd; after: finish to departure, mean."""
 MOST_WARNINGS = 20  # kinds of warnings printed; quality.json has all
 
 
@@ -117,7 +118,7 @@ def _print_next(line: Callable[[str], None], reports: Sequence[QualityReport], o
     tables = sorted({table for report in reports for table in report.tables})
     line(f"Written below {out}: quality.json of every run" + (f", tables {', '.join(tables)}" if tables else ""))
     if not (out / EXPERIMENTS).exists():
-        line("No run holds enough for an experiment: see the warnings")
+        line("No run has enough for an experiment: see the warnings")
         return
     line(f"Written: {out / EXPERIMENTS}")
     line(f"Next: `evolve predict champion --experiments {out / EXPERIMENTS}`")

@@ -17,10 +17,10 @@ from evolve.ingest.derive.journeys import SCHEDULED
 SPLITS = ("train", "valid", "test")
 TRAIN, VALID = 0.6, 0.2  # shares of the steps
 
-REPEATED = "step summaries that were there before, dropped"
-CONFLICTING = "step ids with two different summaries, the first kept"
-BACKWARDS = "steps that begin before the one ahead of them"
-MIXED = "several engines, or one started again, wrote into one file: no tables of steps and cycles"
+REPEATED = "duplicate step summaries, dropped"
+CONFLICTING = "step ids with two different summaries, the first one kept"
+BACKWARDS = "steps that begin before the previous one"
+MIXED = "several engines, or a restarted one, wrote into one file: no tables of steps and cycles"
 FEW, SHARE = 2, 0.01  # up to this many contradictions, or this share of the steps, may be slips of single records
 
 # A cycle holds `schedule()` and at least this much more, to launch a batch and to handle its output.

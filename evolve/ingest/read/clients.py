@@ -30,12 +30,12 @@ import numpy as np
 
 from evolve.ingest.columns import NONE, Columns, Growing, as_array
 
-CUT_OFF = "file cut off or not JSON from here on, the rows before it kept"
-NOT_ROWS = "rows that are not of the known form, dropped"
+CUT_OFF = "file cut off or not JSON from some point on, the rows before it kept"
+NOT_ROWS = "malformed rows, dropped"
 NOT_UTF8 = "pieces that are not UTF-8, read with replacements"
-TOO_DEEP = "nested too deeply from here on"
-TWICE = "rows that were there before, dropped"
-NO_TIMES = "rows whose token times fall or lie outside of the request's life, their token times dropped"
+TOO_DEEP = "nested too deeply from some point on"
+TWICE = "duplicate rows, dropped"
+NO_TIMES = "rows whose token times decrease or lie outside the request, their token times dropped"
 
 DEEPEST = 1000  # levels; a row has four
 LATEST_S = 1e12  # times beyond this are invalid

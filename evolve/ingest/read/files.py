@@ -26,10 +26,10 @@ DEEPEST = 50  # levels of nesting; reports and settings have five
 MOST_LINE = 32 << 20  # bytes; exported lines have a few MB at most, and a parsed line takes ten times its bytes
 
 TOO_LONG = f"lines longer than {MOST_LINE >> 20} MiB, skipped"
-MALFORMED = "lines that are no JSON, skipped"
+MALFORMED = "lines that are not JSON, skipped"
 CUT_OFF = "last line cut off, skipped"
 NOT_UTF8 = "lines that are not UTF-8, read with replacements"
-HALVES = "lines with halves of characters, read with replacements"
+HALVES = "lines with lone surrogates, read with replacements"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some writers begin a UTF-8 file with it
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -68,7 +68,7 @@ def _read_capped(path: Path, source: str, most: int) -> bytes:
             f"{source}: cannot be read ({e.strerror or type(e).__name__}): check its permissions"
         ) from None
     if len(data) > most:
-        raise InputError(f"{source}: has more than {most:,} bytes: this is not the file it should be")
+        raise InputError(f"{source}: is larger than {most:,} bytes: check that it is the right file")
     if not data.strip():
         raise InputError(f"{source}: is empty: copy it again")
     return data
@@ -100,7 +100,7 @@ def _check_shape(data: bytes, source: str) -> None:
                     sizes[event.anchor] = 1
             if len(open_) > DEEPEST or total > MOST_VALUES:
                 why = f"more than {DEEPEST} levels" if len(open_) > DEEPEST else f"more than {MOST_VALUES:,} values"
-                raise InputError(f"{source}: holds {why}: this is not the file it should be")
+                raise InputError(f"{source}: has {why}: check that it is the right file")
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         return  # parse_yaml reports it, with the line
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from evolve.ingest.read.files import json_lines
 
-MALFORMED = "batches or events that are not of the known form, dropped"
+MALFORMED = "malformed batches or events, dropped"
 UNKNOWN = "events of unknown types, kept as `other`"
-TWICE = "transfer events that stood twice in their batch, dropped"
-BACKWARDS = "batches from before the one ahead of them, kept: several files in one, or a clock that was set?"
+TWICE = "duplicate transfer events in a batch, dropped"
+BACKWARDS = "batches with an earlier time than the previous one, kept: several files in one, or was the clock set?"
 
 LONGEST_NAME = 200
 LOW_64 = 2**64 - 1

@@ -138,17 +138,17 @@ def read_log(path: Path | None) -> Log:
     except OSError as e:
         why = e.strerror or type(e).__name__
         return Log(findings=(warning("vllm.log", f"left out: cannot be read ({why}): check its permissions"),))
-    findings = [warning("vllm.log", f"{name}: a figure that is no number: left out", n) for name, n in unread.items()]
+    findings = [warning("vllm.log", f"{name}: not a number: left out", n) for name, n in unread.items()]
     if cut:
         text = f"{cut:,} lines longer than {LONGEST_LINE:,} bytes: only their beginning is searched"
         findings.append(warning("vllm.log", text, cut))
     if not facts:
-        text = f"{lines:,} lines, none with a fact of the engine: nothing is taken from it"
+        text = f"{lines:,} lines, none with a known fact about the engine: nothing is taken from it"
         findings.append(warning("vllm.log", text, max(lines, 1)))
     elif "kv_cache_tokens" not in facts:
-        findings.append(warning("vllm.log", "has no line 'GPU KV cache size': the number of KV blocks is not in it"))
+        findings.append(warning("vllm.log", "has no line 'GPU KV cache size': the number of KV blocks is unknown"))
     if (connector := facts.get("connector")) and "cpu_bytes" not in facts:
-        text = f"KV connector {connector} without cpu_bytes_to_use: whether KV went to the CPU is not known"
+        text = f"KV connector {connector} without cpu_bytes_to_use: whether KV was offloaded to the CPU is unknown"
         findings.append(warning("vllm.log", text))
     return Log(**facts, findings=tuple(findings))
 

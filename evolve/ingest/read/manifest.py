@@ -47,7 +47,8 @@ def listed(folder: Path, number: str | None) -> tuple[Listed, tuple[Finding, ...
         return Listed(), (Finding(FILE, 1, "does not list this experiment"),)
     values = Values(FILE, entries[0])
     if len(entries) > 1:
-        values.findings.append(warning(FILE, "lists this experiment more than once: the first is taken", len(entries)))
+        text = "lists this experiment more than once: the first entry is used"
+        values.findings.append(warning(FILE, text, len(entries)))
     gpu_mem = values.number("gpu_mem", above=0)
     if gpu_mem is not None and gpu_mem > 1:
         values.wrong("gpu_mem", "a fraction", gpu_mem)
@@ -57,7 +58,7 @@ def listed(folder: Path, number: str | None) -> tuple[Listed, tuple[Finding, ...
         values.wrong("hw", "the name of a GPU", hardware)
         hardware = None
     if values.text("safe") not in (None, "safe"):
-        values.findings.append(warning(FILE, "does not call this experiment safe"))
+        values.findings.append(warning(FILE, "does not mark this experiment as safe"))
     entry = Listed(
         model=values.model("model"),
         hardware=hardware,

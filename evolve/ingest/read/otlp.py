@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-MALFORMED = "spans or events that are not of the OTLP form, dropped"
+MALFORMED = "spans or events that are not valid OTLP, dropped"
 UNKNOWN_KIND = "attributes of an unknown kind, dropped"
 BAD_VALUE = "attributes whose value does not fit their kind, dropped"
 _LARGEST = 2**63

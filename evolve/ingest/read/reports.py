@@ -71,9 +71,9 @@ def read_reports(folder: Folder) -> Reports:
     stages = {k: report for k, report in reports.items() if report}
     if not summary or not stages:
         text = {
-            (False, True): "no summary report that can be read: the stages stand for the run",
-            (True, False): "no stage report that can be read: only the run as a whole is known",
-            (False, False): "no report that can be read: nothing is known of what the client saw",
+            (False, True): "no readable summary report: the stages are used for the run",
+            (True, False): "no readable stage report: only the run as a whole is known",
+            (False, False): "no readable report: nothing is known of what the client saw",
         }[bool(summary), bool(stages)]
         findings.append(warning(f"{folder.results}/", text))
     if summary and len(stages) == len(folder.stages):
@@ -126,11 +126,11 @@ def _report(path: Path, source: str, findings: list[Finding]) -> Report | None:
         findings.append(warning(source, text))
     e2e, ttft = _statistics(v, f"{LATENCY}.request_latency"), _statistics(v, f"{LATENCY}.time_to_first_token")
     if "mean" in e2e and "mean" in ttft and ttft["mean"] > e2e["mean"]:
-        findings.append(warning(source, "the mean TTFT is above the mean E2E, which cannot be: TTFT is left out"))
+        findings.append(warning(source, "the mean TTFT is above the mean E2E, which is impossible: TTFT is left out"))
         ttft = {}
     for what, statistics in (("E2E latency", e2e), ("TTFT", ttft)):
         if completed and "mean" not in statistics:
-            findings.append(warning(source, f"gives no mean {what} of its {completed:,} successes, and so no ITL"))
+            findings.append(warning(source, f"gives no mean {what} of its {completed:,} successes, so there is no ITL"))
     return Report(
         source=source,
         requests=sent,
@@ -158,7 +158,7 @@ def _statistics(v: Values, key: str) -> dict[str, float]:
     rising = [(name, statistics[name]) for name in STATISTICS[1:] if name in statistics]
     for (low, a), (high, b) in pairwise(rising):
         if a > b:
-            v.findings.append(warning(v.source, f"{key}: {low} is above {high}, which cannot be: left out"))
+            v.findings.append(warning(v.source, f"{key}: {low} is above {high}, which is impossible: left out"))
             return {}
     mean, slack = statistics.get("mean"), 1 + RELATIVE_ROUNDING
     if mean is not None and not statistics.get("min", 0) <= mean * slack <= statistics.get("max", mean) * slack * slack:
@@ -174,6 +174,6 @@ def _add_up(summary: Report, stages: Mapping[int, Report]) -> list[Finding]:
         parts = [getattr(report, what) for report in stages.values()]
         whole = getattr(summary, what)
         if whole is not None and None not in parts and sum(parts) != whole:
-            text = f"{what}: {whole:,}, but the stages' are {sum(parts):,} together: not reports of one run"
+            text = f"{what}: {whole:,}, but the stages add up to {sum(parts):,}: not reports of one run"
             findings.append(warning(summary.source, text))
     return findings

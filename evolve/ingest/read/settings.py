@@ -92,9 +92,10 @@ def read_settings(folder: Folder) -> Settings:
     named = folder.parts.tensor_parallel
     if "tensor_parallel" not in engine and named:
         engine["tensor_parallel"] = named
-        findings.append(warning("exp-config.yaml", f"gives no tensor_parallelism: {named} as in the folder's name"))
+        text = f"gives no tensor_parallelism: using {named} from the folder's name"
+        findings.append(warning("exp-config.yaml", text))
     elif named and named != engine["tensor_parallel"]:
-        text = f"tensor_parallelism is {engine['tensor_parallel']}, the folder's name says {named}: the file counts"
+        text = f"tensor_parallelism is {engine['tensor_parallel']}, the folder's name says {named}: the file is used"
         findings.append(warning("exp-config.yaml", text))
     ran_source = f"{folder.results}/config.yaml"
     ran, requested = (
@@ -104,7 +105,8 @@ def read_settings(folder: Folder) -> Settings:
     if ran and requested:
         findings.extend(_differences(ran, requested))
     elif requested:
-        findings.append(warning("profile.yaml", f"is what was asked for, not what ran: {ran_source} says nothing"))
+        text = f"is what was requested, not necessarily what ran: {ran_source} gives no load"
+        findings.append(warning("profile.yaml", text))
     load = ran or requested
     if load:
         findings.extend(_limits(load))
@@ -112,7 +114,8 @@ def read_settings(folder: Folder) -> Settings:
             model = load.model
             findings.append(warning(load.source, "names the model, exp-config.yaml does not"))
         elif load.model and model != load.model:
-            findings.append(warning(load.source, f"served model {load.model}, exp-config.yaml says {model}: it counts"))
+            text = f"served model {load.model}, exp-config.yaml says {model}: exp-config.yaml is used"
+            findings.append(warning(load.source, text))
     for source, dp in (("exp-config.yaml", data_parallel), ("experiments.json", folder.listed.data_parallel)):
         if dp and dp > 1:
             findings.append(warning(source, f"{dp} data-parallel replicas: replayed as one engine", dp))
@@ -183,7 +186,7 @@ def _stages(v: Values) -> tuple[Stage, ...] | None:
         stage = Values(v.source, entry if isinstance(entry, Mapping) else {}, v.findings)
         rate, duration = stage.number("rate", above=0), stage.number("duration", above=0)
         if rate is None or duration is None:
-            text = f"stage {k} has no rate and duration that can be used: the load cannot be replayed"
+            text = f"stage {k} has no usable rate and duration: the load cannot be replayed"
             v.findings.append(warning(v.source, text))
             return None
         stages.append(Stage(rate, duration))
@@ -203,14 +206,14 @@ def _differences(ran: Load, requested: Load) -> list[Finding]:
         "model": (requested.model, ran.model),
     }
     if all(a is None for a, _ in pairs.values()):
-        return [warning("profile.yaml", "says nothing of the load that was asked for")]
+        return [warning("profile.yaml", "does not describe the requested load")]
     unlike = [f"{key} {_word(a)}, ran {_word(b)}" for key, (a, b) in pairs.items() if a is not None and a != b]
     if requested.multi_turn != ran.multi_turn:
         turns = {True: "several turns", False: "a single turn"}
         unlike.append(f"{turns[requested.multi_turn]}, ran {turns[ran.multi_turn]}")
     if not unlike:
         return []
-    text = f"asked for {'; '.join(unlike)}: {ran.source} is what ran, and is taken"
+    text = f"requested {'; '.join(unlike)}: {ran.source} is what ran, and is used"
     return [Finding("profile.yaml", len(unlike), text)]
 
 
@@ -232,9 +235,10 @@ def _limits(load: Load) -> list[Finding]:
     """Findings about what of the load cannot be replayed or was not measured."""
     findings = []
     if load.multi_turn:
-        findings.append(warning(load.source, "a chat of several turns ran: replayed as single turns"))
+        findings.append(warning(load.source, "a chat with several turns ran: replayed as single turns"))
     if load.streaming is False:
-        findings.append(warning(load.source, "answers were not streamed: the client's TTFT is not one"))
+        text = "answers were not streamed: the client's TTFT is not a time to first token"
+        findings.append(warning(load.source, text))
     if load.ignore_eos is not True:
         state = "is false" if load.ignore_eos is False else "is not given"
         text = f"ignore_eos {state}: answers may be shorter than output_len, and ITL wrong"
@@ -243,5 +247,5 @@ def _limits(load: Load) -> list[Finding]:
     if missing:
         findings.append(warning(load.source, f"does not give {', '.join(missing)}", len(missing)))
     if load.arrival is None:
-        findings.append(Finding(load.source, 1, "gives no load.type: taken as constant, the load generator's default"))
+        findings.append(Finding(load.source, 1, "gives no load.type: assuming constant, the load generator's default"))
     return findings

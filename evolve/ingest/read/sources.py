@@ -103,16 +103,15 @@ def look(path: Path) -> Folder:
     stages = _stages(within, results, findings)
     if not stages and not any(files.values()):
         if SUMMARY in names or PER_REQUEST in names:
-            raise InputError(f"{shown_path(path)}: is a folder of results: name the folder above it, the experiment's")
+            raise InputError(f"{shown_path(path)}: is a results folder: name the experiment's folder above it")
         why = "; ".join(f"{f.source} {f.text}" for f in findings)
-        held = f"has no source that can be read ({why})" if why else f"holds none of {', '.join(ROOT)}, {results}/"
+        held = f"has no source that can be read ({why})" if why else f"contains none of {', '.join(ROOT)}, {results}/"
         raise InputError(f"{shown_path(path)}: {held}: name the folder of an experiment")
     name = plain(path.name)
     parts = parse_name(name)
     if parts.model is None:
-        findings.append(
-            Finding("folder", 1, "its name is not <time or id>-<model>-tp<N>-<workload>: nothing read from it")
-        )
+        text = "its name is not <time or id>-<model>-tp<N>-<workload>: nothing is taken from the name"
+        findings.append(Finding("folder", 1, text))
     entry, doubts = listed(path, parts.number)
     return Folder(
         path=path,
@@ -145,7 +144,7 @@ def find(paths: Iterable[Path]) -> tuple[list[Folder], list[Finding]]:
         for path in _expand(given, findings):
             folder = look(path)
             if folder.path in folders:
-                findings.append(Finding(folder.name, 1, "is named more than once: read once"))
+                findings.append(Finding(folder.name, 1, "is given more than once: read once"))
             folders.setdefault(folder.path, folder)
     if not folders:
         raise InputError("no folder is given: name one or more folders of experiments")
@@ -153,7 +152,7 @@ def find(paths: Iterable[Path]) -> tuple[list[Folder], list[Finding]]:
     for path, folder in folders.items():
         if folder.name in by_name:
             other = shown_path(by_name[folder.name])
-            raise InputError(f"{shown_path(path)}: has the name of {other}: rename one, outputs go by name")
+            raise InputError(f"{shown_path(path)}: has the same name as {other}, and outputs go by name: rename one")
         by_name[folder.name] = path
     return list(folders.values()), findings
 
@@ -172,8 +171,8 @@ def _expand(given: Path, findings: list[Finding]) -> list[Path]:
         return [given]
     others = sorted(n for n in names if (given / n).is_dir() and given / n not in inside)
     few = ", ".join(map(plain, others[:4])) + (", ..." if len(others) > 4 else "")
-    besides = f"; left out, as no experiments themselves: {few}" if others else ""
-    text = f"holds {len(inside)} folders of experiments, which are read{besides}"
+    besides = f"; not experiments, and left out: {few}" if others else ""
+    text = f"contains {len(inside)} folders of experiments, which are read{besides}"
     findings.append(Finding(plain(given.name) or "folder", len(inside), text))
     return inside
 
@@ -193,7 +192,7 @@ def _names(path: Path) -> set[str]:
     try:
         return set(os.listdir(path))
     except NotADirectoryError:
-        problem = "is a file: name the folder it stands in"
+        problem = "is a file: name the folder that contains it"
     except FileNotFoundError:
         problem = "there is no such folder: name the folder of an experiment"
     except (OSError, ValueError) as e:
@@ -206,7 +205,7 @@ def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, RuntimeError):
-        raise InputError(f"{shown_path(path)}: its links lead in a circle: name the folder itself") from None
+        raise InputError(f"{shown_path(path)}: its symbolic links form a circle: name the folder itself") from None
 
 
 def _file(path: Path, source: str, findings: list[Finding]) -> Path | None:
@@ -215,7 +214,7 @@ def _file(path: Path, source: str, findings: list[Finding]) -> Path | None:
         findings.append(warning(source, "is not a file: left out"))
         return None
     if not os.access(path, os.R_OK):
-        findings.append(warning(source, "may not be read (permissions): left out"))
+        findings.append(warning(source, "is not readable (permissions): left out"))
         return None
     return path
 
@@ -225,10 +224,10 @@ def _results(path: Path, names: set[str], findings: list[Finding]) -> tuple[str,
     listings = {name: _listing(path / name) for name in RESULTS if name in names}
     for name, inside in listings.items():
         if not inside:
-            findings.append(warning(f"{name}/", "is empty, no folder, or may not be read: left out"))
+            findings.append(warning(f"{name}/", "is empty, not a folder or not readable: left out"))
     filled = [name for name, inside in listings.items() if inside]
     if len(filled) > 1:
-        findings.append(warning(f"{filled[1]}/", f"left out: {filled[0]}/ is there as well"))
+        findings.append(warning(f"{filled[1]}/", f"left out: {filled[0]}/ exists as well"))
     return (filled[0], listings[filled[0]]) if filled else (RESULTS[0], set())
 
 
@@ -237,7 +236,7 @@ def _stages(within: dict[str, Path], results: str, findings: list[Finding]) -> t
     for name in sorted(within):
         if (match := _STAGE.fullmatch(name)) and (file := _file(within[name], f"{results}/{name}", findings)):
             if int(match[1]) in stages:
-                findings.append(warning(f"{results}/{name}", f"is stage {int(match[1])} once more: left out"))
+                findings.append(warning(f"{results}/{name}", f"is a second report of stage {int(match[1])}: left out"))
             stages.setdefault(int(match[1]), file)
     missing = sorted(set(range(max(stages, default=-1) + 1)) - set(stages))
     if missing:

@@ -43,15 +43,15 @@ _SNAPSHOT = {
     "effective": "request.effective_prompt_len",
 }  # fmt: skip
 
-NO_PLACE = "events without step or time, dropped"
+NO_PLACE = "events without a step or time, dropped"
 NO_REQUEST = "spans without a request id, dropped"
-TWICE = "spans that were there before, dropped"
-FOREIGN = "spans of other scopes, left aside"
-OUT_OF_RANGE = "figures of a wrong type or out of range, taken as missing"
-UNKNOWN_EVENT = "events of unknown names, left aside"
-UNKNOWN_NAME = "phases, kinds or statuses of unknown names, taken as missing"
-ONCE_MORE = "spans of a request that has one already, dropped"
-NO_ID = "spans without an id, kept: repeats cannot be noticed"
+TWICE = "duplicate spans, dropped"
+FOREIGN = "spans of other scopes, ignored"
+OUT_OF_RANGE = "figures of the wrong type or out of range, treated as missing"
+UNKNOWN_EVENT = "events with unknown names, ignored"
+UNKNOWN_NAME = "unknown phases, kinds or statuses, treated as missing"
+ONCE_MORE = "further spans of a request that has one already, dropped"
+NO_ID = "spans without an id, kept: duplicates cannot be detected"
 
 
 @dataclass(frozen=True)

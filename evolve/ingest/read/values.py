@@ -106,7 +106,7 @@ class Values:
         if not _MODEL_ID.fullmatch(last):
             self.wrong(key, "a Hugging Face id", name)
             return None
-        self.findings.append(warning(self.source, f"{key} is no Hugging Face id: its last part, {last}, is taken"))
+        self.findings.append(warning(self.source, f"{key} is not a Hugging Face id: its last part, {last}, is used"))
         return last
 
     def flag(self, key: str) -> bool | None:

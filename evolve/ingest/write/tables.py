@@ -175,12 +175,13 @@ def write_kv_events(
                     pending = []
         except OSError as e:
             why = e.strerror or type(e).__name__
-            findings.append(warning("kv_events.jsonl", f"cannot be read to its end ({why}): what came before is kept"))
+            text = f"cannot be read to the end ({why}): the events before are kept"
+            findings.append(warning("kv_events.jsonl", text))
         if pending:
             writer.write(_event_columns(folder.name, pending))
     if not writer.rows:
         (out / "kv_events.parquet").unlink()
-        findings.append(warning("kv_events.jsonl", "holds no event that can be read: nothing is taken from it"))
+        findings.append(warning("kv_events.jsonl", "contains no readable event: nothing is taken from it"))
     return writer.rows
 
 

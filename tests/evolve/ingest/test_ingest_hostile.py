@@ -174,7 +174,7 @@ def test_traces_cut_anywhere(clean: Path, tmp_path: Path) -> None:
         left = sum(1 for _ in spans(whole, CORE))
         assert report["requests"].get("journeys", 0) == left
         if left < REQUESTS:
-            assert any("journey" in text or "holds no span" in text for text in counts(report, TRACES)), at
+            assert any("journey" in text or "contains no span" in text for text in counts(report, TRACES)), at
         assert report["requests"]["client_rows"] == REQUESTS
 
 
@@ -235,8 +235,8 @@ def test_two_runs_in_one_file_give_no_figures_by_step(
 @pytest.mark.parametrize(
     ("data", "said", "count"),
     [
-        (b"", "holds no span of this server: nothing is taken from it", 1),
-        (b"\n \n\t\n" * 99, "holds no span of this server: nothing is taken from it", 1),
+        (b"", "contains no span of this server: nothing is taken from it", 1),
+        (b"\n \n\t\n" * 99, "contains no span of this server: nothing is taken from it", 1),
         (b"[1, 2, 3]\n", otlp.MALFORMED, 1),
         (b"null\n12\n\"x\"\n", otlp.MALFORMED, 3),
         (b"{}\n" * 4, otlp.MALFORMED, 4),
@@ -251,7 +251,7 @@ def test_two_runs_in_one_file_give_no_figures_by_step(
 def test_files_that_hold_no_trace(clean: Path, tmp_path: Path, data: bytes, said: str, count: int) -> None:
     report = read(clean, tmp_path, traces=data)
     assert counts(report, TRACES)[said] == count
-    assert counts(report, TRACES)["holds no span of this server: nothing is taken from it"] == 1
+    assert counts(report, TRACES)["contains no span of this server: nothing is taken from it"] == 1
     assert report["requests"]["client_rows"] == REQUESTS and "journeys" not in report["requests"]
 
 
@@ -262,7 +262,7 @@ def test_traces_that_are_laid_out_or_an_array(clean: Path, tmp_path: Path) -> No
     text = "".join(json.dumps(value, indent=1) + "\n" for value in values)
     report = read(clean, tmp_path, traces=text.encode())
     said = counts(report, TRACES)
-    assert said["holds no span of this server: nothing is taken from it"] == 1
+    assert said["contains no span of this server: nothing is taken from it"] == 1
     assert said[files.MALFORMED] + said[files.CUT_OFF] + said[otlp.MALFORMED] == text.count("\n")
 
 
@@ -630,7 +630,7 @@ EVENTS: dict[str, tuple[list[Any], dict[str, int], int]] = {  # lines, what is s
 def test_spoiled_kv_events_are_counted(clean: Path, tmp_path: Path, case: str) -> None:
     given, said, rows = EVENTS[case]
     report = read(clean, tmp_path, kv=b"".join(json.dumps(line).encode() + b"\n" for line in given))
-    none = {} if rows else {"holds no event that can be read: nothing is taken from it": 1}
+    none = {} if rows else {"contains no readable event: nothing is taken from it": 1}
     assert counts(report, KV) == {**said, **none}
     assert report["tables"].get("kv_events", 0) == rows
     if rows:
@@ -641,7 +641,7 @@ def test_spoiled_kv_events_are_counted(clean: Path, tmp_path: Path, case: str) -
 def test_kv_events_that_are_no_text_and_of_two_runs(clean: Path, other: Path, tmp_path: Path) -> None:
     data = (clean / KV).read_bytes()
     report = read(clean, tmp_path, kv=bytes(range(256)) * 100)
-    assert counts(report, KV)["holds no event that can be read: nothing is taken from it"] == 1
+    assert counts(report, KV)["contains no readable event: nothing is taken from it"] == 1
     assert counts(report, KV)[files.MALFORMED] + counts(report, KV)[files.CUT_OFF] == 101
     report = read(clean, tmp_path, kv=b"".join(line.replace(b"cmpl-", b"\xff\xfe-") for line in lines(data)))
     assert counts(report, KV)[files.NOT_UTF8] == sum(b"cmpl-" in line for line in lines(data)) > 0
@@ -670,7 +670,7 @@ def test_client_rows_cut_anywhere(clean: Path, tmp_path: Path) -> None:
                 "requests, but the per-request file has" in f["text"] for f in report["findings"]
             )
         else:
-            assert said["holds no row that can be read: nothing is taken from it"] == 1
+            assert said["contains no readable row: nothing is taken from it"] == 1
         assert report["requests"]["usable_journeys"] == REQUESTS
 
 
@@ -751,7 +751,7 @@ def test_rows_twice_are_dropped(clean: Path, tmp_path: Path, sound: tuple[Report
 )  # fmt: skip
 def test_files_that_hold_no_rows(clean: Path, tmp_path: Path, data: bytes, said: dict[str, int]) -> None:
     report = read(clean, tmp_path, rows=data)
-    assert counts(report, ROWS) == {**said, "holds no row that can be read: nothing is taken from it": 1}
+    assert counts(report, ROWS) == {**said, "contains no readable row: nothing is taken from it": 1}
     assert report["requests"]["usable_journeys"] == REQUESTS and "client_rows" not in report["requests"]
 
 
@@ -809,7 +809,7 @@ def test_folders_that_are_none(clean: Path, tmp_path: Path, capsys: pytest.Captu
     assert "there is no such folder" in refused(capsys, tmp_path / "nowhere", "--out", out)
     assert "is a file" in refused(capsys, clean / TRACES, "--out", out)
     (tmp_path / "empty").mkdir()
-    assert "holds none of" in refused(capsys, tmp_path / "empty", "--out", out)
+    assert "contains none of" in refused(capsys, tmp_path / "empty", "--out", out)
     (tmp_path / "loop").symlink_to("loop")
     assert "cannot be read" in refused(capsys, tmp_path / "loop", "--out", out)
     assert "there is no such folder" in refused(capsys, "--out", out, "--", "-dash")
@@ -826,12 +826,12 @@ def test_folders_of_strange_names(clean: Path, tmp_path: Path, capsys: pytest.Ca
     assert kept == {name.replace("\n", " ") for name in strange}
     capsys.readouterr()
     shutil.copytree(clean, tmp_path / "more" / "two lines")
-    assert "has the name of" in refused(
+    assert "has the same name as" in refused(
         capsys, tmp_path / "runs" / "two\nlines", tmp_path / "more" / "two lines", "--out", out
     )
     for name in (".hidden", "experiments.yaml", "\n"):
         shutil.copytree(clean, tmp_path / "odd" / name)
-        assert "its name cannot be that of an output: rename it" in refused(
+        assert "its name cannot be used for an output: rename it" in refused(
             capsys, tmp_path / "odd" / name, "--out", tmp_path / "elsewhere"
         )
 
@@ -843,7 +843,7 @@ def test_a_folder_in_a_folder_and_loops_of_links(clean: Path, tmp_path: Path) ->
     (tmp_path / "set" / "loop").symlink_to(tmp_path / "set")
     folders, said = find([tmp_path / "set", path])
     assert [f.name for f in folders] == [NAME]
-    assert "is named more than once: read once" in [f.text for f in said]
+    assert "is given more than once: read once" in [f.text for f in said]
 
 
 @pytest.mark.parametrize("file", [TRACES, KV, ROWS, "vllm.log"])
@@ -882,7 +882,7 @@ def test_a_file_that_grows_is_said_and_read_again(clean: Path, tmp_path: Path) -
 
     grown: list[int] = []
     (run,) = ingest(find([path])[0], tmp_path / "out", Given(GPU), 1, grow, lambda run: None)
-    assert counts(run.to_json(), "folder")["changed while it was read: read it again once it is whole"] == 1
+    assert counts(run.to_json(), "folder")["changed while it was read: ingest it again once it is complete"] == 1
     again = made(path, tmp_path / "out")
     assert again["was"] == "made anew" and not counts(again, "folder") and counts(again, TRACES)[traces.TWICE] > 0
 
@@ -892,7 +892,7 @@ def test_an_out_that_cannot_be_is_refused(clean: Path, tmp_path: Path, capsys: p
     before = contents(tmp_path)
     assert "is inside" in refused(capsys, path, "--out", path / "out")
     assert "is inside" in refused(capsys, path, "--out", path)
-    assert "is where" in refused(capsys, path, "--out", path.parent)
+    assert f"contains {NAME}, which is read" in refused(capsys, path, "--out", path.parent)
     (tmp_path / "file").write_text("mine")
     assert "cannot be written" in refused(capsys, path, "--out", tmp_path / "file")
     assert "cannot be written" in refused(capsys, path, "--out", tmp_path / "file" / "below")
@@ -909,13 +909,13 @@ def test_what_is_not_ours_is_kept(clean: Path, tmp_path: Path, capsys: pytest.Ca
     (out / NAME / "notes").write_text("kept")
     assert made(clean, out)["was"] == "as before", "nothing is replaced"
     message = refused(capsys, clean, "--out", out, "--engine", "max_num_seqs=8")
-    assert "notes: is not ours, and its folder is to be replaced: move it away" in message
+    assert "notes: is not ours, and its folder is going to be replaced: move it away" in message
     assert (out / NAME / "notes").read_text() == "kept"
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "experiments.yaml").write_text("version: 1")
-    assert "is there and not ours" in refused(capsys, clean, "--out", tmp_path / "theirs")
+    assert "exists and is not an output of ours" in refused(capsys, clean, "--out", tmp_path / "theirs")
     (tmp_path / "named" / NAME).mkdir(parents=True)
-    assert "is there and not ours" in refused(capsys, clean, "--out", tmp_path / "named")
+    assert "exists and is not an output of ours" in refused(capsys, clean, "--out", tmp_path / "named")
 
 
 def test_a_full_disk_is_one_line_and_costs_nothing_done(
@@ -982,7 +982,7 @@ def test_interrupted_it_goes_on(many_folders: Path, whole: dict[str, bytes], tmp
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
-    assert err == "evolve: interrupted; folders that are done are kept: the same command goes on\n"
+    assert err == "evolve: interrupted; finished folders are kept: run the same command to continue\n"
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
     done = {p.parent.name: p.stat().st_mtime_ns for p in tmp_path.glob("2*/ingest.json")}
     assert len(done) < 4
@@ -1043,7 +1043,7 @@ def test_a_worker_that_is_killed_is_one_line(many_folders: Path, tmp_path: Path)
     def end_one(run: str, count: int) -> None:
         multiprocessing.active_children()[0].kill()
 
-    with pytest.raises(InputError, match=r"was ended from outside \(memory\?\): fewer --workers need less") as error:
+    with pytest.raises(InputError, match=r"was killed \(out of memory\?\): use fewer --workers") as error:
         ingest(folders, tmp_path / "out", Given(GPU), 2, end_one, lambda run: None)
     assert "\n" not in str(error.value)
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
@@ -1129,4 +1129,4 @@ def test_a_model_that_no_run_has_is_said(clean: Path, tmp_path: Path, capsys: py
                       '"vocab_size": 32000, "max_position_embeddings": 1024}')  # fmt: skip
     args = ["ingest", str(clean), "--out", str(tmp_path / "out"), "--hardware", GPU]
     assert run_command([*args, "--model-config", f"my/model={config}"]) == 0
-    assert "my/model: is the model of none of these runs" in capsys.readouterr().out
+    assert "my/model: no run has this model" in capsys.readouterr().out

@@ -534,7 +534,7 @@ def test_sampled_journeys_give_no_batches_and_no_wrong_rows(tmp_path: Path, rate
     quality, found = carried_out(tmp_path, folder)
     traced = {r.core_id for r in truth.requests if r.traced}
     assert quality["batches"] is None
-    assert any("batches cannot be put together" in f["text"] for f in quality["findings"])
+    assert any("too few to reconstruct batches" in f["text"] for f in quality["findings"])
     assert quality["requests"]["matched_with_client"] == len(traced) == quality["requests"]["journeys"]
     rows = [row for row in found if row["client_index"] is not None]
     told = sorted(truth.requests, key=lambda r: r.row.start_time)
