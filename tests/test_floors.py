@@ -30,6 +30,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evolve", "evolve.processes"),  # the version, and where work is done
     ("evolve.run",),
     ("evolve.report",),
+    ("evolve.ingest.columns",),
+    ("evolve.ingest.read",),
+    ("evolve.ingest.derive",),
+    ("evolve.ingest.write",),
     ("evolve.propose", "evolve.ingest"),
     ("evolve.propose.llm",),
     ("evolve.search",),
