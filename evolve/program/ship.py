@@ -45,7 +45,7 @@ def ship(path: Path, folder: Path = SEEDS) -> None:
     rows = error_rows(program, score_set(fitted))
     known = certain(uncertainty(program, fit_set(fitted)))
     kept = record(
-        key(program), fitted, rows, SCORE_SEEDS, run.about["started"][:10],
+        key(program), fitted, rows, SCORE_SEEDS, run.about.started[:10],
         constants=known, found={"proposal": best.id, "joint": best.joint, "transfer": best.transfer},
     )  # fmt: skip
     (folder / "champion.py").write_text(unparse(documented))

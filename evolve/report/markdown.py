@@ -57,7 +57,7 @@ def table(heads: str, rows: Sequence[Sequence[str]]) -> str:
 def _facts(run: Run, report: dict[str, Any]) -> str:
     config, fitted = run.config, report["fitted"]
     return table("what|value", [
-        ["started", run.about["started"]],
+        ["started", run.about.started],
         ["engine", report["engine"]],
         ["data", f"{report['data']} ({', '.join(config.data.files)})"],
         ["configuration", config.name],

@@ -18,8 +18,8 @@ def archive_json(run: Any) -> dict[str, Any]:
     """The archive of a run as plain values; depends on its seed, data and settings only."""
     found = run.archive()
     return {
-        "engine": run.about["engine"],
-        "data": run.about["data"],
+        "engine": run.about.engine,
+        "data": run.about.data,
         "seed": run.config.seed,
         "seeds": run.config.score.arrival_seeds,
         "front": [e.to_json() for e in found.front_by_size()],

@@ -48,12 +48,12 @@ def record(
 def record_of(run: Run, elite: dict[str, Any]) -> dict[str, Any]:
     """The record of an elite of a run."""
     return {
-        "engine": run.about["engine"],
-        "data": run.about["data"],
+        "engine": run.about.engine,
+        "data": run.about.data,
         "key": elite["key"],
-        "date": run.about["started"],
-        "fitted": run.about["fitted"],
-        "ranges": run.about["ranges"],
+        "date": run.about.started,
+        "fitted": list(run.about.fitted),
+        "ranges": asdict(run.about.ranges),
         **_errors([Errors(*row) for row in elite["rows"]], run.config.score.arrival_seeds),
         "run": str(run.path),
         "id": elite["id"],

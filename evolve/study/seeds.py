@@ -119,7 +119,7 @@ def start(config: Config, repeats: int, out: Path | None, pilot: bool = False) -
         raise InputError(f"{path}: exists already: choose another --out, or `evolve resume {path}`")
     seeds = list(range(config.seed, config.seed + repeats))
     runs = tuple(start_run(replace(config, seed=seed), path / f"seed-{seed}") for seed in seeds)
-    about = {"engine": __version__, "data": runs[0].about["data"], "seeds": seeds, "pilot": pilot}
+    about = {"engine": __version__, "data": runs[0].about.data, "seeds": seeds, "pilot": pilot}
     run_folder.write_json(path / FILE, about)
     return Repeats(path, runs, pilot)
 
