@@ -55,7 +55,8 @@ def start(config: Config, out: Path | None) -> Run:
             if not has_curves(e.facts):
                 raise InputError(
                     f"experiment {e.id!r}: {e.hardware} has no measured kernels: write `fields: datasheet` under "
-                    "`search:` (or take --config datasheet), or name tables of a similar GPU as `kernels` of its hardware"
+                    "`search:` (or use --config datasheet), or name the tables of a similar GPU as `kernels` of its "
+                    "hardware"
                 )
     about = About(
         engine=__version__,
