@@ -27,9 +27,10 @@ from evolve.cli.llm_options import OPTIONS, llm_config
 from evolve.propose.llm import judges, notes, prompt, templates
 from evolve.propose.llm import setup as begin
 from evolve.propose.llm.answer import LONGEST, LONGEST_IDEA, MOST_BLOCKS, Idea, ideas, plain
+from evolve.propose.llm.ledger import Row
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.llm_settings import LlmSettings, weighted
-from evolve.search.attribution import _costs
+from evolve.search.attribution import Contribution, Cost, costs_of
 from simulator.errors import InputError
 from simulator.language.key import key
 from simulator.language.measure import Caps
@@ -653,13 +654,13 @@ def test_settings_go_to_yaml_and_back() -> None:
         ({"repair": 1}, "llm.repair must be true or false"),
         ({"models": "openai/m"}, "llm.models must be a list of names"), ({"share": 1.0}, "llm.share must be between 0 and 1"),
         ({"timeout_s": float("inf")}, "llm.timeout_s must be at most"), ({"timeout_s": float("nan")}, "llm.timeout_s must be"),
-        ({"models": ["gpt"]}, "'gpt' is no model"), ({"judges": ["a/b=0"]}, "'a/b=0' is no model"),
-        ({"summariser": "x"}, "'x' is no model"),
+        ({"models": ["gpt"]}, "'gpt' is not a model"), ({"judges": ["a/b=0"]}, "'a/b=0' is not a model"),
+        ({"summariser": "x"}, "'x' is not a model"),
         *(({"prices": {"openai/m": price}}, "llm.prices.openai/m must be [input, output]")
           for price in ([1], [1, 2, 3], ["1", 2], [-1, 2], [float("nan"), 2], [1, float("inf")], 3, None)),
         *(({"api_base": base}, "llm.api_base must not hold a key")
           for base in ("http://u:sk-secret@h/v1", "u:sk-secret@h", "http://h/v1?key=sk-secret", "http://h/v1#sk-secret")),
-        *(({"api_base": base}, "is no address: give e.g. http://127.0.0.1:8000/v1")
+        *(({"api_base": base}, "is not an address: give e.g. http://127.0.0.1:8000/v1")
           for base in ("h:80", "ftp://h", "http://", "http://[::1", "http://h:x", "http://h:99999", "http://:80", "//h")),
     ],
 )  # fmt: skip
@@ -673,7 +674,7 @@ def test_settings_that_cannot_be(llm: dict[str, Any], why: str) -> None:
     "text", ["x", "/x", "openai/", "openai/a b", "a/b=0", "a/b=-1", "a/b=nan", "a/b=inf", "a/b=x", "a/b=1=2"]
 )
 def test_what_is_no_model(text: str) -> None:
-    with pytest.raises(InputError, match="is no model: give provider/model or provider/model=WEIGHT"):
+    with pytest.raises(InputError, match="is not a model: give provider/model or provider/model=WEIGHT"):
         weighted(text, "here")
 
 
@@ -706,7 +707,7 @@ def test_options_become_settings() -> None:
           for price in ("a/b", "a/b=1", "a/b=1,2,3", "a/b=x,1", "=1,2", "a/b=", "1,2")),
         *(({"proposer": "llm", "models": ("a/b",), "prices": (price,)}, "llm.prices.a/b must be [input, output]")
           for price in ("a/b=-1,2", "a/b=nan,1", "a/b=1,inf")),
-        ({"proposer": "llm", "models": ("a/b=0",)}, "'a/b=0' is no model"),
+        ({"proposer": "llm", "models": ("a/b=0",)}, "'a/b=0' is not a model"),
         ({"proposer": "llm", "models": ("a/b",), "api_base": "http://k@h"}, "must not hold a key"),
     ],
 )  # fmt: skip
@@ -769,18 +770,15 @@ def test_models_start_with_their_share() -> None:
 
 
 def test_costs_by_proposer() -> None:
-    base = {"tokens_in": 3, "tokens_out": 4, "usd": 0.5, "model": "a/b", "outcome": "answered"}
+    answered = Row("1/propose/4", 1, "a/b", tokens_in=3, tokens_out=4, usd=0.5, outcome="answered")
     requests = [
-        base | {"call": "1/propose/4"}, base | {"call": "1/repair/4"}, base | {"call": "9/judge/101"},
-        base | {"call": "2/notes/0", "tokens_in": None, "tokens_out": None, "usd": 0.0, "outcome": "timeout"},
-        base | {"call": "3/propose/9", "usd": 0.0, "outcome": "cached"},
+        answered, replace(answered, call="1/repair/4"), replace(answered, call="9/judge/101"),
+        Row("2/notes/0", 1, "a/b", outcome="timeout"),
+        replace(answered, call="3/propose/9", usd=0.0, outcome="cached"),
     ]  # fmt: skip
-    found: dict[str, dict[str, Any]] = {name: {"fitted": 4} for name in ("llm:a/b", "add")}
-    _costs(found, requests)
-    told = {name: (row["tokens"], row["usd"], row["usd_per_fitted"]) for name, row in found.items()}
-    assert told == {
-        "llm:a/b": (14, 1.0, 0.25),
-        "add": (None, None, None),
-        "judge:a/b": (7, 0.5, None),
-        "notes:a/b": (0, 0.0, None),
-    }
+    costs = costs_of(requests)
+    assert costs == {"llm:a/b": Cost(14, 1.0), "judge:a/b": Cost(7, 0.5), "notes:a/b": Cost(0, 0.0)}
+    assert Contribution(fitted=4, cost=costs["llm:a/b"]).usd_per_fitted == 0.25
+    assert Contribution(cost=costs["judge:a/b"]).usd_per_fitted is None
+    operator = Contribution(fitted=4).to_json()
+    assert operator["tokens"] is None and operator["usd"] is None and operator["usd_per_fitted"] is None
