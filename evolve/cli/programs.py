@@ -19,7 +19,7 @@ from evolve.program.steps.sources import sources
 from evolve.run.data import parse_list
 from simulator.errors import InputError
 
-FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.fit.METHODS, and all of them
+FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.methods.METHODS, and all
 
 
 @click.command()

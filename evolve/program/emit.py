@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluator.deployments import Known, measured_deployments, named_deployment
+from evaluator.deployments import KnownDeployment, measured_deployments, named_deployment
 from evaluator.experiments import bundled_experiments
 from evaluator.judge.gates import complaints, deployments_of
 from evolve import __version__
@@ -53,7 +53,7 @@ def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment
     return _of_known(named_deployment(model, hardware, tp, option))
 
 
-def _of_known(known: Known) -> Deployment:
+def _of_known(known: KnownDeployment) -> Deployment:
     return Deployment(known.name, known.facts, known.model, known.hardware)
 
 

@@ -17,7 +17,7 @@ from archive.champion import champion
 from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
-from evolve.propose.operators import named
+from evolve.propose.terms import named
 from evolve.report.run import rule_text
 from evolve.run.data import chosen
 from evolve.run.files import write_json, write_text

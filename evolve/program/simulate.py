@@ -17,7 +17,7 @@ from pyarrow import csv
 
 from evaluator.deployments import facts_of
 from evaluator.experiments import data_hash
-from evaluator.summary import aggregate
+from evaluator.host_summary import aggregate
 from evolve import __version__
 from evolve.program.cases import overheads_text, program_text, read_case, read_trace
 from evolve.report.progress import Line

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from evaluator.fit.fit import FIT_SEED
-from evaluator.fit.meanfield import paced
-from evaluator.fit.uncached import step_tokens
+from evaluator.fit.stages import paced
+from evaluator.metrics import step_tokens
 from evaluator.score import Prediction
 from simulator.errors import Section, shown
 from simulator.experiment.experiment import Experiment
@@ -36,7 +36,7 @@ class Ranges:
 
     requests_in_flight: rate x mean E2E of a load stage. model_params_b, active_params_b: billions of parameters, all
     of them and those active per token. prompt_tokens: lengths of prompts. uncached_step_tokens: the most new prompt
-    tokens that a request brings into a step (evaluator.fit.uncached.step_tokens). weights: "fp8" or "16-bit", say.
+    tokens that a request brings into a step (evaluator.metrics.step_tokens). weights: "fp8" or "16-bit", say.
     """
 
     vocab: Span | None = None

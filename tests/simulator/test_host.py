@@ -11,7 +11,7 @@ import pytest
 from paths import SHARED
 from plain_clock import host, step_function
 
-from evaluator.summary import aggregate
+from evaluator.host_summary import aggregate
 from evolve.cli import run_command
 from evolve.program.cases import overheads_text, program_text, read_case, read_trace
 from evolve.program.simulate import OVERHEADS, write_results

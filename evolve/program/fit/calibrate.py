@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluator.experiments import data_hash
-from evaluator.fit.fit import FitSet, fit_set
+from evaluator.fit.fit import fit_set
+from evaluator.fit.loss import FitSet
 from evaluator.fit.per_model import fit_scoped, models_of, scoped
-from evaluator.fit.pose import problem_of
-from evaluator.fit.problem import Problem
+from evaluator.fit.problem import Problem, problem_of
 from evaluator.fit.steps import step_positions
 from evaluator.fit.uncertainty import certainties, effective
-from evaluator.score import Errors, ScoreSet, error_rows, score_set, subset
+from evaluator.score import Errors, ScoreSet, error_rows, score_set
 from evolve.program.fit.first_stage import first_stage, stage_figures
 from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_for, save
 from evolve.program.steps.sources import Run
@@ -113,12 +113,12 @@ def _problem(
 def _try(source: Source, problem: Problem, method: str, score: ScoreSet) -> Try:
     begun = time.monotonic()
     try:
-        fit = fit_scoped(problem, method=method)
+        fit = fit_scoped(problem, method)
     except HostileStep as e:
         raise InputError(f"{source.name}: cannot be fitted on these experiments ({e}): change the program") from None
     seconds = time.monotonic() - begun
     errors: dict[int, Errors] = {}
     for group, program in zip(problem.groups, fit.programs, strict=True):
-        rows = error_rows(program, subset(score, group.experiments))
+        rows = error_rows(program, score.subset(group.experiments))
         errors.update(zip(group.experiments, rows, strict=True))
     return Try(method, fit, tuple(errors[i] for i in range(len(score.experiments))), seconds)

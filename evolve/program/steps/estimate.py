@@ -41,7 +41,7 @@ def estimate(summary: Summary, experiment: Experiment, asynchronous: bool) -> tu
       a prompt and half an answer are 699 and 715; without sharing 626 and 662.)
     * A request that is prefilled or decodes for the first time holds its prompt. The rest belongs to the decodes, with
       progress PI spread evenly around their mean over the answer as far as there is room, as in
-      `evaluator.judge.typical`.
+      `evaluator.diagnose.stage_steps`.
     * A prefill is a first chunk: PI = 0, which is also the host's view after a prefix hit, NN its tokens.
     * Async scheduling counts the first decode of a request as a prefill of 1 token. With as many prefill tokens as
       prefill requests, all are first decodes. Otherwise half of them are, rounded down, because each request appears

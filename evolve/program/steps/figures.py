@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evolve.ingest.derive.split import SPLITS
+from evolve.ingest.derive.steps import SPLITS
 from evolve.program.steps.targets import ESTIMATED, NEIGHBOUR, OWN
 from simulator.schema import RAW
 

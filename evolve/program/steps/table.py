@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from evolve.ingest.sources.traces import SUMMARY as ATTRIBUTES
+from evolve.ingest.read.traces import SUMMARY as ATTRIBUTES
 from simulator.errors import InputError
 from simulator.schema import RAW
 

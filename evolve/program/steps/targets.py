@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evolve.ingest.derive.cycles import EMPTY, cycles
-from evolve.ingest.derive.split import SPLITS, temporal_split
+from evolve.ingest.derive.steps import EMPTY, SPLITS, cycles, temporal_split
 from evolve.program.steps.estimate import Summary, estimate
 from evolve.program.steps.sources import Run
 from evolve.program.steps.table import SUMMARY
@@ -58,7 +57,7 @@ class Targets:
 
 
 def cycle_targets(run: Run) -> Targets:
-    """The usable cycles of a run, with the batch of the step that each measures; see `evolve.ingest.derive.cycles`.
+    """The usable cycles of a run, with the batch of the step that each measures; see `evolve.ingest.derive.steps`.
 
     If that batch is unknown, use the sampled step's own batch as an approximation: under async scheduling it is the
     batch of the next step, and between neighbours a decode batch hardly changes, though a prefill does.

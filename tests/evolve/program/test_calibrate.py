@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.fit.fit import METHODS
+from evaluator.fit.methods import METHODS
 from evolve.cli import run_command
 from evolve.cli.programs import FIT_METHODS
 from evolve.run.program import load

@@ -12,8 +12,8 @@ import pytest
 
 from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
 from evaluator.fit.fit import FIT_SEED
-from evaluator.fit.meanfield import paced
-from evaluator.fit.uncached import evicted, new_tokens, step_tokens
+from evaluator.fit.stages import paced
+from evaluator.metrics import evicted, new_tokens, step_tokens
 from evaluator.score import Prediction, predictions, score_set
 from evolve.program.predict import warnings
 from evolve.run.program import load
