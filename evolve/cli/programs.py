@@ -27,7 +27,7 @@ FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evalua
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def show(program: str, as_json: bool, caps: dict[str, int]) -> int:
-    """Show a program: text, counts, constants with units and bounds, its dot products, and what it reached.
+    """Show a program: text, size, constants, dot products, and what it reached.
 
     \b
     evolve show champion
@@ -44,16 +44,17 @@ def show(program: str, as_json: bool, caps: dict[str, int]) -> int:
 
 @click.command()
 @click.argument("program", required=False)
-@click.option("--fields", is_flag=True, help="List the fields that a program may read, with units and meanings.")
+@click.option("--fields", is_flag=True, help="List the fields that a program may read, with their units and meanings.")
 @click.option(
-    "--physics", is_flag=True, help="Also: is it consistent with datasheets, parallelism, batch and model size?"
+    "--physics", is_flag=True, help="Also check consistency with datasheets, parallelism, batch and model size."
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps: dict[str, int]) -> int:
-    """Check a program as a search would: language, caps, units, then the gates on batches of many kinds.
+    """Check a program as a search would: language, caps, units and gates.
 
-    Exit status 2 where the text is not a program of sound units within the caps, 1 where a gate refuses it.
+    The gates run it on batches of many kinds. Exit status 2 if the text is not a program with consistent units within
+    the caps, 1 if a gate refuses it.
 
     \b
     evolve check my_model.py
@@ -82,26 +83,27 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps:
 @click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those of --steps, else "
               "those the project ships].")  # fmt: skip
 @click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
-@click.option("--only", metavar="NAME,NAME", help="Change only these: alpha, beta, a method, or names of constants.")
+@click.option("--only", metavar="NAME,NAME", help="Change only these constants: alpha, beta, a method, or names.")
 @click.option("--scope", type=click.Choice(["shared", "per-model"]), help="One value for all models, or one for each.")
-@click.option("--per-model", metavar="NAME,NAME", help="Only these constants have a value for each model.")
-@click.option("--method", "methods", type=click.Choice(FIT_METHODS), multiple=True, help="Route to the constants "
-              "(repeatable: side by side) [default: auto].")  # fmt: skip
+@click.option("--per-model", metavar="NAME,NAME", help="Only these constants have a value per model.")
+@click.option("--method", "methods", type=click.Choice(FIT_METHODS), multiple=True, help="How to fit "
+              "(repeatable: compare several) [default: auto].")  # fmt: skip
 @click.option("--steps", "steps", type=click.Path(path_type=Path), multiple=True, help="First fit step_time to these "
-              "step tables: parquet files or folders of `evolve ingest` (repeatable).")  # fmt: skip
+              "step tables: parquet files, or folders of `evolve ingest` (repeatable).")  # fmt: skip
 @click.option("--sync", is_flag=True, help="With --steps: the engines did not schedule ahead.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, its record beside it; "
-              "per model: a file each, NAME-MODEL.py.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, with its record next to "
+              "it; per model: a file each, NAME-MODEL.py.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def fit(program: str, experiments: str | None, ids: str | None, only: str | None, scope: str | None,
         per_model: str | None, methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, out: Path | None,
         as_json: bool, caps: dict[str, int]) -> int:  # fmt: skip
-    """Calibrate a program's constants on experiments: the same form, your measurements.
+    """Fit a program's constants to experiments.
 
-    Says of each constant how far it may be off, how far it moved, and whether the measurements decide it at all.
-    `alpha` is queueing_time and the overheads, `beta` step_time. Methods: linear (Gauss-Newton; CMA-ES over what stands
-    in conditions), lbfgsb, neldermead, cma; auto takes linear, and CMA-ES after it with more than two conditionals.
+    The form stays the same. The output says of each constant how far it may be off, how far it moved, and whether the
+    measurements decide it at all. `alpha` means queueing_time and the overheads, `beta` step_time. Methods: linear
+    (Gauss-Newton; CMA-ES over the constants in conditions), lbfgsb, neldermead, cma; auto takes linear, followed by
+    CMA-ES if there are more than two conditionals.
 
     \b
     evolve fit champion --experiments mine.yaml --out mine.py
@@ -143,7 +145,9 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
 def predict(
     program: str, experiments: str | None, ids: str | None, seeds: int, as_json: bool, caps: dict[str, int]
 ) -> int:
-    """Predict TTFT, ITL and E2E of experiments, beside what was observed if anything was.
+    """Predict TTFT, ITL and E2E of experiments.
+
+    The predictions are compared with observations where there are any.
 
     \b
     evolve predict champion --experiments plan.yaml

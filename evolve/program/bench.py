@@ -110,7 +110,7 @@ def bench(most: int, say: Callable[[str], None]) -> Benchmark:
     affine = bounds(AFFINE, experiments)
     runs, replay_ms = _replays(experiments, loads, affine, say)
     requests = sum(len(load.requests) for load in loads)
-    steps = {name: sum(r.steps for r in made) for name, made in runs.items()}
+    steps = {name: sum(r.steps for r in of_kind) for name, of_kind in runs.items()}
     # other step times make other numbers of steps, so times are compared per step
     per_step = {name: ms / steps[name] for name, ms in replay_ms.items()}
     kinds = [name for name in runs if name != "compiled"]

@@ -41,7 +41,7 @@ share, datasheet: at {decodes} decodes; datasheet is bytes over bandwidth or FLO
 launches. roofline: the same for the whole step at once, without all-reduces.
 from: measured (this shape was timed), interpolated (between timed shapes), nearest shape (the efficiency of the closest
 one), datasheet (never timed: bytes over bandwidth, or a launch); then octaves to the closest timed size, 1 being half
-or twice; the sampler's operations are counted, at the speed at which its sort was timed. Not here: the CPU."""
+or twice; the sampler's operations are counted, at the speed at which its sort was timed. CPU time is not included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from evolve.run.program import Source
 from evolve.run.records import ConstantRecord, Record
 from evolve.run.selectors import known_constants
 from simulator.language import measure
-from simulator.language.affine import affine
+from simulator.language.affine import Affine, affine
 from simulator.language.bounds import KERNEL_DEVIATION, bounds, kernel_factors
 from simulator.language.infer import infer
 from simulator.language.key import key
@@ -59,31 +60,6 @@ class ShownConstant:
         return self.value < self.low or (self.high is not None and self.value > self.high)
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
-    """A product of a dot product: the constant (None where the feature is alone) and what it multiplies."""
-
-    constant: str | None
-    feature: str
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The dot product on one choice of branches: the conditions that hold there, and its terms."""
-
-    where: tuple[str, ...]
-    terms: tuple[Term, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Products:
-    """A method as dot products. affine: it is a single one; complete: `pieces` are all there are."""
-
-    affine: bool
-    complete: bool
-    pieces: tuple[Piece, ...]
-
-
 @dataclass(frozen=True)
 class Description:
     """A program, its constants, its methods as dot products, and how well its fit determined each constant, by
@@ -91,7 +67,7 @@ class Description:
 
     source: Source
     constants: tuple[ShownConstant, ...]
-    products: Mapping[str, Products]
+    products: Mapping[str, Affine]
     certainty: Mapping[str, ConstantRecord] | None
 
     @property
@@ -120,38 +96,37 @@ class Description:
             "complexity": measure.complexity(program),
             "features": list(measure.features(program)),
             "constants": [asdict(c) for c in self.constants],
-            "products": {method: asdict(p) for method, p in self.products.items()},
+            "products": {method: _products_json(dots) for method, dots in self.products.items()},
             "record": record.to_json() if record else None,
             "certainty": None if certainty is None else {name: asdict(c) for name, c in certainty.items()},
         }
+
+
+def _products_json(dots: Affine) -> dict[str, Any]:
+    pieces = [
+        {"where": list(piece.taken),
+         "terms": [{"constant": t.constant, "feature": spell(t.feature)} for t in piece.terms]}
+        for piece in dots.pieces
+    ]  # fmt: skip
+    return {"affine": dots.whole, "complete": dots.complete, "pieces": pieces}
 
 
 def describe(source: Source) -> Description:
     """Everything that `evolve show` shows of a program."""
     program = source.program
     limits, deviating = iter(bounds(program)), iter(kernel_factors(program))
-    constants, products = [], {}
+    products = {f.name: affine(f) for f in program.functions}
+    constants = []
     for f in program.functions:
-        units, dots = infer(f).units, affine(f)
+        units = infer(f).units
         for c in f.constants:
             low, high = next(limits)
-            constants.append(
-                ShownConstant(
-                    f.name,
-                    c.name,
-                    c.value,
-                    units[c.name],
-                    annotated=c.unit is not None,
-                    low=low,
-                    high=None if high == float("inf") else high,
-                    enters="affine" if c.name in dots.linear else "otherwise",
-                    deviations=(c.value - 1) / KERNEL_DEVIATION if next(deviating) else None,
-                )
-            )
-        pieces = (
-            Piece(p.taken, tuple(Term(t.constant, spell(t.feature)) for t in p.terms)) for p in dots.pieces
-        )  # fmt: skip
-        products[f.name] = Products(dots.whole, dots.complete, tuple(pieces))
+            constants.append(ShownConstant(
+                f.name, c.name, c.value, units[c.name], annotated=c.unit is not None,
+                low=low, high=None if high == math.inf else high,
+                enters="affine" if c.name in products[f.name].linear else "otherwise",
+                deviations=(c.value - 1) / KERNEL_DEVIATION if next(deviating) else None,
+            ))  # fmt: skip
     return Description(source, tuple(constants), products, known_constants(source.record, source.complete))
 
 
@@ -178,27 +153,27 @@ def print_show(description: Description) -> None:
 
 
 def _constants_table(description: Description) -> Table:
-    known = description.certainty or {}
+    certainty = description.certainty or {}
 
     def cells(c: ShownConstant) -> list[str]:
         at_bound = " (at the bound)" if c.value in (c.low, c.high) else ""
         where = " (OUTSIDE; a fit moves it in)" if c.outside else at_bound
         unit = (c.unit or "any") + ("" if c.annotated else " (found)")
         row = [c.method, c.name, f"{c.value:g}", unit, c.limits + where, c.enters]
-        return [*row, *certainty_cells(known.get(f"{c.method}.{c.name}"))] if known else row
+        return [*row, *certainty_cells(certainty.get(f"{c.method}.{c.name}"))] if certainty else row
 
-    heads = "method|name|>value|unit|bounds|enters" + ("|>standard error|by the data" if known else "")
+    heads = "method|name|>value|unit|bounds|enters" + ("|>standard error|by the data" if certainty else "")
     return Table.of("Constants", heads, map(cells, description.constants))
 
 
-def certainty_cells(known: ConstantRecord | None) -> tuple[str, str]:
+def certainty_cells(constant: ConstantRecord | None) -> tuple[str, str]:
     """(standard error, what the data say of the constant) as a table shows them, empty if unknown."""
-    if known is None:
+    if constant is None:
         return "", ""
-    error = "" if known.standard_error is None else f"{float(format(known.standard_error, '.2g')):g}"
-    if known.bound:
-        return error, f"at its {'lower' if known.bound == 'low' else 'upper'} bound"
-    return error, "identified" if known.identified else "NOT identified"
+    error = "" if constant.standard_error is None else f"{float(format(constant.standard_error, '.2g')):g}"
+    if constant.bound:
+        return error, f"at its {'lower' if constant.bound == 'low' else 'upper'} bound"
+    return error, "identified" if constant.identified else "NOT identified"
 
 
 def _doubts(constants: Sequence[ShownConstant]) -> list[str]:
@@ -211,27 +186,28 @@ def _doubts(constants: Sequence[ShownConstant]) -> list[str]:
     ]
 
 
-def _products_table(products: Mapping[str, Products]) -> Table:
+def _products_table(products: Mapping[str, Affine]) -> Table:
     """The dot product of each method, on each choice of branches if there are several: coefficients and features."""
     heads = "method|where|coefficient|constant|feature"
     return Table.of("As dot products: the sum of constant * feature", heads, _product_rows(products))
 
 
-def _product_rows(products: Mapping[str, Products]) -> Iterator[list[str]]:
+def _product_rows(products: Mapping[str, Affine]) -> Iterator[list[str]]:
     used = {"alpha": 0, "beta": 0}
-    for method, found in products.items():
+    for method, dots in products.items():
         letter = _COEFFICIENTS.get(method, "")
         first = last = used.get(letter, 0)
-        for piece in found.pieces:
-            where, n = " and ".join(piece.where), first  # every choice of branches numbers its coefficients alike
+        for piece in dots.pieces:
+            # the coefficients of every choice of branches are numbered from the same one
+            where, n = " and ".join(piece.taken), first
             for term in piece.terms:
                 name = f"{letter}[{n}]" if letter and term.constant else ""
-                yield [method, where, name, term.constant or "-", term.feature]
+                yield [method, where, name, term.constant or "-", spell(term.feature)]
                 n += term.constant is not None
                 method, where = "", ""  # only the first line of a piece has them
             last = max(last, n)
         used[letter] = last
-        if not found.complete:
+        if not dots.complete:
             yield ["", "...", "", "", ""]
 
 

@@ -18,6 +18,15 @@ from simulator.experiment.workload import prompt_lengths
 Span = tuple[float, float]  # smallest and largest
 
 REMEDY = "restore the record, or remove it"
+SPANS = ("vocab", "requests_in_flight", "model_params_b", "active_params_b", "prompt_tokens", "max_num_batched_tokens")
+# the kind of their values, and its name in messages
+LISTS: dict[str, tuple[type, str]] = {
+    "tp": (int, "whole numbers"),
+    "hardware": (str, "names"),
+    "weights": (str, "names"),
+    "mixture_of_experts": (bool, "true and false"),
+    "kv_cpu_offload": (bool, "true and false"),
+}
 TOLERANCE = 1.05  # figures of a replay may differ this much between two paces of the same run
 
 
@@ -79,35 +88,21 @@ def read_ranges(section: Section) -> Ranges:
 
     Raises InputError naming the key for a value of the wrong kind.
     """
-    uncached = section.whole("uncached_step_tokens", REMEDY) if section.has("uncached_step_tokens") else None
-    return Ranges(
-        vocab=_read_span(section, "vocab"),
-        tp=_read_values(section, "tp", int, "whole numbers"),
-        hardware=_read_values(section, "hardware", str, "names"),
-        requests_in_flight=_read_span(section, "requests_in_flight"),
-        model_params_b=_read_span(section, "model_params_b"),
-        active_params_b=_read_span(section, "active_params_b"),
-        mixture_of_experts=_read_values(section, "mixture_of_experts", bool, "true and false"),
-        weights=_read_values(section, "weights", str, "names"),
-        prompt_tokens=_read_span(section, "prompt_tokens"),
-        uncached_step_tokens=uncached,
-        max_num_batched_tokens=_read_span(section, "max_num_batched_tokens"),
-        kv_cpu_offload=_read_values(section, "kv_cpu_offload", bool, "true and false"),
-    )
+    values: dict[str, Any] = {name: _read(section, name, (int, float), "two numbers") for name in SPANS}
+    for name, (kind, what) in LISTS.items():
+        values[name] = _read(section, name, kind, what)
+    if section.has("uncached_step_tokens"):
+        values["uncached_step_tokens"] = section.whole("uncached_step_tokens", REMEDY)
+    return Ranges(**values)
 
 
-def _read_span(section: Section, key: str) -> Span | None:
-    value = _read_values(section, key, (int, float), "two numbers")
-    if value is not None and len(value) != 2:
-        raise section.error(key, f"must be a list of two numbers, got {shown(list(value))}", REMEDY)
-    return value  # type: ignore[no-any-return]
-
-
-def _read_values(section: Section, key: str, kind: type | tuple[type, ...], what: str) -> Any:
+def _read(section: Section, key: str, kind: type | tuple[type, ...], what: str) -> tuple[Any, ...] | None:
+    """A list of values of this kind, None if it is missing."""
     if not section.has(key):
         return None
     value = section.raw[key]
-    if not isinstance(value, list | tuple) or not all(isinstance(x, kind) for x in value):
+    right = isinstance(value, list | tuple) and all(isinstance(x, kind) for x in value)
+    if not right or (key in SPANS and len(value) != 2):
         raise section.error(key, f"must be a list of {what}, got {shown(value)}", REMEDY)
     return tuple(value)
 
@@ -117,29 +112,29 @@ def weights(experiment: Experiment) -> str:
     return "fp8" if experiment.facts["is_fp8"] else f"{experiment.weight_bits}-bit"
 
 
-def outside(known: Ranges, experiment: Experiment, prediction: Prediction) -> list[str]:
+def outside(fitted: Ranges, experiment: Experiment, prediction: Prediction) -> list[str]:
     """Where an experiment, as predicted, lies outside the ranges of the fitted runs, a line each."""
     facts, engine = experiment.facts, experiment.engine
     lengths = prompt_lengths(experiment.workload)
     total, active = facts["model_params_b"], facts["active_params_b"]
     lines = (
-        _vocabulary(facts["vocab"], known.vocab),
-        _among(f"tp {engine.tensor_parallel}", engine.tensor_parallel, known.tp, str(list(known.tp or ()))),
-        _among(f"GPU {experiment.hardware}", experiment.hardware, known.hardware, ", ".join(known.hardware or ())),
-        _beyond(f"a model of {total:.1f} billion parameters", total, known.model_params_b, ".1f"),
-        _beyond(f"{active:.1f} billion parameters active per token", active, known.active_params_b, ".1f"),
-        _architecture(bool(facts["is_moe"]), known.mixture_of_experts),
-        _among(f"{weights(experiment)} weights", weights(experiment), known.weights, ", ".join(known.weights or ())),
-        _prompts(int(lengths.min()), int(lengths.max()), known.prompt_tokens),
-        _uncached(prediction.uncached, known.uncached_step_tokens, engine.block_size),
+        _vocabulary(facts["vocab"], fitted.vocab),
+        _among(f"tp {engine.tensor_parallel}", engine.tensor_parallel, fitted.tp, str(list(fitted.tp or ()))),
+        _among(f"GPU {experiment.hardware}", experiment.hardware, fitted.hardware, ", ".join(fitted.hardware or ())),
+        _beyond(f"a model of {total:.1f} billion parameters", total, fitted.model_params_b, ".1f"),
+        _beyond(f"{active:.1f} billion parameters active per token", active, fitted.active_params_b, ".1f"),
+        _architecture(bool(facts["is_moe"]), fitted.mixture_of_experts),
+        _among(f"{weights(experiment)} weights", weights(experiment), fitted.weights, ", ".join(fitted.weights or ())),
+        _prompts(int(lengths.min()), int(lengths.max()), fitted.prompt_tokens),
+        _uncached(prediction.uncached, fitted.uncached_step_tokens, engine.block_size),
         _beyond(
             f"max_num_batched_tokens {engine.max_num_batched_tokens}",
             float(engine.max_num_batched_tokens),
-            known.max_num_batched_tokens,
+            fitted.max_num_batched_tokens,
         ),
-        _offload(engine.kv_cpu_offload, known.kv_cpu_offload),
+        _offload(engine.kv_cpu_offload, fitted.kv_cpu_offload),
     )
-    return [line for line in lines if line] + _in_flight(experiment, prediction, known.requests_in_flight)
+    return [line for line in lines if line] + _in_flight(experiment, prediction, fitted.requests_in_flight)
 
 
 def _span(values: Iterable[float]) -> Span:
@@ -153,8 +148,8 @@ def _vocabulary(value: float, span: Span | None) -> str:
     return f"vocabulary {value:.0f} outside the fitted {span[0]:.0f} to {span[1]:.0f}"
 
 
-def _among(what: str, value: object, known: Sequence[object] | None, shown: str) -> str:
-    return "" if known is None or value in known else f"{what} not among the fitted {shown}"
+def _among(what: str, value: object, fitted: Sequence[object] | None, shown: str) -> str:
+    return "" if fitted is None or value in fitted else f"{what} not among the fitted {shown}"
 
 
 def _beyond(what: str, value: float, span: Span | None, digits: str = ".0f") -> str:
@@ -164,8 +159,8 @@ def _beyond(what: str, value: float, span: Span | None, digits: str = ".0f") -> 
     return f"{what}: the fitted runs have {limit}"
 
 
-def _architecture(moe: bool, known: Sequence[bool] | None) -> str:
-    if known is None or moe in known:
+def _architecture(moe: bool, fitted: Sequence[bool] | None) -> str:
+    if fitted is None or moe in fitted:
         return ""
     return (
         "a mixture of experts: the fitted models are dense"
@@ -186,8 +181,8 @@ def _uncached(value: int, most: int | None, block: int) -> str:
     return f"{value} uncached prompt tokens in a step: the fitted runs have at most {most}"
 
 
-def _offload(on: bool, known: Sequence[bool] | None) -> str:
-    if known is None or on in known:
+def _offload(on: bool, fitted: Sequence[bool] | None) -> str:
+    if fitted is None or on in fitted:
         return ""
     return f"KV offload to CPU is {'on' if on else 'off'}: the fitted runs have it {'off' if on else 'on'}"
 

@@ -108,7 +108,7 @@ class Record:
 
 
 def measured(e: Experiment) -> str | None:
-    """16 hex digits of what was measured, whatever the experiment is called; None where nothing was."""
+    """16 hex digits that identify the measurements of an experiment, whatever its name; None if it has none."""
     if e.observed is None:
         return None
     parts = [o for o in (e.observed.summary, *e.observed.stages) if o is not None]

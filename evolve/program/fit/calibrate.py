@@ -30,9 +30,12 @@ from simulator.language.key import key
 
 @dataclass(frozen=True)
 class Settings:
-    """How to fit. methods: tried in turn, the best result is kept. per_model: words for the constants with a value for
-    each model (None: all of them). only: words for the constants that may change (none: all of them); for words see
-    `evolve.run.selectors.positions`. steps: runs whose measured steps are fitted first."""
+    """How to fit.
+
+    methods: tried in turn, the best result is kept. per_model: words for the constants with a value for each model
+    (None: all of them). only: words for the constants that may change (empty: all of them). For words see
+    `evolve.run.selectors.positions`. steps: runs whose measured steps are fitted first.
+    """
 
     methods: tuple[str, ...] = ("auto",)
     per_model: tuple[str, ...] | None = ()
@@ -66,7 +69,7 @@ def calibrate(
     problem = _problem(stage.program if stage else program, data, own, held, known, settings)
     tries = tuple(_try(source, problem, method, score) for method in settings.methods)
     best = min(tries, key=lambda t: t.fit.loss)
-    found = certainties(best.fit.problem, best.fit.phi)
+    certainty = certainties(best.fit.problem, best.fit.phi)
     old = known_constants(source.record, program)
     ids = tuple(e.id for e in fitted)
     return Calibration(
@@ -74,13 +77,13 @@ def calibrate(
         key=key(program),
         data=data_hash(fitted),
         shared=settings.shared,
-        programs=save(source, best, found, data, old, files, settings.shared, stage),
+        programs=save(source, best, certainty, data, old, files, settings.shared, stage),
         fitted=ids,
         left_out=tuple(e.id for e in experiments if e.id not in ids),
         best=best,
         tries=tries,
-        freedom=Freedom(len(problem.free), effective(found), int((data.weights > 0).sum())),
-        constants=changes(program, best.fit, found, old, stage),
+        freedom=Freedom(len(problem.free), effective(certainty), int((data.weights > 0).sum())),
+        constants=changes(program, best.fit, certainty, old, stage),
         steps=stage_figures(stage, program, best.fit.programs[0]) if stage else None,
         before=tuple(error_rows(program, score)),
     )

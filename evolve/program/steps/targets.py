@@ -70,7 +70,7 @@ def cycle_targets(run: Run) -> Targets:
     batches = _Batches(run)
     why, rows = pairs.why.astype(object), np.zeros(len(own), dtype=int)
     for i in np.flatnonzero(pairs.usable).tolist():
-        choice = next((row for row in (int(own[i]), int(named[i])) if row >= 0 and batches.known(row)), None)
+        choice = next((row for row in (int(own[i]), int(named[i])) if row >= 0 and batches.has(row)), None)
         if choice is None:
             why[i] = _NO_BATCH
         elif not batches.size(choice):
@@ -91,7 +91,7 @@ def duration_targets(run: Run) -> Targets:
     for i, row in enumerate(at.tolist()):
         if not duration[i] > 0.0:
             why[i] = "no duration"
-        elif not batches.known(row):
+        elif not batches.has(row):
             why[i] = _NO_BATCH
         elif not batches.size(row):
             why[i] = "empty step"
@@ -112,7 +112,8 @@ class _Batches:
             self.summarised &= figures[:, p] + figures[:, d] <= MOST_REQUESTS
             self.summarised &= figures[:, free] <= figures[:, total]
 
-    def known(self, row: int) -> bool:
+    def has(self, row: int) -> bool:
+        """Whether the batch of a step is known or can be estimated."""
         return bool(not np.isnan(self.raw[row, 0]) or self.summarised[row])
 
     def size(self, row: int) -> float:

@@ -44,9 +44,11 @@ def test_the_errors_are_those_of_the_record() -> None:
     source = load("champion")
     made = predictions(source.complete, score_set(FITTED, RECORD["seeds"]))
     for prediction, experiment in zip(made, FITTED, strict=True):
-        again, told = errors(prediction, experiment), RECORD["errors_pct"][experiment.id]
+        again, recorded = errors(prediction, experiment), RECORD["errors_pct"][experiment.id]
         # exp, log and pow may differ in their last bit between machines, which can move a step by a microsecond
-        assert (again.e2e, again.ttft, again.itl) == pytest.approx((told["e2e"], told["ttft"], told["itl"]), abs=0.05)
+        assert (again.e2e, again.ttft, again.itl) == pytest.approx(
+            (recorded["e2e"], recorded["ttft"], recorded["itl"]), abs=0.05
+        )
 
 
 def test_no_fitted_run_is_off_by_more_than_five_percent() -> None:

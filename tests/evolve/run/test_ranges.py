@@ -1,4 +1,4 @@
-"""What a prediction warns of: each value outside the fitted runs in one line, nothing of what a record does not say."""
+"""Warnings of a prediction: a line for each value outside the fitted runs, none for what a record does not have."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def predicted(experiment: Experiment) -> Prediction:
     return predictions(PROGRAM, score_set([experiment], seeds=(1,)))[0]
 
 
-def told(fitted: list[Experiment], experiment: Experiment) -> list[str]:
+def lines_of(fitted: list[Experiment], experiment: Experiment) -> list[str]:
     return outside(ranges_of(fitted), experiment, predicted(experiment))
 
 
-CASES = [  # fitted, planned, what is said of it, and nothing else
+CASES = [  # fitted, planned, every line about it
     ([LLAMA], LLAMA, []),
     ([LLAMA], plan("mixtral-8x7b", tensor_parallel=2),
      ["tp 2 not among the fitted [1]", "a model of 46.7 billion parameters: the fitted runs have at most 6.7",
@@ -84,7 +84,7 @@ CASES = [  # fitted, planned, what is said of it, and nothing else
 def test_each_value_outside_the_fitted_runs_is_a_line(
     fitted: list[Experiment], planned: Experiment, lines: list[str]
 ) -> None:
-    assert told(fitted, planned) == lines
+    assert lines_of(fitted, planned) == lines
 
 
 def test_requests_in_flight_beyond_the_fitted_are_a_line_per_stage() -> None:
@@ -138,7 +138,7 @@ def test_the_type_of_weights_has_a_name_and_is_no_part_of_the_data() -> None:
     }]}  # fmt: skip
     (x,) = experiments_from_mapping(raw, "x.yaml", model_table(), hardware_table())
     assert [weights(e) for e in (x, LLAMA, SCOUT)] == ["4-bit", "16-bit", "fp8"]
-    assert "4-bit weights not among the fitted 16-bit" in told([LLAMA], x)
+    assert "4-bit weights not among the fitted 16-bit" in lines_of([LLAMA], x)
     assert data_hash([replace(x, weight_bits=8)]) == data_hash([x])  # the facts have the bytes
 
 
@@ -166,8 +166,8 @@ def test_offload_that_would_matter_is_said_to_be_missing() -> None:
     assert not any(w.startswith(line) for w in warnings(None, ROLEPLAY, predicted(ROLEPLAY)))  # nothing is evicted
     made = predicted(LLAMA)
     assert made.evicted > 1000 and made.preemptions == 0
-    found = [w for w in warnings(None, LLAMA, made) if w.startswith(line)]
-    assert found == [f"{line}{made.evicted} evicted prompts and 0 preemptions are prefilled again"]
+    lines = [w for w in warnings(None, LLAMA, made) if w.startswith(line)]
+    assert lines == [f"{line}{made.evicted} evicted prompts and 0 preemptions are prefilled again"]
     assert line + "0 evicted prompts and 3 preemptions are prefilled again" in warnings(
         None, ROLEPLAY, replace(predicted(ROLEPLAY), preemptions=3)
     )
