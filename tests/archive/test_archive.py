@@ -9,27 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from archive.island import Island
+from elites import elite
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archive.champion import Archive, Rule, champion
+from archive.archive import Archive
+from archive.champion import Rule, champion
 from archive.elite import UNMEASURED, Elite
 from archive.grid import Added, Grid
 from archive.journal import Journal, read_journal
 from archive.pareto import dominates, fitness, fronts, ranks
+from archive.population import Island
 
 JOINT = Rule("joint")
-
-
-def elite(
-    id: int, worst3: float = 5.0, joint: float = 3.0, operations: int = 10, constants: int = 5, **more: object
-) -> Elite:
-    base = Elite(
-        id=id, key=f"k{id}", text="text", operations=operations, constants=constants, features=4, worst3=worst3,
-        joint=joint, e2e=joint, ttft=joint, itl=joint, rows=(("a", 1.0, -2.0, None),), operator="add", parents=(0, 1),
-    )  # fmt: skip
-    return replace(base, **more)  # type: ignore[arg-type]
 
 
 def dominated(points: list[tuple[float, ...]], i: int) -> bool:
