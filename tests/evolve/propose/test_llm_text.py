@@ -13,13 +13,13 @@ from typing import Any
 import llm_scripts
 import numpy as np
 import pytest
+from elites import elite
 from evolve.search.bandit import DOUBT, FLOOR, Bandit
 from evolve.search.state import MODEL, State, arms, commit, ensemble, first_state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llm_replies import Request, huge
 from paths import ROOT
-from test_archive import elite
 
 from archive.elite import Elite
 from evaluator.assess import Rejected, read
