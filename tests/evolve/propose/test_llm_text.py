@@ -13,7 +13,6 @@ from typing import Any
 import llm_scripts
 import numpy as np
 import pytest
-from elites import elite
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llm_replies import Request, huge
@@ -46,7 +45,8 @@ PROGRAMS = [llm_scripts.program(Random(i)) for i in range(6)]
 A = prompt.bare(PROGRAMS[0])  # what diffs are applied to
 OTHERS = [prompt.bare(text) for text in PROGRAMS[1:4]]
 SMALL = "def step_time(b, s, *, weights: one = 1.0):\n    return weights * b.weight_read_us\n"
-SEARCH, EQUALS, REPLACE = "NO_PROGRAM = Idea("", "", "no program in the answer")
+SEARCH, EQUALS, REPLACE = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"
+NO_PROGRAM = Idea("", "", "no program in the answer")
 
 
 def block(search: str, put: str) -> str:
@@ -667,13 +667,13 @@ def test_settings_go_to_yaml_and_back() -> None:
         ({"repair": 1}, "llm.repair must be true or false"),
         ({"models": "openai/m"}, "llm.models must be a list of names"), ({"share": 1.0}, "llm.share must be between 0 and 1"),
         ({"timeout_s": float("inf")}, "llm.timeout_s must be at most"), ({"timeout_s": float("nan")}, "llm.timeout_s must be"),
-        ({"models": ["gpt"]}, "'gpt' is not a model"), ({"judges": ["a/b=0"]}, "'a/b=0' is not a model"),
-        ({"summariser": "x"}, "'x' is not a model"),
+        ({"models": ["gpt"]}, "'gpt' is no model"), ({"judges": ["a/b=0"]}, "'a/b=0' is no model"),
+        ({"summariser": "x"}, "'x' is no model"),
         *(({"prices": {"openai/m": price}}, "llm.prices.openai/m must be [input, output]")
           for price in ([1], [1, 2, 3], ["1", 2], [-1, 2], [float("nan"), 2], [1, float("inf")], 3, None)),
         *(({"api_base": base}, "llm.api_base must not hold a key")
           for base in ("http://u:sk-secret@h/v1", "u:sk-secret@h", "http://h/v1?key=sk-secret", "http://h/v1#sk-secret")),
-        *(({"api_base": base}, "is not an address: give e.g. http://127.0.0.1:8000/v1")
+        *(({"api_base": base}, "is no address: give e.g. http://127.0.0.1:8000/v1")
           for base in ("h:80", "ftp://h", "http://", "http://[::1", "http://h:x", "http://h:99999", "http://:80", "//h")),
     ],
 )  # fmt: skip
@@ -687,7 +687,7 @@ def test_settings_that_cannot_be(llm: dict[str, Any], why: str) -> None:
     "text", ["x", "/x", "openai/", "openai/a b", "a/b=0", "a/b=-1", "a/b=nan", "a/b=inf", "a/b=x", "a/b=1=2"]
 )
 def test_what_is_no_model(text: str) -> None:
-    with pytest.raises(InputError, match="is not a model: give provider/model or provider/model=WEIGHT"):
+    with pytest.raises(InputError, match="is no model: give provider/model or provider/model=WEIGHT"):
         weighted(text, "here")
 
 
@@ -720,7 +720,7 @@ def test_options_become_settings() -> None:
           for price in ("a/b", "a/b=1", "a/b=1,2,3", "a/b=x,1", "=1,2", "a/b=", "1,2")),
         *(({"proposer": "llm", "models": ("a/b",), "prices": (price,)}, "llm.prices.a/b must be [input, output]")
           for price in ("a/b=-1,2", "a/b=nan,1", "a/b=1,inf")),
-        ({"proposer": "llm", "models": ("a/b=0",)}, "'a/b=0' is not a model"),
+        ({"proposer": "llm", "models": ("a/b=0",)}, "'a/b=0' is no model"),
         ({"proposer": "llm", "models": ("a/b",), "api_base": "http://k@h"}, "must not hold a key"),
     ],
 )  # fmt: skip
@@ -789,7 +789,6 @@ def test_costs_by_proposer() -> None:
         Row("2/notes/0", 1, "a/b", outcome="timeout"),
         replace(answered, call="3/propose/9", usd=0.0, outcome="cached"),
     ]  # fmt: skip
-<<<<<<< HEAD
     costs = costs_of(requests)
     assert costs == {"llm:a/b": Cost(14, 1.0), "judge:a/b": Cost(7, 0.5), "notes:a/b": Cost(0, 0.0)}
     assert Contribution(fitted=4, cost=costs["llm:a/b"]).usd_per_fitted == 0.25
