@@ -9,12 +9,11 @@ import numpy as np
 
 from simulator.experiment.facts import curve_of
 from simulator.jit import njit
-from simulator.language.opcodes import Code
+from simulator.language.opcodes import COMPLETION_TIME, OUTPUT_TOKEN_TIME, QUEUEING_TIME, REFERENCE, STEP_TIME, Code
+from simulator.schema import DECODE_REQS, RAW_FIELDS
 from simulator.vm import clamps, run, to_ticks
 
 REFERENCE_DECODES = 24  # the reference batch of s.reference_step_us: 24 decodes with PI = 0
-DECODE_REQS = 1  # position of decode_reqs in schema.RAW
-RAW_FIELDS = 10  # len(schema.RAW), a compile-time constant of the kernels
 
 
 @njit
@@ -27,7 +26,7 @@ def settle(rows, static, step, raw, request, out_step, theta, v):  # type: ignor
         v[i] = 0.0
     v[raw + DECODE_REQS] = REFERENCE_DECODES
     run(rows, static, step, v)
-    v[request + 1] = v[out_step]
+    v[request + REFERENCE] = v[out_step]
 
 
 @njit
@@ -68,32 +67,33 @@ class Bound:
     def steps_us(self, table: np.ndarray) -> np.ndarray:
         """float64[rows]: `step_us` of every row of float64[rows, RAW]."""
         code, out = self.code, np.empty(len(table))
-        steps(code.rows, code.static, code.step, code.results[0], code.raw, table, self.values.copy(), out)
+        steps(code.rows, code.static, code.step, code.results[STEP_TIME], code.raw, table, self.values.copy(), out)
         return out
 
     def queueing_us(self, input_len: int) -> float:
         """The queueing time in microseconds, before truncation; 0 where the program has none."""
-        if self.code.results[1] < 0:
+        slot = self.code.results[QUEUEING_TIME]
+        if slot < 0:
             return 0.0
         v = self.values.copy()
         v[self.code.request] = input_len
         run(self.code.rows, self.code.step, len(self.code.rows), v)
-        return float(v[self.code.results[1]])
+        return float(v[slot])
 
     def queueing_ticks(self, lengths: np.ndarray) -> tuple[np.ndarray, int, float]:
         """int64[lengths]: queueing time in whole us for each prompt length; how many were clamped, and one of them."""
         out = np.zeros(len(lengths), np.int64)
-        slot = self.code.results[1]
+        slot = self.code.results[QUEUEING_TIME]
         if slot < 0:
             return out, 0, 0.0
         v, low = self.values.copy(), self.code.step
         return out, *waits(self.code.rows, low, len(self.code.rows), v, self.code.request, slot, lengths, out)
 
     def output_token_us(self) -> float:
-        return self._static(2)
+        return self._static(OUTPUT_TOKEN_TIME)
 
     def completion_us(self) -> float:
-        return self._static(3)
+        return self._static(COMPLETION_TIME)
 
     def _static(self, result: int) -> float:
         slot = self.code.results[result]
@@ -117,7 +117,8 @@ def base_values(code: Code, facts: Mapping[str, float]) -> np.ndarray:
 def bind(code: Code, theta: tuple[float, ...], facts: Mapping[str, float]) -> Bound:
     """`code` with constants `theta` on the deployment `facts` (the s. fields but reference_step_us)."""
     v = base_values(code, facts)
-    settle(code.rows, code.static, code.step, code.raw, code.request, code.results[0], np.array(theta, dtype=float), v)
+    step_slot = code.results[STEP_TIME]
+    settle(code.rows, code.static, code.step, code.raw, code.request, step_slot, np.array(theta, dtype=float), v)
     return Bound(code, v)
 
 

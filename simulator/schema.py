@@ -34,6 +34,12 @@ RAW = (
     "prefill_reqs", "decode_reqs", "prefill_tokens", "max_prefill_chunk", "prefill_pairs",
     "kv_sum", "kv_max", "kv_var", "kv_decode_sum", "kv_decode_max",
 )  # fmt: skip
+# The position of each in a row; the compiled kernels use them as constants.
+RAW_FIELDS = len(RAW)
+(
+    PREFILL_REQS, DECODE_REQS, PREFILL_TOKENS, MAX_PREFILL_CHUNK, PREFILL_PAIRS,
+    KV_SUM, KV_MAX, KV_VAR, KV_DECODE_SUM, KV_DECODE_MAX,
+) = range(RAW_FIELDS)  # fmt: skip
 
 # Formulas that need integer arithmetic of their own have an operation of their own in every back end.
 SPECIAL = ("experts_fraction", "graph_batch", "graph_tokens")

@@ -9,6 +9,30 @@ import numpy as np
 from simulator.jit import njit
 from simulator.knots import curve
 from simulator.language.guarded import EXP_LIMIT, LOG_FLOOR, POW_LIMIT
+from simulator.language.opcodes import (
+    ADD,
+    DIV,
+    EQ,
+    EXP,
+    EXPERTS_FRACTION,
+    GE,
+    GRAPH_BATCH,
+    GRAPH_TOKENS,
+    GT,
+    LE,
+    LOG,
+    LOG1P,
+    LT,
+    MAX,
+    MIN,
+    MUL,
+    NE,
+    NEG,
+    POW,
+    SELECT,
+    SQRT,
+    SUB,
+)
 from simulator.schema import GRAPH_LIMIT
 
 
@@ -63,50 +87,50 @@ def run(rows: np.ndarray, low: int, high: int, v: np.ndarray) -> None:
         op = rows[i, 0]
         x = v[rows[i, 2]]
         y = v[rows[i, 3]]
-        if op == 0:
+        if op == ADD:
             z = x + y
-        elif op == 1:
+        elif op == SUB:
             z = x - y
-        elif op == 2:
+        elif op == MUL:
             z = x * y
-        elif op == 3:
+        elif op == DIV:
             z = x / y if y != 0.0 else 0.0
-        elif op == 4:
+        elif op == NEG:
             z = -x
-        elif op == 5:
+        elif op == MAX:
             z = x if x > y or x != x else y
-        elif op == 6:
+        elif op == MIN:
             z = x if x < y or x != x else y
-        elif op == 7:
+        elif op == SQRT:
             z = math.sqrt(x) if x > 0.0 else (x if x != x else 0.0)
-        elif op == 8:
+        elif op == LOG:
             z = math.log(x) if x > 0.0 else (x if x != x else math.log(LOG_FLOOR))
-        elif op == 9:
+        elif op == LOG1P:
             z = math.log1p(x) if x > 0.0 else (x if x != x else 0.0)
-        elif op == 10:
+        elif op == EXP:
             z = math.exp(min(x, EXP_LIMIT)) if x == x else x
-        elif op == 11:
+        elif op == POW:
             c = max(-POW_LIMIT, min(POW_LIMIT, y)) if y == y else y
             z = math.pow(x if x > 0.0 or x != x else 0.0, c)
-        elif op == 12:
+        elif op == LT:
             z = 1.0 if x < y else 0.0
-        elif op == 13:
+        elif op == LE:
             z = 1.0 if x <= y else 0.0
-        elif op == 14:
+        elif op == GT:
             z = 1.0 if x > y else 0.0
-        elif op == 15:
+        elif op == GE:
             z = 1.0 if x >= y else 0.0
-        elif op == 16:
+        elif op == EQ:
             z = 1.0 if x == y else 0.0
-        elif op == 17:
+        elif op == NE:
             z = 1.0 if x != y else 0.0
-        elif op == 18:
+        elif op == SELECT:
             z = y if x != 0.0 else v[rows[i, 4]]
-        elif op == 19:
+        elif op == EXPERTS_FRACTION:
             z = experts_fraction(x, y, v[rows[i, 4]])
-        elif op == 20:
+        elif op == GRAPH_BATCH:
             z = graph_batch(x, y)
-        elif op == 21:
+        elif op == GRAPH_TOKENS:
             z = graph_tokens(x, y)
         else:
             z = curve(v, rows[i, 3], x)

@@ -24,6 +24,7 @@ from simulator.clock.segments import claim, eat, give
 from simulator.clock.steps import CHUNKS, DIRECT, LINE, MARGIN, evaluate, piece_for, put, recall
 from simulator.experiment.load import NEVER
 from simulator.jit import njit
+from simulator.schema import KV_DECODE_MAX, KV_MAX, KV_VAR
 from simulator.vm import clamps, run, to_ticks
 
 u = np.uintp  # an index that is not below 0, so that the compiled code need not look
@@ -291,11 +292,11 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
             if dt < 0:
                 put(v, raw, prefills, decodes, tokens, largest, pairs, s1 + fill_s1, s1)
                 if longest:
-                    v[raw + 6] = max(tall, fill_max)
-                    v[raw + 9] = tall
+                    v[raw + KV_MAX] = max(tall, fill_max)
+                    v[raw + KV_DECODE_MAX] = tall
                 if spread:
                     size, total = decodes + prefills, s1 + fill_s1
-                    v[raw + 7] = (size * (s2 + fill_s2) - total * total) / (size * size) if size > 0 else 0.0
+                    v[raw + KV_VAR] = (size * (s2 + fill_s2) - total * total) / (size * size) if size > 0 else 0.0
                 run(rows, first_row, last_row, v)
                 x = v[out]
                 if clamps(x, 1):

@@ -19,6 +19,18 @@ import numpy as np
 from simulator.bind import Bound
 from simulator.experiment.load import NEVER, Limits
 from simulator.jit import inlined, njit
+from simulator.language.opcodes import ADD, DIV, LT, MAX, MIN, MUL, NE, NEG, SELECT, STEP_TIME, SUB
+from simulator.schema import (
+    DECODE_REQS,
+    KV_DECODE_MAX,
+    KV_DECODE_SUM,
+    KV_MAX,
+    KV_SUM,
+    MAX_PREFILL_CHUNK,
+    PREFILL_PAIRS,
+    PREFILL_REQS,
+    PREFILL_TOKENS,
+)
 from simulator.vm import MAX_TICKS, clamps, run
 
 UNKNOWN, WHOLE, LINE, DIRECT = 0, 1, 2, 3  # kinds of piece: not looked at; one value; a straight line; run the opcodes
@@ -35,8 +47,6 @@ ULP = 2.0**-52
 MARGIN = 1e-6  # us from a whole microsecond within which a line is not trusted
 TALLEST = np.iinfo(np.int32).max
 TRUSTED = 1e-7  # us, the largest bound on a line's rounding error
-# opcodes by number, as in language/opcodes.OPS
-ADD, SUB, MUL, DIV, NEG, MAX, MIN, LESS, NOT_EQUAL, SELECT = 0, 1, 2, 3, 4, 5, 6, 12, 17, 18
 
 
 class Steps(NamedTuple):
@@ -73,7 +83,7 @@ def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
         last=code.step,
         values=bound.values.copy(),
         raw=code.raw,
-        out=code.results[0],
+        out=code.results[STEP_TIME],
         slopes=np.zeros((code.slots, 3)),
         pieces=np.zeros(MIXED + (limits.max_seqs if lines else 0) + 1, PIECE),
         lines=lines,
@@ -85,21 +95,21 @@ def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
 @njit
 def put(v, raw, prefills, decodes, tokens, largest, pairs, context, decode_context):  # type: ignore[no-untyped-def]
     """The raw batch fields but those of single contexts (schema.RAW) into the value vector."""
-    v[raw] = prefills
-    v[raw + 1] = decodes
-    v[raw + 2] = tokens
-    v[raw + 3] = largest
-    v[raw + 4] = pairs
-    v[raw + 5] = context
-    v[raw + 8] = decode_context
+    v[raw + PREFILL_REQS] = prefills
+    v[raw + DECODE_REQS] = decodes
+    v[raw + PREFILL_TOKENS] = tokens
+    v[raw + MAX_PREFILL_CHUNK] = largest
+    v[raw + PREFILL_PAIRS] = pairs
+    v[raw + KV_SUM] = context
+    v[raw + KV_DECODE_SUM] = decode_context
 
 
 @njit
 def evaluate(t, prefills, decodes, tokens, largest, pairs, context, tall):  # type: ignore[no-untyped-def]
     """The step time in us, before truncation, by the opcodes; prompt chunks start at 0, their variance is not read."""
     put(t.values, t.raw, prefills, decodes, tokens, largest, pairs, context, context)
-    t.values[t.raw + 6] = tall
-    t.values[t.raw + 9] = tall
+    t.values[t.raw + KV_MAX] = tall
+    t.values[t.raw + KV_DECODE_MAX] = tall
     run(t.rows, t.first, t.last, t.values)
     return t.values[t.out]
 
@@ -165,9 +175,10 @@ def look(  # type: ignore[no-untyped-def]
     """Make piece `i`: run the opcodes with value, slopes and error of every slot."""
     p = pieces[i]
     put(v, raw, prefills, decodes, tokens, largest, pairs, context, context)
-    v[raw + 6], v[raw + 9] = tall, tall
+    v[raw + KV_MAX], v[raw + KV_DECODE_MAX] = tall, tall
     unit = 1.0 if decodes > 0 else 0.0  # without decodes there is no context
-    m[raw + 5, 0], m[raw + 8, 0], m[raw + 6, 1], m[raw + 9, 1] = unit, unit, unit, unit
+    m[raw + KV_SUM, 0], m[raw + KV_DECODE_SUM, 0] = unit, unit
+    m[raw + KV_MAX, 1], m[raw + KV_DECODE_MAX, 1] = unit, unit
     p.low, p.high, p.tall_low, p.tall_high = 0, max(4 * context, REACH), 0, min(max(4 * tall, TALL_REACH), TALLEST)
     width, height = float(p.high), float(p.tall_high)
     for row in range(first, last):
@@ -196,11 +207,11 @@ def look(  # type: ignore[no-untyped-def]
                 slope, up, error = m[a, 0] / y, m[a, 1] / y, m[a, 2] / abs(y)
         elif op == NEG:
             slope, up, error = -m[a, 0], -m[a, 1], m[a, 2]
-        elif op in (MAX, MIN) or (op >= LESS and op <= NOT_EQUAL):
+        elif op in (MAX, MIN) or (op >= LT and op <= NE):
             size = abs(x) + abs(y) + (abs(m[a, 0]) + abs(m[b, 0])) * width + (abs(m[a, 1]) + abs(m[b, 1])) * height
             doubt = m[a, 2] + m[b, 2] + 4.0 * ULP * size
             if _narrow(p, context, tall, x - y, m[a, 0] - m[b, 0], m[a, 1] - m[b, 1], doubt):
-                if op >= LESS:
+                if op >= LT:
                     m[d, 0], m[d, 1], m[d, 2] = 0.0, 0.0, 0.0
                     continue
                 chosen = a if (x > y) == (op == MAX) else b

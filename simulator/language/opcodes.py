@@ -34,19 +34,27 @@ from simulator.language.ir import (
 from simulator.language.reader import Scope, expression
 from simulator.schema import CURVES, FIELDS, RAW, SPECIAL
 
-OPS = (
+# The operations by name, and the number of each in a row of opcodes. The compiled kernels use the numbers as constants.
+OPERATIONS = (
     "+", "-", "*", "/", "neg", "max", "min", "sqrt", "log", "log1p", "exp", "pow",
     "<", "<=", ">", ">=", "==", "!=", "select", "experts_fraction", "graph_batch",
     "graph_tokens", "curve",
 )  # fmt: skip
-_CODE = {name: i for i, name in enumerate(OPS)}
+(
+    ADD, SUB, MUL, DIV, NEG, MAX, MIN, SQRT, LOG, LOG1P, EXP, POW,
+    LT, LE, GT, GE, EQ, NE, SELECT, EXPERTS_FRACTION, GRAPH_BATCH,
+    GRAPH_TOKENS, CURVE,
+) = range(len(OPERATIONS))  # fmt: skip
+_NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
 
 STATIC, STEP, REQUEST = 0, 1, 2  # when a row runs: once per deployment, once a step, once a prompt length
 
 CONTEXT = ("kv_sum", "kv_max", "kv_var", "kv_decode_sum", "kv_decode_max")  # raw fields that move while requests decode
 
-# names of the methods that the search knows, in the order of `Code.results`
+# names of the methods that the search knows, in the order of `Code.results`, and the position of each there
 RESULTS = ("step_time", "queueing_time", "output_token_time", "completion_time")
+STEP_TIME, QUEUEING_TIME, OUTPUT_TOKEN_TIME, COMPLETION_TIME = range(len(RESULTS))
+REFERENCE = 1  # slots from `Code.request` to that of reference_step_us
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,7 @@ class _Assembler:
             if op == "graph_batch":
                 when = STEP
             slot = self.known[identity] = self.fresh(when)
-            self.rows.append((_CODE[op], slot, a, b, c))
+            self.rows.append((_NUMBER[op], slot, a, b, c))
         return self.known[identity]
 
 
