@@ -15,6 +15,7 @@ from simulator.clock.exact import exact_clock
 from simulator.clock.fast import CLOCKS, Work
 from simulator.clock.gaps import Gaps
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, UNPROVEN, Queue, Rules, Times
+from simulator.clock.segments import Segments
 from simulator.clock.steps import Steps
 from simulator.experiment.load import NEVER, Load
 
@@ -137,10 +138,13 @@ def _fast(
     segments = 3 * n + 1 if rules.watch else 1  # a request gives back three of them at most
     owner, count = np.empty(segments, np.int32), np.empty(segments, np.int32)
     owner[0], count[0] = -1, rules.blocks
+    free = Segments(
+        owner=owner, count=count, present=np.zeros(owners, np.int64), holders=np.zeros(owners, np.int64),
+        lies=np.full(owners, -1, np.int64), groups=load.prompts,
+    )  # fmt: skip
     work = Work(
-        prompts=load.prompts, present=np.zeros(owners, np.int64), holders=np.zeros(owners, np.int64),
-        lies=np.full(owners, -1, np.int64), owner=owner, count=count, phases=np.zeros(rules.block, np.int64),
-        turn=np.empty(n if rules.watch else 0, np.int32), calendar=np.full(load.longest_output + 1, -1, np.int32),
+        free=free, phases=np.zeros(rules.block, np.int64), turn=np.empty(n if rules.watch else 0, np.int32),
+        calendar=np.full(load.longest_output + 1, -1, np.int32),
         after=np.empty(n, np.int32), ending=np.zeros(most, np.int64), filling=np.zeros(most, np.int64),
         progress=np.zeros(most, np.int64), chunk=np.zeros(most, np.int64), born=np.zeros(each, np.int64),
         alive=np.zeros(running, np.int64), slot=np.zeros(each, np.int64),

@@ -49,6 +49,31 @@ TALLEST = np.iinfo(np.int32).max
 TRUSTED = 1e-7  # us, the largest bound on a line's rounding error
 
 
+class Chunks(NamedTuple):
+    """The prompt chunks of a step: requests that have one, new tokens, the largest, pairs attended; and of the
+    requests' progress before the step (tokens) the sum, the sum of squares and the largest."""
+
+    count: Any
+    tokens: Any
+    largest: Any
+    pairs: Any
+    context: Any
+    squares: Any
+    longest: Any
+
+
+NO_CHUNKS = Chunks(*(np.int64(0),) * 7)
+
+
+@inlined
+def with_chunk(c, new, done):  # type: ignore[no-untyped-def]
+    """The chunks `c` with one more, of `new` tokens after `done` earlier ones."""
+    return Chunks(
+        c.count + 1, c.tokens + new, max(c.largest, new), c.pairs + new * done + new * (new + 1) // 2,
+        c.context + done, c.squares + done * done, max(c.longest, done),
+    )  # fmt: skip
+
+
 class Steps(NamedTuple):
     """A program's step time on one deployment: opcodes, values, and what is remembered of them.
 
