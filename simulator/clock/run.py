@@ -11,8 +11,9 @@ import numpy as np
 from simulator.clock import exact, fast
 from simulator.clock.batch import COMPLETED, GAVE_UP, Exact
 from simulator.clock.blocks import HITS, MISSES, new_cache
+from simulator.clock.calendar import Work
 from simulator.clock.exact import exact_clock
-from simulator.clock.fast import CLOCKS, Work
+from simulator.clock.fast import CLOCKS
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, UNPROVEN, Gaps, Queue, Rules, Times
 from simulator.clock.segments import Segments
 from simulator.clock.steps import Steps
