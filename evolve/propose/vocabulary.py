@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evolve.propose.terms import US, product, unit_of
+from evolve.propose.terms import US, product
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import Facts
 from simulator.experiment.workload import prompt_lengths
 from simulator.fields import Active, BatchFields
 from simulator.language import units
 from simulator.language.evaluate import value
+from simulator.language.infer import unit_of
 from simulator.language.ir import Constant, Expr, Field, walk
 from simulator.language.opcodes import formula
 from simulator.schema import FIELDS, KERNELS, PAPER18

@@ -1,4 +1,4 @@
-"""Bad texts: one line that says where, what and how to mend it, at once, and nothing is ever run."""
+"""Bad texts: one line that says where, what and how to fix it, at once, and nothing is ever run."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "5 MB of a program": ((HEAD + "1").ljust(5_000_000), f"1: 5000000 {SIZE}"),
     "5 MB of a program in bytes": ((HEAD + "1").encode().ljust(5_000_000), f"1: 5000000 {SIZE}"),
     "just too long": (HEAD + "1".ljust(20_001 - len(HEAD)), f"1: 20001 {SIZE}"),
-    "prose": ("Here is the program:", "1: not valid syntax (invalid syntax): mend the text"),
-    "a half": ("def step_time(b, s", "1: not valid syntax ('(' was never closed): mend the text"),
+    "prose": ("Here is the program:", "1: not valid syntax (invalid syntax): fix the text"),
+    "a half": ("def step_time(b, s", "1: not valid syntax ('(' was never closed): fix the text"),
     "indentation": ("def step_time(b, s):\nreturn 1",
                     "2: not valid syntax (expected an indented block after function definition on line 1): "
-                    "mend the text"),
+                    "fix the text"),
     "a typographic minus": (HEAD + "1 − 1",
-                            "2: not valid syntax (invalid character '−' (U+2212)): mend the text"),
+                            "2: not valid syntax (invalid character '−' (U+2212)): fix the text"),
     # too deep, too large
     "10,000 brackets": (HEAD + "(" * 9_900 + "1" + ")" * 9_900,
-                        "2: not valid syntax (too many nested parentheses): mend the text"),
+                        "2: not valid syntax (too many nested parentheses): fix the text"),
     "20,000 brackets": (HEAD + "(" * 10_000 + "1" + ")" * 10_000, f"1: 20033 {SIZE}"),
     "minus signs": (HEAD + "-" * 15_000 + "1", f"1: {DEEP}"),
     "fewer minus signs": (HEAD + "-" * 200 + "1", f"2: {DEEP}"),
@@ -114,16 +114,16 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "2,500 constants of the dialect": ("CONSTANTS = {" + "'a': 1, " * 1_001 + "}\ndef predict_step_time(b): return 1",
                                        f"1: {LONG}"),
     # statements
-    "import": ("import os\n" + HEAD + "1", "1: only functions may stand here, not an import: remove it"),
+    "import": ("import os\n" + HEAD + "1", "1: only functions are allowed here, not an import: remove it"),
     "import inside": (body("import os\n    return a"),
                       f"2: an import is not part of the language: {STATEMENTS}"),
-    "from import": ("from os import *", "1: only functions may stand here, not an import: remove it"),
-    "a class": ("class A: pass", "1: only functions may stand here, not a class: remove it"),
+    "from import": ("from os import *", "1: only functions are allowed here, not an import: remove it"),
+    "a class": ("class A: pass", "1: only functions are allowed here, not a class: remove it"),
     "a module constant": ("A = 1\n" + HEAD + "A",
-                          "1: only functions may stand here, not an assignment: remove it"),
-    "a call": ("print(1)", "1: only functions may stand here, not a bare expression: remove it"),
+                          "1: only functions are allowed here, not an assignment: remove it"),
+    "a call": ("print(1)", "1: only functions are allowed here, not a bare expression: remove it"),
     "an async function": ("async def step_time(b, s): return 1",
-                          "1: only functions may stand here, not an async function: remove it"),
+                          "1: only functions are allowed here, not an async function: remove it"),
     "for": (body("for i in b: pass\n    return a"), f"2: a loop is not part of the language: {STATEMENTS}"),
     "while": (body("while a: pass\n    return a"), f"2: a loop is not part of the language: {STATEMENTS}"),
     "try": (body("try: return a\n    except: return a"),
@@ -169,31 +169,31 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
     "twice": (HEAD + "1\n" + HEAD + "2", "3: step_time is defined twice: keep one"),
     "unknown method": (HEAD + "1\ndef prefill_time(b, s): return 1",
                        f"3: unknown function 'prefill_time': the methods are {METHOD_NAMES}"),
-    "no s": ("def step_time(b): return 1", "1: step_time takes (b, s, *, constants...): write its head so"),
+    "no s": ("def step_time(b): return 1", "1: step_time takes (b, s, *, constants...): write its head like that"),
     "swapped": ("def step_time(s, b): return 1",
-                "1: step_time takes (b, s, *, constants...): write its head so"),
+                "1: step_time takes (b, s, *, constants...): write its head like that"),
     "more": ("def step_time(b, s, x): return 1",
-             "1: step_time takes (b, s, *, constants...): write its head so"),
+             "1: step_time takes (b, s, *, constants...): write its head like that"),
     "a positional constant": ("def step_time(b, s, a=1): return a",
-                              "1: step_time takes (b, s, *, constants...): write its head so"),
+                              "1: step_time takes (b, s, *, constants...): write its head like that"),
     "a positional-only object": ("def step_time(b, /, s): return 1",
-                                 "1: step_time takes (b, s, *, constants...): write its head so"),
+                                 "1: step_time takes (b, s, *, constants...): write its head like that"),
     "an annotated object": ("def step_time(b: us, s): return 1",
-                            "1: step_time takes (b, s, *, constants...): write its head so"),
+                            "1: step_time takes (b, s, *, constants...): write its head like that"),
     "star-args": ("def step_time(b, s, *args): return 1",
-                  "1: step_time takes (b, s, *, constants...): write its head so"),
+                  "1: step_time takes (b, s, *, constants...): write its head like that"),
     "two stars": ("def step_time(b, s, **a): return 1",
-                  "1: step_time takes (b, s, *, constants...): write its head so"),
+                  "1: step_time takes (b, s, *, constants...): write its head like that"),
     "two stars beside constants": ("def step_time(b, s, *, a=1, **c): return a",
-                                   "1: step_time takes (b, s, *, constants...): write its head so"),
+                                   "1: step_time takes (b, s, *, constants...): write its head like that"),
     "a head of look-alikes": ("def step_time(ｂ, s): return 1",
                               "1: name 'ｂ' is not plain ASCII of at most 64 characters: rename it"),
     "a look-alike method": ("def ﬆep_time(b, s): return 1",
                             "1: name 'ﬆep_time' is not plain ASCII of at most 64 characters: rename it"),
     "queueing_time of b": (HEAD + "1\ndef queueing_time(b, s): return 1",
-                           "3: queueing_time takes (r, s, *, constants...): write its head so"),
+                           "3: queueing_time takes (r, s, *, constants...): write its head like that"),
     "completion_time of r": (HEAD + "1\ndef completion_time(r): return 1",
-                             "3: completion_time takes (s, *, constants...): write its head so"),
+                             "3: completion_time takes (s, *, constants...): write its head like that"),
     "a decorator": ("@f\n" + HEAD + "1",
                     "2: decorators, return annotations and type parameters are not part of "
                     "the language: remove them"),
@@ -275,7 +275,7 @@ COMPLAINTS: dict[str, tuple[str | bytes, str]] = {
                               "1: name 'ａ' is not plain ASCII of at most 64 characters: rename it"),
     "a mathematical bold object": (HEAD + "𝐛.tokens",
                                    "2: name '𝐛' is not plain ASCII of at most 64 characters: rename it"),
-    "a full-width digit": (HEAD + "１", "2: not valid syntax (invalid character '１' (U+FF11)): mend the text"),
+    "a full-width digit": (HEAD + "１", "2: not valid syntax (invalid character '１' (U+FF11)): fix the text"),
     "unknown function": (HEAD + "foo(1)", f"2: cannot call 'foo': the functions are {FUNCTIONS}"),
     "abs": (HEAD + "abs(-1)", f"2: cannot call 'abs': the functions are {FUNCTIONS}"),
     "eval": (HEAD + "eval('1')", f"2: cannot call 'eval': the functions are {FUNCTIONS}"),
@@ -604,16 +604,16 @@ def test_a_unit_of_long_names_is_cut_short() -> None:
     [
         ("two\nlines", "text"),
         ("program:1: a reason without a remedy", "text"),
-        ("program:0: no line: mend it", "text"),
-        ("program:3: no such line: mend it", "one\r\ntwo"),
-        ("program:1: a colour \x1b[1m: mend it", "text"),
-        ("program:1: " + "x" * 400 + ": mend it", "text"),
+        ("program:0: no line: fix it", "text"),
+        ("program:3: no such line: fix it", "one\r\ntwo"),
+        ("program:1: a colour \x1b[1m: fix it", "text"),
+        ("program:1: " + "x" * 400 + ": fix it", "text"),
     ],
 )
 def test_the_fuzzing_sees_a_bad_complaint(complaint: str, text: str) -> None:
     with pytest.raises(AssertionError):
         checked_complaint(complaint, text)
-    checked_complaint("program:2: a reason: mend it", "one\r\ntwo")
+    checked_complaint("program:2: a reason: fix it", "one\r\ntwo")
 
 
 def test_nothing_is_ever_executed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

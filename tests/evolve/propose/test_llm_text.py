@@ -146,7 +146,7 @@ def test_what_a_program_says_beside_what_it_does_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        (llm_scripts.LOOP, "program:2: a loop"), (llm_scripts.IMPORT, "program:1: only functions may stand here"),
+        (llm_scripts.LOOP, "program:2: a loop"), (llm_scripts.IMPORT, "program:1: only functions are allowed here"),
         (llm_scripts.whole("def step_time(b, s):\n    return \0\n"), "binary data"),
         (llm_scripts.whole("def step_time(b, s):\n    return 'a\ud800'\n"), "not UTF-8 text"),
         (llm_scripts.whole("def step_time(b, s):\n    return " + "(" * 999 + "\n"), "program:"),
