@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test llm check parity fuzz traces champion kernels lock clean help
+.PHONY: run test llm check docs parity fuzz traces champion kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -15,6 +15,9 @@ test: $(VENV)/dev  ## set up, then pass the tests
 check: $(VENV)/dev  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(VENV)/dev  ## write the tables of docs/ again from the code
+	$(BIN)/python tests/support/doc_tables.py
 
 parity: $(VENV)/dev  ## hundreds of random programs through Go and through Python: minutes
 	$(BIN)/python tests/support/parity.py

@@ -1,4 +1,4 @@
-"""What to keep: the grid of elites, the Pareto front, and the journal from which both can be rebuilt.
+"""What a search keeps: elites in a grid, on a Pareto front and on islands, and the journal to rebuild them from.
 
-Knows numbers and text, not programs. Start at `elite.py`, then `archive.py`.
+Knows numbers and text, not programs. Start at `elite.py` and `proposal.py`, then `population.py`.
 """

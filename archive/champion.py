@@ -1,41 +1,11 @@
-"""The archive of a run: grid, Pareto front and known forms, all rebuilt from scored candidates in order."""
+"""The champion: the program that a run is judged by, and the rule that chooses it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from archive.elite import Elite
-from archive.grid import Added, Grid
-from archive.pareto import dominates
-
-
-@dataclass
-class Archive:
-    """Everything worth keeping. `add` in proposal order: the result depends on nothing else."""
-
-    grid: Grid
-    front: list[Elite] = field(default_factory=list)
-    by_id: dict[int, Elite] = field(default_factory=dict)
-    keys: set[str] = field(default_factory=set)
-
-    def add(self, elite: Elite) -> Added:
-        """Offer an elite to its cell and to the front; NOT if neither keeps it."""
-        self.by_id[elite.id] = elite
-        self.keys.add(elite.key)
-        added = self.grid.add(elite)
-        if not any(dominates(e, elite) for e in self.front):
-            self.front = [e for e in self.front if not dominates(elite, e)] + [elite]
-            added = added or Added.BETTER
-        return added
-
-    def front_by_size(self) -> list[Elite]:
-        """The front from the simplest program to the largest."""
-        return sorted(self.front, key=lambda e: (e.complexity, e.id))
-
-    def members(self) -> list[Elite]:
-        """Cell winners and front, each once, by id: where parents come from."""
-        return sorted({e.id: e for e in (*self.grid.cells.values(), *self.front)}.values(), key=lambda e: e.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +49,9 @@ def champion(elites: Iterable[Elite], rule: Rule) -> Elite | None:
     close = [e for e in pool if e.worst_e2e <= rule.worst_pct] or pool
     limit = (1.0 + rule.within) * min(map(rule.merit, close))
     return min((e for e in close if rule.merit(e) <= limit), key=lambda e: (e.complexity, rule.merit(e), e.id))
+
+
+def merit(best: tuple[float, float | None]) -> float:
+    """The mean of a champion's joint and transfer error; the joint error where the other was not measured."""
+    joint, transfer = best
+    return joint if transfer is None else (joint + transfer) / 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 UNMEASURED = 1e3  # percent
@@ -61,12 +61,10 @@ class Elite:
         return asdict(self)
 
     def rounded(self) -> Elite:
-        """With errors of DIGITS significant digits: a journal of thousands need not carry the last bits' noise."""
-        raw = self.to_json()
-        for name in ("worst3", "joint", "e2e", "ttft", "itl", "transfer"):
-            raw[name] = _round(raw[name])
-        raw["rows"] = [(row[0], *map(_round, row[1:])) for row in self.rows]
-        return Elite.from_json(raw)
+        """The elite with errors of DIGITS significant digits: the last bits are noise that a journal need not carry."""
+        rows = tuple((name, _round(e2e), _round(ttft), _round(itl)) for name, e2e, ttft, itl in self.rows)
+        errors = {name: _round(getattr(self, name)) for name in ("worst3", "joint", "e2e", "ttft", "itl", "transfer")}
+        return replace(self, rows=rows, **errors)  # type: ignore[arg-type]
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Elite:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from archive.proposal import Rejected
 from evaluator.fit.fit import FitSet, fit, fit_set
 from evaluator.fit.polish import polish
 from evaluator.judge import gates
@@ -24,20 +25,11 @@ from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.infer import UnitError, check_units
 from simulator.language.ir import Program
-from simulator.language.measure import Caps, complaints, features
+from simulator.language.measure import Caps, complaints, constants, features, operations
 from simulator.language.parse import parse
 from simulator.language.simplify import lean
 from simulator.language.source import ProgramError
 from simulator.language.unparse import unparse
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """Why a candidate went no further: the stage (parse, caps, units, fields, duplicate, the gates' names, replay) and
-    one line."""
-
-    stage: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +41,9 @@ class Scored:
     score: Score
     transfer: float | None
     sound: bool
+    operations: int
+    constants: int
+    features: int
 
 
 @dataclass(frozen=True)
@@ -162,4 +157,5 @@ def _judged(program: Program, ratio: np.ndarray, data: Data, transfer_below: flo
     laps.lap("replay")
     left_out = transfer(program, ratio, data.folds) if result.joint <= transfer_below else None
     laps.lap("transfer")
-    return Scored(unparse(program), result, left_out, sound)
+    counts = operations(program), constants(program), len(features(program))
+    return Scored(unparse(program), result, left_out, sound, *counts)

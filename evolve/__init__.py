@@ -1,6 +1,6 @@
-"""The loop: proposals, configuration, runs on disk, reports and the command line.
+"""The engine: what a run is, who proposes programs, one search and many, what is done with a program, the command line.
 
-May import every other package. Start at `loop.py`; `cli/` is the door.
+May import every other package. Start at `search/search.py`; `cli/` is the door.
 """
 
 __version__ = "0.3.0"

@@ -44,7 +44,7 @@ LIBRARIES = {
     "seeds": set(),
     "configs": set(),
     "simulator": {"numpy", "numba"} | {"pyarrow", "scipy"},  # the latter in simulator.kernels alone, see below
-    "archive": {"deap"},
+    "archive": {"deap", "numpy"},
     "translate_go": {"numpy"},
     "evaluator": {"cma", "numpy", "numba", "scipy", "yaml"},
     "evolve": {"numpy", "pyarrow", "yaml", "click", "rich", "scipy"}

@@ -5,9 +5,23 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from evolve.processes import available_cores
+
+
+class _Folder(Protocol):
+    @property
+    def path(self) -> Path: ...
+
+
+class _Report(Protocol):
+    def to_json(self) -> dict[str, Any]: ...
+
+
+T = TypeVar("T", bound=_Folder)
+R = TypeVar("R", bound=_Report)
 
 
 def fail(message: str, status: int) -> int:
@@ -22,13 +36,13 @@ def print_json(value: Any) -> None:
 
 
 def carry_out(
-    work: Callable[..., dict[str, Any]],
-    made: Any,
+    work: Callable[[T, int, bool], R],
+    made: T,
     workers: int | None,
     as_json: bool,
     quiet: bool,
-    show: Callable[[dict[str, Any]], None],
-    good: Callable[[dict[str, Any]], bool],
+    show: Callable[[R], None],
+    good: Callable[[R], bool],
 ) -> int:
     """Long work on a folder that exists: its report, and status 1 where nothing came of it."""
     try:
@@ -36,7 +50,7 @@ def carry_out(
     except KeyboardInterrupt:
         return fail(f"interrupted; nothing is lost: `evolve resume {made.path}` goes on", 130)
     if as_json:
-        print_json(report)
+        print_json(report.to_json())
     else:
         show(report)
     return 0 if good(report) else 1

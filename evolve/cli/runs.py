@@ -9,7 +9,9 @@ import click
 from evolve.cli.endings import print_json
 from evolve.propose.llm.preview import print_messages, was_answered, was_sent, would_send
 from evolve.report.views import archive_json, inventory, print_archive, print_inventory
-from evolve.run.folder import open_run
+from evolve.run.data import chosen
+from evolve.run.folder import Run, open_run
+from evolve.search import workers
 from evolve.search.attribution import print_proposers, proposers
 
 
@@ -62,12 +64,17 @@ def prompt(run_path: Path, number: int, sent: bool, answer: bool, as_json: bool)
     elif sent:
         messages, about = was_sent(run, number)
     else:
-        messages, about = would_send(run, number)
+        messages, about = would_send(run, number, lambda text: _diagnosis(run, text))
     if as_json:
         print_json(about | {"messages": [{"role": role, "content": text} for role, text in messages]})
     else:
         print_messages(messages)
     return 0
+
+
+def _diagnosis(run: Run, text: str) -> str:
+    fitted, _ = chosen(run.config.data)
+    return workers.start(1, fitted, run.config).diagnose(text).result()
 
 
 @click.command("list")

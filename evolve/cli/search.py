@@ -16,27 +16,39 @@ from evolve.cli.llm_options import llm_config, llm_options
 from evolve.cli.options import run_options
 from evolve.propose.llm.setup import replay, with_limits
 from evolve.report.run import print_run
-from evolve.run.config import load_config
+from evolve.run.config import Config, load_config
 from evolve.run.data import parse_list
-from evolve.run.folder import next_path, open_run
+from evolve.run.folder import Run, next_path, open_run
 from evolve.search import run as run_module
 from evolve.study import baselines as studies
 from evolve.study import seeds
-from evolve.study.comparison_report import print_comparison
+from evolve.study.comparison import Comparison
 from evolve.study.engines.engines import engine_names
-from evolve.study.seeds_report import print_repeats
+from evolve.study.seeds import Repeats
+from evolve.study.views import print_comparison, print_repeats
 from simulator.errors import InputError
 
 
 @click.command()
 @click.option("--models", metavar="A,B", help="Fit only these models (Hugging Face id or alias).")
+@click.option("--start", metavar="PROGRAM", multiple=True,
+              help="Start from this program too: a file, RUN:ID or a shipped name (repeatable).")  # fmt: skip
+@click.option("--only-start", is_flag=True, help="Start from the programs of --start alone, not from the shipped ones.")
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True,
               help="Runs under as many seeds, and the spread of what they reach.")  # fmt: skip
 @click.option("--replay", metavar="RUN", type=click.Path(path_type=Path),
               help="Search again with the answers of a recorded run of language models, offline.")  # fmt: skip
 @llm_options
 @run_options
-def run(models: str | None, repeats: int, replay: Path | None, llm: dict[str, Any], **options: Any) -> int:
+def run(
+    models: str | None,
+    start: tuple[str, ...],
+    only_start: bool,
+    repeats: int,
+    replay: Path | None,
+    llm: dict[str, Any],
+    **options: Any,
+) -> int:
     """Search for latency models and report the best.
 
     Language models can propose programs too: --proposer llm, or mixed, where one bandit shares the budget among them
@@ -47,6 +59,7 @@ def run(models: str | None, repeats: int, replay: Path | None, llm: dict[str, An
     evolve run --config smoke                    half a minute
     evolve run --models llama-2-7b,llama-2-70b   two of the models
     evolve run --experiments mine.yaml --out runs/mine
+    evolve run --start mine.py --start runs/0001:137
     evolve run --repeats 5                       seeds 0 to 4: how much of it is luck?
     evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
     evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1 --price openai/mine=0,0
@@ -55,7 +68,7 @@ def run(models: str | None, repeats: int, replay: Path | None, llm: dict[str, An
     """
     if replay is not None:
         return _replay(replay, options)
-    config = llm_config(_config(options, models), llm)
+    config = _starting_from(llm_config(_config(options, models), llm), start, only_start)
     if repeats > 1:
         _offline_only(config, "--repeats", "give every --seed a run of its own")
 
@@ -90,6 +103,15 @@ def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
     budget = options["budget"] or generations * search.batch
     made = seeds.start(replace(config, search=search, budget=budget), repeats, options["out"], pilot=True)
     return _work_repeats(made, options["workers"], options["as_json"], options["quiet"])
+
+
+def _starting_from(config: Config, programs: tuple[str, ...], only: bool) -> Config:
+    """The configuration with programs of the command line to start from; folds and repeats find them from anywhere."""
+    if only and not (programs or config.search.start):
+        raise InputError("--only-start leaves no program to start from: name some with --start")
+    specs = tuple(str(Path(spec).resolve()) if "/" in spec or spec.endswith(".py") else spec for spec in programs)
+    search = replace(config.search, start=(*config.search.start, *specs), only_start=only or config.search.only_start)
+    return replace(config, search=search)
 
 
 def _replay(recording: Path, options: dict[str, Any]) -> int:
@@ -187,20 +209,18 @@ def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: 
     return _work_baselines(made, workers, as_json, quiet)
 
 
-def _work_run(run: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+def _work_run(run: Run, workers: int | None, as_json: bool, quiet: bool) -> int:
     """A run, until it is done; status 1 if it has no champion."""
-    return carry_out(run_module.work, run, workers, as_json, quiet, print_run, lambda report: bool(report["champion"]))
+    return carry_out(run_module.work, run, workers, as_json, quiet, lambda report: print_run(report.to_json()),
+                     lambda report: report.champion is not None)  # fmt: skip
 
 
-def _work_repeats(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+def _work_repeats(repeats: Repeats, workers: int | None, as_json: bool, quiet: bool) -> int:
     """Repeats, until all are done; status 1 if none has a champion."""
-    return carry_out(seeds.work, made, workers, as_json, quiet, print_repeats, lambda report: bool(report["figures"]))
+    return carry_out(seeds.work, repeats, workers, as_json, quiet, print_repeats, lambda report: bool(report.figures))
 
 
-def _work_baselines(made: Any, workers: int | None, as_json: bool, quiet: bool) -> int:
+def _work_baselines(comparison: Comparison, workers: int | None, as_json: bool, quiet: bool) -> int:
     """Baselines, until all are done; status 1 if no engine has a median joint error at the full budget."""
-
-    def any_scored(report: dict[str, Any]) -> bool:
-        return any(found["joint"]["100"]["median"] is not None for found in report["engines"].values())
-
-    return carry_out(studies.compare, made, workers, as_json, quiet, print_comparison, any_scored)
+    return carry_out(studies.compare, comparison, workers, as_json, quiet, print_comparison,
+                     lambda report: report.any_scored)  # fmt: skip

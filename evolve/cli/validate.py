@@ -11,10 +11,10 @@ from evolve.cli.options import caps_options, load
 from evolve.processes import available_cores
 from evolve.run.data import parse_list
 from evolve.run.folder import open_run
-from evolve.study.csv_file import check_csv, write_csv
+from evolve.study.csv_file import check_csv
 from evolve.study.validate import Options
 from evolve.study.validate import validate as make
-from evolve.study.validation_report import print_validation
+from evolve.study.views import print_validation, write_csv
 from simulator.errors import InputError
 
 
@@ -75,7 +75,7 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
     if table is not None:
         write_csv(result, table)
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         print_validation(result)
     return 0

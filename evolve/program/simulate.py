@@ -130,7 +130,7 @@ def run(work: Work, out: Path | None, quiet: bool) -> dict[str, Any]:
         check_out(out, work.files)
     line = _Simulated(len(work.load.requests), quiet)
     try:
-        replay = replay_bound(work.load, work.bound, account=True, progress=line.update)
+        replay = replay_bound(work.load, work.bound, account=True, progress=line.advance)
     except NeverEnds as e:
         row = work.number[e.row]
         raise InputError(
@@ -149,20 +149,19 @@ class _Simulated(Line):
     """How far the simulation is, from the second second on."""
 
     def __init__(self, total: int, quiet: bool) -> None:
-        super().__init__()
-        self.total, self.quiet = total, quiet
-        self.begun = self.shown = time.monotonic()
+        super().__init__(quiet)
+        self.total = total
+        self.every_s = 1.0
+        self.begun = self.shown
         self.first: int | None = None
 
-    def update(self, done: int) -> None:
-        now = time.monotonic()
-        if self.first is None:  # what came before was compiling
-            self.first, self.begun = done, now
-        if self.quiet or done >= self.total or now - self.shown < (0.2 if self.last else 1.0):
-            return
-        self.shown = now
-        left = (now - self.begun) * (self.total - done) / max(done - self.first, 1)
-        self.show(f"{done:,} of {self.total:,} requests, {left:.0f} s left")
+    def advance(self, done: int) -> None:
+        """So many requests are done."""
+        if self.first is None:  # the time before went into compiling
+            self.first, self.begun = done, time.monotonic()
+        if done < self.total:
+            left = (time.monotonic() - self.begun) * (self.total - done) / max(done - self.first, 1)
+            self.update(lambda: f"{done:,} of {self.total:,} requests, {left:.0f} s left")
 
 
 def print_aggregate(result: dict[str, Any]) -> None:

@@ -61,6 +61,8 @@ class SearchSettings:
     proposals each; every `migrate_every` generations each sends copies of its `migrants` fittest to the next one.
     At the end the `finalists` best have their constants polished by CMA-ES on the replays (0: none).
     `proposer`: offline operators, language models (llm, see llm/settings.py), or both under one bandit (mixed).
+    `start` names programs (files, RUN:ID or shipped ones) that the search starts from besides the shipped ones, or with
+    `only_start` instead of them.
     Parts that can be left out: `grid` (parents from the MAP-Elites cells, not from the front alone), `bandit` (the
     operators' chances follow what they improved).
     """
@@ -82,6 +84,8 @@ class SearchSettings:
     fields: str = "all"
     operation_bins: int = 10
     feature_bins: int = 5
+    start: tuple[str, ...] = ()
+    only_start: bool = False
     operators: dict[str, float] = field(default_factory=dict)
 
 
@@ -211,6 +215,8 @@ def config_from(raw: object, where: str) -> Config:
             raise InputError(f"{where}: search.operators has no {name!r}: the operators are {', '.join(OPERATORS)}")
         if not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
             raise InputError(f"{where}: search.operators.{name} must be a weight >= 0, got {weight!r}")
+    if config.search.only_start and not config.search.start:
+        raise InputError(f"{where}: search.only_start leaves no program to start from: name some in search.start")
     if config.search.operators and not any(config.search.operators.values()):
         raise InputError(f"{where}: search.operators are all 0: give at least one a weight")
     check(config.llm, where)

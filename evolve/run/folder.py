@@ -13,15 +13,20 @@ from typing import IO, Any
 
 import yaml
 
-from archive.champion import Archive
+from archive.archive import Archive
 from archive.elite import Elite
 from archive.grid import Grid
 from archive.journal import read_journal
+from archive.population import Island, Population
+from archive.proposal import Outcome, is_outcome
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+
+START = "start"  # the folder of the user's programs that a search starts from
+SURVIVORS = 48  # elites that an island keeps besides the cells of its grid
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,9 @@ class Run:
     def journal(self) -> Path:
         return self.path / "journal.jsonl"
 
-    def entries(self) -> list[dict[str, Any]]:
+    def outcomes(self) -> list[Outcome]:
         """What became of every proposal, in the journal's order. Raises InputError like `lines`."""
-        return [line for line in self.lines() if "verdict" in line]
+        return [Outcome.from_json(line) for line in self.lines() if is_outcome(line)]
 
     def lines(self) -> list[dict[str, Any]]:
         """The journal's whole lines, of proposals and of calls to language models; of a run that is shipped, the
@@ -52,15 +57,23 @@ class Run:
     def archive(self) -> Archive:
         """The archive, rebuilt from the journal."""
         out = empty_archive(self.config)
-        for entry in self.entries():
-            if entry["verdict"] == "scored":
-                out.add(Elite.from_json(entry["elite"]))
+        for outcome in self.outcomes():
+            if outcome.elite:
+                out.add(outcome.elite)
         return out
 
 
 def empty_archive(config: Config) -> Archive:
+    """The archive of a run in which nothing was proposed yet."""
     search = config.search
     return Archive(Grid(config.caps.operations, search.operation_bins, search.feature_bins))
+
+
+def first_population(config: Config) -> Population:
+    """The population of a run in which nothing was proposed yet."""
+    search = config.search
+    islands = [Island(empty_archive(config).grid, SURVIVORS, search.grid) for _ in range(search.islands)]
+    return Population(empty_archive(config), islands, config.score.rule, search.selection, search.tournament)
 
 
 def next_path(parent: Path = Path("runs")) -> Path:
@@ -115,17 +128,20 @@ def check_same(run: Run, fitted: Sequence[Experiment]) -> None:
                          "restore the experiments files, or start a new run")  # fmt: skip
 
 
-def lock(run: Run) -> IO[str]:
-    """Hold the run until the file is closed or the process dies. Raises InputError if another process holds it."""
+def lock(path: Path) -> IO[str]:
+    """Hold the folder of a run or study until the file is closed or the process dies.
+
+    Raises InputError if another process holds it.
+    """
     try:
-        handle = (run.path / ".lock").open("w")
+        handle = (path / ".lock").open("w")
     except OSError as e:
-        raise InputError(f"{run.path}: cannot be written ({e.strerror}): check the folder's rights") from None
+        raise InputError(f"{path}: cannot be written ({e.strerror}): check the folder's rights") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         handle.close()
-        raise InputError(f"{run.path}: another process is working on this run: wait for it, or stop it") from None
+        raise InputError(f"{path}: another process is working on this run: wait for it, or stop it") from None
     return handle
 
 
@@ -134,6 +150,18 @@ def write_json(path: Path, value: Any) -> None:
     draft = path.with_suffix(path.suffix + ".new")
     draft.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
     os.replace(draft, path)
+
+
+def write_start(run: Run, programs: Sequence[tuple[str, str]]) -> None:
+    """Keep the user's programs that a search starts from, (name, text): their files may change or go."""
+    for i, (name, text) in enumerate(programs):
+        (run.path / START).mkdir(exist_ok=True)
+        (run.path / START / f"{i:03d}-{name}.py").write_text(text, "utf-8")
+
+
+def read_start(run: Run) -> list[tuple[str, str]]:
+    """(name, text) of the user's programs that a search starts from, in order."""
+    return [(path.stem[4:], path.read_text("utf-8")) for path in sorted((run.path / START).glob("*.py"))]
 
 
 def write_programs(run: Run, elites: Sequence[Elite]) -> None:

@@ -55,6 +55,12 @@ class LlmSettings:
         """Every model as it is written, proposers first."""
         return (*self.models, *self.judges, *filter(None, [self.summariser]))
 
+    def ensemble(self) -> dict[str, float]:
+        """The chance of every proposing model; they add up to 1."""
+        weights = dict(weighted(name, "llm.models") for name in self.models)
+        total = sum(weights.values())
+        return {name: weight / total for name, weight in weights.items()}
+
 
 def check(llm: LlmSettings, where: str) -> None:
     """Raises InputError naming `where` and the key, for what cannot be a setting."""

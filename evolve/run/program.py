@@ -108,13 +108,13 @@ def _record(text: str | None, path: Path) -> dict[str, Any] | None:
 def _from_run(path: Path, number: int) -> Source:
 
     run = open_run(path)
-    for entry in run.entries():
-        if entry["id"] == number:
-            if entry["verdict"] != "scored":
-                raise InputError(
-                    f"{path}:{number}: was rejected at {entry['stage']} ({entry['why']}): choose another id"
-                )
-            text = entry["elite"]["text"]
-            known = record_of(run, entry["elite"]) | {x: entry[x] for x in ("call", "idea", "reviews") if x in entry}
-            return Source(f"{path}:{number}", text, parse(text, f"{path}:{number}"), known)
+    for outcome in run.outcomes():
+        if outcome.proposal.id == number:
+            if outcome.rejection:
+                stage, why = outcome.rejection.stage, outcome.rejection.why
+                raise InputError(f"{path}:{number}: was rejected at {stage} ({why}): choose another id")
+            assert outcome.elite
+            line = outcome.to_json()
+            record = record_of(run, line["elite"]) | {x: line[x] for x in ("call", "idea", "reviews") if x in line}
+            return Source(f"{path}:{number}", outcome.elite.text, parse(outcome.elite.text, f"{path}:{number}"), record)
     raise InputError(f"{path}:{number}: no such proposal: `evolve archive {path}` lists the ids")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from archive.journal import Journal, read_journal
-from evolve.run.config import to_mapping
+from evolve.run.config import Config, to_mapping
 from evolve.run.folder import Run
 from simulator.errors import InputError
 
@@ -44,18 +44,28 @@ def append(run_path: Path, line: dict[str, Any]) -> None:
 
 def protocol(run: Run, budget: int | None) -> dict[str, Any]:
     """The settings that held-out figures depend on, flat: `section.key` -> value. `fold budget` None: no search."""
-    flat: dict[str, Any] = {}
-    for name, value in to_mapping(run.config).items():
-        flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
-    return {**flat, BUDGET: budget}
+    return {**flat(to_mapping(run.config)), BUDGET: budget}
+
+
+def flat(mapping: dict[str, Any]) -> dict[str, Any]:
+    """`section.key` -> value of a configuration's mapping."""
+    settings: dict[str, Any] = {}
+    for name, value in mapping.items():
+        settings |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+    return settings
 
 
 def changed(run_path: Path, now: dict[str, Any]) -> list[str]:
     """What differs from the first call, a phrase each; the budget from that of the first call that searched."""
-    told = [line["protocol"] for line in calls(run_path)]
-    if not told:
+    protocols = [line["protocol"] for line in calls(run_path)]
+    if not protocols:
         return []
-    budgets = [p[BUDGET] for p in told if p[BUDGET] is not None]
-    first = told[0] | {BUDGET: budgets[0] if budgets and now[BUDGET] is not None else now[BUDGET]}
+    budgets = [p[BUDGET] for p in protocols if p[BUDGET] is not None]
+    # a call of an older release knew fewer settings: it went by what are their defaults now
+    first = (
+        flat(to_mapping(Config()))
+        | protocols[0]
+        | {BUDGET: budgets[0] if budgets and now[BUDGET] is not None else now[BUDGET]}
+    )
     names = [n for n in {**first, **now} if first.get(n) != now.get(n)]
     return [f"{n} was {first.get(n)}, is {now.get(n)}" for n in names]

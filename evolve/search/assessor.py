@@ -1,140 +1,125 @@
-"""Where candidates are assessed: this process, or worker processes that prepare the data once."""
+"""Assessors: what becomes of a proposal. A resumed search has one that answers from the journal first."""
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
-import numpy as np
-
-from evaluator import baselines as known
-from evaluator.assess import Data, Laps, Rejected, Scored, assess, polished, prepare
-from evaluator.deployments import datasheet_deployments, kernel_deployments
-from evaluator.diagnose.describe import describe
-from evaluator.diagnose.diagnose import diagnose
-from evaluator.diagnose.explain import costs, gains, replay_ratio
-from evaluator.fit.fit import FitSet
-from evaluator.judge.gates import Facts
-from evaluator.score import Errors
-from evolve import processes
-from evolve.processes import deaf_to_interrupts, end_with_parent
-from evolve.propose.offline import propose
-from evolve.propose.vocabulary import Vocabulary, vocabulary
+from archive.elite import Elite
+from archive.proposal import Outcome, Proposal, Rejected
+from evaluator.assess import Scored, read
+from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
-from simulator.experiment.experiment import Experiment
-from simulator.language.ir import Expr, Program
-from simulator.language.parse import parse
+from evolve.search.workers import Workers
+from simulator.language.key import key
 from simulator.language.unparse import unparse
 
-_data: Data | None = None
-_config: Config | None = None
-_words: Vocabulary | None = None
-_probe: Prober | None = None
+
+@dataclass
+class Admission:
+    """What admits the proposals of a generation: forms that are taken, how many candidates the budget leaves, and up to
+    which joint error, in percent, the error on models left out is measured."""
+
+    taken: set[str]
+    room: int
+    transfer_below: float
+
+    def take(self, key: str) -> None:
+        """Count a candidate of this form."""
+        self.taken.add(key)
+        self.room -= 1
 
 
-def _work(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> None:
-    end_with_parent()
-    _begin(experiments, config, hardware, kernels)
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An outcome, the CPU seconds it took by stage, and whether it is from the journal."""
+
+    outcome: Outcome
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    remembered: bool = False
 
 
-def _begin(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> None:
-    global _data, _words, _probe, _config
-    _config = config
-    _data = prepare(experiments, config.score.arrival_seeds, config.score.moe_weight, hardware, kernels)
-    _words = vocabulary(experiments, config.search.fields)
-    _probe = Prober(_data.fit)
+Pending = Callable[[], Settled]  # waits for an outcome that is under way
 
 
-def propose_text(first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]) -> tuple[str, str]:
-    """A changed copy of the program `first` and what changed it (see evolve.propose.offline)."""
-    assert _words is not None and _config is not None
-    methods, caps = _config.search.evolve, _config.caps
-    child, operator = propose(parse(first), parse(second), _words, rng, methods, weights, _probe, caps)
-    return unparse(child), operator
+class Assessor(Protocol):
+    """What a search hands its proposals to."""
+
+    def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
+        """Read a proposal and, if its form is new, start to assess it; None where the budget is used up."""
+
+    def begin_polish(self, proposal: Proposal, elite: Elite) -> Pending:
+        """Start to polish the constants of an elite, which no proposal could give it."""
 
 
-def assess_text(text: str, transfer_below: float) -> tuple[Scored | Rejected, dict[str, float]]:
-    """`assess` on the data that this process prepared, and its CPU seconds by stage; the text has been admitted."""
-    assert _data is not None
-    laps = Laps()
-    return assess(parse(text), _data, transfer_below, laps), laps.seconds
+class Live:
+    """Reads proposals here and assesses them in worker processes."""
+
+    def __init__(self, config: Config, workers: Workers) -> None:
+        self._caps, self._fields, self._workers = config.caps, field_set(config.search.fields), workers
+
+    def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
+        if admission.room <= 0:
+            return None
+        program = proposal.refused or read(proposal.text, self._caps, self._fields)
+        if isinstance(program, Rejected):
+            return _settled(Outcome(proposal, program))
+        form = key(program)
+        if form in admission.taken:
+            return _settled(Outcome(proposal, Rejected("duplicate", "this form was proposed before")))
+        admission.take(form)
+        future = self._workers.assess(unparse(program), admission.transfer_below)
+
+        def finish() -> Settled:
+            verdict, seconds = future.result()
+            return Settled(Outcome(proposal, _elite(proposal, form, verdict), form), seconds)
+
+        return finish
+
+    def begin_polish(self, proposal: Proposal, elite: Elite) -> Pending:
+        future = self._workers.polish(elite.text)
+
+        def finish() -> Settled:
+            verdict, seconds = future.result()
+            return Settled(Outcome(proposal, _elite(proposal, elite.key, verdict)), seconds)
+
+        return finish
 
 
-def diagnose_text(text: str) -> str:
-    """Where the program is wrong on the data that this process prepared, in words and figures."""
-    assert _data is not None
-    return describe(diagnose(parse(text), _data))
+class Remembering:
+    """Answers from the journal's outcomes, by proposal number, and hands on what is not there."""
+
+    def __init__(self, remembered: Mapping[int, Outcome], assessor: Assessor) -> None:
+        self._remembered, self._assessor = remembered, assessor
+
+    def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
+        outcome = self._remembered.get(proposal.id)
+        if outcome is None:
+            return self._assessor.begin(proposal, admission)
+        if outcome.key:
+            admission.take(outcome.key)
+        return _settled(outcome, remembered=True)
+
+    def begin_polish(self, proposal: Proposal, elite: Elite) -> Pending:
+        outcome = self._remembered.get(proposal.id)
+        if outcome is None:
+            return self._assessor.begin_polish(proposal, elite)
+        return _settled(outcome, remembered=True)
 
 
-def solve_known(task: known.Task) -> list[Errors]:
-    return known.solve(task)
+def _settled(outcome: Outcome, remembered: bool = False) -> Pending:
+    return lambda: Settled(outcome, remembered=remembered)
 
 
-def polish_text(text: str) -> tuple[Scored | Rejected, dict[str, float]]:
-    """`polished` on the data that this process prepared, and its CPU seconds by stage."""
-    assert _data is not None
-    laps = Laps()
-    return polished(parse(text), _data, laps), laps.seconds
-
-
-class Prober:
-    """The residual-informed proposals' view of the data, in this process."""
-
-    def __init__(self, data: FitSet) -> None:
-        self._data = data
-        self._ratios: dict[str, np.ndarray] = {}
-
-    def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
-        return gains(program, method, terms, self._data, self._ratio(program))
-
-    def costs(self, program: Program) -> np.ndarray:
-        return costs(program, self._data, self._ratio(program))
-
-    def _ratio(self, program: Program) -> np.ndarray:
-        text = unparse(program)
-        if text not in self._ratios:
-            self._ratios[text] = replay_ratio(program, self._data)
-        return self._ratios[text]
-
-
-def prober() -> Prober:
-    """On the data that this process prepared."""
-    assert _probe is not None
-    return _probe
-
-
-class _Here(Executor):
-    """Runs a task when it is submitted, in this process."""
-
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as e:
-            future.set_exception(e)
-        return future
-
-
-def executor(workers: int, experiments: Sequence[Experiment], config: Config) -> Executor:
-    """An executor for the functions of this module; what it computes does not depend on `workers`."""
-    hardware = datasheet_deployments() if config.score.physics else {}
-    kernels = kernel_deployments() if config.score.physics and config.search.fields == "all" else {}
-    processes.settle()  # the threads of workers, where this is not the command line
-    if workers == 1:
-        _begin(experiments, config, hardware, kernels)
-        return _Here()
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _work, (tuple(experiments), config, hardware, kernels))
-    with deaf_to_interrupts():  # Ctrl-C is this process's business
-        for _ in range(workers):
-            pool.submit(int)
-    return pool
-
-
-def stop(pool: Executor) -> None:
-    """End the workers at once, whatever they are doing; tasks that still wait fail with the pool."""
-    for process in multiprocessing.active_children():
-        process.terminate()
-    pool.shutdown(wait=False)
+def _elite(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Elite | Rejected:
+    """The verdict as the archive keeps it."""
+    if isinstance(verdict, Rejected):
+        return verdict
+    score = verdict.score
+    return Elite(
+        id=proposal.id, key=form, text=verdict.text, operations=verdict.operations, constants=verdict.constants,
+        features=verdict.features, worst3=score.worst3, joint=score.joint, e2e=score.e2e, ttft=score.ttft,
+        itl=score.itl, rows=tuple((r.experiment, r.e2e, r.ttft, r.itl) for r in score.rows),
+        operator=proposal.operator, parents=proposal.parents, transfer=verdict.transfer, sound=verdict.sound,
+    ).rounded()  # fmt: skip

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from archive.champion import Archive, champion
+from archive.archive import Archive
+from archive.champion import champion
 from archive.elite import Elite
-from evolve.propose.llm.ledger import rows
+from archive.population import proposers as names
+from archive.proposal import MODEL, Outcome
+from evolve.propose.llm.ledger import Row, rows
 from evolve.report.run import console, new_table, number, show
 from evolve.run.config import Config
 from evolve.run.folder import Run, empty_archive
-from evolve.search.state import MODEL
 
 COUNTS = ("proposals", "fitted", "scored", "members", "front", "champions", "ancestors")
 
@@ -20,22 +22,21 @@ def proposers(run: Run) -> dict[str, Any]:
     """By proposer: proposals, of these fitted, scored, in the archive now (members), on its front, champions after they
     were scored, ancestors of the champion (itself included); and for models tokens and USD, also for each candidate
     that was fitted. A proposal of two operators counts for both."""
-    lines = run.lines()
-    entries = [line for line in lines if "verdict" in line]
-    archive, leaders = _leaders(run.config, entries)
+    outcomes = run.outcomes()
+    archive, leaders = _leaders(run.config, outcomes)
     members, front = {e.id for e in archive.members()}, {e.id for e in archive.front}
     best = champion(archive.members(), run.config.score.rule)
     line_of = _ancestors(best, archive.by_id)
     found: dict[str, dict[str, Any]] = {}
-    for entry in entries:
-        number, scored = entry["id"], entry["verdict"] == "scored"
-        for name in _names(entry["operator"]):
+    for outcome in outcomes:
+        number = outcome.proposal.id
+        for name in names(outcome.proposal.operator):
             row = found.setdefault(name, dict.fromkeys(COUNTS, 0))
-            gains = (True, bool(entry.get("key")), scored, number in members, number in front, number in leaders,
-                     number in line_of)  # fmt: skip
+            gains = (True, bool(outcome.key), bool(outcome.elite), number in members, number in front,
+                     number in leaders, number in line_of)  # fmt: skip
             for count, gain in zip(COUNTS, gains, strict=True):
                 row[count] += gain
-    _costs(found, rows(lines))
+    _costs(found, rows(run.lines()))
     return {
         "engine": run.about["engine"],
         "data": run.about["data"],
@@ -44,10 +45,6 @@ def proposers(run: Run) -> dict[str, Any]:
         "champion": best.id if best else None,
         "proposers": dict(sorted(found.items(), key=lambda item: (-item[1]["fitted"], item[0]))),
     }
-
-
-def _names(operator: str) -> Sequence[str]:
-    return [operator] if operator.startswith(MODEL) else operator.split("+")
 
 
 def _ancestors(best: Elite | None, by_id: dict[int, Elite]) -> set[int]:
@@ -61,28 +58,27 @@ def _ancestors(best: Elite | None, by_id: dict[int, Elite]) -> set[int]:
     return found
 
 
-def _leaders(config: Config, entries: Sequence[dict[str, Any]]) -> tuple[Archive, set[int]]:
-    """The archive that these entries make, and who was champion in it once scored."""
-    archive, found = empty_archive(config), set[int]()
-    for entry in entries:
-        if entry["verdict"] == "scored":
-            elite = Elite.from_json(entry["elite"])
-            archive.add(elite)
-            if champion(archive.members(), config.score.rule) is elite:
-                found.add(elite.id)
-    return archive, found
+def _leaders(config: Config, outcomes: Sequence[Outcome]) -> tuple[Archive, set[int]]:
+    """The archive that these outcomes make, and the ids of those that were champion in it when they were scored."""
+    archive, leaders = empty_archive(config), set[int]()
+    for outcome in outcomes:
+        if outcome.elite:
+            archive.add(outcome.elite)
+            if champion(archive.members(), config.score.rule) is outcome.elite:
+                leaders.add(outcome.elite.id)
+    return archive, leaders
 
 
-def _costs(found: dict[str, dict[str, Any]], requests: Sequence[dict[str, Any]]) -> None:
+def _costs(found: dict[str, dict[str, Any]], requests: Sequence[Row]) -> None:
     for request in requests:
-        purpose = request["call"].split("/")[1]
-        name = MODEL + request["model"] if purpose in ("propose", "repair") else f"{purpose}:{request['model']}"
+        purpose = request.call.split("/")[1]
+        name = MODEL + request.model if purpose in ("propose", "repair") else f"{purpose}:{request.model}"
         row = found.setdefault(name, dict.fromkeys(COUNTS, 0))
         row.setdefault("tokens", 0)
         row.setdefault("usd", 0.0)
-        if request["outcome"] != "cached":
-            row["tokens"] += (request["tokens_in"] or 0) + (request["tokens_out"] or 0)
-        row["usd"] += request["usd"]
+        if request.outcome != "cached":
+            row["tokens"] += (request.tokens_in or 0) + (request.tokens_out or 0)
+        row["usd"] += request.usd
     for row in found.values():
         row.setdefault("tokens", None)
         row.setdefault("usd", None)

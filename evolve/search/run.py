@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
-from collections.abc import Sequence
-from concurrent.futures import Executor
-from dataclasses import asdict
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from archive.champion import champion
 from archive.journal import Journal
-from evaluator import baselines as known
+from archive.proposal import MODEL, POLISH, SEED, Outcome
+from evaluator import baselines
 from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS, Errors, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.propose.llm import ledger
-from evolve.propose.llm.setup import check, desk_of, keep_prompts
+from evolve.propose.llm.proposer import LanguageModels
+from evolve.propose.llm.setup import check, keep_prompts, models_of
+from evolve.propose.proposer import Operators
 from evolve.report import markdown as summary
 from evolve.report.progress import Progress
+from evolve.report.result import Refusals, RunReport
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
-from evolve.run.folder import Run
-from evolve.run.program import seed_texts
+from evolve.run.folder import Run, first_population
+from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of
-from evolve.search.assessor import executor, solve_known, stop
-from evolve.search.search import evolve
-from evolve.search.state import MODEL, State
+from evolve.search.assessor import Live, Remembering
+from evolve.search.search import Search
+from evolve.search.workers import Workers
+from evolve.search.workers import start as start_workers
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
@@ -42,6 +47,7 @@ def start(config: Config, out: Path | None) -> Run:
     if config.search.proposer != "offline":
         check(config)
     fitted, _ = chosen(config.data)
+    own = own_programs(config)
     if config.search.fields == "all":
         for e in fitted:
             if not has_curves(e.facts):
@@ -57,14 +63,27 @@ def start(config: Config, out: Path | None) -> Run:
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     run = run_folder.create(out or run_folder.next_path(), config, about)
+    run_folder.write_start(run, own)
     if config.search.proposer != "offline":
         keep_prompts(run)
     return run
 
 
-def work(
-    run: Run, workers: int, quiet: bool = False, progress: Progress | None = None, full: bool = True
-) -> dict[str, Any]:
+def own_programs(config: Config) -> list[tuple[str, str]]:
+    """(name, text) of the user's programs that a search starts from, each name once.
+
+    Raises InputError for a program that cannot be read or is beyond the caps.
+    """
+    shipped, programs = dict(seed_texts()), dict[str, str]()
+    for spec in config.search.start:
+        source = load(spec, config.caps)
+        stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(spec.removesuffix(".py")).name)
+        name = next(x for n in count(1) if (x := stem if n == 1 else f"{stem}-{n}") not in {**shipped, **programs})
+        programs[name] = source.text
+    return list(programs.items())
+
+
+def work(run: Run, workers: int, quiet: bool = False, progress: Progress | None = None, full: bool = True) -> RunReport:
     """Search from wherever the journal stands to the end of the budget, then report (report.json).
 
     `full`: with the known answers and predictions of what is not fitted; a fold of a validation does without, so that
@@ -72,56 +91,56 @@ def work(
     """
     fitted, others = chosen(run.config.data)
     run_folder.check_same(run, fitted)
-    with run_folder.lock(run):
-        progress = progress or Progress(run.config.budget, len(run.entries()), quiet)
-        state, answers, calls = _search(run, fitted, others, workers, progress, full)
-        run_folder.write_programs(run, state.archive.members())
-        report = _report(run, state, fitted, others if full else [], answers)
-        if calls:
-            report["llm"] = calls
-        run_folder.write_json(run.path / "report.json", report)
-        summary.write(run, report)
+    with run_folder.lock(run.path):
+        past = run.outcomes()
+        progress = progress or Progress(run.config.budget, len(past), quiet)
+        search, answers, calls = _search(run, past, fitted, others, workers, progress, full)
+        run_folder.write_programs(run, search.population.archive.members())
+        report = _report(run, search, fitted, others if full else [], answers, calls)
+        run_folder.write_json(run.path / "report.json", report.to_json())
+        summary.write(run, report.to_json())
     return report
-
-
-def _models(run: Run, fitted: Sequence[Experiment], journal: Journal, pool: Executor, progress: Progress) -> Any:
-    """The language models that propose in this run, None in an offline one. Raises InputError for a missing library or
-    key, or an unknown price."""
-    config = run.config
-    if config.search.proposer == "offline":
-        return None
-
-    moe = frozenset(e.id for e in fitted if e.facts["is_moe"])
-    desk = desk_of(run, moe, journal, pool, progress.asking)
-    if desk.lost:
-        progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(desk.lost)}")
-    progress.models = lambda: desk.status
-    return desk
 
 
 def _search(
     run: Run,
+    past: Sequence[Outcome],
     fitted: Sequence[Experiment],
     others: Sequence[Experiment],
-    workers: int,
+    processes: int,
     progress: Progress,
     full: bool,
-) -> tuple[State, dict[str, list[Errors]], dict[str, Any]]:
-    """The loop, then the known answers, with one pool of workers; and the totals of calls to language models, {} for an
-    offline run."""
-    config, past = run.config, run.entries()
-    pool = executor(workers, fitted, config)
+) -> tuple[Search, dict[str, list[Errors]], dict[str, Any]]:
+    """The search, then the known answers, with one pool of workers; and the totals of calls to language models, {} for
+    an offline run."""
+    config = run.config
+    remembered = {outcome.proposal.id: outcome for outcome in past}
+    workers = start_workers(processes, fitted, config)
     journal = Journal(run.journal)
-    models, calls = None, dict[str, Any]()
+    models: LanguageModels | None = None
+    calls: dict[str, Any] = {}
     try:
-        models = _models(run, fitted, journal, pool, progress)
-        state = evolve(config, seed_texts(), past, journal, pool, progress.update, models)
+        operators = Operators(config, workers, remembered)
+        if config.search.proposer != "offline":
+            moe = frozenset(e.id for e in fitted if e.facts["is_moe"])
+            models = models_of(run, journal, operators, workers.diagnose, remembered, moe, progress.asking)
+            if models.lost:
+                progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(models.lost)}")
+            progress.models = models.status
+        assessor = Remembering(remembered, Live(config, workers))
+        search = Search(config, first_population(config), models or operators, assessor, journal, progress.update)
+        shipped = [] if config.search.only_start else seed_texts()
+        search.run([*shipped, *run_folder.read_start(run)])
+        if models and not models.stopped:
+            models.end(search.population)
+        if not (models and models.stopped):  # a run that ran out of money may go on
+            search.polish()
         answers: dict[str, list[Errors]] = {}
         if full:
             progress.stage("known answers")
-            answers = _known_answers(run, fitted, [*fitted, *others], pool)
+            answers = _known_answers(run, fitted, [*fitted, *others], workers)
     except BaseException:
-        stop(pool)
+        workers.stop()
         raise
     finally:
         progress.close()
@@ -130,23 +149,23 @@ def _search(
         journal.close()
         if models:
             calls = _ledger(run, models.stopped)
-    pool.shutdown()
-    return state, answers, calls
+    workers.close()
+    return search, answers, calls
 
 
 def _known_answers(
-    run: Run, fitted: Sequence[Experiment], everything: Sequence[Experiment], pool: Any
+    run: Run, fitted: Sequence[Experiment], everything: Sequence[Experiment], workers: Workers
 ) -> dict[str, list[Errors]]:
     """Known answers, kept in the run's folder, since they depend on the data only."""
     path = run.path / "known.json"
     identity = [data_hash(fitted), data_hash(everything)]
     if path.exists():
         stored = json.loads(path.read_text())
-        if stored["data"] == identity and set(stored["answers"]) == set(known.NAMES):
+        if stored["data"] == identity and set(stored["answers"]) == set(baselines.NAMES):
             return {name: [Errors(*row) for row in rows] for name, rows in stored["answers"].items()}
-    work = known.tasks(fitted, everything)
-    futures = [pool.submit(solve_known, task) for task in work]
-    answers: dict[str, list[Errors]] = {name: [] for name in known.NAMES}
+    work = baselines.tasks(fitted, everything)
+    futures = [workers.submit(baselines.solve, task) for task in work]
+    answers: dict[str, list[Errors]] = {name: [] for name in baselines.NAMES}
     for task, future in zip(work, futures, strict=True):
         answers[task.name] += future.result()
     rows = {name: [(r.experiment, r.e2e, r.ttft, r.itl) for r in found] for name, found in answers.items()}
@@ -156,52 +175,52 @@ def _known_answers(
 
 def _report(
     run: Run,
-    state: State,
+    search: Search,
     fitted: Sequence[Experiment],
     others: Sequence[Experiment],
     answers: dict[str, list[Errors]],
-) -> dict[str, Any]:
-    """Everything the printed report shows, as plain values."""
-    archive, rule = state.archive, run.config.score
-    best = champion(archive.members(), rule.rule)
-    report: dict[str, Any] = {
-        "engine": __version__,
-        "data": run.about["data"],
-        "run": str(run.path),
-        "seed": run.config.seed,
-        "seeds": list(SCORE_SEEDS),
-        "search_seeds": rule.arrival_seeds,
-        "rule": asdict(rule.rule),
-        "fitted": [e.id for e in fitted],
-        "candidates": state.fitted,
-        "proposals": state.proposals,
-        "accepted": len(archive.members()),
-        "champion": None,
-        "best": [[None if joint == math.inf else joint, transfer] for joint, transfer in state.best],
-        "rejected": _rejections(run),
-        "cascade": {
-            "verdicts": dict(state.stages.most_common()),
-            "cpu_s": {name: round(s, 2) for name, s in state.seconds.items()} or _spent_before(run),
-        },
-    }
+    calls: dict[str, Any],
+) -> RunReport:
+    """What the run reached."""
+    population, score = search.population, run.config.score
+    archive = population.archive
+    best = champion(archive.members(), score.rule)
+    report = RunReport(
+        engine=__version__,
+        data=run.about["data"],
+        run=str(run.path),
+        seed=run.config.seed,
+        seeds=SCORE_SEEDS,
+        search_seeds=score.arrival_seeds,
+        rule=score.rule,
+        fitted=[e.id for e in fitted],
+        candidates=population.fitted,
+        proposals=population.proposals,
+        accepted=len(archive.members()),
+        champion=best,
+        best=population.best,
+        rejected=_refusals(search.outcomes),
+        verdicts=dict(population.stages.most_common()),
+        cpu_s={name: round(s, 2) for name, s in search.seconds.items()} or _spent_before(run),
+        calls=calls,
+    )
     if best is None:
         return report
     everything = [*fitted, *others]
     rows = error_rows(parse(best.text), score_set(everything))
-    seeds = [e for e in archive.by_id.values() if e.operator.startswith("seed:")]
-    first = min(seeds, key=lambda e: e.joint, default=None)
-    return report | {
-        "champion": best.to_json(),
-        "errors": [asdict(r) for r in rows],
-        "fitted_mean": _means(summarise(rows[: len(fitted)])),
-        "predicted_mean": _means(summarise(rows[len(fitted) :])),
-        "best_seed": first.to_json() if first else None,
-        "front": [e.to_json() for e in archive.front_by_size()],
-        "known": {name: [asdict(r) for r in found] for name, found in answers.items()},
-        "published": {name: [asdict(r) for r in found] for name, found in known.published().items()},
-        "quality": {e.id: e.quality for e in everything},
-        "observed_ms": {e.id: _observed(e) for e in everything},
-    }
+    seeds = [e for e in archive.by_id.values() if e.operator.startswith(SEED)]
+    return replace(
+        report,
+        errors=rows,
+        fitted_mean=_means(summarise(rows[: len(fitted)])),
+        predicted_mean=_means(summarise(rows[len(fitted) :])),
+        best_seed=min(seeds, key=lambda e: e.joint, default=None),
+        front=archive.front_by_size(),
+        known=answers,
+        published=baselines.published(),
+        quality={e.id: e.quality for e in everything},
+        observed_ms={e.id: _observed(e) for e in everything},
+    )
 
 
 def _ledger(run: Run, stopped: str) -> dict[str, Any]:
@@ -217,24 +236,24 @@ def _substitutes(run: Run) -> int:
     """Proposals of operators where models alone were to propose."""
     if run.config.search.proposer != "llm":
         return 0
-    models = (MODEL, "seed:", "polish")
-    return sum(not entry["operator"].startswith(models) for entry in run.entries())
+    models = (MODEL, SEED, POLISH)
+    return sum(not outcome.proposal.operator.startswith(models) for outcome in run.outcomes())
 
 
-def _spent_before(run: Run) -> dict[str, float]:
+def _spent_before(run: Run) -> Mapping[str, float]:
     """CPU seconds by stage as an earlier report of the run has them, where nothing was left to assess."""
     path = run.path / "report.json"
-    found: dict[str, float] = json.loads(path.read_text())["cascade"]["cpu_s"] if path.exists() else {}
-    return found
+    return RunReport.from_json(json.loads(path.read_text())).cpu_s if path.exists() else {}
 
 
-def _rejections(run: Run) -> list[tuple[str, int, str]]:
-    """(stage, how many, an example of why), the commonest first."""
+def _refusals(outcomes: Sequence[Outcome]) -> list[Refusals]:
+    """What every stage refused, the commonest stage first."""
     why: dict[str, list[str]] = {}
-    for entry in run.entries():
-        if entry["verdict"] == "rejected":
-            why.setdefault(entry["stage"], []).append(entry["why"])
-    return sorted(((stage, len(found), found[0]) for stage, found in why.items()), key=lambda row: (-row[1], row[0]))
+    for outcome in outcomes:
+        if outcome.rejection:
+            why.setdefault(outcome.rejection.stage, []).append(outcome.rejection.why)
+    refusals = [Refusals(stage, len(reasons), reasons[0]) for stage, reasons in why.items()]
+    return sorted(refusals, key=lambda r: (-r.count, r.stage))
 
 
 def _observed(e: Experiment) -> list[float | None]:

@@ -1,30 +1,37 @@
-"""Every engine under every seed, each a search of its own with its own journal, and what came of them.
+"""Baselines: every engine under every seed, each search with its own journal, and how they compare.
 
-A search is one task of one process, so that nothing but its CPU times depends on how many run at once. What is in the
-folder already is not done again: an interrupted comparison goes on, and engines or seeds can be added to one.
+A search is one task of one process, so nothing but its CPU times depends on how many run at once. Searches that have
+ended are not repeated: an interrupted comparison goes on, and engines or seeds can be added to one.
 """
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from archive.journal import Journal, read_journal
+from archive.population import Population
+from archive.proposal import Outcome, is_outcome
 from evaluator.experiments import data_hash
 from evolve import __version__
-from evolve.propose.vocabulary import vocabulary
-from evolve.report.progress import EVERY_S, Line
+from evolve.propose.vocabulary import Vocabulary, vocabulary
+from evolve.report.progress import Line
 from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen
-from evolve.search.assessor import executor, stop
-from evolve.study.comparison import Comparison, summarise, write_curves
-from evolve.study.engines.engines import ENGINES, search
-from evolve.study.engines.judge import JOURNAL, Task
+from evolve.run.folder import first_population
+from evolve.run.program import seed_texts
+from evolve.search import workers
+from evolve.search.assessor import Live, Remembering
+from evolve.search.search import Search
+from evolve.search.workers import start as start_workers
+from evolve.study.comparison import CURVE, DONE, JOURNAL, Comparison, ComparisonReport, Curve, report_of, write_curves
+from evolve.study.engines.bench import Bench
+from evolve.study.engines.engines import ENGINES
+from evolve.study.study import read_about
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 
@@ -33,7 +40,7 @@ FILE = "baselines.json"
 
 def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Comparison:
     """A comparison in `path`, new or going on. Raises InputError if what is there has other settings or data."""
-    found = Comparison(path, config, tuple(engines), seeds)
+    comparison = Comparison(path, config, tuple(engines), seeds)
     fitted, _ = chosen(config.data)
     about = {
         "engine": __version__,
@@ -56,7 +63,7 @@ def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Co
         run_folder.write_json(path / FILE, about)
     except OSError as e:
         raise InputError(f"{path}: cannot be written ({e.strerror}): choose another --out") from None
-    return found
+    return comparison
 
 
 def reopen(path: Path) -> Comparison:
@@ -70,82 +77,126 @@ def is_comparison(path: Path) -> bool:
     return (path / FILE).is_file()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        about: dict[str, Any] = json.loads((path / FILE).read_text())
-    except OSError:
-        raise InputError(f"{path}: is not a comparison (no {FILE}): `evolve baselines` makes one") from None
-    except ValueError:
-        raise InputError(f"{path / FILE}: is damaged: restore it from a copy") from None
-    return about
+def _read(path: Path) -> Mapping[str, Any]:
+    return read_about(path / FILE, f"{path}: is not a comparison (no {FILE}): `evolve baselines` makes one")
 
 
-def compare(made: Comparison, workers: int, quiet: bool = False) -> dict[str, Any]:
-    """Do whatever is not done yet, then say what came of it (report.json, curves.csv).
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One engine under one seed (that of `config`, like the budget), with its journal in `folder`."""
+
+    engine: str
+    config: Config
+    words: Vocabulary
+    folder: Path
+
+    @property
+    def ended(self) -> bool:
+        """Whether the search has come to its end."""
+        return (self.folder / DONE).exists()
+
+
+def compare(comparison: Comparison, workers: int, quiet: bool = False) -> ComparisonReport:
+    """Do the searches that have not ended, then compare all of them (report.json, curves.csv).
 
     Ctrl-C leaves the journals whole: `evolve resume` goes on from them.
     """
-    fitted, _ = chosen(made.config.data)
-    words = vocabulary(fitted, made.config.search.fields)
+    fitted, _ = chosen(comparison.config.data)
+    words = vocabulary(fitted, comparison.config.search.fields)
     tasks = [
-        Task(engine, replace(made.config, seed=seed), words, made.folder(engine, seed))
-        for seed in made.search_seeds
-        for engine in made.engines
+        Task(engine, replace(comparison.config, seed=seed), words, comparison.folder(engine, seed))
+        for seed in comparison.search_seeds
+        for engine in comparison.engines
     ]
-    with run_folder.lock(run_folder.Run(made.path, made.config, {})):
-        if todo := [task for task in tasks if not _ended(task)]:
+    with run_folder.lock(comparison.path):
+        if todo := [task for task in tasks if not task.ended]:
             _work(todo, tasks, fitted, min(workers, len(todo)), quiet)
-        report = summarise(made, fitted)
-        run_folder.write_json(made.path / "report.json", report)
-        write_curves(made)
+        report = report_of(comparison, fitted)
+        run_folder.write_json(comparison.path / "report.json", report.to_json())
+        write_curves(comparison)
     return report
 
 
-def _ended(task: Task) -> bool:
-    return (task.folder / "done.json").exists()
-
-
-def _work(todo: Sequence[Task], tasks: Sequence[Task], fitted: Sequence[Experiment], workers: int, quiet: bool) -> None:
-    progress = _Progress(tasks, quiet)
-    pool = executor(workers, fitted, tasks[0].config)
+def _work(todo: Sequence[Task], tasks: Sequence[Task], fitted: Sequence[Experiment], count: int, quiet: bool) -> None:
+    line = Line(quiet)
+    pool = start_workers(count, fitted, tasks[0].config)
     try:
-        if workers == 1:
+        if count == 1:
             for task in todo:
-                search(task, progress.update)
+                search(task, lambda: line.update(lambda: _state(tasks)))
         else:
             left = {pool.submit(search, task) for task in todo}
             while left:
-                done, left = wait(left, timeout=progress.every_s, return_when="FIRST_COMPLETED")
+                done, left = wait(left, timeout=line.every_s, return_when="FIRST_COMPLETED")
                 for future in done:
                     future.result()
-                progress.update()
+                line.update(lambda: _state(tasks))
     except BaseException:
-        stop(pool)
+        pool.stop()
         raise
     finally:
-        progress.close()
-    pool.shutdown()
+        line.close()
+    pool.close()
 
 
-class _Progress(Line):
-    """Candidates of all the searches, counted in their journals, and which searches are under way."""
+def _state(tasks: Sequence[Task]) -> str:
+    """How many candidates the searches have assessed, counted in their curves, and which are under way."""
+    done, under_way = 0, []
+    for task in tasks:
+        if task.ended:
+            done += task.config.budget
+        elif (curve := task.folder / CURVE).exists():
+            done += curve.read_bytes().count(b"\n")
+            under_way.append(task.folder.name)
+    return f"{done}/{sum(task.config.budget for task in tasks)} candidates; {', '.join(under_way)}"
 
-    def __init__(self, tasks: Sequence[Task], quiet: bool) -> None:
-        super().__init__()
-        self.tasks, self.quiet = tasks, quiet
-        self.every_s = 1.0 if self.terminal else EVERY_S
-        self.shown = time.monotonic()
 
-    def update(self) -> None:
-        if self.quiet or time.monotonic() - self.shown < 0.9 * self.every_s:
-            return
-        self.shown = time.monotonic()
-        done, under_way = 0, []
-        for task in self.tasks:
-            if _ended(task):
-                done += task.config.budget
-            elif (journal := task.folder / JOURNAL).exists():
-                done += journal.read_bytes().count(b"\n")
-                under_way.append(task.folder.name)
-        budget = sum(task.config.budget for task in self.tasks)
-        self.show(f"{done}/{budget} candidates; {', '.join(under_way)}")
+def search(task: Task, watch: Callable[[], None] = lambda: None) -> None:
+    """Run a task to the end of its budget, in this process, from where its journal ends.
+
+    Engines are deterministic. So a search is resumed by starting it again with the outcomes that the journal remembers.
+    """
+    engine = ENGINES[task.engine]
+    config = engine.config(task.config)
+    task.folder.mkdir(parents=True, exist_ok=True)
+    past = _past(task.folder)
+    here, population, curve = workers.here(), first_population(config), Curve(task.folder)
+    journal = Journal(task.folder / JOURNAL)
+
+    def taken_in(population: Population) -> None:
+        curve.update(population)
+        watch()
+
+    try:
+        proposer = engine.proposer(Bench(config, task.words, workers.prober()))
+        assessor = Remembering(past, Live(config, here))
+        Search(config, population, proposer, assessor, journal, taken_in).run(seed_texts())
+    finally:
+        curve.close()
+        journal.close()
+    run_folder.write_json(task.folder / DONE, _ended(task, population))
+
+
+def _past(folder: Path) -> dict[int, Outcome]:
+    """The outcomes of a search that was interrupted, by proposal number."""
+    path = folder / JOURNAL
+    try:
+        lines = read_journal(path)
+    except ValueError as e:
+        raise InputError(f"{e}: remove {folder} to search again") from None
+    if not all(map(is_outcome, lines)):
+        raise InputError(f"{path}: is a journal of an older release: remove {folder} to search again")
+    return {line["id"]: Outcome.from_json(line) for line in lines}
+
+
+def _ended(task: Task, population: Population) -> dict[str, Any]:
+    """Counts, rejections by stage (duplicates among them), and the champion by the configuration's rule."""
+    best = population.champion()
+    return {
+        "engine": task.engine,
+        "seed": task.config.seed,
+        "candidates": population.fitted,
+        "proposals": population.proposals,
+        "rejected": {stage: n for stage, n in sorted(population.stages.items()) if stage != "scored"},
+        "champion": best.to_json() if best else None,
+    }

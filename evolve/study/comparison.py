@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from archive.journal import read_journal
+from archive.journal import Journal, read_journal
+from archive.population import Population
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.run.config import Config
 from evolve.study.engines.engines import ENGINES, OURS
-from evolve.study.engines.judge import JOURNAL
-from evolve.study.spread import spelled, spread
+from evolve.study.statistics import Spread, spread
 from simulator.experiment.experiment import Experiment
 
+JOURNAL = "journal.jsonl"  # of a search, in its folder
+CURVE = "curve.jsonl"  # its best figures after every candidate
+DONE = "done.json"  # written when it has come to its end
 SHARES = (0.25, 0.5, 1.0)  # of the budget, where the figures are read
 FIGURES = ("joint", "worst3", "merit")
 
@@ -40,63 +44,161 @@ class Comparison:
         return self.path / f"{engine}-{seed}"
 
 
-def summarise(made: Comparison, fitted: Sequence[Experiment]) -> dict[str, Any]:
-    """The report of a comparison whose searches have all ended, as plain values."""
-    engines = {name: _engine(made, name) for name in made.engines}
-    ours = engines.get(OURS)
-    return {
-        "engine": __version__,
-        "data": data_hash(fitted),
-        "seeds": made.search_seeds,
-        "arrival_seeds": made.config.score.arrival_seeds,
-        "path": str(made.path),
-        "config": made.config.name,
-        "budget": made.config.budget,
-        "fitted": [e.id for e in fitted],
-        "in_sample": True,
-        "engines": engines,
-        "verdicts": [
-            verdict(ours, other, name, figure)
-            for name, other in engines.items()
-            if ours and name != OURS
-            for figure in ("joint", "merit")
-        ],
-    }
+class Curve:
+    """The learning curve of a search: the lowest joint error, worst3 and merit of a sound program (percent, null before
+    there is one) after every candidate, and the CPU seconds of all work so far. Kept in CURVE, a line per candidate."""
 
+    def __init__(self, folder: Path) -> None:
+        lines = read_journal(folder / CURVE)
+        self._count, self._cpu_s = len(lines), lines[-1]["cpu_s"] if lines else 0.0
+        self._file = Journal(folder / CURVE)
+        self._since = time.process_time()
 
-def _engine(made: Comparison, name: str) -> dict[str, Any]:
-    folders = [made.folder(name, seed) for seed in made.search_seeds]
-    ends = [json.loads((folder / "done.json").read_text()) for folder in folders]
-    curves = [read_journal(folder / JOURNAL) for folder in folders]
-    at = {f"{share:.0%}".rstrip("%"): share for share in SHARES}
-    figures = {
-        figure: {
-            label: spread([_read_at(curve, share * made.config.budget, figure) for curve in curves])
-            for label, share in at.items()
+    def update(self, population: Population) -> None:
+        """Add a line if there is a new candidate; time spent on remembered ones does not count."""
+        if population.fitted <= self._count:
+            self._since = time.process_time()
+            return
+        now = time.process_time()
+        self._cpu_s, self._since = self._cpu_s + now - self._since, now
+        self._count = population.fitted
+        elites = population.archive.by_id.values()
+        line = {
+            "candidate": self._count,
+            "joint": min((e.joint for e in elites), default=None),
+            "worst3": min((e.worst3 for e in elites), default=None),
+            "merit": min((population.rule.merit(e) for e in elites if e.sound), default=None),
+            "cpu_s": round(self._cpu_s, 4),
         }
-        for figure in FIGURES
-    }
+        self._file.append([line])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineResult:
+    """What an engine reached over the seeds.
+
+    figures: of FIGURES, by percent of the budget used. champion: figures of the champions by the configuration's rule.
+    rejected: proposals by the stage that refused them; the shares are of all proposals, duplicates apart.
+    """
+
+    what: str
+    figures: Mapping[str, Mapping[str, Spread]]
+    champion: Mapping[str, Spread]
+    cpu_s: Spread
+    candidates: Sequence[int]
+    proposals: int
+    rejected: Mapping[str, int]
+    rejected_share: float
+    duplicate_share: float
+    champions: Sequence[Mapping[str, Any] | None]
+
+    def to_json(self) -> dict[str, Any]:
+        """The engine as report.json has it."""
+        return {
+            "what": self.what,
+            **{name: {share: asdict(s) for share, s in shares.items()} for name, shares in self.figures.items()},
+            "champion": {name: asdict(s) for name, s in self.champion.items()},
+            "cpu_s": asdict(self.cpu_s),
+            "candidates": list(self.candidates),
+            "proposals": self.proposals,
+            "rejected": dict(self.rejected),
+            "rejected_share": self.rejected_share,
+            "duplicate_share": self.duplicate_share,
+            "champions": list(self.champions),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether ours ends with a lower figure than another engine: better, worse, not (no difference) or unknown."""
+
+    against: str
+    figure: str
+    outcome: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonReport:
+    """How the engines compare; all errors are in sample."""
+
+    comparison: Comparison
+    data: str
+    fitted: Sequence[str]
+    engines: Mapping[str, EngineResult]
+    verdicts: Sequence[Verdict]
+
+    @property
+    def any_scored(self) -> bool:
+        """Whether an engine has a median joint error at the full budget."""
+        return any(engine.figures["joint"]["100"].median is not None for engine in self.engines.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as report.json has it."""
+        config = self.comparison.config
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": self.comparison.search_seeds,
+            "arrival_seeds": config.score.arrival_seeds,
+            "path": str(self.comparison.path),
+            "config": config.name,
+            "budget": config.budget,
+            "fitted": list(self.fitted),
+            "in_sample": True,
+            "engines": {name: engine.to_json() for name, engine in self.engines.items()},
+            "verdicts": [asdict(verdict) for verdict in self.verdicts],
+        }
+
+
+def report_of(comparison: Comparison, fitted: Sequence[Experiment]) -> ComparisonReport:
+    """The report of a comparison whose searches have all ended."""
+    engines = {name: _engine(comparison, name) for name in comparison.engines}
+    ours = engines.get(OURS)
+    verdicts = [
+        verdict(ours.figures[figure]["100"], other.figures[figure]["100"], name, figure)
+        for name, other in engines.items()
+        if ours and name != OURS
+        for figure in ("joint", "merit")
+    ]
+    return ComparisonReport(comparison, data_hash(fitted), [e.id for e in fitted], engines, verdicts)
+
+
+def _engine(comparison: Comparison, name: str) -> EngineResult:
+    folders = [comparison.folder(name, seed) for seed in comparison.search_seeds]
+    ends = [json.loads((folder / DONE).read_text()) for folder in folders]
+    curves = [read_journal(folder / CURVE) for folder in folders]
+    budget = comparison.config.budget
     rejected: Counter[str] = sum((Counter(end["rejected"]) for end in ends), Counter())
     proposals, duplicates = sum(end["proposals"] for end in ends), rejected["duplicate"]
     champions = [end["champion"] for end in ends]
-    return {
-        "what": ENGINES[name][1],
-        **figures,
-        "champion": {
+    return EngineResult(
+        what=ENGINES[name].what,
+        figures={
+            figure: {
+                f"{share:.0%}".rstrip("%"): spread([_read_at(curve, share * budget, figure) for curve in curves])
+                for share in SHARES
+            }
+            for figure in FIGURES
+        },
+        champion={
             figure: spread([c[figure] if c else None for c in champions])
             for figure in ("joint", "worst3", "e2e", "ttft", "itl")
         },
-        "cpu_s": spread([curve[-1]["cpu_s"] if curve else 0.0 for curve in curves]),
-        "candidates": [end["candidates"] for end in ends],
-        "proposals": proposals,
-        "rejected": dict(sorted(rejected.items())),
-        "rejected_share": (rejected.total() - duplicates) / max(proposals - duplicates, 1),
-        "duplicate_share": duplicates / max(proposals, 1),
-        "champions": champions,
-    }
+        cpu_s=spread([curve[-1]["cpu_s"] if curve else 0.0 for curve in curves]),
+        candidates=[end["candidates"] for end in ends],
+        proposals=proposals,
+        rejected=dict(sorted(rejected.items())),
+        rejected_share=(rejected.total() - duplicates) / max(proposals - duplicates, 1),
+        duplicate_share=duplicates / max(proposals, 1),
+        champions=champions,
+    )
 
 
-def _read_at(curve: Sequence[dict[str, Any]], candidates: float, figure: str) -> float | None:
+def _read_at(curve: Sequence[Mapping[str, Any]], candidates: float, figure: str) -> float | None:
     """The figure after so many candidates; an engine that came to its end before keeps what it had."""
     if not curve:
         return None
@@ -104,30 +206,28 @@ def _read_at(curve: Sequence[dict[str, Any]], candidates: float, figure: str) ->
     return value
 
 
-def verdict(ours: dict[str, Any], other: dict[str, Any], name: str, figure: str = "joint") -> dict[str, Any]:
+def verdict(ours: Spread, theirs: Spread, name: str, figure: str = "joint") -> Verdict:
     """Whether ours ends with a lower `figure`: `better` or `worse` where the medians are further apart than the
     larger of the two interquartile ranges, `not` where they are not, `unknown` with one seed or without a figure."""
-    a, b = ours[figure]["100"], other[figure]["100"]
-    if a["median"] is None or b["median"] is None:
+    if ours.median is None or theirs.median is None:
         outcome, says = "unknown", "no verdict, since a search scored nothing"
-    elif len(a["values"]) < 2:
+    elif len(ours.values) < 2:
         outcome, says = "unknown", "no verdict: one seed has no spread"
     else:
-        apart = max(a["high"] - a["low"], b["high"] - b["low"])
-        gain = b["median"] - a["median"]
+        apart = max((s.high or 0.0) - (s.low or 0.0) for s in (ours, theirs))
+        gain = theirs.median - ours.median
         outcome = "not" if abs(gain) <= apart else "better" if gain > 0 else "worse"
         says = "no difference beyond the spread" if outcome == "not" else f"{outcome} by more than the spread"
-    text = f"{figure}: {OURS} {spelled(a)} against {name} {spelled(b)}: {says}"
-    return {"against": name, "figure": figure, "outcome": outcome, "text": text}
+    return Verdict(name, figure, outcome, f"{figure}: {OURS} {ours} against {name} {theirs}: {says}")
 
 
-def write_curves(made: Comparison) -> None:
+def write_curves(comparison: Comparison) -> None:
     """curves.csv: the figures after every candidate of every search, and the CPU seconds they took."""
     columns = ("candidate", "cpu_s", *FIGURES)
-    with (made.path / "curves.csv").open("w", newline="") as file:
+    with (comparison.path / "curves.csv").open("w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(("engine", "seed", *columns))
-        for name in made.engines:
-            for seed in made.search_seeds:
-                for entry in read_journal(made.folder(name, seed) / JOURNAL):
+        for name in comparison.engines:
+            for seed in comparison.search_seeds:
+                for entry in read_journal(comparison.folder(name, seed) / CURVE):
                     out.writerow((name, seed, *(entry[c] for c in columns)))

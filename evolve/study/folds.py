@@ -1,4 +1,4 @@
-"""What each fold of a validation holds out, and the configuration of the search on the rest.
+"""The folds of a validation: what each holds out, the search on the rest, and the program that it ends with.
 
 models     all experiments of a model          workloads  all of a workload
 tp         all of a tensor-parallel degree     files      all of an experiments file
@@ -8,13 +8,25 @@ stages     the last load stage of every experiment that has several (one fold)
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from evolve.run.config import FOLDS, Config
+from evaluator.fit.fit import fit, fit_set
+from evaluator.score import error_rows, score_set, summarise
+from evolve.report.result import RunReport
+from evolve.run.config import FOLDS, Config, config_from, to_mapping
 from evolve.run.data import chosen, experiments_of
+from evolve.run.folder import open_run
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.language.complete import complete
+from simulator.language.key import key
+from simulator.language.parse import parse
+from simulator.language.unparse import unparse
 
 _KEYS: dict[str, Callable[[Experiment], str]] = {
     "models": lambda e: e.model,
@@ -106,3 +118,52 @@ def _slug(name: str) -> str:
 def _file_of(config: Config) -> Callable[[Experiment], str]:
     where = {e.id: file for file in config.data.files for e in experiments_of([file])}
     return lambda e: where[e.id]
+
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """What a fold predicts with: the program, its proposal number in the fold's run (None: no search was made), its
+    mean absolute errors in percent on what it was fitted on, and how many candidates it was chosen among."""
+
+    text: str
+    key: str
+    id: int | None
+    trained: dict[str, float | None]
+    candidates: int
+
+
+def folder_of(parent: Path, fold: Fold) -> Path:
+    """Where the fold's run lies or is to lie; folders of other settings, from before an --again, are left alone."""
+    for n in count(1):
+        path = parent / (fold.folder if n == 1 else f"{fold.folder}.{n}")
+        if path.exists() and not (path / "journal.jsonl").exists():
+            shutil.rmtree(path)  # killed while it was being made: nothing is in it
+        # both as config.yaml reads back
+        if not path.exists() or open_run(path).config == config_from(to_mapping(fold.config), str(path)):
+            return path
+    raise AssertionError
+
+
+def winner_of(report: RunReport) -> Winner | None:
+    """The champion that a fold's search ended with, None if nothing could be scored."""
+    best = report.champion
+    if best is None:
+        return None
+    trained = {"e2e": best.e2e, "ttft": best.ttft, "itl": best.itl}
+    return Winner(best.text, best.key, best.id, trained, report.candidates)
+
+
+def refit(text: str, fold: Fold) -> Winner:
+    """The same form, its constants fitted on the fold's training experiments; no search.
+
+    The fit starts from the constants that `text` comes with: where the training cannot decide about one (a term that
+    only the held-out model has), it stays near what it was, which may have been fitted on what is held out.
+    """
+    train = fold.train()
+    program = fit(complete(parse(text)), fit_set(train), allow_hostile=True).program
+    score = summarise(error_rows(program, score_set(train)))
+    return Winner(unparse(program), key(program), None, {"e2e": score.e2e, "ttft": score.ttft, "itl": score.itl}, 0)

@@ -1,85 +1,191 @@
-"""Figures over held-out experiments, from the rows of a validation: per kind of fold, and broken down."""
+"""Figures over held-out experiments, per kind of fold and by group, and the spread of a figure over seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from evaluator.statistics import bias, clustered_interval, interval, known, mean_abs, median_abs, signed_rank
-from evolve.study.held_out import FIGURES
+import numpy as np
+
+from evaluator.statistics import (
+    SignedRank,
+    bias,
+    clustered_interval,
+    interval,
+    known,
+    mean_abs,
+    median_abs,
+    signed_rank,
+)
+from evolve.study.held_out import FIGURES, MEANS, Figures, Row
 from simulator.language.measure import features
 from simulator.language.parse import parse
 
-MEANS = ("e2e", "ttft", "itl")
-Row = dict[str, Any]
+Interval = tuple[float, float] | None
 
 
-def summary(rows: Sequence[Row], seed: int) -> dict[str, Any]:
-    """Of the rows of one kind of fold, one for every held-out experiment. Errors in percent.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A known answer fitted in the same folds: its mean absolute errors, and over how many experiments E2E is known."""
 
-    interval_95: bootstrap over experiments; by_model: over models. known: the known answers fitted in the same folds,
-    by mean absolute E2E error; `best_known` is the first of those that predict every experiment. test: our absolute E2E
-    errors against those of `against` (the program given, or the best known answer).
+    name: str
+    e2e: float | None
+    ttft: float | None
+    itl: float | None
+    over: int
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """What ours is compared with: the program given, or the best known answer. `test` pairs absolute E2E errors."""
+
+    label: str
+    e2e: float | None
+    test: SignedRank | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All rows of one kind of fold. Errors in percent.
+
+    interval_95: bootstrap interval of the mean, experiments resampled; by_model: models resampled. known: known answers
+    by mean absolute E2E error; `best_known` is the first of those that predict every experiment.
     """
-    models = [r["model"] for r in rows]
+
+    experiments: int
+    models: int
+    without_prediction: int
+    mean_abs_error_pct: Figures
+    median_abs_error_pct: Figures
+    bias_pct: Figures
+    worst_e2e_pct: float | None
+    interval_95: dict[str, Interval]
+    interval_95_by_model: dict[str, Interval]
+    known: Sequence[Answer]
+    best_known: str | None
+    against: Against | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as validate.json has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The held-out experiments of one architecture, workload or TP degree."""
+
+    by: str
+    group: str
+    experiments: int
+    mean_abs_error_pct: Figures
+    bias_pct: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class FieldCounts:
+    """How many of these programs read each field, the commonest first."""
+
+    programs: int
+    fields: dict[str, int]
+
+
+def summary(rows: Sequence[Row], seed: int) -> Summary:
+    """The summary of the rows of one kind of fold, one row for every held-out experiment."""
+    models = [r.model for r in rows]
     answers = _answers(rows)
-    complete = [a["name"] for a in answers if a["over"] == len(rows)]
-    given = next((r["against"] for r in rows if "against" in r), None)
-    best = given["label"] if given else next(iter(complete), None)
-    theirs = [r["against"]["e2e"] if given else r["known"][best]["e2e"] for r in rows] if best else []
-    test = signed_rank(_column(rows, "e2e"), theirs) if best else None
     e2e = known(_column(rows, "e2e"))
-    return {
-        "experiments": len(rows),
-        "models": len(set(models)),
-        "without_prediction": sum(r["e2e"] is None and r["observed"] for r in rows),
-        "mean_abs_error_pct": {name: mean_abs(_column(rows, name)) for name in FIGURES},
-        "median_abs_error_pct": {name: median_abs(_column(rows, name)) for name in FIGURES},
-        "bias_pct": {name: bias(_column(rows, name)) for name in FIGURES},
-        "worst_e2e_pct": max(e2e, key=abs, default=None),
-        "interval_95": {name: interval(_column(rows, name), seed) for name in MEANS},
-        "interval_95_by_model": {name: clustered_interval(_column(rows, name), models, seed) for name in MEANS},
-        "known": answers,
-        "best_known": next(iter(complete), None),
-        "against": {"label": best, "e2e": mean_abs(theirs), "test": asdict(test) if test else None} if best else None,
-    }
+    return Summary(
+        experiments=len(rows),
+        models=len(set(models)),
+        without_prediction=sum(r.errors["e2e"] is None and r.observed for r in rows),
+        mean_abs_error_pct={name: mean_abs(_column(rows, name)) for name in FIGURES},
+        median_abs_error_pct={name: median_abs(_column(rows, name)) for name in FIGURES},
+        bias_pct={name: bias(_column(rows, name)) for name in FIGURES},
+        worst_e2e_pct=max(e2e, key=abs, default=None),
+        interval_95={name: interval(_column(rows, name), seed) for name in MEANS},
+        interval_95_by_model={name: clustered_interval(_column(rows, name), models, seed) for name in MEANS},
+        known=answers,
+        best_known=_best(answers, rows),
+        against=_against(rows, _best(answers, rows)),
+    )
 
 
-def _answers(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    names = {name: None for r in rows for name in r["known"]}
-    found = []
-    for name in names:
-        mine = [r["known"][name] for r in rows if name in r["known"]]
-        means = {x: mean_abs([m[x] for m in mine]) for x in MEANS}
-        found.append({"name": name, **means, "over": sum(m["e2e"] is not None for m in mine)})
-    return sorted(found, key=lambda a: float("inf") if a["e2e"] is None else a["e2e"])
+def _best(answers: Sequence[Answer], rows: Sequence[Row]) -> str | None:
+    return next((answer.name for answer in answers if answer.over == len(rows)), None)
 
 
-def breakdown(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _against(rows: Sequence[Row], best_known: str | None) -> Against | None:
+    given = [r.against for r in rows if r.against]
+    if given:
+        label, theirs = given[0].label, [rival.errors["e2e"] for rival in given]
+    elif best_known:
+        label, theirs = best_known, [r.known[best_known]["e2e"] for r in rows]
+    else:
+        return None
+    return Against(label, mean_abs(theirs), signed_rank(_column(rows, "e2e"), theirs))
+
+
+def _answers(rows: Sequence[Row]) -> list[Answer]:
+    answers = []
+    for name in dict.fromkeys(name for r in rows for name in r.known):
+        figures = [r.known[name] for r in rows if name in r.known]
+        e2e, ttft, itl = (mean_abs([f[x] for f in figures]) for x in MEANS)
+        answers.append(Answer(name, e2e, ttft, itl, sum(f["e2e"] is not None for f in figures)))
+    return sorted(answers, key=lambda a: float("inf") if a.e2e is None else a.e2e)
+
+
+def breakdown(rows: Sequence[Row]) -> list[Group]:
     """Mean absolute errors and bias of the rows of one kind: dense and MoE, by workload, by TP degree."""
     keys = {
-        "architecture": lambda r: "MoE" if r["moe"] else "dense",
-        "workload": lambda r: r["workload"],
-        "tp": lambda r: str(r["tp"]),
+        "architecture": lambda r: "MoE" if r.moe else "dense",
+        "workload": lambda r: r.workload,
+        "tp": lambda r: str(r.tp),
     }
-    out = []
-    for what, key in keys.items():
+    groups = []
+    for by, key in keys.items():
         for value in sorted({key(r) for r in rows}):
             group = [r for r in rows if key(r) == value]
             means = {name: mean_abs(_column(group, name)) for name in MEANS}
-            out.append({"by": what, "group": value, "experiments": len(group), "mean_abs_error_pct": means,
-                        "bias_pct": {name: bias(_column(group, name)) for name in MEANS}})  # fmt: skip
-    return out
+            groups.append(Group(by, value, len(group), means, {name: bias(_column(group, name)) for name in MEANS}))
+    return groups
 
 
-def fields_used(texts: Iterable[str]) -> dict[str, Any]:
-    """How many of these programs read each field, the commonest first."""
-    found = [features(parse(text)) for text in texts]
-    names = sorted({name for f in found for name in f})
-    counts = {name: sum(name in f for f in found) for name in names}
-    return {"programs": len(found), "fields": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))}
+def fields_used(texts: Iterable[str]) -> FieldCounts:
+    """How many of these programs read each field."""
+    read = [features(parse(text)) for text in texts]
+    counts = {name: sum(name in fields for fields in read) for name in sorted({n for fields in read for n in fields})}
+    return FieldCounts(len(read), dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))))
 
 
 def _column(rows: Sequence[Row], name: str) -> list[float | None]:
-    return [r[name] for r in rows]
+    return [r.errors[name] for r in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure over several seeds: its median and quartiles, None where a seed has no value."""
+
+    median: float | None
+    low: float | None
+    high: float | None
+    values: Sequence[float | None]
+
+    def __str__(self) -> str:
+        """`1.42 [1.31-1.60]`: median and quartiles; the median alone of one value.
+
+        >>> str(spread([1.0, 2.0, 3.0]))
+        '2.00 [1.50-2.50]'
+        """
+        if self.median is None:
+            return "-"
+        middle = f"{self.median:.2f}"
+        return middle if len(self.values) < 2 else f"{middle} [{self.low:.2f}-{self.high:.2f}]"
+
+
+def spread(values: Sequence[float | None]) -> Spread:
+    """The spread of a figure over seeds; quartiles by linear interpolation."""
+    numbers = [float("inf") if v is None else v for v in values]
+    complete = bool(numbers) and bool(np.isfinite(numbers).all())
+    low, median, high = (float(np.percentile(numbers, q)) if complete else None for q in (25, 50, 75))
+    return Spread(median, low, high, list(values))

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from archive.island import Island
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archive.champion import Archive, Rule, champion
 from archive.elite import UNMEASURED, Elite
 from archive.grid import Added, Grid
-from archive.island import Island
 from archive.journal import Journal, read_journal
 from archive.pareto import dominates, fitness, fronts, ranks
 

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
+from archive.proposal import MODEL
 from evolve.propose.llm.calls import Book
 from evolve.run.config import Config
-from evolve.search.state import MODEL
 
 DOWN_AFTER = 2  # calls in a row without an answer, and a model rests
 LONGEST_REST = 16  # generations
 PROPOSING = ("propose", "repair")  # purposes of calls that count as a proposer's cost
 
 
-class Standing:
+class Availability:
     """Of every model, from the calls of the generations that are over."""
 
     def __init__(self) -> None:
         self._failures: Counter[str] = Counter()
         self._rests: dict[str, int] = {}  # until which generation
-        self._usd: Counter[str] = Counter()
+        self._usd: defaultdict[str, float] = defaultdict(float)
         self._answers: Counter[str] = Counter()
 
     def learn(self, book: Book, generation: int) -> None:
@@ -28,14 +28,14 @@ class Standing:
         for name in book.of_generation(generation):
             answer, lost = book.answers.get(name), book.given_up.get(name)
             if answer is not None:
-                model = answer["model"]
+                model = answer.model
                 self._failures[model] = 0
                 self._rests.pop(model, None)
                 if name.split("/")[1] in PROPOSING:
-                    self._usd[model] += answer["usd"]
+                    self._usd[model] += answer.usd
                     self._answers[model] += 1
-            elif lost is not None and not lost["limit"]:
-                model = lost["model"]
+            elif lost is not None and not lost.limit:
+                model = lost.model
                 self._failures[model] += 1
                 if self._failures[model] >= DOWN_AFTER:
                     rest = min(2 ** (self._failures[model] - DOWN_AFTER), LONGEST_REST)

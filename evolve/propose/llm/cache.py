@@ -8,32 +8,32 @@ import os
 from lzma import LZMAError
 from pathlib import Path
 
-from evolve.propose.llm.calls import Call, Line, unpack
+from evolve.propose.llm.calls import Answered, Call, unpack
 from simulator.errors import InputError
 
 KEPT = ("model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd", "seconds", "finish", "answer")
 
 
-def find(folder: str, call: Call) -> Line | None:
+def find(folder: str, call: Call) -> Answered | None:
     """The line of an answer for the journal, None if there is none (or the file is damaged)."""
     path = _path(folder, call)
     try:
         kept = json.loads(path.read_text())
         unpack(kept["answer"])
-        line = {"call": call.name, "attempt": 0, "state": "answered", "cached": True} | {n: kept[n] for n in KEPT}
+        line = Answered(call=call.name, attempt=0, cached=True, **{name: kept[name] for name in KEPT})
     except (OSError, ValueError, KeyError, TypeError, LZMAError):
         return None
-    whose = (line["prompt"], line["model"], line["sample"])
+    whose = (line.prompt, line.model, line.sample)
     return line if whose == (call.prompt, call.model, call.sample) else None
 
 
-def keep(folder: str, call: Call, answered: Line) -> None:
+def keep(folder: str, call: Call, answered: Answered) -> None:
     """Write an answer that came. Raises InputError if the folder cannot be written."""
     path = _path(folder, call)
     draft = path.with_suffix(f".{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps({name: answered[name] for name in KEPT}))
+        draft.write_text(json.dumps({name: getattr(answered, name) for name in KEPT}))
         os.replace(draft, path)
     except OSError as e:
         raise InputError(f"--cache {folder}: cannot be written ({e.strerror}): choose another folder") from None

@@ -13,14 +13,13 @@ import hashlib
 import json
 import lzma
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from evolve.propose.llm.client import Fault, Reply
 from evolve.propose.llm.prices import Price
 
-Line = dict[str, Any]
 Messages = tuple[tuple[str, str], ...]
 ABSURD = 10**9  # tokens of one call
 BYTES_A_TOKEN = 2.0  # fewer than in any text that is sent: what a prompt may cost at most is reckoned with it
@@ -79,55 +78,151 @@ class Spent:
         return Spent(*(getattr(self, f.name) + getattr(more, f.name) for f in fields(self)))
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A journal line: the messages that calls share, packed, under the name `prompt`."""
+
+    prompt: str
+    messages: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A journal line: a request goes out, which may take so many tokens and cost so much at most."""
+
+    call: str
+    attempt: int
+    model: str
+    prompt: str
+    sample: int
+    tokens_at_most: int
+    usd_at_most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A journal line: a request's answer, packed. `cached`: it is from a folder of answers and was not asked for.
+    `uncounted`: the vendor's count of tokens was missing or impossible, and the worst case was charged."""
+
+    call: str
+    attempt: int
+    model: str
+    version: str
+    prompt: str
+    sample: int
+    tokens_in: int
+    tokens_out: int
+    usd: float
+    seconds: float
+    finish: str
+    answer: str
+    cached: bool = False
+    uncounted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A journal line: a request failed. `unpaid`: it surely cost nothing."""
+
+    call: str
+    attempt: int
+    model: str
+    fault: str
+    why: str
+    unpaid: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A journal line: a call that is not tried again. `limit`: a limit of the run would have been passed, so it is not
+    the model's fault."""
+
+    call: str
+    model: str
+    why: str
+    limit: bool = False
+
+
+CallLine = Prompt | Sent | Answered | Failed | GivenUp
+_KINDS: dict[str, type[CallLine]] = {
+    "prompt": Prompt, "sent": Sent, "answered": Answered, "failed": Failed, "given up": GivenUp,
+}  # fmt: skip
+
+
+def to_json(line: CallLine) -> dict[str, Any]:
+    """The line as the journal keeps it, its `kind` first; flags that are not set are left out."""
+    kind = next(name for name, known in _KINDS.items() if isinstance(line, known))
+    values = {f.name: getattr(line, f.name) for f in fields(line)}
+    return {"kind": kind} | {name: v for name, v in values.items() if v is not False or name in ("unpaid", "limit")}
+
+
+def read_line(line: Mapping[str, Any]) -> CallLine | None:
+    """The call line that a journal line holds; None for a line that is not about calls.
+
+    Lines of older runs have `state` instead of `kind`, and a failure's `kind` is its fault.
+    """
+    values = dict(line)
+    if "prompt_text" in line:
+        values = {"prompt": line["prompt_text"], "messages": line["messages"]}
+        kind = "prompt"
+    elif "state" in line:
+        kind = values.pop("state")
+        if kind == "failed":
+            values["fault"] = values.pop("kind")
+    else:
+        kind = values.pop("kind", "")
+    if kind not in _KINDS:
+        return None
+    if kind == "prompt":
+        values["messages"] = tuple((role, text) for role, text in values["messages"])
+    return _KINDS[kind](**values)
+
+
 @dataclass
 class Book:
-    """What the journal says of calls; `take` reads one more of its lines."""
+    """What the journal says about calls; `take` reads one more of its lines."""
 
-    prompts: dict[str, Line] = field(default_factory=dict)
-    sent: dict[tuple[str, int], Line] = field(default_factory=dict)  # by call and attempt
-    ended: dict[tuple[str, int], Line] = field(default_factory=dict)
-    answers: dict[str, Line] = field(default_factory=dict)  # by call: the first that came
-    given_up: dict[str, Line] = field(default_factory=dict)
+    prompts: dict[str, Prompt] = field(default_factory=dict)
+    sent: dict[tuple[str, int], Sent] = field(default_factory=dict)  # by call and attempt
+    ended: dict[tuple[str, int], Answered | Failed] = field(default_factory=dict)
+    answers: dict[str, Answered] = field(default_factory=dict)  # by call: the first that came
+    given_up: dict[str, GivenUp] = field(default_factory=dict)
     spent: Spent = Spent()
 
-    def take(self, lines: Iterable[Line]) -> None:
+    def take(self, lines: Iterable[CallLine]) -> None:
         for line in lines:
-            if "prompt_text" in line:
-                self.prompts[line["prompt_text"]] = line
-            elif "state" in line:
-                self._take(line)
-
-    def _take(self, line: Line) -> None:
-        name, attempt = line["call"], line.get("attempt", 0)
-        match line["state"]:
-            case "sent":
-                self.sent[name, attempt] = line
-                self.spent += Spent(requests=1) + self._reserved(line)
-            case "answered":
-                if name not in self.given_up:
-                    self.answers.setdefault(name, line)
-                if (name, attempt) in self.sent:
+            match line:
+                case Prompt():
+                    self.prompts[line.prompt] = line
+                case Sent():
+                    self.sent[line.call, line.attempt] = line
+                    self.spent += Spent(requests=1) + self._reserved(line)
+                case Answered():
+                    if line.call not in self.given_up:
+                        self.answers.setdefault(line.call, line)
+                    if (line.call, line.attempt) in self.sent:
+                        self._end(line)
+                        self.spent += Spent(tokens=line.tokens_in + line.tokens_out, usd=line.usd)
+                case Failed():
                     self._end(line)
-                    self.spent += Spent(tokens=line["tokens_in"] + line["tokens_out"], usd=line["usd"])
-            case "failed":
-                self._end(line)
-                if not line["unpaid"]:
-                    self.spent += self._reserved(line)
-            case "given up":
-                if name not in self.answers:
-                    self.given_up[name] = line
+                    if not line.unpaid:
+                        self.spent += self._reserved(line)
+                case GivenUp():
+                    if line.call not in self.answers:
+                        self.given_up[line.call] = line
 
-    def _end(self, line: Line) -> None:
-        """An attempt is over: what was reserved for it is free again. A late answer ends a second time."""
-        key = line["call"], line["attempt"]
+    def _end(self, line: Answered | Failed) -> None:
+        """An attempt is over: what was reserved for it is free again. A late answer ends it a second time."""
+        key = line.call, line.attempt
         before = self.ended.get(key)
         self.ended[key] = line
-        if before is None or not before.get("unpaid", True):
+        if before is None or (isinstance(before, Failed) and not before.unpaid):
             self.spent += self._reserved(line, -1)
 
-    def _reserved(self, line: Line, sign: int = 1) -> Spent:
-        sent = self.sent[line["call"], line["attempt"]]
-        return Spent(possibly_tokens=sign * sent["tokens_at_most"], possibly_usd=sign * sent["usd_at_most"])
+    def _reserved(self, line: Sent | Answered | Failed, sign: int = 1) -> Spent:
+        sent = self.sent[line.call, line.attempt]
+        return Spent(possibly_tokens=sign * sent.tokens_at_most, possibly_usd=sign * sent.usd_at_most)
 
     def settled(self, name: str) -> bool:
         """Whether nothing more is to be sent for this call."""
@@ -135,71 +230,66 @@ class Book:
 
     def text(self, name: str) -> str:
         """The answer to a call that has one."""
-        return unpack(self.answers[name]["answer"])
+        return unpack(self.answers[name].answer)
 
-    def under_way(self) -> list[Line]:
-        """Requests that were sent and of which nothing more is known."""
-        return [line for key, line in self.sent.items() if key not in self.ended]
+    def under_way(self) -> list[str]:
+        """Requests that were sent and that nothing more is known about, as `CALL attempt N`."""
+        return [f"{call} attempt {attempt}" for call, attempt in self.sent if (call, attempt) not in self.ended]
 
     def attempts(self, name: str) -> int:
+        """How many requests were sent for a call."""
         return sum(call == name for call, _ in self.sent)
 
     def samples(self, generation: int) -> Counter[tuple[str, str]]:
         """How often each (prompt, model) was asked before a generation."""
-        asked = {(line["call"], line["prompt"], line["model"]) for line in self.sent.values()}
-        asked |= {(line["call"], line["prompt"], line["model"]) for line in self.answers.values()}
+        lines: list[Sent | Answered] = [*self.sent.values(), *self.answers.values()]
+        asked = {(line.call, line.prompt, line.model) for line in lines}
         return Counter((prompt, model) for call, prompt, model in asked if int(call.split("/")[0]) < generation)
 
     def of_generation(self, generation: int) -> list[str]:
-        """Names of its calls that were settled, in order."""
+        """The names of a generation's settled calls, in order."""
         names = {*self.answers, *self.given_up}
         return sorted((n for n in names if int(n.split("/")[0]) == generation), key=order)
 
     def messages(self, prompt: str) -> Messages:
         """The messages of that name."""
-        line = self.prompts[prompt]
-        return tuple((role, unpack(packed)) for role, packed in line["messages"])
+        return tuple((role, unpack(packed)) for role, packed in self.prompts[prompt].messages)
 
 
 def order(name: str) -> tuple[int, str, int]:
-    """What calls are sorted by."""
+    """The sort key of a call's name."""
     generation, purpose, number = name.split("/")
     return int(generation), purpose, int(number)
 
 
-def prompt_line(call: Call) -> Line:
-    return {"prompt_text": call.prompt, "messages": [[role, pack(text)] for role, text in call.messages]}
+def prompt_line(call: Call) -> Prompt:
+    """The line with a call's messages."""
+    return Prompt(call.prompt, tuple((role, pack(text)) for role, text in call.messages))
 
 
-def sent_line(call: Call, attempt: int, most: Spent) -> Line:
-    return {"call": call.name, "attempt": attempt, "state": "sent", "model": call.model, "prompt": call.prompt,
-            "sample": call.sample, "tokens_at_most": most.possibly_tokens,
-            "usd_at_most": most.possibly_usd}  # fmt: skip
+def sent_line(call: Call, attempt: int, most: Spent) -> Sent:
+    """The line before a request goes out, with the most that it may take."""
+    return Sent(call.name, attempt, call.model, call.prompt, call.sample, most.possibly_tokens, most.possibly_usd)
 
 
-def answered_line(call: Call, attempt: int, reply: Reply, price: Price, most: tuple[int, int]) -> Line:
-    """A reply without a count of tokens, or with one that cannot be, is charged as much as it can have cost."""
+def answered_line(call: Call, attempt: int, reply: Reply, price: Price, most: tuple[int, int]) -> Answered:
+    """The line of an answer. If the reply's token count is missing or impossible, charge the worst case."""
     counted = 0 < reply.tokens_in < ABSURD and bool(reply.text) <= reply.tokens_out < ABSURD
     tokens_in, tokens_out = (reply.tokens_in, reply.tokens_out) if counted else most
-    line = {"call": call.name, "attempt": attempt, "state": "answered", "model": call.model, "version": reply.version,
-            "prompt": call.prompt, "sample": call.sample, "tokens_in": tokens_in, "tokens_out": tokens_out,
-            "usd": price.usd(tokens_in, tokens_out), "seconds": round(reply.seconds, 3), "finish": reply.finish,
-            "answer": pack(reply.text)}  # fmt: skip
-    return line if counted else line | {"uncounted": True}
+    return Answered(
+        call.name, attempt, call.model, reply.version, call.prompt, call.sample, tokens_in, tokens_out,
+        price.usd(tokens_in, tokens_out), round(reply.seconds, 3), reply.finish, pack(reply.text),
+        uncounted=not counted,
+    )  # fmt: skip
 
 
-def failed_line(call: Call, attempt: int, fault: Fault, seconds: float) -> Line:
-    return {"call": call.name, "attempt": attempt, "state": "failed", "model": call.model, "kind": fault.kind,
-            "why": fault.why, "unpaid": fault.unpaid, "seconds": round(seconds, 3)}  # fmt: skip
+def failed_line(call: Call, attempt: int, fault: Fault, seconds: float) -> Failed:
+    """The line of a request that failed."""
+    return Failed(call.name, attempt, call.model, fault.kind, fault.why, fault.unpaid, round(seconds, 3))
 
 
-def given_up_line(call: Call, why: str, limit: bool = False) -> Line:
-    """`limit`: not the model's fault, a limit of the run would have been passed."""
-    return {"call": call.name, "state": "given up", "model": call.model, "why": why, "limit": limit}
-
-
-def calls_of(lines: Sequence[Line]) -> Book:
-    """The book that a journal holds."""
+def calls_of(lines: Sequence[Mapping[str, Any]]) -> Book:
+    """The book that a journal's lines hold."""
     book = Book()
-    book.take(lines)
+    book.take([line for raw in lines if (line := read_line(raw))])
     return book

@@ -15,15 +15,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from archive.journal import Journal
 from evolve.propose.llm import cache
 from evolve.propose.llm.calls import (
+    Answered,
     Book,
     Call,
-    Line,
+    CallLine,
+    GivenUp,
+    Prompt,
     Spent,
     answered_line,
     failed_line,
-    given_up_line,
     prompt_line,
     sent_line,
+    to_json,
 )
 from evolve.propose.llm.client import Fault, Reply, request
 from evolve.propose.llm.prices import Price
@@ -38,7 +41,7 @@ MOST_DOUBLINGS = 32  # of the first wait
 Told = Callable[[int, int], None]  # how many calls are settled, of how many
 
 
-class Dial:
+class Dispatch:
     """Where calls go out: the book and the journal it is written to, prices, settings, and what is under way.
 
     `recorded`: a run that is replayed from its book; nothing is sent, and what the book does not hold is not granted.
@@ -82,7 +85,7 @@ class Dial:
                     call, why = refused[0]
                     remedy = "mend the key and resume the run, or start one with another model or --api-base"
                     raise InputError(f"--llm {call.model}: {why}: {remedy}")
-                self._write([given_up_line(c, why) for c, why in refused])
+                self._write([GivenUp(c.name, c.model, why) for c, why in refused])
                 refused.clear()
             arrived = self._next_arrival(waiting) if waiting or self._under_way else None
             if arrived is None:
@@ -100,7 +103,7 @@ class Dial:
             elif found.setup:
                 refused.append((call, str(found)))
             else:
-                self._write([given_up_line(call, str(found))])
+                self._write([GivenUp(call.name, call.model, str(found))])
         self._drain()
         told(len(every), len(every))
 
@@ -111,7 +114,7 @@ class Dial:
     def _known(self, call: Call) -> bool:
         return self.book.settled(call.name) or self._cached(call) is not None
 
-    def _cached(self, call: Call) -> Line | None:
+    def _cached(self, call: Call) -> Answered | None:
         return cache.find(self.settings.cache, call) if self.settings.cache and not self.recorded else None
 
     def _look_up(self, call: Call) -> bool:
@@ -156,7 +159,7 @@ class Dial:
             if early or len(self._under_way) >= self.settings.concurrency:
                 left.append((ready, call))
             elif why := self._limit(call, Spent()):
-                self._write([given_up_line(call, why, limit=True)])
+                self._write([GivenUp(call.name, call.model, why, limit=True)])
             else:
                 self._send(call, now)
         return left
@@ -222,11 +225,11 @@ class Dial:
             elif known:
                 self._write([failed_line(call, attempt, found, seconds)])
 
-    def _prompt(self, call: Call) -> list[Line]:
+    def _prompt(self, call: Call) -> list[Prompt]:
         return [] if call.prompt in self.book.prompts else [prompt_line(call)]
 
-    def _write(self, lines: Sequence[Line]) -> None:
+    def _write(self, lines: Sequence[CallLine]) -> None:
         """On disk first, then known."""
         if lines:
-            self._journal.append(lines)
+            self._journal.append(map(to_json, lines))
             self.book.take(lines)

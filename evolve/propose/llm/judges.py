@@ -7,18 +7,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from evaluator.assess import Rejected
+from archive.proposal import JUDGES, Rejected, Review
 from evolve.propose.llm.answer import LONGEST, plain
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.templates import Templates, fill
-from evolve.search.state import JUDGES
 
 RUBRIC = ("mechanism", "transfer", "identifiable", "economy")
 BEST = 10
 TOGETHER = 8  # candidates in one question
 LONGEST_REMARK = 240
-
-Review = dict[str, Any]
 
 
 def question(texts: Templates, fields: str, candidates: Sequence[tuple[str, str]]) -> Messages:
@@ -36,16 +33,16 @@ def reviews(answer: str, model: str, count: int) -> list[Review | None]:
     for raw in _rows(answer[:LONGEST]):
         if not isinstance(raw, dict) or not _mark(raw.get("candidate"), 1, count):
             continue
-        marks = {name: raw.get(name) for name in RUBRIC}
+        marks: dict[str, Any] = {name: raw.get(name) for name in RUBRIC}
         if all(_mark(mark, 0, BEST) for mark in marks.values()):
             remark = plain(str(raw.get("remark") or ""), LONGEST_REMARK)
-            out[raw["candidate"] - 1] = {"judge": model, **marks, "remark": remark}
+            out[raw["candidate"] - 1] = Review(model, **marks, remark=remark)
     return out
 
 
 def mean(review: Review) -> float:
     """Of its marks, 0 to 10."""
-    return float(sum(review[name] for name in RUBRIC)) / len(RUBRIC)
+    return float(sum(getattr(review, name) for name in RUBRIC)) / len(RUBRIC)
 
 
 def verdict(found: Sequence[Review], below: float) -> Rejected | None:
@@ -57,7 +54,7 @@ def verdict(found: Sequence[Review], below: float) -> Rejected | None:
     average = sum(marks) / len(marks)
     if average >= below:
         return None
-    told = [f"{r['judge']} {mark:.1f}: {r['remark']}" for r, mark in zip(found, marks, strict=True)]
+    told = [f"{r.judge} {mark:.1f}: {r.remark}" for r, mark in zip(found, marks, strict=True)]
     said = "; ".join(line.removesuffix(": ") for line in told)
     return Rejected(JUDGES, f"{average:.1f} of {BEST} by {len(marks)} judges, {below:g} wanted: {said}")
 

@@ -4,93 +4,128 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from evolve.propose.llm.calls import Book, Line, calls_of
+from archive.proposal import is_outcome
+from evolve.propose.llm.calls import Answered, Failed, Sent, calls_of
 
 FILE = "ledger.csv"
-COLUMNS = ("call", "attempt", "model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd", "possibly_usd",
-           "seconds", "outcome", "why", "verdict")  # fmt: skip
 
 
-def rows(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """A row for every request of a journal, in the order they were sent, and for every answer from a cache.
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A request, or an answer from a cache. What is not known is None.
 
     outcome: answered, cached, what went wrong, or possibly paid where nothing more is known. verdict: what became of
     the programs of the answer, e.g. "2 scored, 1 units".
     """
+
+    call: str
+    attempt: int
+    model: str
+    version: str | None = None
+    prompt: str = ""
+    sample: int = 0
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    usd: float = 0.0
+    possibly_usd: float = 0.0
+    seconds: float | None = None
+    outcome: str = "possibly paid"
+    why: str | None = None
+    verdict: str = ""
+
+
+def rows(lines: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """A row for every request of a journal, in the order they were sent, and for every answer from a cache."""
     book, verdicts = calls_of(lines), _verdicts(lines)
-    out = [_row(sent, book.ended.get(key)) for key, sent in book.sent.items()]
-    out += [_row(line, line) for line in book.answers.values() if line.get("cached")]
-    used = {(name, line["attempt"]) for name, line in book.answers.items()}
-    for row in out:  # a call may have two answers, of which one is used
-        of_row = verdicts.get(row["call"], Counter()) if (row["call"], row["attempt"]) in used else Counter[str]()
-        row["verdict"] = ", ".join(f"{n} {what}" for what, n in of_row.most_common())
-    return out
+    found = [_row(sent, book.ended.get(key)) for key, sent in book.sent.items()]
+    found += [_cached(line) for line in book.answers.values() if line.cached]
+    used = {(name, line.attempt) for name, line in book.answers.items()}
+    # a call may have two answers, of which one is used
+    return [
+        replace(row, verdict=verdicts.get(row.call, "") if (row.call, row.attempt) in used else "") for row in found
+    ]
 
 
-def _row(sent: Line, end: Line | None) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(COLUMNS)
-    row |= {name: sent.get(name) for name in ("call", "attempt", "model", "prompt", "sample")}
-    row |= {"usd": 0.0, "possibly_usd": 0.0, "outcome": "possibly paid"}
-    if end is None:
-        return row | {"possibly_usd": sent["usd_at_most"]}
-    row["seconds"] = end["seconds"]
-    if end["state"] == "failed":
-        unpaid = end["unpaid"]
-        possibly = 0.0 if unpaid else sent["usd_at_most"]
-        return row | {"outcome": end["kind"], "why": end["why"], "possibly_usd": possibly}
-    row |= {name: end[name] for name in ("version", "tokens_in", "tokens_out")}
-    cached = end.get("cached", False)
-    return row | {"usd": 0.0 if cached else end["usd"], "outcome": "cached" if cached else "answered"}
+def _row(sent: Sent, end: Answered | Failed | None) -> Row:
+    row = Row(sent.call, sent.attempt, sent.model, prompt=sent.prompt, sample=sent.sample)
+    match end:
+        case None:
+            return replace(row, possibly_usd=sent.usd_at_most)
+        case Failed():
+            possibly_usd = 0.0 if end.unpaid else sent.usd_at_most
+            return replace(row, seconds=end.seconds, outcome=end.fault, why=end.why, possibly_usd=possibly_usd)
+        case Answered():
+            return replace(row, version=end.version, tokens_in=end.tokens_in, tokens_out=end.tokens_out, usd=end.usd,
+                           seconds=end.seconds, outcome="answered")  # fmt: skip
 
 
-def _verdicts(lines: Sequence[Line]) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {}
+def _cached(line: Answered) -> Row:
+    return Row(line.call, line.attempt, line.model, line.version, line.prompt, line.sample, line.tokens_in,
+               line.tokens_out, seconds=line.seconds, outcome="cached")  # fmt: skip
+
+
+def _verdicts(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What became of the programs of every call's answer."""
+    counts: dict[str, Counter[str]] = {}
     for line in lines:
-        if "verdict" in line and line.get("call"):
+        if is_outcome(line) and line.get("call"):
             what = "scored" if line["verdict"] == "scored" else line["stage"]
-            found.setdefault(line["call"], Counter())[what] += 1
-    return found
+            counts.setdefault(line["call"], Counter())[what] += 1
+    return {call: ", ".join(f"{n} {what}" for what, n in of_call.most_common()) for call, of_call in counts.items()}
 
 
-def write(path: Path, lines: Sequence[Line]) -> None:
-    """The rows as CSV."""
+def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write the rows as CSV."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, COLUMNS)
+        table = csv.DictWriter(file, [f.name for f in fields(Row)])
         table.writeheader()
-        table.writerows(rows(lines))
+        table.writerows(asdict(row) for row in rows(lines))
 
 
-def summary(lines: Sequence[Line]) -> dict[str, Any]:
-    """Totals of a journal, by model and in all, as plain values; {} where no model was called. Tokens of answers from a
-    cache are not counted, since nobody was asked."""
-    found = rows(lines)
-    if not found:
+@dataclass
+class Total:
+    """What the requests of a model come to. Tokens of answers from a cache do not count, since nobody was asked."""
+
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    possibly_usd: float = 0.0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    versions: list[str] = field(default_factory=list)
+    last_fault: str = ""
+
+    def add(self, row: Row) -> None:
+        """Count a row."""
+        if row.outcome != "cached":
+            self.requests += 1
+            self.tokens_in += row.tokens_in or 0
+            self.tokens_out += row.tokens_out or 0
+            self.usd += row.usd
+            self.possibly_usd += row.possibly_usd
+        self.last_fault = row.why or self.last_fault
+        self.outcomes[row.outcome] = self.outcomes.get(row.outcome, 0) + 1
+        if row.version and row.version not in self.versions:
+            self.versions.append(row.version)
+
+
+def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Totals of a journal, by model and in all, as JSON values; {} where no model was called."""
+    by_model: dict[str, Total] = {}
+    for row in rows(lines):
+        by_model.setdefault(row.model, Total()).add(row)
+    if not by_model:
         return {}
-    by_model: dict[str, dict[str, Any]] = {}
-    for row in found:
-        total = by_model.setdefault(row["model"], _nothing())
-        if row["outcome"] != "cached":
-            total["requests"] += 1
-            for name in ("tokens_in", "tokens_out", "usd", "possibly_usd"):
-                total[name] += row[name] or 0
-        total["last_fault"] = row["why"] or total["last_fault"]
-        total["outcomes"][row["outcome"]] = total["outcomes"].get(row["outcome"], 0) + 1
-        if row["version"] and row["version"] not in total["versions"]:
-            total["versions"].append(row["version"])
     names = ("requests", "tokens_in", "tokens_out", "usd", "possibly_usd")
-    book: Book = calls_of(lines)
+    book = calls_of(lines)
     return {
-        "models": by_model,
-        **{name: sum(total[name] for total in by_model.values()) for name in names},
+        "models": {model: asdict(total) for model, total in by_model.items()},
+        **{name: sum(getattr(total, name) for total in by_model.values()) for name in names},
         "answers": len(book.answers),
-        "under_way": [f"{line['call']} attempt {line['attempt']}" for line in book.under_way()],
+        "under_way": book.under_way(),
     }
-
-
-def _nothing() -> dict[str, Any]:
-    return {"requests": 0, "tokens_in": 0, "tokens_out": 0, "usd": 0.0, "possibly_usd": 0.0, "outcomes": {},
-            "versions": [], "last_fault": ""}  # fmt: skip

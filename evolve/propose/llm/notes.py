@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from archive.elite import Elite
+from archive.population import Population
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.prompt import bare, complaints, figures
 from evolve.propose.llm.templates import Templates, fill
-from evolve.search.state import State
 
 LONGEST = 4000  # characters of the notes that are kept
 MOST_BEST = 3
 MOST_LATEST = 24
 
 
-def question(texts: Templates, state: State, notes: str, latest: Sequence[Elite]) -> Messages:
+def question(texts: Templates, population: Population, notes: str, latest: Sequence[Elite]) -> Messages:
     """What the summariser is asked; `latest`: what was scored since it was asked before."""
-    best = sorted(state.archive.members(), key=lambda e: (state.config.score.rule.merit(e), e.id))[:MOST_BEST]
-    names = sorted({name for name, _ in state.reached})
+    best = sorted(population.archive.members(), key=lambda e: (population.rule.merit(e), e.id))[:MOST_BEST]
+    names = sorted({name for name, _ in population.reached})
     counts = [
-        f"- {name}: {', '.join(str(state.reached[name, what]) for what in ('proposals', 'fitted', 'kept'))}"
+        f"- {name}: {', '.join(str(population.reached[name, what]) for what in ('proposals', 'fitted', 'kept'))}"
         for name in names
         if not name.startswith(("seed:", "polish"))
     ]
@@ -32,15 +32,15 @@ def question(texts: Templates, state: State, notes: str, latest: Sequence[Elite]
                 notes=notes or "None yet.",
                 best="\n\n".join(f"Program {e.id}: {figures(e)}\n{bare(e.text).strip()}" for e in best),
                 proposers="\n".join(counts) or "None yet.",
-                complaints="\n".join(f"- {line}" for line in complaints(state.rejects)) or "None.",
-                latest="\n".join(_line(e, state) for e in latest[-MOST_LATEST:]) or "None.",
+                complaints="\n".join(f"- {line}" for line in complaints(population.rejected)) or "None.",
+                latest="\n".join(_line(e, population) for e in latest[-MOST_LATEST:]) or "None.",
             ),
         ),
     )
 
 
-def _line(elite: Elite, state: State) -> str:
-    parents = [state.archive.by_id[i] for i in elite.parents if i in state.archive.by_id]
+def _line(elite: Elite, population: Population) -> str:
+    parents = [population.archive.by_id[i] for i in elite.parents if i in population.archive.by_id]
     before = f", from {parents[0].joint:.2f}" if parents else ""
     return f"- program {elite.id} by {elite.operator}: joint {elite.joint:.2f}{before}, worst 3 {elite.worst3:.2f}"
 

@@ -2,56 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from archive.elite import Elite
+from archive.population import Population
+from archive.proposal import is_outcome
 from evolve.propose.llm import notes, prompt
-from evolve.propose.llm.calls import Book, Line, Messages, calls_of, order
+from evolve.propose.llm.calls import Answered, Book, Messages, calls_of, order
 from evolve.propose.llm.question import families
 from evolve.propose.llm.setup import prompts_of
-from evolve.propose.parents import entrants, order_of
-from evolve.run.config import Config
 from evolve.run.data import chosen
-from evolve.run.folder import Run
-from evolve.search.assessor import diagnose_text, executor
-from evolve.search.state import State, commit, first_state
+from evolve.run.folder import Run, first_population
 from simulator.errors import InputError
 from simulator.stream import stream
 
 Told = tuple[Messages, dict[str, Any]]
 
 
-def would_send(run: Run, number: int) -> Told:
+def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Told:
     """The question that has program `number` to be changed, as the run's archive, rejections and notes stand now.
 
-    Raises InputError if that is no scored proposal of the run.
+    `diagnose` says where a program text is wrong on the fitted experiments. Raises InputError if `number` is not a
+    scored proposal of the run.
     """
-    config, entries = run.config, run.entries()
-    state = first_state(config)
-    for entry in entries:
-        commit(state, entry)
-    if number not in state.archive.by_id:
+    config, outcomes = run.config, run.outcomes()
+    population = first_population(config)
+    for outcome in outcomes:
+        population.tell(outcome)
+    if number not in population.archive.by_id:
         raise InputError(f"{run.path}: {number} is no scored proposal: `evolve archive {run.path}` lists the ids")
     fitted, _ = chosen(config.data)
-    executor(1, fitted, config)
-    base = state.archive.by_id[number]
-    rng = stream(config.seed, 1 + max(entry["id"] for entry in entries), 1)
-    others = _others(state, config, number, rng)
+    base = population.archive.by_id[number]
+    rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
+    others = _others(population, config.llm.parents, number, rng)
     kinds = prompt.kinds(config.llm.programs, rng)
     moe = frozenset(e.id for e in fitted if e.facts["is_moe"])
-    diagnosis = diagnose_text(base.text)
-    messages = prompt.messages(prompts_of(run), state, base, others, kinds, diagnosis, _notes(run), moe)
+    texts, diagnosis = prompts_of(run), diagnose(base.text)
+    messages = prompt.messages(texts, config, population, base, others, kinds, diagnosis, _notes(run), moe)
     return messages, _about(run)
 
 
-def _others(state: State, config: Config, number: int, rng: np.random.Generator) -> list[Any]:
-    members = [e for e in state.archive.members() if e.id != number]
+def _others(population: Population, shown: int, number: int, rng: np.random.Generator) -> list[Elite]:
+    members = [e for e in population.archive.members() if e.id != number]
     if not members:
         return []
-    size = entrants(config, 0)[1]
-    first, more = families(members, order_of(members, config, 0), (size, size), config.llm.parents, rng)
-    return [first, *more][: config.llm.parents - 1]
+    size = population.entrants(0)[1]
+    first, more = families(members, population.order(members, 0), (size, size), shown, rng)
+    return [first, *more][: shown - 1]
 
 
 def _notes(run: Run) -> str:
@@ -64,22 +64,23 @@ def _notes(run: Run) -> str:
 def was_sent(run: Run, number: int) -> Told:
     """The messages that a model's proposal `number` answers. Raises InputError if it is none."""
     book, line = _answer(run, number)
-    return book.messages(line["prompt"]), _about(run) | {x: line[x] for x in ("call", "model", "prompt", "sample")}
+    about = _about(run) | {name: getattr(line, name) for name in ("call", "model", "prompt", "sample")}
+    return book.messages(line.prompt), about
 
 
 def was_answered(run: Run, number: int) -> Told:
     """The answer that a model's proposal `number` is from. Raises InputError if it is none."""
     book, line = _answer(run, number)
     shown = ("call", "model", "version", "tokens_in", "tokens_out", "usd", "seconds", "finish")
-    return (("assistant", book.text(line["call"])),), _about(run) | {name: line[name] for name in shown}
+    return (("assistant", book.text(line.call)),), _about(run) | {name: getattr(line, name) for name in shown}
 
 
-def _answer(run: Run, number: int) -> tuple[Book, Line]:
+def _answer(run: Run, number: int) -> tuple[Book, Answered]:
     """The run's book, and its line of the answer that proposal `number` is from."""
     lines = run.lines()
     book = calls_of(lines)
     for entry in lines:
-        if "verdict" in entry and entry["id"] == number and entry.get("call") in book.answers:
+        if is_outcome(entry) and entry["id"] == number and entry.get("call") in book.answers:
             return book, book.answers[entry["call"]]
     raise InputError(f"{run.path}: {number} is no proposal of a language model: "
                      f"`evolve archive {run.path} --by proposer` says who proposed")  # fmt: skip

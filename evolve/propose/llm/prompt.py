@@ -10,12 +10,14 @@ import numpy as np
 
 from archive.champion import Rule
 from archive.elite import Elite
+from archive.population import Population
+from archive.proposal import Outcome
 from evolve.propose.llm.answer import plain
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.templates import Templates, fill
 from evolve.propose.vocabulary import field_set
 from evolve.report.run import number, rule_text, thinned
-from evolve.search.state import Entry, State
+from evolve.run.config import Config
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
@@ -66,7 +68,8 @@ def fields_text(allowed: Collection[str] | None) -> str:
 
 def messages(
     texts: Templates,
-    state: State,
+    config: Config,
+    population: Population,
     base: Elite,
     others: Sequence[Elite],
     wanted: Sequence[str],
@@ -74,9 +77,8 @@ def messages(
     notes: str,
     moe: Collection[str],
 ) -> Messages:
-    """What a proposing model is sent: the task, and the question as the state and these parents make it."""
-    config = state.config
-    front, refused = tuple(state.archive.front_by_size()), complaints(state.rejects)
+    """What a proposing model is sent: the task, and the question as the population and these parents make it."""
+    front, refused = tuple(population.archive.front_by_size()), complaints(population.rejected)
     shown = Shown(base, diagnosis, tuple(others), front, refused, notes, tuple(wanted))
     system = task(texts, config.caps, field_set(config.search.fields), config.llm.programs)
     return (("system", system), ("user", question(texts, shown, moe, config.score.rule)))
@@ -144,14 +146,15 @@ def emphasis(base: Elite, moe: Collection[str]) -> str:
     )
 
 
-def complaints(rejects: Iterable[Entry]) -> tuple[str, ...]:
+def complaints(rejected: Iterable[Outcome]) -> tuple[str, ...]:
     """The last rejections that a proposer can learn from, the latest last; of those that differ in figures only one."""
     lines: dict[str, str] = {}
-    for entry in rejects:
-        if entry["stage"] != "polish":
-            kind = re.sub(r"[\d.,]+", "0", entry["why"])[:SAME]
+    for outcome in rejected:
+        why = outcome.rejection
+        if why and why.stage != "polish":
+            kind = re.sub(r"[\d.,]+", "0", why.why)[:SAME]
             lines.pop(kind, None)
-            lines[kind] = plain(f"{entry['stage']}: {entry['why']}", LONGEST_COMPLAINT)
+            lines[kind] = plain(f"{why.stage}: {why.why}", LONGEST_COMPLAINT)
     return tuple(lines.values())[-MOST_COMPLAINTS:]
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from archive.elite import Elite
-from evaluator.assess import Rejected, read
+from archive.population import tournament
+from archive.proposal import MODEL, Proposal, Rejected, Review
+from evaluator.assess import read
 from evolve.propose.llm import judges
 from evolve.propose.llm.answer import Idea
 from evolve.propose.llm.calls import Call
-from evolve.propose.parents import tournament
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
-from evolve.search.state import MODEL, Proposal
 from simulator.language.key import key
 
 DRAWS = 4  # for each program of a question, since the same may be drawn again
@@ -45,7 +45,7 @@ class Ask:
     call: Call | None = None
     granted: bool = True
     places: list[Place] = field(default_factory=list)
-    reviews: dict[int, list[judges.Review]] = field(default_factory=dict)  # by place
+    reviews: dict[int, list[Review]] = field(default_factory=dict)  # by place
 
     @property
     def wrong(self) -> list[int]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 from archive.journal import Journal
+from archive.proposal import is_outcome
 from evolve.propose.llm import client, templates
 from evolve.propose.llm.calls import calls_of
-from evolve.propose.llm.dispatch import Dial
+from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.prices import Price, prices_of
-from evolve.propose.llm.proposer import Desk
+from evolve.propose.llm.proposer import LanguageModels
+from evolve.propose.proposer import Operators
 from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen
@@ -59,12 +61,21 @@ def prompts_of(run: Run) -> templates.Templates:
     return templates.load(folder) if folder.is_dir() else templates.bundled()
 
 
-def desk_of(run: Run, moe: frozenset[str], journal: Journal, pool: Executor, say: Callable[[str], None]) -> Desk:
-    """The desk of a run that begins, goes on or is replayed."""
+def models_of(
+    run: Run,
+    journal: Journal,
+    operators: Operators,
+    diagnose: Callable[[str], Future[str]],
+    remembered: Collection[int],
+    moe: frozenset[str],
+    say: Callable[[str], None],
+) -> LanguageModels:
+    """The language models of a run that begins, goes on or is replayed."""
     config, recorded = run.config, REPLAYED in run.about
     prices = {} if recorded else priced(config)
-    dial = Dial(calls_of(run.lines()), journal, config.llm, prices, recorded)
-    return Desk(config, prompts_of(run), dial, pool, moe, run.path, say)
+    dispatch = Dispatch(calls_of(run.lines()), journal, config.llm, prices, recorded)
+    texts = prompts_of(run)
+    return LanguageModels(config, texts, dispatch, operators, diagnose, remembered, moe, run.path, say)
 
 
 def replay(recording: Path, out: Path | None) -> Run:
@@ -75,7 +86,7 @@ def replay(recording: Path, out: Path | None) -> Run:
     source = run_folder.open_run(recording)
     fitted, _ = chosen(source.config.data)
     run_folder.check_same(source, fitted)
-    calls = [line for line in source.lines() if "verdict" not in line]
+    calls = [line for line in source.lines() if not is_outcome(line)]
     if not calls:
         raise InputError(
             f"--replay {recording}: has no calls to language models: name a run of --proposer llm or mixed"
@@ -86,6 +97,7 @@ def replay(recording: Path, out: Path | None) -> Run:
     journal.append(calls)
     journal.close()
     shutil.copytree(recording / templates.FOLDER, run.path / templates.FOLDER)
+    run_folder.write_start(run, run_folder.read_start(source))
     return run
 
 

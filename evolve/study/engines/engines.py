@@ -1,33 +1,56 @@
-"""The engines that can be compared, by name, and one search by one of them."""
+"""The engines that can be compared, by name: what proposes in each, and which settings of a search it changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from evolve.propose.offline import PROBING
-from evolve.run.config import OPERATORS
+from evolve.propose.proposer import Operators, Proposer
+from evolve.run.config import OPERATORS, Config
 from evolve.run.data import parse_list
-from evolve.run.folder import write_json
-from evolve.study.engines import openevolve, plain
-from evolve.study.engines.gp import genetic
-from evolve.study.engines.judge import Judge, Spent, Task
-from evolve.study.engines.own import evolution
+from evolve.search import workers
+from evolve.study.engines import openevolve
+from evolve.study.engines.bench import Bench
+from evolve.study.engines.gp import Genetic
+from evolve.study.engines.openevolve import OpenEvolve
+from evolve.study.engines.plain import HillClimbing, RandomSearch
 from simulator.errors import InputError, nearest
 
 OURS = "evolution"
 BLIND = {name: 0.0 if name in PROBING else weight for name, weight in OPERATORS.items()}
-ENGINES: dict[str, tuple[Callable[[Judge], None], str]] = {
-    OURS: (evolution, "our engine as configured"),
-    "random": (plain.random_search, "our operators on the seed programs, no selection"),
-    "climb": (plain.climb, "our operators on the best so far"),
-    "gp": (genetic, "plain genetic programming, typed trees (deap)"),
-    "openevolve": (openevolve.openevolve, "OpenEvolve's database chooses parents, our operators change them"),
-    "no-islands": (partial(evolution, islands=1), "ours with one population"),
-    "no-grid": (partial(evolution, grid=False), "ours with parents from the front alone"),
-    "no-probe": (partial(evolution, operators=BLIND), "ours without the operators that look at errors"),
-    "no-bandit": (partial(evolution, bandit=False), "ours with fixed chances of the operators"),
+# One population without end: a rival's search is over when its budget is.
+UNMANAGED = {"islands": 1, "generations": 10**9, "patience": 10**9}
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A way to search. `settings` replace those of the configuration's search."""
+
+    what: str
+    proposer: Callable[[Bench], Proposer]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def config(self, config: Config) -> Config:
+        """The configuration as this engine searches with it. No finalists are polished: that is not the search."""
+        return replace(config, search=replace(config.search, finalists=0, **self.settings))
+
+
+def _operators(bench: Bench) -> Proposer:
+    return Operators(bench.config, workers.here())
+
+
+ENGINES = {
+    OURS: Engine("our engine as configured", _operators),
+    "random": Engine("our operators on the seed programs, no selection", RandomSearch, UNMANAGED),
+    "climb": Engine("our operators on the best so far", HillClimbing, UNMANAGED),
+    "gp": Engine("plain genetic programming, typed trees (deap)", Genetic, UNMANAGED),
+    "openevolve": Engine("OpenEvolve's database chooses parents, our operators change them", OpenEvolve, UNMANAGED),
+    "no-islands": Engine("ours with one population", _operators, {"islands": 1}),
+    "no-grid": Engine("ours with parents from the front alone", _operators, {"grid": False}),
+    "no-probe": Engine("ours without the operators that look at errors", _operators, {"operators": BLIND}),
+    "no-bandit": Engine("ours with fixed chances of the operators", _operators, {"bandit": False}),
 }
 
 
@@ -48,15 +71,3 @@ def engine_names(only: str | None) -> tuple[list[str], list[str]]:
     if openevolve.installed():
         return list(ENGINES), []
     return [name for name in ENGINES if name != "openevolve"], [openevolve.INSTALL]
-
-
-def search(task: Task, watch: Callable[[], None] = lambda: None) -> None:
-    """Run a task to the end of its budget, from wherever its journal stands; then done.json says that it ended."""
-    task.folder.mkdir(parents=True, exist_ok=True)
-    judge = Judge(task, watch)
-    try:
-        with suppress(Spent):
-            ENGINES[task.engine][0](judge)
-    finally:
-        judge.close()
-    write_json(task.folder / "done.json", judge.summary())

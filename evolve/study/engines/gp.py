@@ -15,14 +15,16 @@ from typing import Any
 
 from deap import algorithms, base, gp, tools
 
+from archive.population import Population
+from archive.proposal import Outcome, Proposal
+from evolve.run.config import Config
 from evolve.run.program import seed_texts
-from evolve.study.engines.judge import Judge
-from evolve.study.engines.openevolve import global_random
-from evolve.study.engines.plain import offer_seeds
+from evolve.study.engines.bench import Bench, GlobalRandom, numbered
 from evolve.study.engines.primitives import Language, language
 from evolve.study.engines.trees import expression, tree_of
 from simulator.language.complete import complete
 from simulator.language.ir import Function, Program
+from simulator.language.key import key
 from simulator.language.measure import operations
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
@@ -33,23 +35,45 @@ HEIGHT = 8
 TOURNAMENT = 3
 
 
-def genetic(judge: Judge) -> None:
-    """Generations without end: the judge stops them. What it rejects is the least fit."""
-    with global_random(judge.config.seed):
-        known = language(judge.task.words)
-        toolbox = _toolbox(judge, known)
-        seeds = offer_seeds(judge)
-        nodes = [tree_of(step, known) for p in seeds if (step := p.function("step_time"))]
-        population = [toolbox.tree(n) for n in nodes if n is not None]
-        size = max(8, min(POPULATION, judge.config.budget // GENERATIONS))
-        population += [toolbox.grown() for _ in range(size - len(population))]
-        while True:
-            for tree in population:
-                if not tree.fitness.valid:
-                    found = judge.offer(text_of(tree, known)).elite
-                    tree.fitness.values = (found.joint if found else float("inf"),)
-            parents = toolbox.select(population, len(population))
-            population = algorithms.varAnd(parents, toolbox, CROSSED, MUTATED)
+class Genetic:
+    """Generations without end: the budget stops them. What is rejected is the least fit."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench, self._random = bench, GlobalRandom(bench.config.seed)
+        self._language = language(bench.words)
+        self._toolbox = _toolbox(bench.config, self._language)
+        self._joint: dict[str, float] = {}  # of every form that was scored, percent
+        self._trees: list[Any] = []
+        self._asked: list[tuple[Any, str]] = []  # the trees of the last generation, with their texts
+
+    def ask(self, population: Population, generation: int) -> list[Proposal]:
+        if self._bench.ended(population):
+            return []
+        with self._random:
+            self._trees = self._next() if self._trees else self._first()
+        self._asked = [(tree, text_of(tree, self._language)) for tree in self._trees if not tree.fitness.valid]
+        return numbered(population, "gp", [text for _, text in self._asked])
+
+    def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
+        self._joint |= {outcome.key: outcome.elite.joint for outcome, _ in outcomes if outcome.elite}
+        for tree, text in self._asked:
+            tree.fitness.values = (self._joint.get(key(complete(parse(text))), float("inf")),)
+        self._asked = []
+
+    def _first(self) -> list[Any]:
+        """The seeds that the primitives can spell, and random trees."""
+        nodes = [tree_of(step, self._language) for p in self._bench.seeds() if (step := p.function("step_time"))]
+        trees = [self._toolbox.tree(n) for n in nodes if n is not None]
+        size = max(8, min(POPULATION, self._bench.config.budget // GENERATIONS))
+        return trees + [self._toolbox.grown() for _ in range(size - len(trees))]
+
+    def _next(self) -> list[Any]:
+        """Children of the last generation; again until one of them is to be scored."""
+        trees = self._trees
+        while all(tree.fitness.valid for tree in trees):
+            parents = self._toolbox.select(trees, len(trees))
+            trees = algorithms.varAnd(parents, self._toolbox, CROSSED, MUTATED)
+        return trees
 
 
 def text_of(tree: Sequence[Any], known: Language) -> str:
@@ -65,7 +89,7 @@ def _queueing() -> Function:
     return shared
 
 
-def _toolbox(judge: Judge, known: Language) -> Any:
+def _toolbox(config: Config, known: Language) -> Any:
 
     class Fitness(base.Fitness):  # type: ignore[misc]
         weights = (-1.0,)
@@ -82,17 +106,12 @@ def _toolbox(judge: Judge, known: Language) -> Any:
     toolbox.register("mate", gp.cxOnePoint)
     toolbox.register("mutate", gp.mutUniform, expr=partial(gp.genHalfAndHalf, min_=0, max_=2), pset=known.pset)
     rest = complete(Program((_queueing(),)))
-    caps = judge.config.caps
+    caps = config.caps
     limits = (
         (operator.attrgetter("height"), HEIGHT),
-        (lambda tree: sum(node.arity > 0 for node in tree), caps.operations - _operations(rest)),
+        (lambda tree: sum(node.arity > 0 for node in tree), caps.operations - operations(rest)),
     )
     for name in ("mate", "mutate"):
         for measure, most in limits:
             toolbox.decorate(name, gp.staticLimit(measure, most))
     return toolbox
-
-
-def _operations(program: Program) -> int:
-
-    return operations(program)

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from archive.elite import Elite
-from evolve.study.engines.judge import Judge
-from evolve.study.engines.plain import changed, offer_seeds, stream_of
+from archive.population import Population
+from archive.proposal import Outcome, Proposal
+from evolve.run.config import Config
+from evolve.study.engines.bench import Bench, GlobalRandom, numbered
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
@@ -28,18 +26,6 @@ INSTALL = "openevolve is not installed: pip install evolve-latency[openevolve]"
 
 def installed() -> bool:
     return importlib.util.find_spec("openevolve") is not None
-
-
-@contextmanager
-def global_random(seed: int) -> Iterator[int]:
-    """Python's global random numbers, seeded from `seed` (the number is yielded), and as they were afterwards."""
-    state = random.getstate()
-    number = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    random.seed(number)
-    try:
-        yield number
-    finally:
-        random.setstate(state)
 
 
 class _Id(str):
@@ -51,42 +37,54 @@ class _Id(str):
         return int(self)
 
 
-def openevolve(judge: Judge) -> None:
-    """Parents from the database's islands in turn, scored children into the island that they were sampled from."""
-    logging.getLogger("openevolve").setLevel(logging.ERROR)
-    from openevolve.database import Program as Member
+class OpenEvolve:
+    """Parents from the database's islands in turn; scored children go to the island that they were sampled from."""
 
-    with global_random(judge.config.seed) as seed:
-        database = _database(judge, seed)
-        offer_seeds(judge)
-        if not judge.elites:
-            return  # it has no parents without a scored program
-        islands = len(database.islands)
-        for i, elite in enumerate(judge.elites):
-            database.add(Member(elite.id, elite.text, metrics=_metrics(judge, elite)), i, i % islands)
-        turn = 0
-        while True:
-            island = turn % islands
-            turn += 1
-            parent, others = database.sample_from_island(island)
-            rng = stream_of(judge)
-            second = others[rng.integers(len(others))] if others else parent
-            child = changed(judge, parse(parent.code), parse(second.code), rng)
-            verdict = judge.offer(unparse(child))
-            if verdict.stage:
-                continue
-            assert verdict.elite is not None
-            member = Member(verdict.elite.id, verdict.elite.text, parent_id=parent.id,
-                            generation=parent.generation + 1, metrics=_metrics(judge, verdict.elite))  # fmt: skip
-            database.add(member, turn, island)
-            database.increment_island_generation(island)
-            if database.should_migrate():
-                database.migrate_programs()
+    def __init__(self, bench: Bench) -> None:
+        logging.getLogger("openevolve").setLevel(logging.ERROR)
+        self._bench, self._random = bench, GlobalRandom(bench.config.seed)
+        with self._random:
+            self._database = _database(bench.config, self._random.seed)
+        self._turn = 0
+        self._parent: Any = None  # of the child that was asked for
+
+    def ask(self, population: Population, generation: int) -> list[Proposal]:
+        if self._bench.ended(population):
+            return []
+        with self._random:
+            self._parent, others = self._database.sample_from_island(self._island)
+        rng = self._bench.stream(population)
+        second = others[rng.integers(len(others))] if others else self._parent
+        child = self._bench.changed(parse(self._parent.code), parse(second.code), rng)
+        return numbered(population, "openevolve", [unparse(child)])
+
+    def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
+        elites = [outcome.elite for outcome, _ in outcomes if outcome.elite]
+        with self._random:
+            if self._parent is None:  # the seeds go round the islands
+                for i, elite in enumerate(elites):
+                    self._add(elite, i, i % len(self._database.islands))
+                return
+            for elite in elites:
+                self._add(elite, self._turn + 1, self._island)
+                self._database.increment_island_generation(self._island)
+                if self._database.should_migrate():
+                    self._database.migrate_programs()
+        self._turn += 1
+
+    @property
+    def _island(self) -> int:
+        return self._turn % len(self._database.islands)
+
+    def _add(self, elite: Elite, iteration: int, island: int) -> None:
+        descent = {"parent_id": self._parent.id, "generation": self._parent.generation + 1} if self._parent else {}
+        metrics = _metrics(self._bench.config, elite)
+        self._database.add(_member(elite.id, elite.text, metrics=metrics, **descent), iteration, island)
 
 
-def _metrics(judge: Judge, elite: Elite) -> dict[str, float]:
+def _metrics(config: Config, elite: Elite) -> dict[str, float]:
     """What the database bins and compares: counts within the grid, and a score that falls with the joint error."""
-    most = 2 * judge.config.search.feature_bins
+    most = 2 * config.search.feature_bins
     return {
         "combined_score": 1.0 / (1.0 + elite.joint),
         "operations": float(elite.operations),
@@ -94,7 +92,14 @@ def _metrics(judge: Judge, elite: Elite) -> dict[str, float]:
     }
 
 
-def _database(judge: Judge, seed: int) -> Any:
+def _member(*args: Any, **kwargs: Any) -> Any:
+    from openevolve.database import Program  # optional, see _database
+
+    return Program(*args, **kwargs)
+
+
+def _database(config: Config, seed: int) -> Any:
+    # an optional library, which takes seconds to load: only where it is used
     from openevolve.config import DatabaseConfig
     from openevolve.database import ProgramDatabase
 
@@ -108,11 +113,11 @@ def _database(judge: Judge, seed: int) -> Any:
             program.id = _Id(self.added)
             return super().add(program, *args, **kwargs)
 
-    search = judge.config.search
+    search = config.search
     bins = {"operations": search.operation_bins, "features": search.feature_bins}
     database = Database(
         DatabaseConfig(random_seed=seed, feature_dimensions=list(bins), feature_bins=bins, log_prompts=False)
     )
-    for name, most in (("operations", judge.config.caps.operations), ("features", 2 * search.feature_bins)):
+    for name, most in (("operations", config.caps.operations), ("features", 2 * search.feature_bins)):
         database.feature_stats[name] = {"min": 0.0, "max": float(max(most, 1)), "values": []}
     return database

@@ -25,14 +25,16 @@ from paths import ROOT
 from archive.journal import Journal, read_journal
 from evolve.propose.llm import ledger, secrets
 from evolve.propose.llm.calls import (
+    Answered,
     Book,
     Call,
-    Line,
+    CallLine,
+    Failed,
+    GivenUp,
     Spent,
     answered_line,
     calls_of,
     failed_line,
-    given_up_line,
     order,
     pack,
     prompt_line,
@@ -41,7 +43,7 @@ from evolve.propose.llm.calls import (
 )
 from evolve.propose.llm.client import NO_KEY, Fault, check_keys, listed_price, request
 from evolve.propose.llm.client import Reply as Answer
-from evolve.propose.llm.dispatch import Dial
+from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.prices import Price, prices_of, table
 from evolve.run.llm_settings import LlmSettings
 from simulator.errors import InputError
@@ -82,18 +84,18 @@ def call(number: int, model: str = "openai/m", **more: Any) -> Call:
 
 
 class Place:
-    """A journal in a folder, and dials of it that ask a server."""
+    """A journal in a folder, and dispatches from it that ask a server."""
 
     def __init__(self, folder: Path, server: Server | None = None) -> None:
         folder.mkdir(exist_ok=True)
         self.path = folder / "journal.jsonl"
         self.url = server.url if server else "http://127.0.0.1:9/v1"
 
-    def dial(self, recorded: bool = False, **more: Any) -> Dial:
+    def dial(self, recorded: bool = False, **more: Any) -> Dispatch:
         asked = {"backoff_s": 0.0, "rpm": 0, "answer_tokens": ANSWER_TOKENS, "timeout_s": 60.0, **more}
         prices: defaultdict[str, Price] = defaultdict(lambda: PRICE)
         journal = journal_at(self.path)
-        return Dial(self.book, journal, LlmSettings(api_base=self.url, **asked), prices, recorded)
+        return Dispatch(self.book, journal, LlmSettings(api_base=self.url, **asked), prices, recorded)
 
     @property
     def book(self) -> Book:
@@ -101,7 +103,7 @@ class Place:
         return calls_of(read_journal(self.path))
 
 
-def lines_of(c: Call, events: Sequence[tuple[int, str]]) -> list[Line]:
+def lines_of(c: Call, events: Sequence[tuple[int, str]]) -> list[CallLine]:
     """Lines of a call; attempt n costs n USD and 10 n tokens if answered, at most 3 n USD and 30 n tokens."""
     out = []
     for attempt, state in events:
@@ -116,7 +118,7 @@ def lines_of(c: Call, events: Sequence[tuple[int, str]]) -> list[Line]:
                 fault = Fault("timeout", "why", again=True, unpaid=state == "unpaid")
                 out.append(failed_line(c, attempt, fault, 0.5))
             case "given up":
-                out.append(given_up_line(c, "why"))
+                out.append(GivenUp(c.name, c.model, "why"))
     return out
 
 
@@ -150,7 +152,7 @@ def test_what_is_spent_adds_up_in_every_order(more: list[str]) -> None:
                 assert book.spent.usd == pytest.approx(sum(answered))
                 assert book.spent.possibly_tokens == 30 * sum(open_or_lost)
                 assert book.spent.possibly_usd == pytest.approx(3.0 * sum(open_or_lost), abs=1e-9)
-                assert [line["attempt"] for line in book.under_way()] == [a for a, s in last.items() if s == "sent"]
+                assert book.under_way() == [f"1/propose/0 attempt {a}" for a, s in last.items() if s == "sent"]
                 # the first of answer and give-up wins
                 endings = [(a, state) for a, state in past if state in ("answered", "given up")]
                 won = endings[0] if endings else (0, "")
@@ -221,7 +223,7 @@ def test_odd_and_long_texts_go_through_a_journal(tmp_path: Path) -> None:
     journal.append([prompt_line(c), *lines_of(c, [(1, "sent")]), answered_line(c, 1, reply, PRICE, (1, 1))])
     book = calls_of(read_journal(tmp_path / "journal.jsonl"))
     assert book.messages(c.prompt) == messages
-    assert book.text(c.name) == long and book.answers[c.name]["version"] == clean
+    assert book.text(c.name) == long and book.answers[c.name].version == clean
     assert len((tmp_path / "journal.jsonl").read_bytes()) < 20_000  # of a megabyte twice
     assert call(0, messages=(("user", ODD),)).prompt != call(0, messages=(("user", clean),)).prompt
     assert call(0, messages=(("user", ODD),)).most(7)[1] == 7
@@ -250,12 +252,12 @@ def test_counts_that_cannot_be_are_charged_at_most(
     tokens: tuple[int, int], text: str, charged: tuple[int, int], uncounted: bool
 ) -> None:
     line = answered_line(call(0), 1, Answer(text, "v", *tokens, "stop", 0.1), PRICE, (50, 60))
-    assert (line["tokens_in"], line["tokens_out"]) == charged
-    assert line["usd"] == pytest.approx((charged[0] * 1.0 + charged[1] * 4.0) / 1e6)
+    assert (line.tokens_in, line.tokens_out) == charged
+    assert line.usd == pytest.approx((charged[0] * 1.0 + charged[1] * 4.0) / 1e6)
     assert line.get("uncounted", False) == uncounted
 
 
-# the dial
+# the dispatch
 
 
 def test_a_request_is_on_disk_before_the_server_sees_it(tmp_path: Path) -> None:
@@ -289,16 +291,16 @@ def test_what_is_sent_is_what_was_asked(tmp_path: Path) -> None:
     assert seen.messages == [{"role": role, "content": text} for role, text in messages]
     assert (seen.model, seen.body["max_tokens"], seen.authorization) == ("m", ANSWER_TOKENS, f"Bearer {KEY}")
     line = dial.book.answers["1/propose/0"]
-    assert (line["version"], line["finish"], line["tokens_in"], line["tokens_out"]) == ("m-2026-01-01", "length", 70, 9)
+    assert (line.version, line.finish, line.tokens_in, line.tokens_out) == ("m-2026-01-01", "length", 70, 9)
     # (70 * 1 + 9 * 4) / 1e6
-    assert line["usd"] == pytest.approx(106e-6) and dial.book.spent.tokens == 79
+    assert line.usd == pytest.approx(106e-6) and dial.book.spent.tokens == 79
     assert told[0] == (0, 1) and told[-1] == (1, 1)
 
 
 LIMITS = ({"max_usd": 7.5 * USD_AT_MOST}, {"max_calls": 7}, {"max_tokens": int(7.5 * TOKENS_AT_MOST)})
 
 
-def carried(tmp_path: Path, reply: Reply, count: int = 30, **more: Any) -> tuple[Dial, Server, list[Spent]]:
+def carried(tmp_path: Path, reply: Reply, count: int = 30, **more: Any) -> tuple[Dispatch, Server, list[Spent]]:
     """Questions to one model by five at a time; what the journal said was spent as each request arrived."""
     spent: list[Spent] = []
 
@@ -331,8 +333,8 @@ def test_no_limit_is_passed(tmp_path: Path, limit: dict[str, Any], reply: Reply)
             "max_tokens": found.tokens + found.possibly_tokens,
         }
         assert reached[name] <= most
-    stopped = [line for line in dial.book.given_up.values() if line["limit"]]
-    assert len(stopped) == 23 and all(line["why"].startswith(f"{name} ") for line in stopped)
+    stopped = [line for line in dial.book.given_up.values() if line.limit]
+    assert len(stopped) == 23 and all(line.why.startswith(f"{name} ") for line in stopped)
 
 
 def test_what_costs_less_than_it_may_leaves_room_for_more(tmp_path: Path) -> None:
@@ -345,7 +347,7 @@ def test_what_costs_less_than_it_may_leaves_room_for_more(tmp_path: Path) -> Non
 def test_attempts_count_against_a_limit_too(tmp_path: Path) -> None:
     dial, server, _ = carried(tmp_path, status(500), count=3, attempts=4, max_calls=5)
     assert len(server.seen) == 5 and dial.book.spent.possibly_usd == pytest.approx(0.0)
-    assert len(dial.book.given_up) == 3 and any(line["limit"] for line in dial.book.given_up.values())
+    assert len(dial.book.given_up) == 3 and any(line.limit for line in dial.book.given_up.values())
 
 
 def test_no_dollar_is_no_limit_for_what_is_free(tmp_path: Path) -> None:
@@ -366,7 +368,7 @@ def test_retry_after_holds_a_model_back_and_no_other(tmp_path: Path) -> None:
         # its other question waits too, and both go before none that may be sent
         assert [r.model for r in server.seen] == ["slow", "m", "m", "m", "slow", "slow"]
     assert len(dial.book.answers) == 5 and dial.book.spent.possibly_usd == pytest.approx(0.0)
-    assert [line["kind"] for line in dial.book.ended.values() if line["state"] == "failed"] == ["rate limit"]
+    assert [line.fault for line in dial.book.ended.values() if isinstance(line, Failed)] == ["rate limit"]
 
 
 @pytest.mark.parametrize(
@@ -449,12 +451,12 @@ def test_every_fault_ends_in_an_answer_or_a_give_up(tmp_path: Path) -> None:
     for name, (_, kind, requests, paid) in FAULTS.items():
         lost = book.given_up[calls[name].name]
         failed = [line for key, line in book.ended.items() if key[0] == calls[name].name]
-        assert lost["why"].startswith(f"{kind}: ") and not lost["limit"], name
-        assert {(line["kind"], line["unpaid"]) for line in failed} == {(kind, not paid)}, name
+        assert lost.why.startswith(f"{kind}: ") and not lost.limit, name
+        assert {(line.fault, line.unpaid) for line in failed} == {(kind, not paid)}, name
         assert (seen[name], len(failed)) == (requests, requests), name  # none is sent that has no line
     paid_requests = sum(requests for _, _, requests, paid in FAULTS.values() if paid)
     assert book.spent.possibly_usd == pytest.approx(paid_requests * USD_AT_MOST)
-    assert all(line["usd"] == pytest.approx(USD_AT_MOST) for line in book.answers.values() if line.get("uncounted"))
+    assert all(line.usd == pytest.approx(USD_AT_MOST) for line in book.answers.values() if line.uncounted)
     assert {calls[n].name for n in ("no_usage", "negative")} == {
         n for n, a in book.answers.items() if a.get("uncounted")
     }
@@ -483,10 +485,10 @@ def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open
                 thread.join()
         dial.close()
     book = dial.book
-    assert book.text("1/propose/0") == "late" and book.answers["1/propose/0"]["attempt"] == 1
+    assert book.text("1/propose/0") == "late" and book.answers["1/propose/0"].attempt == 1
     assert list(book.given_up) == ["1/propose/1"] and "1/propose/1" not in book.answers
-    assert book.ended["1/propose/1", 1]["state"] == "answered" and not book.under_way()
-    states = [(line["call"][-1], line["attempt"], line["state"]) for line in read_journal(tmp_path / "journal.jsonl")
+    assert isinstance(book.ended["1/propose/1", 1], Answered) and not book.under_way()
+    states = [(line["call"][-1], line["attempt"], line["kind"]) for line in read_journal(tmp_path / "journal.jsonl")
               if line.get("attempt")]  # fmt: skip
     assert states.index(("1", 1, "failed")) < states.index(("1", 1, "answered"))
     # two late answers of (2 * 1 + 3 * 4) / 1e6 USD, and what `open` asked again and nobody answered
@@ -513,7 +515,7 @@ def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(tmp_path: Path,
         assert len(mended.book.answers) == 3 and mended.book.attempts("1/propose/0") == 2
         server.script = lambda _: reply
         mended.carry_out([call(7)])  # once a model has answered it is a fault like others
-        assert mended.book.given_up["1/propose/7"]["why"].startswith(kind)
+        assert mended.book.given_up["1/propose/7"].why.startswith(kind)
 
 
 def test_a_refused_model_beside_one_that_answers_is_given_up(tmp_path: Path) -> None:
@@ -527,7 +529,7 @@ def everything_in(path: Path) -> str:
     """All text of a journal, packed or not."""
     lines = read_journal(path)
     packed = [line["answer"] for line in lines if "answer" in line]
-    packed += [text for line in lines if "prompt_text" in line for _, text in line["messages"]]
+    packed += [text for line in lines if line["kind"] == "prompt" for _, text in line["messages"]]
     return path.read_text() + "".join(map(unpack, packed))
 
 
@@ -544,7 +546,7 @@ def test_a_key_that_a_server_repeats_is_nowhere(tmp_path: Path) -> None:
         dial.carry_out([call(i, f"openai/{i}") for i in range(len(replies))])
         assert {asked.authorization for asked in server.seen} == {f"Bearer {KEY}"}
     book = dial.book
-    assert book.text("1/propose/0") == "your key is [key], [key]" and book.answers["1/propose/1"]["version"] == "[key]"
+    assert book.text("1/propose/0") == "your key is [key], [key]" and book.answers["1/propose/1"].version == "[key]"
     assert (len(book.answers), len(book.given_up)) == (3, 6)
     written = everything_in(place.path) + "".join(p.read_text() for p in (tmp_path / "cache").iterdir())
     ledger.write(tmp_path / "ledger.csv", read_journal(place.path))
@@ -581,7 +583,7 @@ def test_messages_that_are_sent_in_another_form_end_as_well(tmp_path: Path) -> N
     with Server(lambda _: status(400, "Conversation roles must alternate user/assistant")) as server:
         dial = Place(tmp_path, server).dial()
         dial.carry_out([call(0)])
-    assert dial.book.given_up["1/propose/0"]["why"] == "bad request: refused in every form"
+    assert dial.book.given_up["1/propose/0"].why == "bad request: refused in every form"
 
 
 def test_a_process_that_died_is_followed_by_another_attempt(tmp_path: Path) -> None:
@@ -590,14 +592,14 @@ def test_a_process_that_died_is_followed_by_another_attempt(tmp_path: Path) -> N
         dead = place.dial()
         dead._write([prompt_line(call(0)), sent_line(call(0), 1, dead._most(call(0)))])
         dial = place.dial()
-        assert [line["call"] for line in dial.book.under_way()] == ["1/propose/0"]
+        assert dial.book.under_way() == ["1/propose/0 attempt 1"]
         dial.carry_out([call(0)])
-        assert len(server.seen) == 1 and dial.book.answers["1/propose/0"]["attempt"] == 2
+        assert len(server.seen) == 1 and dial.book.answers["1/propose/0"].attempt == 2
         # (1 + 4) / 1e6 USD; the first attempt may have been paid
         spent = dial.book.spent
         assert (spent.requests, spent.tokens, spent.possibly_tokens) == (2, 2, TOKENS_AT_MOST)
         assert (spent.usd, spent.possibly_usd) == pytest.approx((5e-6, USD_AT_MOST))
-        assert len([line for line in read_journal(place.path) if "prompt_text" in line]) == 1
+        assert len([line for line in read_journal(place.path) if line["kind"] == "prompt"]) == 1
         place.dial().carry_out([call(0)])
         assert len(server.seen) == 1
 
@@ -614,7 +616,7 @@ def test_answers_from_a_cache_are_not_asked_for(tmp_path: Path) -> None:
         assert len(server.seen) == 4 and again.book.spent == Spent()
         assert [again.book.text(f"1/propose/{i + 50}") for i in range(4)] == [f"answer {i}" for i in range(4)]
         # what a decision is made from is the same
-        assert again.book.answers["1/propose/50"]["usd"] == first.book.answers["1/propose/0"]["usd"]
+        assert again.book.answers["1/propose/50"].usd == first.book.answers["1/propose/0"].usd
         assert again.book.messages(call(0).prompt) == call(0).messages
         others = [call(0, sample=1), call(0, model="openai/other"), call(0, messages=(("system", "ask00000"),))]
         for n, other in enumerate(others, 60):
@@ -665,7 +667,7 @@ def test_a_recording_is_neither_sent_nor_looked_up(tmp_path: Path) -> None:
         dial.carry_out([call(0), call(1), call(2)])
         assert len(server.seen) == 2
     assert list(dial.book.answers) == ["1/propose/0"]
-    assert {(line["why"], line["limit"]) for line in dial.book.given_up.values()} == {("the recording ends here", True)}
+    assert {(line.why, line.limit) for line in dial.book.given_up.values()} == {("the recording ends here", True)}
 
 
 # names, keys and prices
@@ -751,7 +753,7 @@ def test_only_the_client_knows_litellm() -> None:
 
 def test_the_ledger_by_hand(tmp_path: Path) -> None:
     a, b = call(0), call(4, model="openai/other")
-    lines: list[Line] = [
+    lines: list[CallLine] = [
         *lines_of(a, [(1, "sent"), (1, "paid"), (2, "sent"), (2, "answered"), (1, "answered")]),
         *lines_of(b, [(1, "sent"), (1, "unpaid"), (0, "given up")]),
         *lines_of(call(8), [(1, "sent")]),

@@ -13,6 +13,8 @@ from typing import Any
 import llm_scripts
 import numpy as np
 import pytest
+from evolve.search.bandit import DOUBT, FLOOR, Bandit
+from evolve.search.state import MODEL, State, arms, commit, ensemble, first_state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llm_replies import Request, huge
@@ -28,8 +30,6 @@ from evolve.propose.llm.answer import LONGEST, LONGEST_IDEA, MOST_BLOCKS, Idea, 
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.llm_settings import LlmSettings, weighted
 from evolve.search.attribution import _costs
-from evolve.search.bandit import DOUBT, FLOOR, Bandit
-from evolve.search.state import MODEL, State, arms, commit, ensemble, first_state
 from simulator.errors import InputError
 from simulator.language.key import key
 from simulator.language.measure import Caps

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from archive.island import Island
+from evolve.search.bandit import DOUBT, FLOOR, MEMORY, Bandit
+from evolve.search.state import commit, first_state
 from test_archive import elite
 
 from archive.grid import Grid
-from archive.island import Island
 from evolve.run.config import Config
-from evolve.search.bandit import DOUBT, FLOOR, MEMORY, Bandit
 from evolve.search.search import merit, migrate
-from evolve.search.state import commit, first_state
 from simulator.language.complete import complete
 from simulator.language.key import key
 from simulator.language.parse import parse

@@ -1,0 +1,144 @@
+"""What a run reached, as values: report.json is read and written here, and nowhere else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from archive.champion import Rule
+from archive.elite import Elite
+from evaluator.score import Errors
+
+Means = Mapping[str, float | None]  # e2e, ttft, itl and worst3: mean absolute errors in percent
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """How many proposals a stage refused, and an example of why."""
+
+    stage: str
+    count: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What a run reached. Without a champion the fields from `errors` on are empty.
+
+    seeds: arrival seeds of the errors; search_seeds: those of the search. fitted: ids of the fitted experiments.
+    best: the champion's joint and transfer error in percent after every generation, None where there is none.
+    verdicts: outcomes by stage of the cascade; cpu_s: CPU seconds by stage. errors: of every experiment, fitted or
+    predicted. known: known answers fitted here, by name; published: published ones. quality: of every experiment.
+    observed_ms: means of E2E, TTFT and ITL. calls: totals of the calls to language models, empty in an offline run.
+    """
+
+    engine: str
+    data: str
+    run: str
+    seed: int
+    seeds: Sequence[int]
+    search_seeds: Sequence[int]
+    rule: Rule
+    fitted: Sequence[str]
+    candidates: int
+    proposals: int
+    accepted: int
+    champion: Elite | None
+    best: Sequence[tuple[float, float | None]]
+    rejected: Sequence[Refusals]
+    verdicts: Mapping[str, int]
+    cpu_s: Mapping[str, float]
+    errors: Sequence[Errors] = ()
+    fitted_mean: Means = field(default_factory=dict)
+    predicted_mean: Means = field(default_factory=dict)
+    best_seed: Elite | None = None
+    front: Sequence[Elite] = ()
+    known: Mapping[str, Sequence[Errors]] = field(default_factory=dict)
+    published: Mapping[str, Sequence[Errors]] = field(default_factory=dict)
+    quality: Mapping[str, str] = field(default_factory=dict)
+    observed_ms: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    calls: Mapping[str, Any] = field(default_factory=dict)
+
+    def fitted_errors(self) -> list[Errors]:
+        """The errors of the fitted experiments."""
+        return [errors for errors in self.errors if errors.experiment in self.fitted]
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as report.json has it."""
+        report: dict[str, Any] = {
+            "engine": self.engine,
+            "data": self.data,
+            "run": self.run,
+            "seed": self.seed,
+            "seeds": list(self.seeds),
+            "search_seeds": list(self.search_seeds),
+            "rule": asdict(self.rule),
+            "fitted": list(self.fitted),
+            "candidates": self.candidates,
+            "proposals": self.proposals,
+            "accepted": self.accepted,
+            "champion": self.champion.to_json() if self.champion else None,
+            "best": [[joint if math.isfinite(joint) else None, transfer] for joint, transfer in self.best],
+            "rejected": [[r.stage, r.count, r.why] for r in self.rejected],
+            "cascade": {"verdicts": dict(self.verdicts), "cpu_s": dict(self.cpu_s)},
+        }
+        if self.champion:
+            report |= {
+                "errors": [asdict(errors) for errors in self.errors],
+                "fitted_mean": dict(self.fitted_mean),
+                "predicted_mean": dict(self.predicted_mean),
+                "best_seed": self.best_seed.to_json() if self.best_seed else None,
+                "front": [elite.to_json() for elite in self.front],
+                "known": _rows_json(self.known),
+                "published": _rows_json(self.published),
+                "quality": dict(self.quality),
+                "observed_ms": {name: list(means) for name, means in self.observed_ms.items()},
+            }
+        return report | ({"llm": dict(self.calls)} if self.calls else {})
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> RunReport:
+        """The report that a report.json holds."""
+        same = (
+            "engine",
+            "data",
+            "run",
+            "seed",
+            "seeds",
+            "search_seeds",
+            "fitted",
+            "candidates",
+            "proposals",
+            "accepted",
+        )
+        also = ("fitted_mean", "predicted_mean", "quality", "observed_ms")
+        return cls(
+            **{name: raw[name] for name in same},
+            **{name: raw[name] for name in also if name in raw},
+            rule=Rule(**raw["rule"]),
+            champion=_elite(raw["champion"]),
+            best=[(math.inf if joint is None else joint, transfer) for joint, transfer in raw["best"]],
+            rejected=[Refusals(*row) for row in raw["rejected"]],
+            verdicts=raw["cascade"]["verdicts"],
+            cpu_s=raw["cascade"]["cpu_s"],
+            errors=[Errors(**row) for row in raw.get("errors", ())],
+            best_seed=_elite(raw.get("best_seed")),
+            front=[Elite.from_json(row) for row in raw.get("front", ())],
+            known=_rows(raw.get("known", {})),
+            published=_rows(raw.get("published", {})),
+            calls=raw.get("llm", {}),
+        )
+
+
+def _elite(raw: Mapping[str, Any] | None) -> Elite | None:
+    return Elite.from_json(dict(raw)) if raw else None
+
+
+def _rows(raw: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Errors]]:
+    return {name: [Errors(**row) for row in rows] for name, rows in raw.items()}
+
+
+def _rows_json(rows: Mapping[str, Sequence[Errors]]) -> dict[str, list[dict[str, Any]]]:
+    return {name: [asdict(errors) for errors in found] for name, found in rows.items()}

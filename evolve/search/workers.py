@@ -1,0 +1,179 @@
+"""Where candidates are made and assessed: in this process, or in worker processes that prepare the data once."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from archive.proposal import Rejected
+from evaluator.assess import Data, Laps, Scored, assess, polished, prepare
+from evaluator.deployments import datasheet_deployments, kernel_deployments
+from evaluator.diagnose.describe import describe
+from evaluator.diagnose.diagnose import diagnose
+from evaluator.diagnose.explain import costs, gains, replay_ratio
+from evaluator.fit.fit import FitSet
+from evaluator.judge.gates import Facts
+from evolve import processes
+from evolve.propose.offline import propose
+from evolve.propose.vocabulary import Vocabulary, vocabulary
+from evolve.run.config import Config
+from simulator.experiment.experiment import Experiment
+from simulator.language.ir import Expr, Program
+from simulator.language.parse import parse
+from simulator.language.unparse import unparse
+
+Timed = tuple[Scored | Rejected, dict[str, float]]  # a verdict, and the CPU seconds it took by stage
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What a process has prepared: configuration, data, the fields that proposals may use, and the data's residuals."""
+
+    config: Config
+    data: Data
+    words: Vocabulary
+    probe: Prober
+
+
+_here: _Prepared | None = None
+
+
+def _prepare_worker(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> None:
+    processes.end_with_parent()
+    _prepare(experiments, config, hardware, kernels)
+
+
+def _prepare(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> None:
+    global _here
+    data = prepare(experiments, config.score.arrival_seeds, config.score.moe_weight, hardware, kernels)
+    _here = _Prepared(config, data, vocabulary(experiments, config.search.fields), Prober(data.fit))
+
+
+def _prepared() -> _Prepared:
+    assert _here is not None, "prepared when the process began"
+    return _here
+
+
+def _propose(first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]) -> tuple[str, str]:
+    here = _prepared()
+    methods, caps = here.config.search.evolve, here.config.caps
+    child, operator = propose(parse(first), parse(second), here.words, rng, methods, weights, here.probe, caps)
+    return unparse(child), operator
+
+
+def _assess(text: str, transfer_below: float) -> Timed:
+    laps = Laps()
+    return assess(parse(text), _prepared().data, transfer_below, laps), laps.seconds
+
+
+def _polish(text: str) -> Timed:
+    laps = Laps()
+    return polished(parse(text), _prepared().data, laps), laps.seconds
+
+
+def _diagnose(text: str) -> str:
+    return describe(diagnose(parse(text), _prepared().data))
+
+
+class Prober:
+    """The residuals of programs on prepared data, which some operators look at."""
+
+    def __init__(self, data: FitSet) -> None:
+        self._data = data
+        self._ratios: dict[str, np.ndarray] = {}
+
+    def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
+        return gains(program, method, terms, self._data, self._ratio(program))
+
+    def costs(self, program: Program) -> np.ndarray:
+        return costs(program, self._data, self._ratio(program))
+
+    def _ratio(self, program: Program) -> np.ndarray:
+        text = unparse(program)
+        if text not in self._ratios:
+            self._ratios[text] = replay_ratio(program, self._data)
+        return self._ratios[text]
+
+
+def prober() -> Prober:
+    """The residuals of the data that this process prepared."""
+    return _prepared().probe
+
+
+class _Here(Executor):
+    """An executor that runs a task when it is submitted, in this process."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as e:
+            future.set_exception(e)
+        return future
+
+
+class Workers:
+    """Processes that have prepared the data of a search; what they compute does not depend on how many there are."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def propose(
+        self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
+    ) -> Future[tuple[str, str]]:
+        """A changed copy of the program `first`, and the name of what changed it (see evolve.propose.offline)."""
+        return self._executor.submit(_propose, first, second, rng, weights)
+
+    def assess(self, text: str, transfer_below: float) -> Future[Timed]:
+        """The verdict on an admitted program (see evaluator.assess)."""
+        return self._executor.submit(_assess, text, transfer_below)
+
+    def polish(self, text: str) -> Future[Timed]:
+        """The verdict on a program whose constants were moved on by CMA-ES on the replays."""
+        return self._executor.submit(_polish, text)
+
+    def diagnose(self, text: str) -> Future[str]:
+        """Where a program is wrong on the fitted experiments, in words and figures."""
+        return self._executor.submit(_diagnose, text)
+
+    def submit(self, task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Any other task that needs no prepared data."""
+        return self._executor.submit(task, *args, **kwargs)
+
+    def close(self) -> None:
+        """Wait for the processes to end."""
+        self._executor.shutdown()
+
+    def stop(self) -> None:
+        """End the processes at once; tasks that still wait fail."""
+        for process in multiprocessing.active_children():
+            process.terminate()
+        self._executor.shutdown(wait=False)
+
+
+def here() -> Workers:
+    """This process, which has prepared its data, as the only worker."""
+    return Workers(_Here())
+
+
+def start(count: int, experiments: Sequence[Experiment], config: Config) -> Workers:
+    """`count` worker processes, or this process if it is one, with the data prepared."""
+    hardware = datasheet_deployments() if config.score.physics else {}
+    kernels = kernel_deployments() if config.score.physics and config.search.fields == "all" else {}
+    processes.settle()  # for the workers' threads, where this is not the command line
+    data = (tuple(experiments), config, hardware, kernels)
+    if count == 1:
+        _prepare(*data)
+        return here()
+    executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _prepare_worker, data)
+    with processes.deaf_to_interrupts():  # Ctrl-C is for this process to handle
+        for _ in range(count):
+            executor.submit(int)
+    return Workers(executor)

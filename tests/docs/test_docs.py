@@ -1,0 +1,252 @@
+"""The documentation agrees with the code: its tables, its links, its commands, its examples and its figures."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import doc_tables
+import pytest
+import yaml
+from paths import ROOT
+
+from evaluator.experiments import hardware_table, model_table
+from evolve.cli import entry
+from evolve.program.cases import read_case
+from evolve.run.config import config_from
+from simulator.errors import InputError
+from simulator.experiment.file import experiments_from_mapping
+from simulator.language.infer import check_units
+from simulator.language.parse import parse
+
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "BENCHMARKS.md", *doc_tables.pages()]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+SPAN = re.compile(r"`([^`]+)`")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The code blocks of a page in one language."""
+    return [text for name, text in FENCE.findall(path.read_text("utf-8")) if name == language]
+
+
+def prose(path: Path) -> str:
+    """A page without its code blocks."""
+    return FENCE.sub("", path.read_text("utf-8"))
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(prose(path)))
+    return {heading.replace(" ", "-") for heading in headings}
+
+
+@page
+def test_every_link_leads_to_a_file_or_heading(page: Path) -> None:
+    for target in LINK.findall(prose(page)):
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.exists(), f"{page.name}: {target} does not exist"
+        assert not anchor or anchor in anchors(file), f"{page.name}: {target}: no such heading"
+
+
+@pytest.mark.parametrize("page", doc_tables.pages(), ids=lambda path: path.name)
+def test_the_tables_are_those_of_the_code(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert text == doc_tables.refreshed(text), f"{page.name}: a table differs from the code: run `make docs`"
+
+
+def test_every_table_has_its_place() -> None:
+    placed = [m["name"] for path in doc_tables.pages() for m in doc_tables.MARKED.finditer(path.read_text("utf-8"))]
+    assert sorted(placed) == sorted(doc_tables.TABLES)
+
+
+def test_a_setting_without_a_meaning_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(doc_tables.CONFIGURATION, "search.batch")
+    with pytest.raises(LookupError, match=r"CONFIGURATION: search\.batch has no meaning"):
+        doc_tables.configuration_table()
+
+
+def without(experiment: Any, keys: list[str]) -> Any:
+    """A copy of nested mappings without the key that this path leads to; `name[]` enters the first entry of a list."""
+    changed = copy.deepcopy(experiment)
+    inner = changed
+    for key in keys[:-1]:
+        inner = inner[key.removesuffix("[]")]
+        inner = inner[0] if key.endswith("[]") else inner
+    del inner[keys[-1]]
+    return changed
+
+
+@pytest.mark.parametrize("key", doc_tables.required_keys())
+def test_a_key_shown_as_required_is_required(key: str) -> None:
+    least = copy.deepcopy(doc_tables.LEAST)
+    if "shared_prefix" in key:
+        del least["workload"]["prompt_len"]
+        prefix = {"groups": 1, "prompts_per_group": 1, "system_prompt_len": 10, "question_len": 10}
+        least["workload"]["shared_prefix"] = prefix
+    doc_tables.least_experiment(least)
+    with pytest.raises(InputError, match="is missing"):
+        doc_tables.least_experiment(without(least, key.split(".")))
+
+
+def test_the_exit_statuses_are_those_of_the_command_line() -> None:
+    assert sorted(doc_tables.exit_statuses()) == [0, 1, 2, 130]
+
+
+def test_readme_shows_the_shipped_champion() -> None:
+    shipped = (ROOT / "seeds" / "champion.py").read_text("utf-8")
+    functions = shipped[shipped.index("def step_time") :]
+    assert functions.strip() in [block.strip() for block in blocks(README, "python")]
+
+
+def test_readme_is_short_and_begins_with_the_two_commands() -> None:
+    lines = README.read_text("utf-8").splitlines()
+    assert len(lines) <= 130
+    assert any(line.startswith("make run ") for line in lines[:25])
+    assert any(line.startswith("make test ") for line in lines[:25])
+
+
+def test_readme_names_every_page() -> None:
+    linked = set(LINK.findall(README.read_text("utf-8")))
+    assert {str(path.relative_to(ROOT)) for path in doc_tables.pages()} <= linked
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """The arguments of every `evolve` command line in a shell script, up to a pipe or redirection."""
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words and words[0].removeprefix(".venv/bin/") == "evolve":
+            end = next((i for i, word in enumerate(words) if word in ("|", ">", "&&")), len(words))
+            yield words[1:end]
+
+
+def parse_command(arguments: list[str]) -> None:
+    """Parse a command line as `evolve` does, without executing it. Raises click.UsageError."""
+    top = click.Context(entry.cli, info_name="evolve")
+    name, *rest = arguments
+    command = entry.cli.get_command(top, name)
+    assert command, f"no such command: {name}"
+    command.make_context(name, list(rest), parent=top)
+
+
+@page
+def test_every_command_line_in_a_code_block_parses(page: Path) -> None:
+    for block in blocks(page, "sh"):
+        for arguments in command_lines(block):
+            try:
+                parse_command(arguments)
+            except click.UsageError as e:
+                pytest.fail(f"{page.name}: evolve {shlex.join(arguments)}: {e.format_message()}")
+
+
+def test_a_command_line_with_an_unknown_option_does_not_parse() -> None:
+    with pytest.raises(click.NoSuchOption):
+        parse_command(["run", "--frobnicate"])
+
+
+@page
+def test_every_command_and_option_named_in_the_text_exists(page: Path) -> None:
+    options = {
+        ctx.info_name: {o for p in command.get_params(ctx) for o in p.opts} for ctx, command in doc_tables.commands()
+    }
+    for span in SPAN.findall(prose(page)):
+        words = span.split()
+        if words[0] != "evolve" or len(words) == 1:
+            continue
+        assert words[1] in options, f"{page.name}: `{span}`: no such command"
+        unknown = {word for word in words[2:] if word.startswith("--")} - options[words[1]]
+        assert not unknown, f"{page.name}: `{span}`: no option {unknown}"
+
+
+@pytest.mark.parametrize(("ctx", "command"), doc_tables.commands(), ids=lambda x: getattr(x, "info_name", ""))
+def test_every_example_of_a_help_text_parses(ctx: click.Context, command: click.Command) -> None:
+    lines = [line.strip() for line in (command.help or "").splitlines()]
+    examples = [
+        re.split(r" > |\s{2,}", line)[0] for line in lines if line.startswith("evolve ")
+    ]  # the rest explains it
+    assert examples
+    for example in examples:
+        parse_command(shlex.split(example)[1:])
+
+
+@page
+def test_every_make_target_named_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    text = page.read_text("utf-8")
+    named = {name for span in SPAN.findall(prose(page)) for name in re.findall(r"^make ([a-z]+)$", span)}
+    named |= {name for block in FENCE.findall(text) for name in re.findall(r"^make ([a-z]+)", block[1], re.MULTILINE)}
+    assert named <= targets
+
+
+@page
+def test_every_program_shown_is_sound(page: Path) -> None:
+    for text in blocks(page, "python"):
+        if "def step_time" in text:
+            check_units(parse(text, page.name), page.name)
+
+
+@page
+def test_every_yaml_shown_is_read(page: Path) -> None:
+    for text in blocks(page, "yaml"):
+        raw = yaml.safe_load(text)
+        if "experiments" in raw:
+            assert experiments_from_mapping(raw, page.name, model_table(), hardware_table())
+        else:
+            config_from(raw, page.name)
+
+
+def test_the_case_shown_is_read(tmp_path: Path) -> None:
+    (case,) = blocks(ROOT / "docs" / "host.md", "json")
+    file = tmp_path / "case.json"
+    file.write_text(case)
+    assert read_case(file).linear
+
+
+def figures(path: Path, row: str) -> list[float]:
+    """The last three columns of the table row that contains this text: E2E, TTFT, ITL in percent."""
+    (line,) = [line for line in path.read_text("utf-8").splitlines() if line.startswith("|") and row in line]
+    cells = line.strip("| ").split("|")[-3:]
+    return [float(cell.strip(" *")) for cell in cells]
+
+
+def recorded() -> dict[str, list[float]]:
+    """The same figures of the shipped champion's record and of its validation: `in sample`, and by kind of fold."""
+    seeds = ROOT / "seeds"
+    rows = json.loads((seeds / "champion.json").read_text())["errors_pct"].values()
+    means = {"in sample": [sum(abs(row[name]) for row in rows) / len(rows) for name in ("e2e", "ttft", "itl")]}
+    validated = json.loads((seeds / "champion" / "validate.jsonl").read_text().splitlines()[0])["mean_abs_error_pct"]
+    return means | {kind: [found[name] for name in ("e2e", "ttft", "itl")] for kind, found in validated.items()}
+
+
+@pytest.mark.parametrize(
+    ("page", "rows"),
+    [
+        (
+            "README.md",
+            ("in sample: the shipped champion", "without each model", "without each workload", "without each TP"),
+        ),
+        (
+            "docs/results.md",
+            ("champion in sample", "repeated without a model", "**without a workload", "**without a TP"),
+        ),
+    ],
+)
+def test_the_champions_figures_are_those_of_its_record(page: str, rows: tuple[str, ...]) -> None:
+    expected = recorded()
+    for row, name in zip(rows, ("in sample", "models", "workloads", "tp"), strict=True):
+        assert figures(ROOT / page, row) == pytest.approx(expected[name], abs=0.1), f"{page}: {row}"

@@ -1,0 +1,405 @@
+"""Tables of the documentation, generated from the code. `make docs` writes them into the pages of docs/.
+
+A page marks the place of a table with `<!-- table: NAME -->` and `<!-- end -->`, each on its own line. What the code
+cannot say, such as the meaning of a setting, is written here. A key without a meaning, or a meaning without a key, is an
+error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from paths import ROOT
+
+from evaluator.experiments import hardware_table, model_table
+from evolve.cli import entry
+from evolve.run import config as settings
+from evolve.run.config import Config
+from simulator.experiment import file as experiments_file
+from simulator.experiment import observations
+from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage
+from simulator.experiment.file import experiment_from_mapping
+from simulator.schema import FIELDS
+
+MARKED = re.compile(r"(?P<begin><!-- table: (?P<name>.+?) -->\n)(?P<table>.*?)(?P<end><!-- end -->)", re.DOTALL)
+REQUIRED = "required"
+
+# Settings whose values come from a list.
+CHOICES = {
+    "data.stages": settings.STAGES,
+    "search.proposer": settings.PROPOSERS,
+    "search.selection": settings.SELECTIONS,
+    "search.evolve": settings.METHODS,
+    "search.fields": settings.FIELD_SETS,
+    "score.champion": settings.RULES,
+    "validate.folds": settings.FOLDS,
+    "workload.arrival": ARRIVALS,
+}
+
+CONFIGURATION = {
+    "name": "label shown in reports",
+    "budget": "distinct candidates that reach fitting, seed programs included",
+    "seed": "seed of the search: the same seed gives the same archive",
+    "data.files": "experiments files to fit: bundled names or paths",
+    "data.predict_files": "experiments files that are only predicted",
+    "data.models": "fit these models only; empty: all",
+    "data.workloads": "fit these workloads only; empty: all",
+    "data.exclude": "ids of experiments that are not fitted",
+    "data.stages": "`but_last` leaves out the last load stage of every experiment that has several",
+    "caps.operations": "most operations in a program",
+    "caps.conditionals": "most conditionals in a program",
+    "caps.constants": "most constants in a program",
+    "search.batch": "proposals per island and generation",
+    "search.tournament": "elites that compete to become a parent",
+    "search.generations": "most generations",
+    "search.patience": "generations over which the champion's merit must improve",
+    "search.patience_gain": "relative improvement within `patience` generations below which the search stops",
+    "search.proposer": "operators, language models, or both under one bandit",
+    "search.selection": "`nsga2`: ranks on the four objectives; `lexicographic`: worst 3, then ITL error, then complexity",
+    "search.islands": "populations that evolve separately",
+    "search.migrate_every": "generations between migrations",
+    "search.migrants": "fittest elites that each island copies to the next one",
+    "search.finalists": "best programs whose constants CMA-ES polishes at the end; 0: none",
+    "search.grid": "parents come from the MAP-Elites cells too, not only from the survivors of NSGA-II",
+    "search.bandit": "chances of the operators follow what they improved",
+    "search.evolve": "which methods may change",
+    "search.fields": "which fields step_time may read",
+    "search.operation_bins": "columns of the grid",
+    "search.feature_bins": "rows of the grid",
+    "search.start": "programs to start from besides the shipped ones: files, `RUN:ID` or shipped names (`--start`)",
+    "search.only_start": "start from these alone (`--only-start`)",
+    "search.operators": "operator: weight; operators left out get 0; empty: the default weights",
+    "score.seeds": "arrival seeds that a score is averaged over during a search; reports use 3",
+    "score.moe_weight": "weight of mixture-of-experts runs in worst 3",
+    "score.physics": "programs that contradict datasheets or measured kernels rank last",
+    "score.champion": "merit of the champion's rule: the joint error, or its mean with the transfer error",
+    "score.within": "relative distance from the lowest merit within which the simplest program wins",
+    "score.worst_pct": "largest E2E error, in percent, that a champion may have on any run",
+    "validate.budget": "candidates of the search in every fold of `evolve validate`",
+    "validate.folds": "kinds of folds; empty: all that apply",
+    "llm.models": "models that propose, as `PROVIDER/MODEL` or `PROVIDER/MODEL=WEIGHT`",
+    "llm.share": "share of the proposals that models start with in a mixed search",
+    "llm.programs": "programs that a question asks for",
+    "llm.parents": "programs that a question shows",
+    "llm.repair": "send back once what could not be used",
+    "llm.api_base": "OpenAI-compatible server of models named `openai/NAME`",
+    "llm.prices": "model: [input, output] in USD per million tokens",
+    "llm.max_usd": "USD the run may spend",
+    "llm.max_calls": "requests the run may send; 0: no limit",
+    "llm.max_tokens": "tokens the run may use, in and out; 0: no limit",
+    "llm.answer_tokens": "most tokens of an answer",
+    "llm.timeout_s": "seconds to wait for an answer",
+    "llm.attempts": "times a call is tried in all",
+    "llm.backoff_s": "seconds before the second attempt; doubles each time",
+    "llm.rpm": "requests per minute; 0: no limit",
+    "llm.concurrency": "requests at a time",
+    "llm.notes_every": "generations between notes; 0: none",
+    "llm.summariser": "model that writes the notes; empty: the first proposing model",
+    "llm.judges": "models that review proposals before they are fitted",
+    "llm.judge_below": "average mark, of 10, below which a proposal is not fitted",
+    "llm.prompts": "folder of templates that replace those of the project",
+    "llm.cache": "folder that keeps answers across runs",
+}
+
+# key of an experiments file: (type, unit, meaning)
+EXPERIMENTS = {
+    "id": ("text", "", "unique name"),
+    "model": ("text", "", "Hugging Face id or alias listed by `evolve list`; any name if `model_config` is given"),
+    "model_config": ("mapping", "", "the model's `config.json`; default: looked up by `model`"),
+    "hardware": ("text or mapping", "", "GPU listed by `evolve list`, or the GPU's figures"),
+    "engine": ("mapping", "", "the serving engine's settings"),
+    "workload": ("mapping", "", "the load"),
+    "observed": ("mapping", "", "measurements; without them the experiment can only be predicted"),
+    "quality": ("text", "", "only experiments of quality `clean` are fitted"),
+    "engine.tensor_parallel": ("whole number", "GPU", "tensor parallelism"),
+    "engine.max_num_seqs": ("whole number", "request", "most requests in a batch"),
+    "engine.max_num_batched_tokens": ("whole number", "token", "most new tokens in a step"),
+    "engine.max_model_len": ("whole number", "token", "longest sequence; default: the model's own limit"),
+    "engine.block_size": ("whole number", "token", "tokens in a KV block"),
+    "engine.gpu_memory_utilization": ("number", "share", "share of the GPU's memory that the engine may use"),
+    "engine.chunked_prefill": ("true or false", "", "`false` is not replayed; a note says so"),
+    "engine.prefix_caching": ("true or false", "", "reuse the KV blocks of shared prompts"),
+    "engine.long_prefill_token_threshold": ("whole number", "token", "largest prompt chunk in a step; 0: no limit"),
+    "engine.total_kv_blocks": ("whole number", "block", "KV capacity; default: computed from memory"),
+    "engine.kv_cpu_offload": ("true or false", "", "KV offload to CPU memory; not replayed"),
+    "engine.name": ("text", "", "for information"),
+    "engine.version": ("text", "", "for information"),
+    "workload.name": ("text", "", "a label, never a feature"),
+    "workload.stages": ("list of mappings", "", "load stages; each begins on schedule, even if requests of the previous one are still running"),
+    "workload.stages[].rate": ("number", "request/s", "offered load"),
+    "workload.stages[].duration_s": ("number", "s", "length of the stage"),
+    "workload.arrival": ("text", "", "see [arrivals](#arrivals-and-prompts)"),
+    "workload.shared_prefix": ("mapping", "", "prompts that repeat; exactly one of this and `prompt_len` is required"),
+    "workload.shared_prefix.groups": ("whole number", "", "distinct shared prefixes"),
+    "workload.shared_prefix.prompts_per_group": ("whole number", "", "distinct prompts per prefix"),
+    "workload.shared_prefix.system_prompt_len": ("whole number", "token", "tokens that a group shares"),
+    "workload.shared_prefix.question_len": ("whole number", "token", "tokens of each prompt after the shared ones"),
+    "workload.prompt_len": ("whole number", "token", "prompt length if no two prompts are alike"),
+    "workload.prompt_len_mean": ("number", "token", "observed mean prompt length; default: the sum of the lengths given"),
+    "workload.output_len": ("whole number", "token", "tokens that every request generates"),
+    "workload.ignore_eos": ("true or false", "", "`false` is not replayed; a note says so"),
+    "workload.timeout_s": ("number", "s", "when a client gives up; default: never"),
+    "observed.summary": ("mapping", "", "figures of the whole run; default: the weighted means of `stages`"),
+    "observed.stages": ("list of mappings", "", "figures of each load stage, with the same keys as `summary`"),
+    "observed.summary.e2e_ms": ("mapping", "ms", "`mean`, `p50`, `p90`, `p99` of the end-to-end latency"),
+    "observed.summary.ttft_ms": ("mapping", "ms", "the same of the time to first token"),
+    "observed.summary.itl_mean_ms": ("number", "ms", "default: (E2E - TTFT)/(output_len - 1), from the means"),
+    "observed.summary.prompt_len_mean": ("number", "token", "for information"),
+}  # fmt: skip
+
+# The least that an experiment must say; defaults are read from the experiment that it becomes.
+LEAST: dict[str, Any] = {
+    "id": "plan",
+    "model": "llama-2-7b",
+    "hardware": "H100-SXM-80GB",
+    "workload": {"name": "chat", "stages": [{"rate": 1.0, "duration_s": 60.0}], "prompt_len": 500, "output_len": 100},
+}
+
+OPERATORS = {
+    "add": "adds a term to a sum",
+    "drop": "removes a term, or an argument of `max` or `min`",
+    "swap": "replaces a field by another of the same unit",
+    "wrap": "puts a floor under a sum, takes `max` or `min` of two parts, or wraps a factor in `sqrt` or `log1p`",
+    "interact": "multiplies a term by another factor",
+    "threshold": "gives a term a second coefficient above a threshold",
+    "cross": "takes over a term of a second parent",
+    "exchange": "joins the step time of one parent with the other methods of a second",
+    "ground": "fixes a coefficient to 1, frees it, or ties a bare constant to a field of the deployment",
+    "explain": "adds, of 32 candidate terms, the one that removes most of the parent's residuals",
+    "prune": "removes the constant whose absence would cost least",
+}
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, ending in a newline."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+def prose(text: str) -> str:
+    """Plain text as Markdown: characters that would be read as markup are escaped, except inside `code`."""
+    parts = " ".join(text.split()).split("`")
+    escaped = [
+        re.sub(r"([*<|])", r"\\\1", part) if i % 2 == 0 else part.replace("|", r"\|") for i, part in enumerate(parts)
+    ]
+    return "`".join(escaped)
+
+
+def code(text: object) -> str:
+    """`text` as code, or nothing for nothing."""
+    return f"`{text}`".replace("|", r"\|") if text != "" else ""
+
+
+def fields_table() -> str:
+    """Every field that a program may read."""
+    rows = []
+    for f in FIELDS.values():
+        formula = code(f.formula or "")
+        if f.curve:
+            formula = f"curve {code(f.curve)} at {code(f.at)}"
+        rows.append((code(f"{f.scope}.{f.name}"), code(f.unit), prose(f.meaning), formula))
+    return table(("field", "unit", "meaning", "formula"), rows)
+
+
+def configuration() -> dict[str, object]:
+    """Every key of a configuration, dotted, with its default."""
+    keys: dict[str, object] = {}
+
+    def visit(value: Any, prefix: str) -> None:
+        for f in dataclasses.fields(value):
+            default = getattr(value, f.name)
+            if dataclasses.is_dataclass(default):
+                visit(default, f"{prefix}{f.name}.")
+            else:
+                keys[prefix + f.name] = default
+
+    visit(Config(), "")
+    return keys
+
+
+def configuration_table() -> str:
+    """The keys of a configuration."""
+    keys = configuration()
+    same("CONFIGURATION", CONFIGURATION, keys)
+    return table(
+        ("key", "type", "default", "meaning"),
+        [(code(key), kind(key, keys[key]), shown(keys[key]), prose(CONFIGURATION[key])) for key in keys],
+    )
+
+
+def kind(key: str, default: object) -> str:
+    """The type of a setting, or the values that it may have."""
+    if key in CHOICES:
+        several = "list of " if isinstance(default, tuple) else ""
+        return several + ", ".join(map(code, CHOICES[key]))
+    names: dict[type, str] = {
+        tuple: "list of names",
+        dict: "mapping",
+        str: "text",
+        bool: "true or false",
+        int: "whole number",
+        float: "number",
+    }
+    return names[type(default)]
+
+
+def shown(default: object) -> str:
+    """A default as YAML writes it."""
+    match default:
+        case tuple():
+            return code(f"[{', '.join(map(str, default))}]")
+        case dict():
+            return code("{}")
+        case bool():
+            return code(str(default).lower())
+        case None | "":
+            return "-"
+        case float():
+            return code(f"{default:g}")
+    return code(default)
+
+
+def experiment_keys() -> list[str]:
+    """Every key of an experiment, dotted, that the reader of experiments files knows."""
+    stage = [f"stages[].{f.name}" for f in dataclasses.fields(Stage)]
+    prefix = [f"shared_prefix.{key}" for key in experiments_file.SHARED_PREFIX]
+    below = {"stages": stage, "shared_prefix": prefix}
+    workload = [k for key in experiments_file.WORKLOAD for k in (key, *below.get(key, ()))]
+    figures = [f"summary.{key}" for key in observations.OBSERVATION]
+    return [
+        *experiments_file.EXPERIMENT,
+        *(f"engine.{f.name}" for f in dataclasses.fields(Engine)),
+        *(f"workload.{key}" for key in workload),
+        *(f"observed.{key}" for key in ("summary", "stages", *figures)),
+    ]
+
+
+def least_experiment(changed: Mapping[str, Any] | None = None) -> Experiment:
+    """The experiment that LEAST, or a changed version of it, describes."""
+    return experiment_from_mapping(LEAST if changed is None else changed, "plan.yaml", model_table(), hardware_table())
+
+
+def required_keys() -> list[str]:
+    """The keys of LEAST that have no alternative."""
+    workload = [f"workload.{key}" for key in LEAST["workload"] if key != "prompt_len"]
+    stage = [f"workload.stages[].{key}" for key in LEAST["workload"]["stages"][0]]
+    prefix = [f"workload.shared_prefix.{key}" for key in experiments_file.SHARED_PREFIX]
+    return [*LEAST, *workload, *stage, *prefix]
+
+
+def experiments_table() -> str:
+    """The keys of an experiments file."""
+    keys, required, example = experiment_keys(), required_keys(), least_experiment()
+    same("EXPERIMENTS", EXPERIMENTS, keys)
+    rows = []
+    for key in keys:
+        type_, unit, meaning = EXPERIMENTS[key]
+        if key in CHOICES:
+            type_ = ", ".join(map(code, CHOICES[key]))
+        part, _, name = key.rpartition(".")
+        default: object = ""
+        if key in required:
+            default = REQUIRED
+        elif part in ("engine", "workload"):
+            default = shown(getattr(getattr(example, part), name, ""))
+        elif key == "quality":
+            default = shown(example.quality)
+        rows.append((code(key), type_, unit, str(default) or "-", prose(meaning)))
+    return table(("key", "type", "unit", "default", "meaning"), rows)
+
+
+def operators_table() -> str:
+    """The offline operators with their default weights."""
+    same("OPERATORS", OPERATORS, settings.OPERATORS)
+    return table(
+        ("operator", "weight", "what it does"),
+        [(code(name), f"{weight:g}", prose(OPERATORS[name])) for name, weight in settings.OPERATORS.items()],
+    )
+
+
+def commands() -> list[tuple[click.Context, click.Command]]:
+    """Every command with a context to ask it for its help."""
+    top = click.Context(entry.cli, info_name="evolve")
+    named = [(name, entry.cli.get_command(top, name)) for name in entry.cli.list_commands(top)]
+    return [(click.Context(command, parent=top, info_name=name), command) for name, command in named if command]
+
+
+def commands_table() -> str:
+    """Every command in a sentence."""
+    rows = [
+        (f"[`{ctx.info_name}`](#evolve-{ctx.info_name})", prose(command.get_short_help_str(1000)))
+        for ctx, command in commands()
+    ]
+    return table(("command", "what it does"), rows)
+
+
+def options_tables() -> str:
+    """A section for every command: how it is called, and its options."""
+    sections = []
+    for ctx, command in commands():
+        usage = " ".join([str(ctx.command_path), *command.collect_usage_pieces(ctx)])
+        records = [
+            record for p in command.get_params(ctx) if (record := p.get_help_record(ctx)) and "--help" not in record[0]
+        ]
+        rows = [(code(option), prose(text)) for option, text in records]
+        sections.append(f"### evolve {ctx.info_name}\n\n`{usage}`\n\n{table(('option', 'meaning'), rows)}")
+    return "\n".join(sections)
+
+
+def exit_statuses() -> dict[int, str]:
+    """Exit status: meaning, as the command line's entry documents them."""
+    line = re.search(r"Exit status: (.+)", " ".join((entry.__doc__ or "").split()))
+    assert line, "evolve/cli/entry.py: no `Exit status: 0 ...; 1 ...` in the docstring: write it there"
+    pieces = re.split(r"[;,.]\s+(?=\d+\s)", line[1].rstrip("."))
+    return {int(number): meaning for number, _, meaning in (piece.partition(" ") for piece in pieces)}
+
+
+def exit_table() -> str:
+    """The exit statuses of every command."""
+    return table(("status", "meaning"), [(str(number), prose(meaning)) for number, meaning in exit_statuses().items()])
+
+
+def same(name: str, meanings: Iterable[str], keys: Iterable[str]) -> None:
+    """Raises LookupError if the meanings of this module and the keys of the code differ."""
+    missing, obsolete = set(keys) - set(meanings), set(meanings) - set(keys)
+    if missing or obsolete:
+        wrong = [
+            *(f"{key} has no meaning" for key in sorted(missing)),
+            *(f"{key} is no key" for key in sorted(obsolete)),
+        ]
+        raise LookupError(f"tests/support/doc_tables.py:{name}: {', '.join(wrong)}: correct the table there")
+
+
+TABLES = {
+    "fields": fields_table,
+    "configuration": configuration_table,
+    "experiments file": experiments_table,
+    "operators": operators_table,
+    "commands": commands_table,
+    "options": options_tables,
+    "exit status": exit_table,
+}
+
+
+def refreshed(text: str) -> str:
+    """A page with its tables as the code has them now."""
+    return MARKED.sub(lambda m: f"{m['begin']}\n{TABLES[m['name']]()}\n{m['end']}", text)
+
+
+def pages() -> list[Path]:
+    """The pages of the documentation."""
+    return sorted((ROOT / "docs").glob("*.md"))
+
+
+if __name__ == "__main__":
+    for page in pages():
+        old = page.read_text("utf-8")
+        new = refreshed(old)
+        if new != old:
+            page.write_text(new, "utf-8")
+            print(f"{page.relative_to(ROOT)}: tables written")
