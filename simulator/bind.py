@@ -1,4 +1,4 @@
-"""A program's opcodes on one deployment: the value vector that the compiled clock computes with."""
+"""A program's opcodes bound to a deployment and a set of constants: the value vector that the clocks compute with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFERENCE_DECODES = 24  # the reference batch of s.reference_step_us: 24 decodes
 
 @njit
 def settle(rows, static, step, raw, request, out_step, theta, v):  # type: ignore[no-untyped-def]
-    """Put constants in, run the static rows, and find reference_step_us. Changes `v` in place."""
+    """Put the constants in, run the static rows, and compute reference_step_us. Changes `v` in place."""
     for i in range(theta.size):
         v[i] = theta[i]
     run(rows, 0, static, v)
@@ -31,7 +31,10 @@ def settle(rows, static, step, raw, request, out_step, theta, v):  # type: ignor
 
 @njit
 def waits(rows, low, high, v, request, slot, lengths, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with the queueing time in whole us of every length; how many were clamped, and the last of them."""
+    """Fill `out` with the queueing time in whole us of every prompt length.
+
+    Returns how many were clamped, and the last of those before clamping.
+    """
     clamped, offending = 0, 0.0
     for i in range(lengths.size):
         v[request] = lengths[i]
@@ -55,13 +58,13 @@ def steps(rows, static, step, slot, raw, table, v, out):  # type: ignore[no-unty
 
 @dataclass(frozen=True)
 class Bound:
-    """Opcodes with their value vector settled for one deployment and one set of constants."""
+    """Opcodes, and their value vector for one deployment and one set of constants."""
 
     code: Code
     values: np.ndarray
 
     def step_us(self, raw: np.ndarray) -> float:
-        """The step time in microseconds, before truncation, for raw batch fields in the order of schema.RAW."""
+        """The step time in us, before truncation, for raw batch fields in the order of schema.RAW."""
         return float(self.steps_us(raw[np.newaxis])[0])
 
     def steps_us(self, table: np.ndarray) -> np.ndarray:
@@ -71,7 +74,7 @@ class Bound:
         return out
 
     def queueing_us(self, input_len: int) -> float:
-        """The queueing time in microseconds, before truncation; 0 where the program has none."""
+        """The queueing time in us, before truncation; 0 if the program has none."""
         slot = self.code.results[QUEUEING_TIME]
         if slot < 0:
             return 0.0
@@ -81,7 +84,7 @@ class Bound:
         return float(v[slot])
 
     def queueing_ticks(self, lengths: np.ndarray) -> tuple[np.ndarray, int, float]:
-        """int64[lengths]: queueing time in whole us for each prompt length; how many were clamped, and one of them."""
+        """int64[lengths]: the queueing time in whole us of each prompt length; how many were clamped, one of them."""
         out = np.zeros(len(lengths), np.int64)
         slot = self.code.results[QUEUEING_TIME]
         if slot < 0:
@@ -90,9 +93,11 @@ class Bound:
         return out, *waits(self.code.rows, low, len(self.code.rows), v, self.code.request, slot, lengths, out)
 
     def output_token_us(self) -> float:
+        """The time per output token in us, before truncation; 0 if the program has none."""
         return self._static(OUTPUT_TOKEN_TIME)
 
     def completion_us(self) -> float:
+        """The time at completion in us, before truncation; 0 if the program has none."""
         return self._static(COMPLETION_TIME)
 
     def _static(self, result: int) -> float:
@@ -101,7 +106,7 @@ class Bound:
 
 
 def base_values(code: Code, facts: Mapping[str, float]) -> np.ndarray:
-    """float64[slots] with the deployment's fields and the literals in place, constants still 0."""
+    """float64[slots] with the deployment's fields, literals and curves in place, and the constants still 0."""
     v = np.zeros(code.slots)
     for slot, name in code.statics:
         v[slot] = facts[name]
@@ -115,7 +120,7 @@ def base_values(code: Code, facts: Mapping[str, float]) -> np.ndarray:
 
 
 def bind(code: Code, theta: tuple[float, ...], facts: Mapping[str, float]) -> Bound:
-    """`code` with constants `theta` on the deployment `facts` (the s. fields but reference_step_us)."""
+    """`code` with constants `theta` on the deployment `facts` (the s. fields except reference_step_us)."""
     v = base_values(code, facts)
     step_slot = code.results[STEP_TIME]
     settle(code.rows, code.static, code.step, code.raw, code.request, step_slot, np.array(theta, dtype=float), v)

@@ -1,4 +1,4 @@
-"""The compiled interpreter of opcodes: one function, compiled once, fed every candidate as data."""
+"""The compiled interpreter of opcodes: one function, compiled once, that takes every candidate as data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def experts_fraction(active: float, experts: float, tokens: float) -> float:
 
 @njit
 def graph_batch(prefill_reqs: float, decode_reqs: float) -> float:
-    """Decode batch rounded up to a captured size; the true size with prefill present or above the largest."""
+    """The decode batch rounded up to a captured size; the true size with prefill present or above the largest."""
     if prefill_reqs > 0.0 or decode_reqs > GRAPH_LIMIT:
         return prefill_reqs + decode_reqs
     if decode_reqs <= 2.0:
@@ -66,9 +66,11 @@ def graph_batch(prefill_reqs: float, decode_reqs: float) -> float:
 
 @njit
 def graph_tokens(tokens: float, max_seqs: float) -> float:
-    """Tokens rounded up to a captured size (1, 2, 4, multiples of 8 to 256, of 16 above); the true number above the
-    largest captured size, which is at most twice `max_seqs` and at most 512 (vllm 0.15, config/vllm.py,
-    _set_cudagraph_sizes)."""
+    """Tokens rounded up to a captured size: 1, 2, 4, multiples of 8 to 256, of 16 above.
+
+    The true number above the largest captured size, which is at most twice `max_seqs` and at most 512 (vllm 0.15,
+    config/vllm.py, _set_cudagraph_sizes).
+    """
     limit = min(2.0 * max_seqs, 1.0 * GRAPH_LIMIT)
     if not tokens <= limit or tokens <= 2.0:
         return tokens
@@ -82,7 +84,10 @@ def graph_tokens(tokens: float, max_seqs: float) -> float:
 
 @njit
 def run(rows: np.ndarray, low: int, high: int, v: np.ndarray) -> None:
-    """Execute rows[low:high] on the value vector `v` (float64), in place. Guards as in `language/ir.py`."""
+    """Execute rows[low:high] (opcodes.Code) on the value vector `v` (float64), in place.
+
+    The guards are those of `language/guarded.py`, in the same order of operations.
+    """
     for i in range(low, high):
         op = rows[i, 0]
         x = v[rows[i, 2]]
@@ -142,9 +147,9 @@ MAX_TICKS = 10_000_000_000
 
 @njit
 def to_ticks(x: float, low: int) -> int:
-    """Microseconds as the clock counts them: truncated, clamped to [low, 10^10]; NaN becomes 10^10.
+    """Microseconds as the clock counts them: truncated and clamped to [low, 10^10]; NaN becomes 10^10.
 
-    `low` is 1 for a step and 0 for an overhead. One definition for replay, simulate and Go.
+    `low` is 1 for a step and 0 for an overhead. Replay, simulate and the Go all use this definition.
     """
     if not x < MAX_TICKS:
         return MAX_TICKS
