@@ -7,13 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from simulator.language.affine import Written
 from simulator.language.guarded import div
 from simulator.language.infer import infer
 from simulator.language.ir import Const, Constant, Expr, Function, Local, Op, Program, walk
 from simulator.language.measure import features
 from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, reachable
 from simulator.language.unparse import spell
-from simulator.language.written import Written
 from translate_go.deployment import Deployment
 from translate_go.plan import reads_kernels
 from translate_go.spelling import clean

@@ -11,10 +11,9 @@ from evolve.cli.options import caps_options, load
 from evolve.processes import available_cores
 from evolve.run.data import parse_list
 from evolve.run.folder import open_run
-from evolve.study.csv_file import check_csv
+from evolve.study.held_out_views import check_csv, print_validation, write_csv
 from evolve.study.validate import Options
 from evolve.study.validate import validate as make
-from evolve.study.views import print_validation, write_csv
 from simulator.errors import InputError
 
 

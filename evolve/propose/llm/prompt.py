@@ -16,7 +16,8 @@ from evolve.propose.llm.answer import plain
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.templates import Templates, fill
 from evolve.propose.vocabulary import field_set
-from evolve.report.run import number, rule_text, thinned
+from evolve.report.run import rule_text, thinned
+from evolve.report.table import number
 from evolve.run.config import Config
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
@@ -99,7 +100,7 @@ def question(texts: Templates, shown: Shown, moe: Collection[str], rule: Rule) -
         emphasis=emphasis(shown.base, moe),
         others="\n\n".join(_program(e) for e in shown.others) or "There is no other yet.",
         front=front(shown.front),
-        rule=rule_text(asdict(rule)),
+        rule=rule_text(rule),
         complaints="\n".join(f"- {line}" for line in shown.complaints) or "Nothing yet.",
         notes=shown.notes or "None yet.",
         programs=str(len(shown.kinds)),
@@ -131,8 +132,7 @@ def _program(elite: Elite) -> str:
 
 def front(elites: Sequence[Elite]) -> str:
     """A line for each of some programs of the front, from the simplest to the largest."""
-    raw = [{"elite": e} for e in elites]
-    return "\n".join(f"- program {e.id}: {figures(e)}" for e in (row["elite"] for row in thinned(raw)))
+    return "\n".join(f"- program {e.id}: {figures(e)}" for e in thinned(elites))
 
 
 def emphasis(base: Elite, moe: Collection[str]) -> str:
