@@ -25,17 +25,17 @@ from paths import ROOT
 from archive.elite import Elite
 from archive.journal import Journal, read_journal
 from archive.proposal import Outcome, Proposal, Rejected, Review, is_outcome
-from evolve.propose.llm import ledger, secrets
+from evolve.propose.llm import client, ledger
 from evolve.propose.llm.calls import (
     Answered,
-    Book,
     Call,
     CallLine,
+    CallLog,
     Failed,
     GivenUp,
     Spent,
     answered_line,
-    calls_of,
+    call_log,
     failed_line,
     order,
     pack,
@@ -102,9 +102,9 @@ class Place:
         return Dispatch(self.book, journal, LlmSettings(api_base=self.url, **asked), prices, recorded)
 
     @property
-    def book(self) -> Book:
+    def book(self) -> CallLog:
         """What the journal on disk holds."""
-        return calls_of(read_journal(self.path))
+        return call_log(read_journal(self.path))
 
 
 def lines_of(c: Call, events: Sequence[tuple[int, str]]) -> list[CallLine]:
@@ -150,7 +150,7 @@ def test_what_is_spent_adds_up_in_every_order(more: list[str]) -> None:
     checked = 0
     for first, second in product(LIVES, LIVES):
         for events in merged(first, second, more):
-            book = Book()
+            book = CallLog()
             for n, line in enumerate(lines_of(call(0), events), 1):
                 book.take([line])
                 past = events[:n]
@@ -182,7 +182,7 @@ def test_samples_attempts_and_order() -> None:
     [answered] = lines_of(call(3, messages=first.messages), [(1, "answered")])
     assert isinstance(answered, Answered)
     cached = replace(answered, cached=True, attempt=0)
-    book = calls_of(journalled(*lines, cached, *lines_of(call(4), [(0, "given up")])))
+    book = call_log(journalled(*lines, cached, *lines_of(call(4), [(0, "given up")])))
     asked = first.prompt, "openai/m"
     # call 0 and the cached answer of call 3 in generation 1, then one in generation 2; attempts are not counted
     assert [book.samples(g)[asked] for g in (1, 2, 3)] == [0, 2, 3]
@@ -195,7 +195,7 @@ def test_samples_attempts_and_order() -> None:
 
 def test_outcomes_of_proposals_are_no_lines_of_calls() -> None:
     outcome = {"kind": "outcome", "id": 3, "verdict": "scored", "call": "1/propose/3", "operator": "llm:openai/m"}
-    assert calls_of([outcome]) == Book()
+    assert call_log([outcome]) == CallLog()
 
 
 ASKED: dict[str, Any] = {"model": "openai/m", "prompt": "0123456789abcdef", "sample": 0}
@@ -252,10 +252,10 @@ FORMS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 def test_lines_of_the_older_form_are_read_as_those_of_this_form() -> None:
     new, old = [new for new, _ in FORMS], [old for _, old in FORMS]
-    book, outcomes = calls_of(new), [Outcome.from_json(line) for line in new if is_outcome(line)]
+    book, outcomes = call_log(new), [Outcome.from_json(line) for line in new if is_outcome(line)]
     for switch in range(len(FORMS) + 1):  # a run that was begun in the older form goes on in this one
         lines = old[:switch] + new[switch:]
-        assert calls_of(lines) == book
+        assert call_log(lines) == book
         assert [Outcome.from_json(line) for line in lines if is_outcome(line)] == outcomes
         assert ledger.rows(lines) == ledger.rows(new) and ledger.summary(lines) == ledger.summary(new)
     # what was read is written as it was
@@ -265,7 +265,7 @@ def test_lines_of_the_older_form_are_read_as_those_of_this_form() -> None:
 
 
 def test_lines_by_hand() -> None:
-    book = calls_of([new for new, _ in FORMS])
+    book = call_log([new for new, _ in FORMS])
     assert book.messages("0123456789abcdef") == (("system", "you"), ("user", "ask"))
     assert list(book.answers) == ["1/propose/3", "1/propose/7", "1/judge/0"] and book.text("1/propose/3") == "text"
     assert [(line.attempt, line.cached, line.uncounted) for line in book.answers.values()] == [
@@ -301,10 +301,10 @@ def test_a_torn_journal_is_the_book_before_the_torn_line(tmp_path: Path) -> None
     journal.append(journalled(*lines_of(c, [(1, "answered")])))
     journal.close()
     raw = path.read_bytes()
-    assert calls_of(read_journal(path)).spent.usd == pytest.approx(1.0)
+    assert call_log(read_journal(path)).spent.usd == pytest.approx(1.0)
     for size in range(before, len(raw)):
         path.write_bytes(raw[:size])
-        book = calls_of(read_journal(path))
+        book = call_log(read_journal(path))
         assert not book.answers and len(book.under_way()) == 1 and book.spent.possibly_usd == 3.0
     Journal(path).close()  # cuts it off
     assert path.stat().st_size == before
@@ -328,7 +328,7 @@ def test_odd_and_long_texts_go_through_a_journal(tmp_path: Path) -> None:
     journal = journal_at(tmp_path / "journal.jsonl")
     answered = answered_line(c, 1, reply, PRICE, (1, 1))
     journal.append(journalled(prompt_line(c), *lines_of(c, [(1, "sent")]), answered))
-    book = calls_of(read_journal(tmp_path / "journal.jsonl"))
+    book = call_log(read_journal(tmp_path / "journal.jsonl"))
     assert book.messages(c.prompt) == messages
     assert book.text(c.name) == long and book.answers[c.name].version == clean
     assert len((tmp_path / "journal.jsonl").read_bytes()) < 20_000  # of a megabyte twice
@@ -381,10 +381,10 @@ def test_a_request_is_on_disk_before_the_server_sees_it(tmp_path: Path) -> None:
         place = Place(tmp_path, server)
         dispatch = place.dispatch(concurrency=4)
         dispatch.carry_out([call(i) for i in range(12)])
-        assert len(on_disk) == len(server.seen) == dispatch.book.spent.requests >= 16  # 12 and every third again
+        assert len(on_disk) == len(server.seen) == dispatch.log.spent.requests >= 16  # 12 and every third again
         assert all(on_disk)
     book = place.book
-    assert book.spent == dispatch.book.spent and len(book.answers) == 12 and not book.under_way()
+    assert book.spent == dispatch.log.spent and len(book.answers) == 12 and not book.under_way()
     assert book.text("1/propose/3") == whole(EXAMPLE)
     assert book.messages(call(3).prompt) == call(3).messages
 
@@ -398,10 +398,10 @@ def test_what_is_sent_is_what_was_asked(tmp_path: Path) -> None:
         [seen] = server.seen
     assert seen.messages == [{"role": role, "content": text} for role, text in messages]
     assert (seen.model, seen.body["max_tokens"], seen.authorization) == ("m", ANSWER_TOKENS, f"Bearer {KEY}")
-    line = dispatch.book.answers["1/propose/0"]
+    line = dispatch.log.answers["1/propose/0"]
     assert (line.version, line.finish, line.tokens_in, line.tokens_out) == ("m-2026-01-01", "length", 70, 9)
     # (70 * 1 + 9 * 4) / 1e6
-    assert line.usd == pytest.approx(106e-6) and dispatch.book.spent.tokens == 79
+    assert line.usd == pytest.approx(106e-6) and dispatch.log.spent.tokens == 79
     assert progress[0] == (0, 1) and progress[-1] == (1, 1)
 
 
@@ -434,30 +434,28 @@ def test_no_limit_is_passed(tmp_path: Path, limit: dict[str, Any], reply: Reply)
     ] * 2
     dispatch, server, spent = carried(tmp_path, reply, attempts=1, **limit)
     assert len(server.seen) == 7  # of requests that may cost their most
-    for found in [*spent, dispatch.book.spent]:
+    for found in [*spent, dispatch.log.spent]:
         reached = {
             "max_usd": found.usd + found.possibly_usd,
             "max_calls": found.requests,
             "max_tokens": found.tokens + found.possibly_tokens,
         }
         assert reached[name] <= most
-    stopped = [line for line in dispatch.book.given_up.values() if line.limit]
+    stopped = [line for line in dispatch.log.given_up.values() if line.limit]
     assert len(stopped) == 23 and all(line.why.startswith(f"{name} ") for line in stopped)
 
 
 def test_what_costs_less_than_it_may_leaves_room_for_more(tmp_path: Path) -> None:
     # 30 * 6e-6 USD of answers and five requests under way at 405e-6 stay below 7.5 * 405e-6
     dispatch, server, _ = carried(tmp_path, said("xxxx", usage=(2, 1)), max_usd=7.5 * USD_AT_MOST)
-    assert len(server.seen) == len(dispatch.book.answers) == 30
-    assert dispatch.book.spent.usd == pytest.approx(30 * 6e-6) and dispatch.book.spent.possibly_usd == pytest.approx(
-        0.0
-    )
+    assert len(server.seen) == len(dispatch.log.answers) == 30
+    assert dispatch.log.spent.usd == pytest.approx(30 * 6e-6) and dispatch.log.spent.possibly_usd == pytest.approx(0.0)
 
 
 def test_attempts_count_against_a_limit_too(tmp_path: Path) -> None:
     dispatch, server, _ = carried(tmp_path, status(500), count=3, attempts=4, max_calls=5)
-    assert len(server.seen) == 5 and dispatch.book.spent.possibly_usd == pytest.approx(0.0)
-    assert len(dispatch.book.given_up) == 3 and any(line.limit for line in dispatch.book.given_up.values())
+    assert len(server.seen) == 5 and dispatch.log.spent.possibly_usd == pytest.approx(0.0)
+    assert len(dispatch.log.given_up) == 3 and any(line.limit for line in dispatch.log.given_up.values())
 
 
 def test_no_dollar_is_no_limit_for_what_is_free(tmp_path: Path) -> None:
@@ -465,7 +463,7 @@ def test_no_dollar_is_no_limit_for_what_is_free(tmp_path: Path) -> None:
         dispatch = Place(tmp_path, server).dispatch(max_usd=0.0)
         dispatch._prices = {"openai/m": Price(0.0, 0.0), "openai/dear": PRICE}
         dispatch.carry_out([call(0), call(1, "openai/dear")])
-    assert list(dispatch.book.answers) == ["1/propose/0"] and len(server.seen) == 1
+    assert list(dispatch.log.answers) == ["1/propose/0"] and len(server.seen) == 1
 
 
 def test_retry_after_holds_a_model_back_and_no_other(tmp_path: Path) -> None:
@@ -477,8 +475,8 @@ def test_retry_after_holds_a_model_back_and_no_other(tmp_path: Path) -> None:
         dispatch.carry_out([call(0, "openai/slow"), call(1, "openai/slow"), call(2), call(3), call(4)])
         # its other question waits too, and both go before none that may be sent
         assert [r.model for r in server.seen] == ["slow", "m", "m", "m", "slow", "slow"]
-    assert len(dispatch.book.answers) == 5 and dispatch.book.spent.possibly_usd == pytest.approx(0.0)
-    assert [line.fault for line in dispatch.book.ended.values() if isinstance(line, Failed)] == ["rate limit"]
+    assert len(dispatch.log.answers) == 5 and dispatch.log.spent.possibly_usd == pytest.approx(0.0)
+    assert [line.fault for line in dispatch.log.ended.values() if isinstance(line, Failed)] == ["rate limit"]
 
 
 @pytest.mark.parametrize(
@@ -500,7 +498,7 @@ def test_retry_after_that_is_no_time(tmp_path: Path, wait: str) -> None:
     with Server(script) as server:
         dispatch = Place(tmp_path, server).dispatch(concurrency=2, attempts=9)
         dispatch.carry_out([call(i) for i in range(4)])
-    assert len(dispatch.book.answers) == 4 and len(server.seen) == 8
+    assert len(dispatch.log.answers) == 4 and len(server.seen) == 8
 
 
 def test_a_minute_has_so_many_requests(tmp_path: Path) -> None:
@@ -508,7 +506,7 @@ def test_a_minute_has_so_many_requests(tmp_path: Path) -> None:
         dispatch = Place(tmp_path, server).dispatch(rpm=1)
         left = dispatch._launch([(0.0, call(0)), (0.0, call(1))])
         assert [c.number for _, c in left] == [1]  # for a minute
-        while not dispatch.book.answers:
+        while not dispatch.log.answers:
             found = dispatch._next_arrival([])
             if found and isinstance(found[3], Answer):
                 dispatch._answer(found[0], found[1], found[3])
@@ -553,7 +551,7 @@ def test_every_fault_ends_in_an_answer_or_a_give_up(tmp_path: Path) -> None:
         dispatch = Place(tmp_path, server).dispatch(attempts=2, timeout_s=1.2, concurrency=6)
         dispatch.carry_out(calls.values())
         seen = Counter(asked.model for asked in server.seen)
-    book = dispatch.book
+    book = dispatch.log
     answered = {name for name, c in calls.items() if c.name in book.answers}
     assert answered == set(ANSWERS)
     assert book.text(calls["null"].name) == book.text(calls["no_choices"].name) == ""
@@ -592,7 +590,7 @@ def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open
             if "(_request)" in thread.name:
                 thread.join()
         dispatch.close()
-    book = dispatch.book
+    book = dispatch.log
     assert book.text("1/propose/0") == "late" and book.answers["1/propose/0"].attempt == 1
     assert list(book.given_up) == ["1/propose/1"] and "1/propose/1" not in book.answers
     assert isinstance(book.ended["1/propose/1", 1], Answered) and not book.under_way()
@@ -612,7 +610,7 @@ def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open
 def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(tmp_path: Path, reply: Reply, kind: str) -> None:
     with Server(lambda _: reply) as server:
         place = Place(tmp_path, server)
-        with pytest.raises(InputError, match=f"--llm openai/m: {kind}: .*: mend the key and resume the run") as e:
+        with pytest.raises(InputError, match=f"--llm openai/m: {kind}: .*: fix the key and resume the run") as e:
             place.dispatch().carry_out([call(i) for i in range(3)])
         assert len(server.seen) == 3 and KEY not in str(e.value) and "[key]" in str(e.value)
         assert KEY.encode() not in place.path.read_bytes()
@@ -620,17 +618,17 @@ def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(tmp_path: Path,
         server.script = lambda _: said("x")
         mended = place.dispatch()
         mended.carry_out([call(i) for i in range(3)])
-        assert len(mended.book.answers) == 3 and mended.book.attempts("1/propose/0") == 2
+        assert len(mended.log.answers) == 3 and mended.log.attempts("1/propose/0") == 2
         server.script = lambda _: reply
         mended.carry_out([call(7)])  # once a model has answered it is a fault like others
-        assert mended.book.given_up["1/propose/7"].why.startswith(kind)
+        assert mended.log.given_up["1/propose/7"].why.startswith(kind)
 
 
 def test_a_refused_model_beside_one_that_answers_is_given_up(tmp_path: Path) -> None:
     with Server(lambda asked: said("x") if asked.model == "m" else status(401)) as server:
         dispatch = Place(tmp_path, server).dispatch(concurrency=1)
         dispatch.carry_out([call(0, "openai/bad"), call(1, "openai/bad"), call(2)])
-    assert set(dispatch.book.given_up) == {"1/propose/0", "1/propose/1"} and list(dispatch.book.answers) == [
+    assert set(dispatch.log.given_up) == {"1/propose/0", "1/propose/1"} and list(dispatch.log.answers) == [
         "1/propose/2"
     ]
 
@@ -655,7 +653,7 @@ def test_a_key_that_a_server_repeats_is_nowhere(tmp_path: Path) -> None:
         dispatch = place.dispatch(attempts=1, cache=str(tmp_path / "cache"))
         dispatch.carry_out([call(i, f"openai/{i}") for i in range(len(replies))])
         assert {asked.authorization for asked in server.seen} == {f"Bearer {KEY}"}
-    book = dispatch.book
+    book = dispatch.log
     assert book.text("1/propose/0") == "your key is [key], [key]" and book.answers["1/propose/1"].version == "[key]"
     assert (len(book.answers), len(book.given_up)) == (3, 6)
     written = everything_in(place.path) + "".join(p.read_text() for p in (tmp_path / "cache").iterdir())
@@ -693,7 +691,7 @@ def test_messages_that_are_sent_in_another_form_end_as_well(tmp_path: Path) -> N
     with Server(lambda _: status(400, "Conversation roles must alternate user/assistant")) as server:
         dispatch = Place(tmp_path, server).dispatch()
         dispatch.carry_out([call(0)])
-    assert dispatch.book.given_up["1/propose/0"].why == "bad request: refused in every form"
+    assert dispatch.log.given_up["1/propose/0"].why == "bad request: refused in every form"
 
 
 def test_a_process_that_died_is_followed_by_another_attempt(tmp_path: Path) -> None:
@@ -702,11 +700,11 @@ def test_a_process_that_died_is_followed_by_another_attempt(tmp_path: Path) -> N
         dead = place.dispatch()
         dead._write([prompt_line(call(0)), sent_line(call(0), 1, dead._most(call(0)))])
         dispatch = place.dispatch()
-        assert dispatch.book.under_way() == ["1/propose/0 attempt 1"]
+        assert dispatch.log.under_way() == ["1/propose/0 attempt 1"]
         dispatch.carry_out([call(0)])
-        assert len(server.seen) == 1 and dispatch.book.answers["1/propose/0"].attempt == 2
+        assert len(server.seen) == 1 and dispatch.log.answers["1/propose/0"].attempt == 2
         # (1 + 4) / 1e6 USD; the first attempt may have been paid
-        spent = dispatch.book.spent
+        spent = dispatch.log.spent
         assert (spent.requests, spent.tokens, spent.possibly_tokens) == (2, 2, TOKENS_AT_MOST)
         assert (spent.usd, spent.possibly_usd) == pytest.approx((5e-6, USD_AT_MOST))
         assert len([line for line in read_journal(place.path) if line["kind"] == "prompt"]) == 1
@@ -723,11 +721,11 @@ def test_answers_from_a_cache_are_not_asked_for(tmp_path: Path) -> None:
         again = place.dispatch(cache=folder, max_calls=1)
         assert again.granted([call(i) for i in range(4)]) == [""] * 4
         again.carry_out([replace(call(i), number=i + 50) for i in range(4)])
-        assert len(server.seen) == 4 and again.book.spent == Spent()
-        assert [again.book.text(f"1/propose/{i + 50}") for i in range(4)] == [f"answer {i}" for i in range(4)]
+        assert len(server.seen) == 4 and again.log.spent == Spent()
+        assert [again.log.text(f"1/propose/{i + 50}") for i in range(4)] == [f"answer {i}" for i in range(4)]
         # what a decision is made from is the same
-        assert again.book.answers["1/propose/50"].usd == first.book.answers["1/propose/0"].usd
-        assert again.book.messages(call(0).prompt) == call(0).messages
+        assert again.log.answers["1/propose/50"].usd == first.log.answers["1/propose/0"].usd
+        assert again.log.messages(call(0).prompt) == call(0).messages
         others = [call(0, sample=1), call(0, model="openai/other"), call(0, messages=(("system", "ask00000"),))]
         for n, other in enumerate(others, 60):
             place.dispatch(cache=folder).carry_out([replace(other, number=n)])
@@ -754,7 +752,7 @@ def test_a_damaged_or_foreign_file_in_the_cache_is_no_answer(tmp_path: Path, cha
             path.write_bytes(change.encode("latin-1"))
         dispatch = Place(tmp_path / "b", server).dispatch(cache=str(folder))
         dispatch.carry_out([call(0)])
-        assert len(server.seen) == 2 and dispatch.book.text("1/propose/0") == "x"
+        assert len(server.seen) == 2 and dispatch.log.text("1/propose/0") == "x"
 
 
 def test_a_cache_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
@@ -776,8 +774,8 @@ def test_a_recording_is_neither_sent_nor_looked_up(tmp_path: Path) -> None:
         assert dispatch.granted([call(0), call(1), call(2)]) == ["", *["the recording ends here"] * 2]
         dispatch.carry_out([call(0), call(1), call(2)])
         assert len(server.seen) == 2
-    assert list(dispatch.book.answers) == ["1/propose/0"]
-    assert {(line.why, line.limit) for line in dispatch.book.given_up.values()} == {("the recording ends here", True)}
+    assert list(dispatch.log.answers) == ["1/propose/0"]
+    assert {(line.why, line.limit) for line in dispatch.log.given_up.values()} == {("the recording ends here", True)}
 
 
 # names, keys and prices
@@ -843,8 +841,8 @@ def test_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHORT_TOKEN", "word")
     monkeypatch.setenv("HARMLESS", "a longer value")
     text = "abcdefghijk abcdefgh, word, a longer value, (spaced-out)"
-    assert secrets.redact(text) == "[key]k [key], word, a longer value, ([key])"  # the longest first
-    assert secrets.redact("Bearer eyJhbGciOi.J9-_~+/= and bearer short") == "Bearer [key] and bearer short"
+    assert client.redact(text) == "[key]k [key], word, a longer value, ([key])"  # the longest first
+    assert client.redact("Bearer eyJhbGciOi.J9-_~+/= and bearer short") == "Bearer [key] and bearer short"
 
 
 def test_only_the_client_knows_litellm() -> None:
@@ -884,7 +882,7 @@ def test_the_ledger_by_hand(tmp_path: Path) -> None:
     assert (total["tokens_in"], total["tokens_out"]) == (12, 18)  # 4 n and 6 n
     assert total["usd"] == pytest.approx(3.0) and total["possibly_usd"] == pytest.approx(3.0)
     assert total["models"]["openai/m"]["outcomes"] == {"answered": 2, "possibly paid": 1}
-    spent = calls_of(lines).spent
+    spent = call_log(lines).spent
     assert (spent.requests, spent.usd, spent.possibly_usd) == (4, total["usd"], total["possibly_usd"])
     ledger.write(tmp_path / "ledger.csv", lines)
     with (tmp_path / "ledger.csv").open(newline="") as file:
@@ -906,7 +904,7 @@ def test_the_ledger_and_the_book_agree(tmp_path: Path, reply: Reply) -> None:
         place = Place(tmp_path, server)
         dispatch = place.dispatch(attempts=2)
         dispatch.carry_out([call(i) for i in range(5)])
-    total, spent = ledger.summary(read_journal(place.path)), dispatch.book.spent
+    total, spent = ledger.summary(read_journal(place.path)), dispatch.log.spent
     assert total["requests"] == spent.requests == len(server.seen)
     assert total["usd"] == pytest.approx(spent.usd) and total["possibly_usd"] == pytest.approx(spent.possibly_usd)
     assert total["tokens_in"] + total["tokens_out"] == spent.tokens
