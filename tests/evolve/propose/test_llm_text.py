@@ -667,7 +667,7 @@ def test_settings_go_to_yaml_and_back() -> None:
         ({"repair": 1}, "llm.repair must be true or false"),
         ({"models": "openai/m"}, "llm.models must be a list of names"), ({"share": 1.0}, "llm.share must be between 0 and 1"),
         ({"timeout_s": float("inf")}, "llm.timeout_s must be at most"), ({"timeout_s": float("nan")}, "llm.timeout_s must be"),
-        ({"models": ["gpt"]}, "'gpt' is not a model"), ({"judges": ["a/b=0"]}, "'a/b=0' is no model"),
+        ({"models": ["gpt"]}, "'gpt' is not a model"), ({"judges": ["a/b=0"]}, "'a/b=0' is not a model"),
         ({"summariser": "x"}, "'x' is not a model"),
         *(({"prices": {"openai/m": price}}, "llm.prices.openai/m must be [input, output]")
           for price in ([1], [1, 2, 3], ["1", 2], [-1, 2], [float("nan"), 2], [1, float("inf")], 3, None)),
@@ -686,8 +686,8 @@ def test_settings_that_cannot_be(llm: dict[str, Any], why: str) -> None:
 @pytest.mark.parametrize(
     "text", ["x", "/x", "openai/", "openai/a b", "a/b=0", "a/b=-1", "a/b=nan", "a/b=inf", "a/b=x", "a/b=1=2"]
 )
-def test_what_is_no_model(text: str) -> None:
-    with pytest.raises(InputError, match="is no model: give provider/model or provider/model=WEIGHT"):
+def test_what_is_not_a_model(text: str) -> None:
+    with pytest.raises(InputError, match="is not a model: give provider/model or provider/model=WEIGHT"):
         weighted(text, "here")
 
 
