@@ -1,4 +1,4 @@
-"""Calls to language models: what the book adds up to, what is sent and when it is not, and where keys never appear."""
+"""Calls to language models: what the log adds up to, what is sent and when it is not, and where keys never appear."""
 
 from __future__ import annotations
 
@@ -99,10 +99,10 @@ class Place:
         asked = {"backoff_s": 0.0, "rpm": 0, "answer_tokens": ANSWER_TOKENS, "timeout_s": 60.0, **more}
         prices: defaultdict[str, Price] = defaultdict(lambda: PRICE)
         journal = journal_at(self.path)
-        return Dispatch(self.book, journal, LlmSettings(api_base=self.url, **asked), prices, recorded)
+        return Dispatch(self.log, journal, LlmSettings(api_base=self.url, **asked), prices, recorded)
 
     @property
-    def book(self) -> CallLog:
+    def log(self) -> CallLog:
         """What the journal on disk holds."""
         return call_log(read_journal(self.path))
 
@@ -150,27 +150,27 @@ def test_what_is_spent_adds_up_in_every_order(more: list[str]) -> None:
     checked = 0
     for first, second in product(LIVES, LIVES):
         for events in merged(first, second, more):
-            book = CallLog()
+            log = CallLog()
             for n, line in enumerate(lines_of(call(0), events), 1):
-                book.take([line])
+                log.take([line])
                 past = events[:n]
                 last = dict(past)  # of each attempt
                 answered = [a for a, state in past if state == "answered"]
                 open_or_lost = [a for a, state in last.items() if state in ("sent", "paid")]
-                assert book.spent.requests == sum(state == "sent" for _, state in past)
-                assert book.spent.tokens == 10 * sum(answered)
-                assert book.spent.usd == pytest.approx(sum(answered))
-                assert book.spent.possibly_tokens == 30 * sum(open_or_lost)
-                assert book.spent.possibly_usd == pytest.approx(3.0 * sum(open_or_lost), abs=1e-9)
-                assert book.under_way() == [f"1/propose/0 attempt {a}" for a, s in last.items() if s == "sent"]
+                assert log.spent.requests == sum(state == "sent" for _, state in past)
+                assert log.spent.tokens == 10 * sum(answered)
+                assert log.spent.usd == pytest.approx(sum(answered))
+                assert log.spent.possibly_tokens == 30 * sum(open_or_lost)
+                assert log.spent.possibly_usd == pytest.approx(3.0 * sum(open_or_lost), abs=1e-9)
+                assert log.under_way() == [f"1/propose/0 attempt {a}" for a, s in last.items() if s == "sent"]
                 # the first of answer and give-up wins
                 endings = [(a, state) for a, state in past if state in ("answered", "given up")]
                 won = endings[0] if endings else (0, "")
-                assert book.settled("1/propose/0") == bool(endings)
-                assert ("1/propose/0" in book.answers) == (won[1] == "answered")
-                assert ("1/propose/0" in book.given_up) == (won[1] == "given up")
+                assert log.settled("1/propose/0") == bool(endings)
+                assert ("1/propose/0" in log.answers) == (won[1] == "answered")
+                assert ("1/propose/0" in log.given_up) == (won[1] == "given up")
                 if won[1] == "answered":
-                    assert book.text("1/propose/0") == f"text {won[0]}"
+                    assert log.text("1/propose/0") == f"text {won[0]}"
                 checked += 1
     assert checked > 1000
 
@@ -182,15 +182,15 @@ def test_samples_attempts_and_order() -> None:
     [answered] = lines_of(call(3, messages=first.messages), [(1, "answered")])
     assert isinstance(answered, Answered)
     cached = replace(answered, cached=True, attempt=0)
-    book = call_log(journalled(*lines, cached, *lines_of(call(4), [(0, "given up")])))
+    log = call_log(journalled(*lines, cached, *lines_of(call(4), [(0, "given up")])))
     asked = first.prompt, "openai/m"
     # call 0 and the cached answer of call 3 in generation 1, then one in generation 2; attempts are not counted
-    assert [book.samples(g)[asked] for g in (1, 2, 3)] == [0, 2, 3]
-    assert book.samples(3)[first.prompt, "openai/other"] == 1
-    assert [book.attempts(c.name) for c in (first, second, call(4))] == [2, 2, 0]
-    assert book.of_generation(1) == ["1/propose/3", "1/propose/4"] and book.of_generation(2) == []
+    assert [log.samples(g)[asked] for g in (1, 2, 3)] == [0, 2, 3]
+    assert log.samples(3)[first.prompt, "openai/other"] == 1
+    assert [log.attempts(c.name) for c in (first, second, call(4))] == [2, 2, 0]
+    assert log.of_generation(1) == ["1/propose/3", "1/propose/4"] and log.of_generation(2) == []
     assert sorted(["10/a/1", "9/b/2", "9/b/10", "9/a/3"], key=order) == ["9/a/3", "9/b/2", "9/b/10", "10/a/1"]
-    assert book.spent.requests == 6 and book.spent.usd == 0.0
+    assert log.spent.requests == 6 and log.spent.usd == 0.0
 
 
 def test_outcomes_of_proposals_are_no_lines_of_calls() -> None:
@@ -252,10 +252,10 @@ FORMS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 def test_lines_of_the_older_form_are_read_as_those_of_this_form() -> None:
     new, old = [new for new, _ in FORMS], [old for _, old in FORMS]
-    book, outcomes = call_log(new), [Outcome.from_json(line) for line in new if is_outcome(line)]
+    log, outcomes = call_log(new), [Outcome.from_json(line) for line in new if is_outcome(line)]
     for switch in range(len(FORMS) + 1):  # a run that was begun in the older form goes on in this one
         lines = old[:switch] + new[switch:]
-        assert call_log(lines) == book
+        assert call_log(lines) == log
         assert [Outcome.from_json(line) for line in lines if is_outcome(line)] == outcomes
         assert ledger.rows(lines) == ledger.rows(new) and ledger.summary(lines) == ledger.summary(new)
     # what was read is written as it was
@@ -265,20 +265,20 @@ def test_lines_of_the_older_form_are_read_as_those_of_this_form() -> None:
 
 
 def test_lines_by_hand() -> None:
-    book = call_log([new for new, _ in FORMS])
-    assert book.messages("0123456789abcdef") == (("system", "you"), ("user", "ask"))
-    assert list(book.answers) == ["1/propose/3", "1/propose/7", "1/judge/0"] and book.text("1/propose/3") == "text"
-    assert [(line.attempt, line.cached, line.uncounted) for line in book.answers.values()] == [
+    log = call_log([new for new, _ in FORMS])
+    assert log.messages("0123456789abcdef") == (("system", "you"), ("user", "ask"))
+    assert list(log.answers) == ["1/propose/3", "1/propose/7", "1/judge/0"] and log.text("1/propose/3") == "text"
+    assert [(line.attempt, line.cached, line.uncounted) for line in log.answers.values()] == [
         (3, False, False), (1, False, True), (0, True, False),
     ]  # fmt: skip
-    assert {name: line.limit for name, line in book.given_up.items()} == {"1/repair/3": False, "1/repair/7": True}
-    failed = [line for line in book.ended.values() if isinstance(line, Failed)]
+    assert {name: line.limit for name, line in log.given_up.items()} == {"1/repair/3": False, "1/repair/7": True}
+    failed = [line for line in log.ended.values() if isinstance(line, Failed)]
     assert [(line.fault, line.why, line.unpaid) for line in failed] == [
         ("timeout", "no answer after 9 s", False), ("rate limit", "slow down", True),
     ]  # fmt: skip
-    assert book.under_way() == ["1/propose/11 attempt 1"]
+    assert log.under_way() == ["1/propose/11 attempt 1"]
     # two answers; the one that timed out and the one under way may have been paid
-    assert book.spent == Spent(requests=5, tokens=20, usd=2.0, possibly_tokens=60, possibly_usd=6.0)
+    assert log.spent == Spent(requests=5, tokens=20, usd=2.0, possibly_tokens=60, possibly_usd=6.0)
     best = Elite.from_json(BEST)
     proposal = Proposal(3, 1, "program", "llm:openai/m", (0, 1), "1/propose/3", "a floor", (Review(**MARKS),))
     seed = Proposal(0, None, "seed", "seed:floor", ())
@@ -292,7 +292,7 @@ def test_lines_by_hand() -> None:
     ]
 
 
-def test_a_torn_journal_is_the_book_before_the_torn_line(tmp_path: Path) -> None:
+def test_a_torn_journal_is_the_log_before_the_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     c = call(0)
     journal = Journal(path)
@@ -304,8 +304,8 @@ def test_a_torn_journal_is_the_book_before_the_torn_line(tmp_path: Path) -> None
     assert call_log(read_journal(path)).spent.usd == pytest.approx(1.0)
     for size in range(before, len(raw)):
         path.write_bytes(raw[:size])
-        book = call_log(read_journal(path))
-        assert not book.answers and len(book.under_way()) == 1 and book.spent.possibly_usd == 3.0
+        log = call_log(read_journal(path))
+        assert not log.answers and len(log.under_way()) == 1 and log.spent.possibly_usd == 3.0
     Journal(path).close()  # cuts it off
     assert path.stat().st_size == before
 
@@ -328,9 +328,9 @@ def test_odd_and_long_texts_go_through_a_journal(tmp_path: Path) -> None:
     journal = journal_at(tmp_path / "journal.jsonl")
     answered = answered_line(c, 1, reply, PRICE, (1, 1))
     journal.append(journalled(prompt_line(c), *lines_of(c, [(1, "sent")]), answered))
-    book = call_log(read_journal(tmp_path / "journal.jsonl"))
-    assert book.messages(c.prompt) == messages
-    assert book.text(c.name) == long and book.answers[c.name].version == clean
+    log = call_log(read_journal(tmp_path / "journal.jsonl"))
+    assert log.messages(c.prompt) == messages
+    assert log.text(c.name) == long and log.answers[c.name].version == clean
     assert len((tmp_path / "journal.jsonl").read_bytes()) < 20_000  # of a megabyte twice
     assert call(0, messages=(("user", ODD),)).prompt != call(0, messages=(("user", clean),)).prompt
     assert call(0, messages=(("user", ODD),)).most(7)[1] == 7
@@ -371,9 +371,9 @@ def test_a_request_is_on_disk_before_the_server_sees_it(tmp_path: Path) -> None:
     on_disk: list[bool] = []
 
     def script(asked: Request) -> Reply:
-        book = place.book
-        prompts = {f"{name} attempt {attempt}": sent.prompt for (name, attempt), sent in book.sent.items()}
-        under_way = {book.messages(prompts[text])[0][1] for text in book.under_way()}
+        log = place.log
+        prompts = {f"{name} attempt {attempt}": sent.prompt for (name, attempt), sent in log.sent.items()}
+        under_way = {log.messages(prompts[text])[0][1] for text in log.under_way()}
         on_disk.append(asked.messages[0]["content"] in under_way)
         return said(whole(EXAMPLE)) if asked.number % 3 else status(500)
 
@@ -383,10 +383,10 @@ def test_a_request_is_on_disk_before_the_server_sees_it(tmp_path: Path) -> None:
         dispatch.carry_out([call(i) for i in range(12)])
         assert len(on_disk) == len(server.seen) == dispatch.log.spent.requests >= 16  # 12 and every third again
         assert all(on_disk)
-    book = place.book
-    assert book.spent == dispatch.log.spent and len(book.answers) == 12 and not book.under_way()
-    assert book.text("1/propose/3") == whole(EXAMPLE)
-    assert book.messages(call(3).prompt) == call(3).messages
+    log = place.log
+    assert log.spent == dispatch.log.spent and len(log.answers) == 12 and not log.under_way()
+    assert log.text("1/propose/3") == whole(EXAMPLE)
+    assert log.messages(call(3).prompt) == call(3).messages
 
 
 def test_what_is_sent_is_what_was_asked(tmp_path: Path) -> None:
@@ -413,7 +413,7 @@ def carried(tmp_path: Path, reply: Reply, count: int = 30, **more: Any) -> tuple
     spent: list[Spent] = []
 
     def script(_: Request) -> Reply:
-        spent.append(place.book.spent)
+        spent.append(place.log.spent)
         return reply
 
     with Server(script) as server:
@@ -551,22 +551,22 @@ def test_every_fault_ends_in_an_answer_or_a_give_up(tmp_path: Path) -> None:
         dispatch = Place(tmp_path, server).dispatch(attempts=2, timeout_s=1.2, concurrency=6)
         dispatch.carry_out(calls.values())
         seen = Counter(asked.model for asked in server.seen)
-    book = dispatch.log
-    answered = {name for name, c in calls.items() if c.name in book.answers}
+    log = dispatch.log
+    answered = {name for name, c in calls.items() if c.name in log.answers}
     assert answered == set(ANSWERS)
-    assert book.text(calls["null"].name) == book.text(calls["no_choices"].name) == ""
-    assert book.text(calls["surrogate"].name) == "a?b\0c" and len(book.text(calls["huge"].name)) == 1_000_000
+    assert log.text(calls["null"].name) == log.text(calls["no_choices"].name) == ""
+    assert log.text(calls["surrogate"].name) == "a?b\0c" and len(log.text(calls["huge"].name)) == 1_000_000
     for name, (_, kind, requests, paid) in FAULTS.items():
-        lost = book.given_up[calls[name].name]
-        failed = [line for key, line in book.ended.items() if key[0] == calls[name].name]
+        lost = log.given_up[calls[name].name]
+        failed = [line for key, line in log.ended.items() if key[0] == calls[name].name]
         assert lost.why.startswith(f"{kind}: ") and not lost.limit, name
         assert {(line.fault, line.unpaid) for line in failed} == {(kind, not paid)}, name
         assert (seen[name], len(failed)) == (requests, requests), name  # none is sent that has no line
     paid_requests = sum(requests for _, _, requests, paid in FAULTS.values() if paid)
-    assert book.spent.possibly_usd == pytest.approx(paid_requests * USD_AT_MOST)
-    assert all(line.usd == pytest.approx(USD_AT_MOST) for line in book.answers.values() if line.uncounted)
-    assert {calls[n].name for n in ("no_usage", "negative")} == {n for n, a in book.answers.items() if a.uncounted}
-    assert book.spent == Place(tmp_path).book.spent and not book.under_way()
+    assert log.spent.possibly_usd == pytest.approx(paid_requests * USD_AT_MOST)
+    assert all(line.usd == pytest.approx(USD_AT_MOST) for line in log.answers.values() if line.uncounted)
+    assert {calls[n].name for n in ("no_usage", "negative")} == {n for n, a in log.answers.items() if a.uncounted}
+    assert log.spent == Place(tmp_path).log.spent and not log.under_way()
 
 
 def late(spaces: int) -> Reply:
@@ -590,17 +590,17 @@ def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open
             if "(_request)" in thread.name:
                 thread.join()
         dispatch.close()
-    book = dispatch.log
-    assert book.text("1/propose/0") == "late" and book.answers["1/propose/0"].attempt == 1
-    assert list(book.given_up) == ["1/propose/1"] and "1/propose/1" not in book.answers
-    assert isinstance(book.ended["1/propose/1", 1], Answered) and not book.under_way()
+    log = dispatch.log
+    assert log.text("1/propose/0") == "late" and log.answers["1/propose/0"].attempt == 1
+    assert list(log.given_up) == ["1/propose/1"] and "1/propose/1" not in log.answers
+    assert isinstance(log.ended["1/propose/1", 1], Answered) and not log.under_way()
     states = [(line["call"][-1], line["attempt"], line["kind"]) for line in read_journal(tmp_path / "journal.jsonl")
               if line.get("attempt")]  # fmt: skip
     assert states.index(("1", 1, "failed")) < states.index(("1", 1, "answered"))
     # two late answers of (2 * 1 + 3 * 4) / 1e6 USD, and what `open` asked again and nobody answered
-    again = book.attempts("1/propose/0") - 1
-    assert again >= 1 and book.spent.possibly_usd == pytest.approx(again * USD_AT_MOST)
-    assert book.spent.usd == pytest.approx(28e-6)
+    again = log.attempts("1/propose/0") - 1
+    assert again >= 1 and log.spent.possibly_usd == pytest.approx(again * USD_AT_MOST)
+    assert log.spent.usd == pytest.approx(28e-6)
 
 
 @pytest.mark.parametrize(
@@ -614,7 +614,7 @@ def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(tmp_path: Path,
             place.dispatch().carry_out([call(i) for i in range(3)])
         assert len(server.seen) == 3 and KEY not in str(e.value) and "[key]" in str(e.value)
         assert KEY.encode() not in place.path.read_bytes()
-        assert not place.book.given_up  # so that a run that goes on asks again
+        assert not place.log.given_up  # so that a run that goes on asks again
         server.script = lambda _: said("x")
         mended = place.dispatch()
         mended.carry_out([call(i) for i in range(3)])
@@ -653,9 +653,9 @@ def test_a_key_that_a_server_repeats_is_nowhere(tmp_path: Path) -> None:
         dispatch = place.dispatch(attempts=1, cache=str(tmp_path / "cache"))
         dispatch.carry_out([call(i, f"openai/{i}") for i in range(len(replies))])
         assert {asked.authorization for asked in server.seen} == {f"Bearer {KEY}"}
-    book = dispatch.log
-    assert book.text("1/propose/0") == "your key is [key], [key]" and book.answers["1/propose/1"].version == "[key]"
-    assert (len(book.answers), len(book.given_up)) == (3, 6)
+    log = dispatch.log
+    assert log.text("1/propose/0") == "your key is [key], [key]" and log.answers["1/propose/1"].version == "[key]"
+    assert (len(log.answers), len(log.given_up)) == (3, 6)
     written = everything_in(place.path) + "".join(p.read_text() for p in (tmp_path / "cache").iterdir())
     ledger.write(tmp_path / "ledger.csv", read_journal(place.path))
     for text in (written, (tmp_path / "ledger.csv").read_text()):
@@ -761,7 +761,7 @@ def test_a_cache_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
         place = Place(tmp_path / "a", server)
         with pytest.raises(InputError, match=r"--cache .*: cannot be written \(.*\): choose another folder"):
             place.dispatch(cache=str(tmp_path / "cache")).carry_out([call(0)])
-    assert place.book.text("1/propose/0") == "x"  # what was paid is kept
+    assert place.log.text("1/propose/0") == "x"  # what was paid is kept
 
 
 def test_a_recording_is_neither_sent_nor_looked_up(tmp_path: Path) -> None:
@@ -898,7 +898,7 @@ def test_a_journal_without_calls_has_no_ledger() -> None:
 
 
 @pytest.mark.parametrize("reply", [said("x" * 8), status(500), llm_replies.die(), llm_replies.no_usage("x")])
-def test_the_ledger_and_the_book_agree(tmp_path: Path, reply: Reply) -> None:
+def test_the_ledger_and_the_log_agree(tmp_path: Path, reply: Reply) -> None:
     replies: list[Callable[[], Reply]] = [lambda: reply, lambda: said("y" * 8)]
     with Server(lambda asked: replies[asked.number % 2]()) as server:
         place = Place(tmp_path, server)
