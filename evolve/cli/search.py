@@ -223,7 +223,7 @@ def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: 
 
 def _work_run(run: Run, workers: int | None, as_json: bool, quiet: bool) -> int:
     """Finish a run. Status 1 if it has no champion."""
-    return carry_out(run_module.work, run, workers, as_json, quiet, lambda report: print_run(report.to_json()),
+    return carry_out(run_module.work, run, workers, as_json, quiet, print_run,
                      lambda report: report.champion is not None)  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.ranges import Ranges, read_ranges
-from simulator.errors import InputError
+from simulator.errors import InputError, Section
 from simulator.experiment.experiment import Experiment
 
 START = "start"  # folder of the user's programs that a search starts from
@@ -62,7 +62,7 @@ class About:
             raise ValueError("fitted must be a list of ids")
         if not isinstance(raw.get("ranges"), dict):
             raise ValueError("ranges must be a mapping")
-        return cls(**texts, fitted=tuple(fitted), ranges=read_ranges(raw))
+        return cls(**texts, fitted=tuple(fitted), ranges=read_ranges(Section("run.json", "ranges", raw["ranges"])))
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def work(run: Run, workers: int, quiet: bool = False, progress: Progress | None 
         run_folder.write_programs(run, search.population.archive.members())
         report = _report(run, search, fitted, others if full else [], answers, calls)
         run_folder.write_json(run.path / "report.json", report.to_json())
-        summary.write(run, report.to_json())
+        summary.write(run, report)
     return report
 
 

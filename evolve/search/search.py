@@ -51,7 +51,7 @@ class Search:
         population.numbered = len(seeds)
         self._settle([Proposal(i, None, text, SEED + name, ()) for i, (name, text) in enumerate(seeds)])
         for generation in range(1, search.generations + 1):
-            if self._finished() or not population.archive.by_id:
+            if self._finished():
                 return
             if generation > 1 and (generation - 1) % search.migrate_every == 0:
                 population.migrate(search.migrants)

@@ -16,7 +16,7 @@ from evaluator.deployments import datasheet_deployments, kernel_deployments
 from evaluator.diagnose.describe import describe
 from evaluator.diagnose.diagnose import diagnose
 from evaluator.diagnose.explain import costs, gains, replay_ratio
-from evaluator.fit.fit import FitSet
+from evaluator.fit.loss import FitSet
 from evaluator.judge.gates import Facts
 from evolve import processes
 from evolve.propose.offline import propose

@@ -9,9 +9,9 @@ from typing import Any
 from evaluator import baselines
 from evaluator.fit.fit import fit, fit_set
 from evaluator.judge import gates
-from evaluator.metrics import error_pct, mean
+from evaluator.metrics import error_pct, mean, mean_abs
 from evaluator.score import errors, predictions, score_set
-from evaluator.statistics import bias, mean_abs
+from evaluator.statistics import bias
 from evolve.run.program import Source
 from evolve.study.folds import Fold, Winner
 from simulator.experiment.experiment import Experiment, Observation, Observed

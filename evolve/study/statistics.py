@@ -8,16 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.statistics import (
-    SignedRank,
-    bias,
-    clustered_interval,
-    interval,
-    known,
-    mean_abs,
-    median_abs,
-    signed_rank,
-)
+from evaluator.metrics import mean_abs, present
+from evaluator.statistics import SignedRank, bias, clustered_interval, interval, median_abs, signed_rank
 from evolve.study.held_out import FIGURES, MEANS, Figures, Row
 from simulator.language.measure import features
 from simulator.language.parse import parse
@@ -90,7 +82,7 @@ def summary(rows: Sequence[Row], seed: int) -> Summary:
     """The summary of the rows of one kind of fold. `seed`: of the bootstrap."""
     models = [r.model for r in rows]
     answers = _answers(rows)
-    e2e = known(_column(rows, "e2e"))
+    e2e = present(_column(rows, "e2e"))
     return Summary(
         experiments=len(rows),
         models=len(set(models)),

@@ -38,9 +38,9 @@ class Bench:
         """The random stream of the next proposal, given by the seed of the search and the proposal's number."""
         return stream(self.config.seed, population.proposals)
 
-    def ended(self, population: Population) -> bool:
-        """Whether the engine finds so few new forms that it has come to its end."""
-        return population.proposals >= PROPOSALS * self.config.budget
+    def left(self, population: Population) -> int:
+        """How many more proposals the engine may make."""
+        return max(PROPOSALS * self.config.budget - population.proposals, 0)
 
     def changed(self, first: Program, second: Program, rng: np.random.Generator, blind: bool = False) -> Program:
         """`first`, changed by one of our operators; crossing takes parts from `second`.

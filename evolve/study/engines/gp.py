@@ -44,21 +44,28 @@ class Genetic:
         self._toolbox = _toolbox(bench.config, self._language)
         self._joint: dict[str, float] = {}  # of every form that was scored, percent
         self._trees: list[Any] = []
-        self._asked: list[tuple[Any, str]] = []  # the trees of the last generation, with their texts
+        self._asked: list[Any] = []  # the trees of the last generation that were not scored before
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
-        if self._bench.ended(population):
+        left = self._bench.left(population)
+        if not left:
             return []
         with self._random:
             self._trees = self._next() if self._trees else self._first()
-        self._asked = [(tree, text_of(tree, self._language)) for tree in self._trees if not tree.fitness.valid]
-        return numbered(population, "gp", [text for _, text in self._asked])
+        self._asked = [tree for tree in self._trees if not tree.fitness.valid][:left]
+        return numbered(population, "gp", [text_of(tree, self._language) for tree in self._asked])
 
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
         self._joint |= {outcome.key: outcome.elite.joint for outcome, _ in outcomes if outcome.elite}
-        for tree, text in self._asked:
-            tree.fitness.values = (self._joint.get(key(complete(parse(text))), float("inf")),)
-        self._asked = []
+        # no tree was asked for the seeds, and the budget may end within a generation: the two need not be equally many
+        for tree, (outcome, _) in zip(self._asked, outcomes, strict=False):
+            tree.fitness.values = (self._joint_of(outcome),)
+
+    def _joint_of(self, outcome: Outcome) -> float:
+        """The joint error of a program; of a form proposed before, what it got then."""
+        if outcome.rejection and outcome.rejection.stage == "duplicate":
+            return self._joint.get(key(complete(parse(outcome.proposal.text))), float("inf"))
+        return outcome.elite.joint if outcome.elite else float("inf")
 
     def _first(self) -> list[Any]:
         """The seed programs that the primitives can express, and random trees."""

@@ -50,7 +50,7 @@ class OpenEvolve:
         self._parent: Any = None  # of the last child
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
-        if self._bench.ended(population):
+        if not self._bench.left(population) or not population.archive.by_id:  # only scored programs are parents
             return []
         with self._random:
             self._parent, others = self._database.sample_from_island(self._island)

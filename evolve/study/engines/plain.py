@@ -21,7 +21,7 @@ class RandomSearch:
         self._bench, self._seeds = bench, bench.seeds()
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
-        if self._bench.ended(population):
+        if not self._bench.left(population):
             return []
         rng, seeds = self._bench.stream(population), self._seeds
         child = seeds[rng.integers(len(seeds))]
@@ -41,7 +41,7 @@ class HillClimbing:
         self._best: Elite | None = None
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
-        if self._bench.ended(population):
+        if not self._bench.left(population):
             return []
         rng, seeds = self._bench.stream(population), self._seeds
         second = seeds[rng.integers(len(seeds))]

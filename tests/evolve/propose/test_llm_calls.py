@@ -22,7 +22,9 @@ from llm_scripts import EXAMPLE, whole
 from llm_server import Server
 from paths import ROOT
 
+from archive.elite import Elite
 from archive.journal import Journal, read_journal
+from archive.proposal import Outcome, Proposal, Rejected, Review, is_outcome
 from evolve.propose.llm import ledger, secrets
 from evolve.propose.llm.calls import (
     Answered,
@@ -38,7 +40,9 @@ from evolve.propose.llm.calls import (
     order,
     pack,
     prompt_line,
+    read_line,
     sent_line,
+    to_json,
     unpack,
 )
 from evolve.propose.llm.client import NO_KEY, Fault, check_keys, listed_price, request
@@ -84,14 +88,14 @@ def call(number: int, model: str = "openai/m", **more: Any) -> Call:
 
 
 class Place:
-    """A journal in a folder, and dispatches from it that ask a server."""
+    """A journal in a folder, and dispatches that write it and ask a server."""
 
     def __init__(self, folder: Path, server: Server | None = None) -> None:
         folder.mkdir(exist_ok=True)
         self.path = folder / "journal.jsonl"
         self.url = server.url if server else "http://127.0.0.1:9/v1"
 
-    def dial(self, recorded: bool = False, **more: Any) -> Dispatch:
+    def dispatch(self, recorded: bool = False, **more: Any) -> Dispatch:
         asked = {"backoff_s": 0.0, "rpm": 0, "answer_tokens": ANSWER_TOKENS, "timeout_s": 60.0, **more}
         prices: defaultdict[str, Price] = defaultdict(lambda: PRICE)
         journal = journal_at(self.path)
@@ -99,27 +103,33 @@ class Place:
 
     @property
     def book(self) -> Book:
-        """As it stands on disk."""
+        """What the journal on disk holds."""
         return calls_of(read_journal(self.path))
 
 
 def lines_of(c: Call, events: Sequence[tuple[int, str]]) -> list[CallLine]:
     """Lines of a call; attempt n costs n USD and 10 n tokens if answered, at most 3 n USD and 30 n tokens."""
-    out = []
+    lines: list[CallLine] = []
     for attempt, state in events:
         match state:
             case "sent":
-                out.append(sent_line(c, attempt, Spent(possibly_tokens=30 * attempt, possibly_usd=3.0 * attempt)))
+                lines.append(sent_line(c, attempt, Spent(possibly_tokens=30 * attempt, possibly_usd=3.0 * attempt)))
             case "answered":
                 # 4 n tokens in, 6 n out: (4 n * 1 + 6 n * 166_666) / 1e6 = n USD
                 reply = Answer(f"text {attempt}", "v", 4 * attempt, 6 * attempt, "stop", 0.5)
-                out.append(answered_line(c, attempt, reply, Price(1.0, 999_996 / 6), (1, 1)))
+                lines.append(answered_line(c, attempt, reply, Price(1.0, 999_996 / 6), (1, 1)))
             case "unpaid" | "paid":
                 fault = Fault("timeout", "why", again=True, unpaid=state == "unpaid")
-                out.append(failed_line(c, attempt, fault, 0.5))
+                lines.append(failed_line(c, attempt, fault, 0.5))
             case "given up":
-                out.append(GivenUp(c.name, c.model, "why"))
-    return out
+                lines.append(GivenUp(c.name, c.model, "why"))
+    return lines
+
+
+def journalled(*lines: CallLine) -> list[dict[str, Any]]:
+    """The lines as the journal keeps them."""
+    entries: list[dict[str, Any]] = json.loads(json.dumps([to_json(line) for line in lines]))
+    return entries
 
 
 LIVES = (["sent"], ["sent", "answered"], ["sent", "unpaid"], ["sent", "paid"], ["sent", "paid", "answered"],
@@ -169,8 +179,10 @@ def test_samples_attempts_and_order() -> None:
     first, second = call(0), call(10, generation=2, messages=call(0).messages)
     other = call(2, generation=2, model="openai/other", messages=first.messages)
     lines = [line for c in (first, second, other) for line in lines_of(c, [(1, "sent"), (1, "unpaid"), (2, "sent")])]
-    cached = lines_of(call(3, messages=first.messages), [(1, "answered")])[0] | {"cached": True, "attempt": 0}
-    book = calls_of([*lines, cached, *lines_of(call(4), [(0, "given up")])])
+    [answered] = lines_of(call(3, messages=first.messages), [(1, "answered")])
+    assert isinstance(answered, Answered)
+    cached = replace(answered, cached=True, attempt=0)
+    book = calls_of(journalled(*lines, cached, *lines_of(call(4), [(0, "given up")])))
     asked = first.prompt, "openai/m"
     # call 0 and the cached answer of call 3 in generation 1, then one in generation 2; attempts are not counted
     assert [book.samples(g)[asked] for g in (1, 2, 3)] == [0, 2, 3]
@@ -181,18 +193,112 @@ def test_samples_attempts_and_order() -> None:
     assert book.spent.requests == 6 and book.spent.usd == 0.0
 
 
-def test_entries_of_proposals_are_no_lines_of_calls() -> None:
-    book = calls_of([{"id": 3, "verdict": "scored", "call": "1/propose/3", "operator": "llm:openai/m"}])
-    assert book == Book()
+def test_outcomes_of_proposals_are_no_lines_of_calls() -> None:
+    outcome = {"kind": "outcome", "id": 3, "verdict": "scored", "call": "1/propose/3", "operator": "llm:openai/m"}
+    assert calls_of([outcome]) == Book()
+
+
+ASKED: dict[str, Any] = {"model": "openai/m", "prompt": "0123456789abcdef", "sample": 0}
+AT_MOST = {"tokens_at_most": 30, "usd_at_most": 3.0}
+PAID = {
+    "version": "v",
+    "tokens_in": 4,
+    "tokens_out": 6,
+    "usd": 1.0,
+    "seconds": 0.5,
+    "finish": "stop",
+    "answer": pack("text"),
+}
+LOST = {"model": "openai/m", "why": "no answer after 9 s", "unpaid": False, "seconds": 9.0}
+FREE = {"model": "openai/m", "why": "slow down", "unpaid": True, "seconds": 0.1}
+MESSAGES = [["system", pack("you")], ["user", pack("ask")]]
+BY_MODEL = {"island": 1, "operator": "llm:openai/m", "parents": [0, 1], "call": "1/propose/3", "idea": "a floor"}
+BEST = {"id": 3, "key": "k", "text": "program", "operations": 3, "constants": 2, "features": 1, "worst3": 9.0, "joint": 8.0,
+        "e2e": 7.0, "ttft": None, "itl": 6.0, "rows": [["dense", 1.5, None, -2.0]], "operator": "llm:openai/m",
+        "parents": [0, 1], "transfer": None, "sound": True}  # fmt: skip
+MARKS = {"judge": "openai/judge", "mechanism": 8, "transfer": 7, "identifiable": 6, "economy": 5, "remark": "mild"}
+# a line of every sort as it is written, and as runs before `kind` wrote it
+FORMS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"kind": "prompt", "prompt": "0123456789abcdef", "messages": MESSAGES},
+     {"prompt_text": "0123456789abcdef", "messages": MESSAGES}),
+    *(({"kind": "sent", "call": f"1/propose/{n}", "attempt": attempt, **ASKED, **AT_MOST},
+       {"call": f"1/propose/{n}", "attempt": attempt, "state": "sent", **ASKED, **AT_MOST})
+      for n, attempt in ((3, 1), (3, 2), (3, 3), (7, 1), (11, 1))),
+    ({"kind": "failed", "call": "1/propose/3", "attempt": 1, "fault": "timeout", **LOST},
+     {"call": "1/propose/3", "attempt": 1, "state": "failed", "kind": "timeout", **LOST}),
+    ({"kind": "failed", "call": "1/propose/3", "attempt": 2, "fault": "rate limit", **FREE},
+     {"call": "1/propose/3", "attempt": 2, "state": "failed", "kind": "rate limit", **FREE}),
+    ({"kind": "answered", "call": "1/propose/3", "attempt": 3, **ASKED, **PAID},
+     {"call": "1/propose/3", "attempt": 3, "state": "answered", **ASKED, **PAID}),
+    ({"kind": "answered", "call": "1/propose/7", "attempt": 1, **ASKED, **PAID, "uncounted": True},
+     {"call": "1/propose/7", "attempt": 1, "state": "answered", **ASKED, **PAID, "uncounted": True}),
+    ({"kind": "answered", "call": "1/judge/0", "attempt": 0, **ASKED, **PAID, "cached": True},
+     {"call": "1/judge/0", "attempt": 0, "state": "answered", "cached": True, **ASKED, **PAID}),
+    *(({"kind": "given up", "call": f"1/repair/{n}", "model": "openai/m", "why": "why", "limit": limit},
+       {"call": f"1/repair/{n}", "state": "given up", "model": "openai/m", "why": "why", "limit": limit})
+      for n, limit in ((3, False), (7, True))),
+    *(({"kind": "outcome", **line}, line) for line in (
+        {"id": 0, "island": None, "operator": "seed:floor", "parents": [], "verdict": "rejected", "stage": "replay",
+         "why": "no run completes", "text": "seed", "key": "k0"},
+        {"id": 2, "island": 0, "operator": "add+drop", "parents": [0, 1], "verdict": "rejected", "stage": "duplicate",
+         "why": "this form was proposed before", "text": "twice"},
+        {"id": 3, **BY_MODEL, "reviews": [MARKS], "verdict": "scored", "key": "k", "elite": BEST},
+        {"id": 4, **BY_MODEL, "reviews": [], "verdict": "rejected", "stage": "answer", "why": "none was given", "text": ""},
+        {"id": 9, "island": None, "operator": "polish", "parents": [3], "verdict": "scored",
+         "elite": BEST | {"id": 9, "operator": "polish", "parents": [3]}},
+    )),
+]  # fmt: skip
+
+
+def test_lines_of_the_older_form_are_read_as_those_of_this_form() -> None:
+    new, old = [new for new, _ in FORMS], [old for _, old in FORMS]
+    book, outcomes = calls_of(new), [Outcome.from_json(line) for line in new if is_outcome(line)]
+    for switch in range(len(FORMS) + 1):  # a run that was begun in the older form goes on in this one
+        lines = old[:switch] + new[switch:]
+        assert calls_of(lines) == book
+        assert [Outcome.from_json(line) for line in lines if is_outcome(line)] == outcomes
+        assert ledger.rows(lines) == ledger.rows(new) and ledger.summary(lines) == ledger.summary(new)
+    # what was read is written as it was
+    calls = [call_line for line in old if (call_line := read_line(line))]
+    assert journalled(*calls) + [json.loads(json.dumps(outcome.to_json())) for outcome in outcomes] == new
+    assert [is_outcome(line) for line in old] == [line["kind"] == "outcome" for line in new]
+
+
+def test_lines_by_hand() -> None:
+    book = calls_of([new for new, _ in FORMS])
+    assert book.messages("0123456789abcdef") == (("system", "you"), ("user", "ask"))
+    assert list(book.answers) == ["1/propose/3", "1/propose/7", "1/judge/0"] and book.text("1/propose/3") == "text"
+    assert [(line.attempt, line.cached, line.uncounted) for line in book.answers.values()] == [
+        (3, False, False), (1, False, True), (0, True, False),
+    ]  # fmt: skip
+    assert {name: line.limit for name, line in book.given_up.items()} == {"1/repair/3": False, "1/repair/7": True}
+    failed = [line for line in book.ended.values() if isinstance(line, Failed)]
+    assert [(line.fault, line.why, line.unpaid) for line in failed] == [
+        ("timeout", "no answer after 9 s", False), ("rate limit", "slow down", True),
+    ]  # fmt: skip
+    assert book.under_way() == ["1/propose/11 attempt 1"]
+    # two answers; the one that timed out and the one under way may have been paid
+    assert book.spent == Spent(requests=5, tokens=20, usd=2.0, possibly_tokens=60, possibly_usd=6.0)
+    best = Elite.from_json(BEST)
+    proposal = Proposal(3, 1, "program", "llm:openai/m", (0, 1), "1/propose/3", "a floor", (Review(**MARKS),))
+    seed = Proposal(0, None, "seed", "seed:floor", ())
+    polished = replace(best, id=9, operator="polish", parents=(3,))
+    assert [Outcome.from_json(new) for new, _ in FORMS if is_outcome(new)] == [
+        Outcome(seed, Rejected("replay", "no run completes"), "k0"),
+        Outcome(Proposal(2, 0, "twice", "add+drop", (0, 1)), Rejected("duplicate", "this form was proposed before")),
+        Outcome(proposal, best, "k"),
+        Outcome(replace(proposal, id=4, text="", reviews=()), Rejected("answer", "none was given")),
+        Outcome(Proposal(9, None, "program", "polish", (3,)), polished),
+    ]
 
 
 def test_a_torn_journal_is_the_book_before_the_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     c = call(0)
     journal = Journal(path)
-    journal.append([prompt_line(c), *lines_of(c, [(1, "sent")])])
+    journal.append(journalled(prompt_line(c), *lines_of(c, [(1, "sent")])))
     before = path.stat().st_size
-    journal.append(lines_of(c, [(1, "answered")]))
+    journal.append(journalled(*lines_of(c, [(1, "answered")])))
     journal.close()
     raw = path.read_bytes()
     assert calls_of(read_journal(path)).spent.usd == pytest.approx(1.0)
@@ -220,7 +326,8 @@ def test_odd_and_long_texts_go_through_a_journal(tmp_path: Path) -> None:
     c = call(0, messages=messages)
     reply = Answer(long, clean, 3, 4, "stop", 1.0)
     journal = journal_at(tmp_path / "journal.jsonl")
-    journal.append([prompt_line(c), *lines_of(c, [(1, "sent")]), answered_line(c, 1, reply, PRICE, (1, 1))])
+    answered = answered_line(c, 1, reply, PRICE, (1, 1))
+    journal.append(journalled(prompt_line(c), *lines_of(c, [(1, "sent")]), answered))
     book = calls_of(read_journal(tmp_path / "journal.jsonl"))
     assert book.messages(c.prompt) == messages
     assert book.text(c.name) == long and book.answers[c.name].version == clean
@@ -254,47 +361,48 @@ def test_counts_that_cannot_be_are_charged_at_most(
     line = answered_line(call(0), 1, Answer(text, "v", *tokens, "stop", 0.1), PRICE, (50, 60))
     assert (line.tokens_in, line.tokens_out) == charged
     assert line.usd == pytest.approx((charged[0] * 1.0 + charged[1] * 4.0) / 1e6)
-    assert line.get("uncounted", False) == uncounted
+    assert line.uncounted == uncounted
 
 
 # the dispatch
 
 
 def test_a_request_is_on_disk_before_the_server_sees_it(tmp_path: Path) -> None:
-    known: list[bool] = []
+    on_disk: list[bool] = []
 
     def script(asked: Request) -> Reply:
         book = place.book
-        under_way = {book.messages(line["prompt"])[0][1] for line in book.under_way()}
-        known.append(asked.messages[0]["content"] in under_way)
+        prompts = {f"{name} attempt {attempt}": sent.prompt for (name, attempt), sent in book.sent.items()}
+        under_way = {book.messages(prompts[text])[0][1] for text in book.under_way()}
+        on_disk.append(asked.messages[0]["content"] in under_way)
         return said(whole(EXAMPLE)) if asked.number % 3 else status(500)
 
     with Server(script) as server:
         place = Place(tmp_path, server)
-        dial = place.dial(concurrency=4)
-        dial.carry_out([call(i) for i in range(12)])
-        assert len(known) == len(server.seen) == dial.book.spent.requests >= 16  # 12 and every third again
-        assert all(known)
+        dispatch = place.dispatch(concurrency=4)
+        dispatch.carry_out([call(i) for i in range(12)])
+        assert len(on_disk) == len(server.seen) == dispatch.book.spent.requests >= 16  # 12 and every third again
+        assert all(on_disk)
     book = place.book
-    assert book.spent == dial.book.spent and len(book.answers) == 12 and not book.under_way()
+    assert book.spent == dispatch.book.spent and len(book.answers) == 12 and not book.under_way()
     assert book.text("1/propose/3") == whole(EXAMPLE)
     assert book.messages(call(3).prompt) == call(3).messages
 
 
 def test_what_is_sent_is_what_was_asked(tmp_path: Path) -> None:
     messages = (("system", "you"), ("user", "a\0b \U0001f600"), ("assistant", "c"), ("user", ""))
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     with Server(lambda _: said("four" * 3, finish="length", usage=(70, 9))) as server:
-        dial = Place(tmp_path, server).dial()
-        dial.carry_out([call(0, messages=messages)], lambda done, of: told.append((done, of)))
+        dispatch = Place(tmp_path, server).dispatch()
+        dispatch.carry_out([call(0, messages=messages)], lambda done, of: progress.append((done, of)))
         [seen] = server.seen
     assert seen.messages == [{"role": role, "content": text} for role, text in messages]
     assert (seen.model, seen.body["max_tokens"], seen.authorization) == ("m", ANSWER_TOKENS, f"Bearer {KEY}")
-    line = dial.book.answers["1/propose/0"]
+    line = dispatch.book.answers["1/propose/0"]
     assert (line.version, line.finish, line.tokens_in, line.tokens_out) == ("m-2026-01-01", "length", 70, 9)
     # (70 * 1 + 9 * 4) / 1e6
-    assert line.usd == pytest.approx(106e-6) and dial.book.spent.tokens == 79
-    assert told[0] == (0, 1) and told[-1] == (1, 1)
+    assert line.usd == pytest.approx(106e-6) and dispatch.book.spent.tokens == 79
+    assert progress[0] == (0, 1) and progress[-1] == (1, 1)
 
 
 LIMITS = ({"max_usd": 7.5 * USD_AT_MOST}, {"max_calls": 7}, {"max_tokens": int(7.5 * TOKENS_AT_MOST)})
@@ -310,9 +418,9 @@ def carried(tmp_path: Path, reply: Reply, count: int = 30, **more: Any) -> tuple
 
     with Server(script) as server:
         place = Place(tmp_path, server)
-        dial = place.dial(concurrency=5, **more)
-        dial.carry_out([call(i) for i in range(count)])
-    return dial, server, spent
+        dispatch = place.dispatch(concurrency=5, **more)
+        dispatch.carry_out([call(i) for i in range(count)])
+    return dispatch, server, spent
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -321,41 +429,43 @@ def carried(tmp_path: Path, reply: Reply, count: int = 30, **more: Any) -> tuple
 )
 def test_no_limit_is_passed(tmp_path: Path, limit: dict[str, Any], reply: Reply) -> None:
     [(name, most)] = limit.items()
-    assert [not why for why in Place(tmp_path).dial(**limit).granted([call(i) for i in range(9)])] == [True] * 7 + [
+    assert [not why for why in Place(tmp_path).dispatch(**limit).granted([call(i) for i in range(9)])] == [True] * 7 + [
         False
     ] * 2
-    dial, server, spent = carried(tmp_path, reply, attempts=1, **limit)
+    dispatch, server, spent = carried(tmp_path, reply, attempts=1, **limit)
     assert len(server.seen) == 7  # of requests that may cost their most
-    for found in [*spent, dial.book.spent]:
+    for found in [*spent, dispatch.book.spent]:
         reached = {
             "max_usd": found.usd + found.possibly_usd,
             "max_calls": found.requests,
             "max_tokens": found.tokens + found.possibly_tokens,
         }
         assert reached[name] <= most
-    stopped = [line for line in dial.book.given_up.values() if line.limit]
+    stopped = [line for line in dispatch.book.given_up.values() if line.limit]
     assert len(stopped) == 23 and all(line.why.startswith(f"{name} ") for line in stopped)
 
 
 def test_what_costs_less_than_it_may_leaves_room_for_more(tmp_path: Path) -> None:
     # 30 * 6e-6 USD of answers and five requests under way at 405e-6 stay below 7.5 * 405e-6
-    dial, server, _ = carried(tmp_path, said("xxxx", usage=(2, 1)), max_usd=7.5 * USD_AT_MOST)
-    assert len(server.seen) == len(dial.book.answers) == 30
-    assert dial.book.spent.usd == pytest.approx(30 * 6e-6) and dial.book.spent.possibly_usd == pytest.approx(0.0)
+    dispatch, server, _ = carried(tmp_path, said("xxxx", usage=(2, 1)), max_usd=7.5 * USD_AT_MOST)
+    assert len(server.seen) == len(dispatch.book.answers) == 30
+    assert dispatch.book.spent.usd == pytest.approx(30 * 6e-6) and dispatch.book.spent.possibly_usd == pytest.approx(
+        0.0
+    )
 
 
 def test_attempts_count_against_a_limit_too(tmp_path: Path) -> None:
-    dial, server, _ = carried(tmp_path, status(500), count=3, attempts=4, max_calls=5)
-    assert len(server.seen) == 5 and dial.book.spent.possibly_usd == pytest.approx(0.0)
-    assert len(dial.book.given_up) == 3 and any(line.limit for line in dial.book.given_up.values())
+    dispatch, server, _ = carried(tmp_path, status(500), count=3, attempts=4, max_calls=5)
+    assert len(server.seen) == 5 and dispatch.book.spent.possibly_usd == pytest.approx(0.0)
+    assert len(dispatch.book.given_up) == 3 and any(line.limit for line in dispatch.book.given_up.values())
 
 
 def test_no_dollar_is_no_limit_for_what_is_free(tmp_path: Path) -> None:
     with Server(lambda _: said("x")) as server:
-        dial = Place(tmp_path, server).dial(max_usd=0.0)
-        dial._prices = {"openai/m": Price(0.0, 0.0), "openai/dear": PRICE}
-        dial.carry_out([call(0), call(1, "openai/dear")])
-    assert list(dial.book.answers) == ["1/propose/0"] and len(server.seen) == 1
+        dispatch = Place(tmp_path, server).dispatch(max_usd=0.0)
+        dispatch._prices = {"openai/m": Price(0.0, 0.0), "openai/dear": PRICE}
+        dispatch.carry_out([call(0), call(1, "openai/dear")])
+    assert list(dispatch.book.answers) == ["1/propose/0"] and len(server.seen) == 1
 
 
 def test_retry_after_holds_a_model_back_and_no_other(tmp_path: Path) -> None:
@@ -363,12 +473,12 @@ def test_retry_after_holds_a_model_back_and_no_other(tmp_path: Path) -> None:
         return status(429, retry_after=1.0) if asked.number == 0 else said("x")
 
     with Server(script) as server:
-        dial = Place(tmp_path, server).dial(concurrency=1)
-        dial.carry_out([call(0, "openai/slow"), call(1, "openai/slow"), call(2), call(3), call(4)])
+        dispatch = Place(tmp_path, server).dispatch(concurrency=1)
+        dispatch.carry_out([call(0, "openai/slow"), call(1, "openai/slow"), call(2), call(3), call(4)])
         # its other question waits too, and both go before none that may be sent
         assert [r.model for r in server.seen] == ["slow", "m", "m", "m", "slow", "slow"]
-    assert len(dial.book.answers) == 5 and dial.book.spent.possibly_usd == pytest.approx(0.0)
-    assert [line.fault for line in dial.book.ended.values() if isinstance(line, Failed)] == ["rate limit"]
+    assert len(dispatch.book.answers) == 5 and dispatch.book.spent.possibly_usd == pytest.approx(0.0)
+    assert [line.fault for line in dispatch.book.ended.values() if isinstance(line, Failed)] == ["rate limit"]
 
 
 @pytest.mark.parametrize(
@@ -388,27 +498,27 @@ def test_retry_after_that_is_no_time(tmp_path: Path, wait: str) -> None:
         return said("x") if asked.number > 3 else replace(status(429), headers={"Retry-After": wait})
 
     with Server(script) as server:
-        dial = Place(tmp_path, server).dial(concurrency=2, attempts=9)
-        dial.carry_out([call(i) for i in range(4)])
-    assert len(dial.book.answers) == 4 and len(server.seen) == 8
+        dispatch = Place(tmp_path, server).dispatch(concurrency=2, attempts=9)
+        dispatch.carry_out([call(i) for i in range(4)])
+    assert len(dispatch.book.answers) == 4 and len(server.seen) == 8
 
 
 def test_a_minute_has_so_many_requests(tmp_path: Path) -> None:
     with Server(lambda _: said("x")) as server:
-        dial = Place(tmp_path, server).dial(rpm=1)
-        left = dial._launch([(0.0, call(0)), (0.0, call(1))])
+        dispatch = Place(tmp_path, server).dispatch(rpm=1)
+        left = dispatch._launch([(0.0, call(0)), (0.0, call(1))])
         assert [c.number for _, c in left] == [1]  # for a minute
-        while not dial.book.answers:
-            found = dial._next_arrival([])
+        while not dispatch.book.answers:
+            found = dispatch._next_arrival([])
             if found and isinstance(found[3], Answer):
-                dial._answer(found[0], found[1], found[3])
-        assert len(dial._launch(left)) == 1 and len(server.seen) == 1
+                dispatch._answer(found[0], found[1], found[3])
+        assert len(dispatch._launch(left)) == 1 and len(server.seen) == 1
 
 
 def test_thousands_of_failures_end_too(tmp_path: Path) -> None:
     fault = Fault("server error", "no", again=True, unpaid=True)
-    dial = Place(tmp_path).dial(backoff_s=1e-9)
-    assert dial._wait_until(call(0), 5000, fault) > 0.0  # 2.0 ** 4999 is more than a float holds
+    dispatch = Place(tmp_path).dispatch(backoff_s=1e-9)
+    assert dispatch._wait_until(call(0), 5000, fault) > 0.0  # 2.0 ** 4999 is more than a float holds
 
 
 ANSWERS = {
@@ -440,10 +550,10 @@ def test_every_fault_ends_in_an_answer_or_a_give_up(tmp_path: Path) -> None:
     replies = ANSWERS | {name: fault[0] for name, fault in FAULTS.items()}
     calls = {name: call(i, f"openai/{name}") for i, name in enumerate(replies)}
     with Server(lambda asked: replies[asked.model]) as server:
-        dial = Place(tmp_path, server).dial(attempts=2, timeout_s=1.2, concurrency=6)
-        dial.carry_out(calls.values())
+        dispatch = Place(tmp_path, server).dispatch(attempts=2, timeout_s=1.2, concurrency=6)
+        dispatch.carry_out(calls.values())
         seen = Counter(asked.model for asked in server.seen)
-    book = dial.book
+    book = dispatch.book
     answered = {name for name, c in calls.items() if c.name in book.answers}
     assert answered == set(ANSWERS)
     assert book.text(calls["null"].name) == book.text(calls["no_choices"].name) == ""
@@ -457,9 +567,7 @@ def test_every_fault_ends_in_an_answer_or_a_give_up(tmp_path: Path) -> None:
     paid_requests = sum(requests for _, _, requests, paid in FAULTS.values() if paid)
     assert book.spent.possibly_usd == pytest.approx(paid_requests * USD_AT_MOST)
     assert all(line.usd == pytest.approx(USD_AT_MOST) for line in book.answers.values() if line.uncounted)
-    assert {calls[n].name for n in ("no_usage", "negative")} == {
-        n for n, a in book.answers.items() if a.get("uncounted")
-    }
+    assert {calls[n].name for n in ("no_usage", "negative")} == {n for n, a in book.answers.items() if a.uncounted}
     assert book.spent == Place(tmp_path).book.spent and not book.under_way()
 
 
@@ -478,13 +586,13 @@ def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open
 
     before = set(threading.enumerate())
     with Server(script) as server:
-        dial = Place(tmp_path, server).dial(attempts=9, timeout_s=0.8)
-        dial.carry_out([call(0, "openai/open"), call(1, "openai/lost")])
+        dispatch = Place(tmp_path, server).dispatch(attempts=9, timeout_s=0.8)
+        dispatch.carry_out([call(0, "openai/open"), call(1, "openai/lost")])
         for thread in set(threading.enumerate()) - before:
             if "(_request)" in thread.name:
                 thread.join()
-        dial.close()
-    book = dial.book
+        dispatch.close()
+    book = dispatch.book
     assert book.text("1/propose/0") == "late" and book.answers["1/propose/0"].attempt == 1
     assert list(book.given_up) == ["1/propose/1"] and "1/propose/1" not in book.answers
     assert isinstance(book.ended["1/propose/1", 1], Answered) and not book.under_way()
@@ -505,12 +613,12 @@ def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(tmp_path: Path,
     with Server(lambda _: reply) as server:
         place = Place(tmp_path, server)
         with pytest.raises(InputError, match=f"--llm openai/m: {kind}: .*: mend the key and resume the run") as e:
-            place.dial().carry_out([call(i) for i in range(3)])
+            place.dispatch().carry_out([call(i) for i in range(3)])
         assert len(server.seen) == 3 and KEY not in str(e.value) and "[key]" in str(e.value)
         assert KEY.encode() not in place.path.read_bytes()
         assert not place.book.given_up  # so that a run that goes on asks again
         server.script = lambda _: said("x")
-        mended = place.dial()
+        mended = place.dispatch()
         mended.carry_out([call(i) for i in range(3)])
         assert len(mended.book.answers) == 3 and mended.book.attempts("1/propose/0") == 2
         server.script = lambda _: reply
@@ -520,9 +628,11 @@ def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(tmp_path: Path,
 
 def test_a_refused_model_beside_one_that_answers_is_given_up(tmp_path: Path) -> None:
     with Server(lambda asked: said("x") if asked.model == "m" else status(401)) as server:
-        dial = Place(tmp_path, server).dial(concurrency=1)
-        dial.carry_out([call(0, "openai/bad"), call(1, "openai/bad"), call(2)])
-    assert set(dial.book.given_up) == {"1/propose/0", "1/propose/1"} and list(dial.book.answers) == ["1/propose/2"]
+        dispatch = Place(tmp_path, server).dispatch(concurrency=1)
+        dispatch.carry_out([call(0, "openai/bad"), call(1, "openai/bad"), call(2)])
+    assert set(dispatch.book.given_up) == {"1/propose/0", "1/propose/1"} and list(dispatch.book.answers) == [
+        "1/propose/2"
+    ]
 
 
 def everything_in(path: Path) -> str:
@@ -542,10 +652,10 @@ def test_a_key_that_a_server_repeats_is_nowhere(tmp_path: Path) -> None:
     ]  # fmt: skip
     with Server(lambda asked: replies[int(asked.model)]) as server:
         place = Place(tmp_path, server)
-        dial = place.dial(attempts=1, cache=str(tmp_path / "cache"))
-        dial.carry_out([call(i, f"openai/{i}") for i in range(len(replies))])
+        dispatch = place.dispatch(attempts=1, cache=str(tmp_path / "cache"))
+        dispatch.carry_out([call(i, f"openai/{i}") for i in range(len(replies))])
         assert {asked.authorization for asked in server.seen} == {f"Bearer {KEY}"}
-    book = dial.book
+    book = dispatch.book
     assert book.text("1/propose/0") == "your key is [key], [key]" and book.answers["1/propose/1"].version == "[key]"
     assert (len(book.answers), len(book.given_up)) == (3, 6)
     written = everything_in(place.path) + "".join(p.read_text() for p in (tmp_path / "cache").iterdir())
@@ -581,36 +691,36 @@ def test_a_request_without_a_server() -> None:
 def test_messages_that_are_sent_in_another_form_end_as_well(tmp_path: Path) -> None:
     # litellm sends a request once more where a server complains of roles
     with Server(lambda _: status(400, "Conversation roles must alternate user/assistant")) as server:
-        dial = Place(tmp_path, server).dial()
-        dial.carry_out([call(0)])
-    assert dial.book.given_up["1/propose/0"].why == "bad request: refused in every form"
+        dispatch = Place(tmp_path, server).dispatch()
+        dispatch.carry_out([call(0)])
+    assert dispatch.book.given_up["1/propose/0"].why == "bad request: refused in every form"
 
 
 def test_a_process_that_died_is_followed_by_another_attempt(tmp_path: Path) -> None:
     with Server(lambda _: said("x" * 9, usage=(1, 1))) as server:
         place = Place(tmp_path, server)
-        dead = place.dial()
+        dead = place.dispatch()
         dead._write([prompt_line(call(0)), sent_line(call(0), 1, dead._most(call(0)))])
-        dial = place.dial()
-        assert dial.book.under_way() == ["1/propose/0 attempt 1"]
-        dial.carry_out([call(0)])
-        assert len(server.seen) == 1 and dial.book.answers["1/propose/0"].attempt == 2
+        dispatch = place.dispatch()
+        assert dispatch.book.under_way() == ["1/propose/0 attempt 1"]
+        dispatch.carry_out([call(0)])
+        assert len(server.seen) == 1 and dispatch.book.answers["1/propose/0"].attempt == 2
         # (1 + 4) / 1e6 USD; the first attempt may have been paid
-        spent = dial.book.spent
+        spent = dispatch.book.spent
         assert (spent.requests, spent.tokens, spent.possibly_tokens) == (2, 2, TOKENS_AT_MOST)
         assert (spent.usd, spent.possibly_usd) == pytest.approx((5e-6, USD_AT_MOST))
         assert len([line for line in read_journal(place.path) if line["kind"] == "prompt"]) == 1
-        place.dial().carry_out([call(0)])
+        place.dispatch().carry_out([call(0)])
         assert len(server.seen) == 1
 
 
 def test_answers_from_a_cache_are_not_asked_for(tmp_path: Path) -> None:
     folder = str(tmp_path / "cache")
     with Server(lambda asked: said(f"answer {asked.number}", usage=(2, 3))) as server:
-        first = Place(tmp_path / "a", server).dial(cache=folder, concurrency=1)
+        first = Place(tmp_path / "a", server).dispatch(cache=folder, concurrency=1)
         first.carry_out([call(i) for i in range(4)])
         place = Place(tmp_path / "b", server)
-        again = place.dial(cache=folder, max_calls=1)
+        again = place.dispatch(cache=folder, max_calls=1)
         assert again.granted([call(i) for i in range(4)]) == [""] * 4
         again.carry_out([replace(call(i), number=i + 50) for i in range(4)])
         assert len(server.seen) == 4 and again.book.spent == Spent()
@@ -620,12 +730,12 @@ def test_answers_from_a_cache_are_not_asked_for(tmp_path: Path) -> None:
         assert again.book.messages(call(0).prompt) == call(0).messages
         others = [call(0, sample=1), call(0, model="openai/other"), call(0, messages=(("system", "ask00000"),))]
         for n, other in enumerate(others, 60):
-            place.dial(cache=folder).carry_out([replace(other, number=n)])
+            place.dispatch(cache=folder).carry_out([replace(other, number=n)])
         assert len(server.seen) == 7
-        for n, known in enumerate([call(0), *others], 70):  # none took the place of another
-            place.dial(cache=folder).carry_out([replace(known, number=n)])
+        for n, other in enumerate([call(0), *others], 70):  # none took the place of another
+            place.dispatch(cache=folder).carry_out([replace(other, number=n)])
         assert len(server.seen) == 7
-    assert [row["outcome"] for row in ledger.rows(read_journal(place.path))] == ["answered"] * 3 + ["cached"] * 8
+    assert [row.outcome for row in ledger.rows(read_journal(place.path))] == ["answered"] * 3 + ["cached"] * 8
     # three answers of (2 + 3 * 4) / 1e6 USD
     assert ledger.summary(read_journal(place.path))["usd"] == pytest.approx(42e-6)
     assert ledger.summary(read_journal(place.path))["tokens_in"] == 6
@@ -635,16 +745,16 @@ def test_answers_from_a_cache_are_not_asked_for(tmp_path: Path) -> None:
 def test_a_damaged_or_foreign_file_in_the_cache_is_no_answer(tmp_path: Path, change: str) -> None:
     folder = tmp_path / "cache"
     with Server(lambda _: said("x")) as server:
-        Place(tmp_path / "a", server).dial(cache=str(folder)).carry_out([call(0)])
+        Place(tmp_path / "a", server).dispatch(cache=str(folder)).carry_out([call(0)])
         [path] = folder.iterdir()
         kept = json.loads(path.read_text())
         if change in kept:
             path.write_text(json.dumps(kept | {change: "AAAA"}))
         else:
             path.write_bytes(change.encode("latin-1"))
-        dial = Place(tmp_path / "b", server).dial(cache=str(folder))
-        dial.carry_out([call(0)])
-        assert len(server.seen) == 2 and dial.book.text("1/propose/0") == "x"
+        dispatch = Place(tmp_path / "b", server).dispatch(cache=str(folder))
+        dispatch.carry_out([call(0)])
+        assert len(server.seen) == 2 and dispatch.book.text("1/propose/0") == "x"
 
 
 def test_a_cache_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
@@ -652,7 +762,7 @@ def test_a_cache_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
     with Server(lambda _: said("x")) as server:
         place = Place(tmp_path / "a", server)
         with pytest.raises(InputError, match=r"--cache .*: cannot be written \(.*\): choose another folder"):
-            place.dial(cache=str(tmp_path / "cache")).carry_out([call(0)])
+            place.dispatch(cache=str(tmp_path / "cache")).carry_out([call(0)])
     assert place.book.text("1/propose/0") == "x"  # what was paid is kept
 
 
@@ -660,14 +770,14 @@ def test_a_recording_is_neither_sent_nor_looked_up(tmp_path: Path) -> None:
     folder = str(tmp_path / "cache")
     with Server(lambda _: said("x")) as server:
         place = Place(tmp_path / "a", server)
-        place.dial(cache=folder).carry_out([call(0)])
-        Place(tmp_path / "b", server).dial(cache=folder).carry_out([call(1)])
-        dial = place.dial(recorded=True, cache=folder)
-        assert dial.granted([call(0), call(1), call(2)]) == ["", *["the recording ends here"] * 2]
-        dial.carry_out([call(0), call(1), call(2)])
+        place.dispatch(cache=folder).carry_out([call(0)])
+        Place(tmp_path / "b", server).dispatch(cache=folder).carry_out([call(1)])
+        dispatch = place.dispatch(recorded=True, cache=folder)
+        assert dispatch.granted([call(0), call(1), call(2)]) == ["", *["the recording ends here"] * 2]
+        dispatch.carry_out([call(0), call(1), call(2)])
         assert len(server.seen) == 2
-    assert list(dial.book.answers) == ["1/propose/0"]
-    assert {(line.why, line.limit) for line in dial.book.given_up.values()} == {("the recording ends here", True)}
+    assert list(dispatch.book.answers) == ["1/propose/0"]
+    assert {(line.why, line.limit) for line in dispatch.book.given_up.values()} == {("the recording ends here", True)}
 
 
 # names, keys and prices
@@ -677,7 +787,7 @@ def test_a_server_of_ones_own_needs_no_key(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("OPENAI_API_KEY")
     check_keys(["openai/mine"], "http://127.0.0.1:8000/v1")
     with Server(lambda _: said("x")) as server:
-        Place(tmp_path, server).dial().carry_out([call(0)])
+        Place(tmp_path, server).dispatch().carry_out([call(0)])
         assert server.seen[0].authorization == f"Bearer {NO_KEY}"
 
 
@@ -753,18 +863,17 @@ def test_only_the_client_knows_litellm() -> None:
 
 def test_the_ledger_by_hand(tmp_path: Path) -> None:
     a, b = call(0), call(4, model="openai/other")
-    lines: list[CallLine] = [
-        *lines_of(a, [(1, "sent"), (1, "paid"), (2, "sent"), (2, "answered"), (1, "answered")]),
-        *lines_of(b, [(1, "sent"), (1, "unpaid"), (0, "given up")]),
-        *lines_of(call(8), [(1, "sent")]),
-        {"id": 0, "verdict": "scored", "call": a.name},
-        {"id": 1, "verdict": "rejected", "stage": "units", "call": a.name},
-        {"id": 2, "verdict": "scored", "call": a.name},
-        {"id": 3, "verdict": "scored", "call": ""},
+    lines = [
+        *journalled(*lines_of(a, [(1, "sent"), (1, "paid"), (2, "sent"), (2, "answered"), (1, "answered")])),
+        *journalled(*lines_of(b, [(1, "sent"), (1, "unpaid"), (0, "given up")])),
+        *journalled(*lines_of(call(8), [(1, "sent")])),
+        {"kind": "outcome", "id": 0, "verdict": "scored", "call": a.name},
+        {"kind": "outcome", "id": 1, "verdict": "rejected", "stage": "units", "call": a.name},
+        {"kind": "outcome", "id": 2, "verdict": "scored", "call": a.name},
+        {"kind": "outcome", "id": 3, "verdict": "scored"},
     ]
-    found = ledger.rows(lines)
-    told = [(r["call"], r["attempt"], r["outcome"], r["usd"], r["possibly_usd"], r["verdict"]) for r in found]
-    assert told == [
+    rows = ledger.rows(lines)
+    assert [(r.call, r.attempt, r.outcome, r.usd, r.possibly_usd, r.verdict) for r in rows] == [
         (a.name, 1, "answered", pytest.approx(1.0), 0.0, ""),  # too late to be used
         (a.name, 2, "answered", pytest.approx(2.0), 0.0, "2 scored, 1 units"),
         (b.name, 1, "timeout", 0.0, 0.0, ""),
@@ -780,11 +889,14 @@ def test_the_ledger_by_hand(tmp_path: Path) -> None:
     ledger.write(tmp_path / "ledger.csv", lines)
     with (tmp_path / "ledger.csv").open(newline="") as file:
         written = list(csv.DictReader(file))
-    assert list(written[0]) == list(ledger.COLUMNS) and [r["verdict"] for r in written] == [r["verdict"] for r in found]
+    assert list(written[0]) == ["call", "attempt", "model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd",
+                                "possibly_usd", "seconds", "outcome", "why", "verdict"]  # fmt: skip
+    assert [row["verdict"] for row in written] == [row.verdict for row in rows]
 
 
 def test_a_journal_without_calls_has_no_ledger() -> None:
-    assert ledger.summary([{"id": 0, "verdict": "scored", "call": ""}]) == {} and ledger.rows([]) == []
+    outcome = {"kind": "outcome", "id": 0, "verdict": "scored"}
+    assert ledger.summary([outcome]) == {} and ledger.rows([]) == []
 
 
 @pytest.mark.parametrize("reply", [said("x" * 8), status(500), llm_replies.die(), llm_replies.no_usage("x")])
@@ -792,9 +904,9 @@ def test_the_ledger_and_the_book_agree(tmp_path: Path, reply: Reply) -> None:
     replies: list[Callable[[], Reply]] = [lambda: reply, lambda: said("y" * 8)]
     with Server(lambda asked: replies[asked.number % 2]()) as server:
         place = Place(tmp_path, server)
-        dial = place.dial(attempts=2)
-        dial.carry_out([call(i) for i in range(5)])
-    total, spent = ledger.summary(read_journal(place.path)), dial.book.spent
+        dispatch = place.dispatch(attempts=2)
+        dispatch.carry_out([call(i) for i in range(5)])
+    total, spent = ledger.summary(read_journal(place.path)), dispatch.book.spent
     assert total["requests"] == spent.requests == len(server.seen)
     assert total["usd"] == pytest.approx(spent.usd) and total["possibly_usd"] == pytest.approx(spent.possibly_usd)
     assert total["tokens_in"] + total["tokens_out"] == spent.tokens

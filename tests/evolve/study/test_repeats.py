@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evolve.study.outcome import verdict
+from evolve.study.spread import spelled, spread
 
 from evolve.cli import run_command
-from evolve.report.markdown import table
 from evolve.run.folder import open_run
-from evolve.study.outcome import verdict
 from evolve.study.seeds import reopen
-from evolve.study.spread import spelled, spread
 from simulator.errors import InputError
 from simulator.language.measure import features
 from simulator.language.parse import parse
@@ -160,7 +159,3 @@ def test_the_page_counts_the_looks_at_held_out_errors(made: Path, tmp_path: Path
     (copy / "validate.jsonl").write_text("{}\n{}\n")
     assert run_command(["resume", str(copy), "--workers", "1", "--quiet"]) == 0
     assert "Held-out errors were computed 2 times" in (copy / "summary.md").read_text()
-
-
-def test_a_table_is_markdown() -> None:
-    assert table("a|>b", [["x|y", "1"]]) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 |"

@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 import yaml
+from evolve.study.fold_search import FoldProgress, search
 
 from evaluator.experiments import bundled_experiments
+from evaluator.metrics import mean_abs
 from evaluator.score import predictions, score_set
-from evaluator.statistics import bias, clustered_interval, interval, mean_abs, median_abs, signed_rank
+from evaluator.statistics import bias, clustered_interval, interval, median_abs, signed_rank
 from evolve.cli import run_command
 from evolve.run import validations as log
 from evolve.run.config import Config, DataSettings, config_from, load_config
 from evolve.run.data import but_last, chosen, fittable
 from evolve.run.folder import lock, open_run
 from evolve.run.program import load
-from evolve.study.fold_search import FoldProgress, search
 from evolve.study.folds import Fold, folds_of
 from evolve.study.held_out import FIGURES, held_out_errors
 from simulator.errors import InputError
