@@ -10,8 +10,9 @@ from evolve.cli.endings import fail, print_json
 from evolve.cli.options import caps_options, load
 from evolve.processes import available_cores
 from evolve.run.data import parse_list
+from evolve.run.files import check_writable
 from evolve.run.folder import open_run
-from evolve.study.held_out_views import check_csv, print_validation, write_csv
+from evolve.study.held_out_views import print_validation, write_csv
 from evolve.study.validate import Options
 from evolve.study.validate import validate as make
 from simulator.errors import InputError
@@ -69,7 +70,7 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
         raise InputError(f"{run_path}: validate repeats the search in every fold, and would pay its models every time: "
                          "give --hindsight")  # fmt: skip
     if table is not None:
-        check_csv(table)
+        check_writable(table, "--csv")
     source = load(against, caps) if against else None
     options = Options(parse_list(folds), budget, hindsight, source, again, workers or available_cores(), quiet)
     try:
