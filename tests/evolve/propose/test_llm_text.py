@@ -667,13 +667,13 @@ def test_settings_go_to_yaml_and_back() -> None:
         ({"repair": 1}, "llm.repair must be true or false"),
         ({"models": "openai/m"}, "llm.models must be a list of names"), ({"share": 1.0}, "llm.share must be between 0 and 1"),
         ({"timeout_s": float("inf")}, "llm.timeout_s must be at most"), ({"timeout_s": float("nan")}, "llm.timeout_s must be"),
-        ({"models": ["gpt"]}, "'gpt' is no model"), ({"judges": ["a/b=0"]}, "'a/b=0' is no model"),
-        ({"summariser": "x"}, "'x' is no model"),
+        ({"models": ["gpt"]}, "'gpt' is not a model"), ({"judges": ["a/b=0"]}, "'a/b=0' is not a model"),
+        ({"summariser": "x"}, "'x' is not a model"),
         *(({"prices": {"openai/m": price}}, "llm.prices.openai/m must be [input, output]")
           for price in ([1], [1, 2, 3], ["1", 2], [-1, 2], [float("nan"), 2], [1, float("inf")], 3, None)),
         *(({"api_base": base}, "llm.api_base must not hold a key")
           for base in ("http://u:sk-secret@h/v1", "u:sk-secret@h", "http://h/v1?key=sk-secret", "http://h/v1#sk-secret")),
-        *(({"api_base": base}, "is no address: give e.g. http://127.0.0.1:8000/v1")
+        *(({"api_base": base}, "is not an address: give e.g. http://127.0.0.1:8000/v1")
           for base in ("h:80", "ftp://h", "http://", "http://[::1", "http://h:x", "http://h:99999", "http://:80", "//h")),
     ],
 )  # fmt: skip
@@ -687,7 +687,7 @@ def test_settings_that_cannot_be(llm: dict[str, Any], why: str) -> None:
     "text", ["x", "/x", "openai/", "openai/a b", "a/b=0", "a/b=-1", "a/b=nan", "a/b=inf", "a/b=x", "a/b=1=2"]
 )
 def test_what_is_no_model(text: str) -> None:
-    with pytest.raises(InputError, match="is no model: give provider/model or provider/model=WEIGHT"):
+    with pytest.raises(InputError, match="is not a model: give provider/model or provider/model=WEIGHT"):
         weighted(text, "here")
 
 
@@ -720,7 +720,7 @@ def test_options_become_settings() -> None:
           for price in ("a/b", "a/b=1", "a/b=1,2,3", "a/b=x,1", "=1,2", "a/b=", "1,2")),
         *(({"proposer": "llm", "models": ("a/b",), "prices": (price,)}, "llm.prices.a/b must be [input, output]")
           for price in ("a/b=-1,2", "a/b=nan,1", "a/b=1,inf")),
-        ({"proposer": "llm", "models": ("a/b=0",)}, "'a/b=0' is no model"),
+        ({"proposer": "llm", "models": ("a/b=0",)}, "'a/b=0' is not a model"),
         ({"proposer": "llm", "models": ("a/b",), "api_base": "http://k@h"}, "must not hold a key"),
     ],
 )  # fmt: skip
