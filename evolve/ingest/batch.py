@@ -23,7 +23,6 @@ from evolve.ingest.folder import derive, read
 from evolve.ingest.options import Given, check_hardware
 from evolve.ingest.output import OLD, PART, QUALITY, STATE, State
 from evolve.ingest.read.sources import Folder, shown_path
-from evolve.ingest.read.values import warning
 from evolve.ingest.report import QualityReport
 from evolve.processes import deaf_to_interrupts, end_with_parent
 from simulator.errors import InputError
@@ -161,7 +160,7 @@ def _write(task: Task, part: Path, on_read: Callable[[int], None]) -> None:
     entry, quality = describe(inputs, derived, task.given, findings)
     experiment = entry.to_json() if entry else None
     if fingerprint(task.folder, task.given) != task.fingerprint:
-        findings.append(warning("folder", "changed while it was read: ingest it again once it is complete"))
+        findings.warn("folder", "changed while it was read: ingest it again once it is complete")
     report = account(inputs, derived, quality, findings, output.digest(part, experiment), entry is not None)
     output.dump(part / QUALITY, report.to_json())
     earlier = output.read_state(task.home)

@@ -21,7 +21,7 @@ from evolve.ingest.derive.steps import Cycles, temporal_split
 from evolve.ingest.read.kv_events import KvEvent, read_kv_events
 from evolve.ingest.read.sources import Folder
 from evolve.ingest.read.traces import API, JOURNEY, KINDS, PHASES, STATUSES, Traces
-from evolve.ingest.read.values import Finding, warning
+from evolve.ingest.read.values import Findings
 from evolve.ingest.write.schema import schema
 
 Cells: TypeAlias = np.ndarray | pa.Array | Sequence[Any]
@@ -159,7 +159,7 @@ def write_kv_events(
     out: Path,
     chains: Chains,
     tally: Counter[str],
-    findings: list[Finding],
+    findings: Findings,
     on_read: Callable[[int], None],
 ) -> int:
     """Stream the KV events into their table and into `chains`; returns the number of rows, 0 without a table."""
@@ -175,13 +175,12 @@ def write_kv_events(
                     pending = []
         except OSError as e:
             why = e.strerror or type(e).__name__
-            text = f"cannot be read to the end ({why}): the events before are kept"
-            findings.append(warning("kv_events.jsonl", text))
+            findings.warn("kv_events.jsonl", f"cannot be read to the end ({why}): the events before are kept")
         if pending:
             writer.write(_event_columns(folder.name, pending))
     if not writer.rows:
         (out / "kv_events.parquet").unlink()
-        findings.append(warning("kv_events.jsonl", "contains no readable event: nothing is taken from it"))
+        findings.warn("kv_events.jsonl", "contains no readable event: nothing is taken from it")
     return writer.rows
 
 
