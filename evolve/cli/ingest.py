@@ -34,7 +34,7 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
 
     Reads traces.json, kv_events.jsonl, vllm.log, exp-config.yaml and profile.yaml of each folder, and of its results/
     (or inference-perf-data/) config.yaml, the per-request file, the summary and the stages. Files that are missing
-    narrow the output; the report lists them. A folder that contains such folders stands for all of them.
+    narrow the output; the report lists them. A folder that contains such folders is expanded to them.
 
     OUT gets experiments.yaml and, for every run, a folder with quality.json and the parquet tables requests, steps,
     journeys, kv_events and cycles. The same command again reads only what has changed; other folders are added.

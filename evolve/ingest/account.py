@@ -76,11 +76,10 @@ def _counts(names: Iterable[str]) -> dict[str, int]:
 
 
 def _requests(inputs: Inputs, derived: Derived) -> RequestCounts:
-    reports, clients, journeys = inputs.reports, inputs.clients, inputs.journeys
-    counted = [reports.summary] if reports.summary else list(reports.stages.values())
+    reports, clients, journeys = inputs.reports.of_run, inputs.clients, inputs.journeys
     counts = RequestCounts(
-        reported_completed=sum(r.completed or 0 for r in counted) if counted else None,
-        reported_failed=sum(r.failed or 0 for r in counted) if counted else None,
+        reported_completed=sum(r.completed or 0 for r in reports) if reports else None,
+        reported_failed=sum(r.failed or 0 for r in reports) if reports else None,
     )
     if clients is not None:
         counts = replace(

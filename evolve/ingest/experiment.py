@@ -75,7 +75,7 @@ class Components:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of an experiments file. `model_config` are the model's terms if it is not in the model table."""
+    """An entry of an experiments file. `model_config` are the model's terms, if the user gave them."""
 
     id: str
     source_run: str
@@ -120,11 +120,10 @@ def describe(inputs: Inputs, derived: Derived, given: Given, findings: Findings)
     parts = components(derived.requests)
     if entry is None or parts is None:
         return entry, quality
-    journeys, rows = len(inputs.journeys), len(inputs.clients) if inputs.clients else 0
-    note = f"the traces cover {journeys:,} of {rows:,} requests: the parts of the E2E rest on these"
-    return replace(
-        entry, components=Components(*parts, note if journeys < (1 - MOST_WITHOUT) * rows else None)
-    ), quality
+    journeys, rows, note = len(inputs.journeys), len(inputs.clients) if inputs.clients else 0, None
+    if journeys < (1 - MOST_WITHOUT) * rows:
+        note = f"the traces cover {journeys:,} of {rows:,} requests: the parts of the E2E rest on these"
+    return replace(entry, components=Components(*parts, note)), quality
 
 
 def make_entry(
@@ -189,7 +188,7 @@ def _hardware(folder: Folder, given: Given, findings: Findings) -> str:
         raise InputError(f"{folder.name}: no file names the GPU: name it with --hardware")
     table = hardware_table()
     if name not in table:
-        findings.warn(FILE, f"GPU {name} is not in the hardware table: name one of it with --hardware")
+        findings.warn(FILE, f"GPU {name} is not in the hardware table: choose one from it with --hardware")
         return name
     canonical = str(table[name]["name"])
     if given.hardware and listed and table.get(listed, {}).get("name") != canonical:
@@ -235,8 +234,7 @@ def _workload(
 
 def _prompt_len_mean(reports: Reports) -> float | None:
     """The mean prompt length of completed requests in tokens; None below 1, which cannot be replayed."""
-    counted = [reports.summary] if reports.summary else list(reports.stages.values())
-    pairs = [(r.completed, r.prompt_len["mean"]) for r in counted if r.completed and "mean" in r.prompt_len]
+    pairs = [(r.completed, r.prompt_len["mean"]) for r in reports.of_run if r.completed and "mean" in r.prompt_len]
     total = sum(n for n, _ in pairs)
     mean = sum(n * length for n, length in pairs) / total if total else 0.0
     if len(pairs) == 1:

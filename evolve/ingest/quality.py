@@ -108,9 +108,8 @@ def _aborted(inputs: Inputs) -> list[str]:
 
 
 def _failures(reports: Reports) -> list[str]:
-    counted = [reports.summary] if reports.summary else list(reports.stages.values())
-    failed = sum(r.failed or 0 for r in counted)
-    total = sum((r.completed or 0) + (r.failed or 0) for r in counted)
+    failed = sum(r.failed or 0 for r in reports.of_run)
+    total = sum((r.completed or 0) + (r.failed or 0) for r in reports.of_run)
     if total and failed / total > FAILED_SHARE:
         percent = math.floor(1e4 * failed / total + 0.5) / 100  # rounds halves up
         return [f"{percent:.2f} % of {total:,} requests failed"]
@@ -146,7 +145,7 @@ def _sending(reports: Reports) -> list[str]:
 
 def _timeout(reports: Reports, load: Load | None, findings: Findings) -> float | None:
     """The limit if failures came at one round time and nothing succeeded beyond it; else what the settings say."""
-    with_failures = [r for r in (reports.all[:1] if reports.summary else reports.all) if r.failed]
+    with_failures = [r for r in reports.of_run if r.failed]
     limits = {_limit(r) for r in with_failures}
     limit = limits.pop() if len(limits) == 1 else None
     set_to = load.request_timeout_s if load else None

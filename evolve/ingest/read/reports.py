@@ -60,6 +60,11 @@ class Reports:
         """Every report, the run's first."""
         return (*([self.summary] if self.summary else []), *self.stages.values())
 
+    @property
+    def of_run(self) -> tuple[Report, ...]:
+        """The reports that together cover the run: its own, or those of its stages if it has none."""
+        return (self.summary,) if self.summary else tuple(self.stages.values())
+
 
 def read_reports(folder: Folder) -> Reports:
     """The reports of a folder; everything wrong, missing or inconsistent becomes a finding."""

@@ -133,7 +133,8 @@ def look(path: Path) -> Folder:
 def find(paths: Iterable[Path]) -> tuple[list[Folder], Findings]:
     """All experiment folders among `paths`, in order, and findings about the choice.
 
-    A folder that only contains experiment folders stands for them, sorted by name. A folder given twice counts once.
+    A folder that only contains experiment folders is expanded to them, sorted by name. A folder given twice counts
+    once.
     Raises InputError for a path that is neither, for two folders of the same name, and for no path at all.
     """
     folders: dict[Path, Folder] = {}
