@@ -1,6 +1,6 @@
-"""The guarded functions in Go, each written into the file only when the program calls it.
+"""The guarded functions in Go. Each is written into the file only if the program calls it.
 
-They mirror simulator/language/guarded.py and simulator/vm.py, NaN included: Go's builtin max and min hand NaN on.
+They mirror simulator/language/guarded.py and simulator/vm.py, including NaN: Go's builtin max and min propagate it.
 """
 
 HELPERS = {

@@ -5,13 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from translate_go.curves import variable
 from translate_go.deployment import Deployment, by_name
-from translate_go.gotypes import constructor
-from translate_go.mark import DEPLOYMENTS
-from translate_go.plan import Plan
-from translate_go.spelling import quoted
-from translate_go.target import BLIS_5_DIFFERS
+from translate_go.gotypes import constructor, deployment_variable
+from translate_go.spelling import DEPLOYMENTS, quoted
+from translate_go.target import BLIS_5_DIFFERS, Plan
 
 _HEAD = """\
 # Adding this latency model to BLIS
@@ -141,7 +138,7 @@ _OTHER = "\nA file written for one target lacks methods of the other: emit it fo
 
 
 def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
-    """The steps for both branches, the target's own first."""
+    """The text of the file: the steps for both branches, the target's own first."""
     target = plan.target
     stepml = _STEPML.format(differences="\n".join(f"- {text}" for text in BLIS_5_DIFFERS))
     branches = (_MAIN, stepml) if target.branch == "main" else (stepml, _MAIN)
@@ -155,13 +152,13 @@ def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
 
 
 def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
-    """How the deployment is chosen."""
+    """The paragraphs on how the deployment is chosen."""
     if not plan.reads_deployment:
         return [_NO_FACTS]
     if not deployments:
         return [_OPEN, _OPEN_CURVES] if plan.curves else [_OPEN]
     first = deployments[0]
-    copied = variable(first)
+    copied = deployment_variable(first)
     if by_name(deployments):
         text = _BY_NAME.format(file=DEPLOYMENTS, count=len(deployments), name=first.name.lower())
         parts = [f"\n{_paragraph(text)}\n"]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evolve.study.outcome import verdict
+from evolve.study.spread import spelled, spread
 
 from evolve.cli import run_command
 from evolve.report.markdown import table
 from evolve.run.folder import open_run
-from evolve.study.outcome import verdict
 from evolve.study.seeds import reopen
-from evolve.study.spread import spelled, spread
 from simulator.errors import InputError
 from simulator.language.measure import features
 from simulator.language.parse import parse

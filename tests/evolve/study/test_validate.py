@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from evolve.study.fold_search import FoldProgress, search
 
 from evaluator.experiments import bundled_experiments
 from evaluator.score import predictions, score_set
@@ -24,7 +25,6 @@ from evolve.run.data import chosen, fittable
 from evolve.run.folder import lock, open_run
 from evolve.run.program import load
 from evolve.run.stages import but_last
-from evolve.study.fold_search import FoldProgress, search
 from evolve.study.folds import Fold, folds_of
 from evolve.study.held_out import FIGURES, held_out_errors
 from simulator.errors import InputError
