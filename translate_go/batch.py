@@ -112,8 +112,8 @@ def sums_type(use: BatchUse) -> list[str]:
     """The Go struct of the sums."""
     rows = [(name, "int64", f"// {_SUMS[name].meaning}") for name in use.sums]
     return [
-        "// batchSums are the sums over the requests of one step that the program reads. A request's progress is",
-        "// ProgressIndex, its tokens done before the step.",
+        "// batchSums are the sums over the requests of a step that the program reads. A request's progress is its",
+        "// ProgressIndex, the tokens done before the step.",
         "type batchSums struct {",
         *columns(rows, "\t"),
         "}",
@@ -126,8 +126,9 @@ def sum_function(use: BatchUse) -> list[str]:
     updates = {phase: [u.update for u in used if u.phase == phase] for phase in (ALL, PREFILL, DECODE)}
     reads = {name for u in used for name in u.reads.split()}
     lines = [
-        "// sumBatch makes one pass over the batch, which it only reads. A request without new tokens (its prompt was",
-        "// fully cached) does not count; one whose progress is short of its prompt is in prefill, else in decode.",
+        "// sumBatch sums over the batch in one pass, without changing it. Requests without new tokens (their prompt",
+        "// was fully cached) do not count. Requests whose progress is short of their prompt are in prefill, others in",
+        "// decode.",
         "func sumBatch(batch []*sim.Request) batchSums {",
         "\tvar s batchSums",
         "\tfor _, req := range batch {",

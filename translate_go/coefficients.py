@@ -39,16 +39,16 @@ _DELAYED = "the delay before the queue is not alpha[0] + alpha[1] * input length
 _OPEN = "the delays depend on the deployment, and none is given"
 _MEASURED = "this program reads curves of measured kernels, for which the host has no features"
 _NOTE = """\
-# For the `models` list of the host's defaults.yaml. The generated backend does not read it: its constants are
-# those of evolved.go. alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token. Times of
-# completion, scheduling and preemption have no place here.
+# For the `models` list of the host's defaults.yaml. The generated backend does not read this: its constants are those
+# of evolved.go. alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token. The times of
+# completion, scheduling and preemption have no coefficients.
 """
 _SAME = """\
-# beta: the host's own features in their order: intercept, prefill tokens, decode tokens.
+# beta: the host's own features in order: intercept, prefill tokens, decode tokens.
 """
 _OTHER = """\
-# beta: intercept, then one coefficient for each feature named beside it. These are NOT the features of the host's own
-# backends, which would take the numbers for others: the entry documents the model, it is not to be merged.
+# beta: intercept, then one coefficient for each feature named next to it. These are NOT the features of the host's own
+# backends, which would misread the numbers: the entry documents the model, do not merge it.
 """
 _HOST = {"": "us", "b.prefill_tokens": "us/token", "b.decode_reqs": "us/request"}
 
@@ -99,7 +99,7 @@ def _entry(program: Program, deployment: Deployment) -> str:
     else:
         remark = _OTHER
     negative = [name or "the intercept" for name, c in step.items() if c.value < 0.0]
-    remark += f"# Negative, which the host does not take: {', '.join(negative)}.\n" * bool(negative)
+    remark += f"# Negative, which the host does not accept: {', '.join(negative)}.\n" * bool(negative)
     beta = [(c.value, f"{name or 'intercept'}, {c.unit}") for name, c in step.items()]
     lines = [
         f"  - id: {json.dumps(clean(deployment.model or deployment.name) or 'MODEL')}  # as your file spells it",

@@ -51,7 +51,7 @@ var evolvedRecords = []struct {
 %(records)s
 }
 %(example)s
-// evolvedFill gives a prompt n tokens, whatever the type of a token.
+// evolvedFill makes a prompt of n tokens, for any type of token.
 func evolvedFill[T any](prompt *[]T, n int) {
 	*prompt = make([]T, n)
 }
@@ -106,7 +106,7 @@ func TestEvolvedAllocatesNothing(t *testing.T) {
 // evolvedSink keeps the compiler from dropping the call that is timed.
 var evolvedSink int64
 
-// %(benchmark)s times a step of 128 requests: four in their prompt, the others decoding.
+// %(benchmark)s times a step of 128 requests: four in prefill, the others in decode.
 func %(benchmark)s(b *testing.B) {
 	m := evolvedRecords[0].model
 	var batch []*sim.Request

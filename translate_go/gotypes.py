@@ -36,8 +36,8 @@ _AT = {
 }
 _FAR = re.compile("; .*|, padded tokens|, at the prompts' mean length")  # left out of comments in Go
 _BY_NAME = """\
-// NewEvolvedFor returns the model for one of the deployments of evolved_deployments.go by its name, in upper or lower
-// case, or an error if there is none of that name.
+// NewEvolvedFor returns the model for a deployment of evolved_deployments.go by its name, in upper or lower case, or an
+// error if there is none of that name.
 func NewEvolvedFor(name string) (*Evolved, error) {
 	d, ok := deployments[strings.ToLower(name)]
 	if !ok {
@@ -47,8 +47,8 @@ func NewEvolvedFor(name string) (*Evolved, error) {
 }
 """
 _FACTORY_BY_NAME = """\
-// NewEvolvedBackend has the form in which a latency backend is registered. The deployment is the one that model, GPU
-// and tensor parallelism of the configuration name, "MODEL/GPU/tpN"; coefficients are not consulted.
+// NewEvolvedBackend is the factory to register as a latency backend. It selects the deployment by the configuration's
+// model, GPU and tensor parallelism, "MODEL/GPU/tpN", and ignores the coefficients.
 func NewEvolvedBackend(_ sim.LatencyCoeffs, hw sim.ModelHardwareConfig) (sim.LatencyModel, error) {
 	return NewEvolvedFor(fmt.Sprintf("%s/%s/tp%d", hw.Model, hw.GPU, hw.TP))
 }
@@ -66,7 +66,7 @@ def deployment_type(plan: Plan) -> list[str]:
     rows += curve_fields(plan.curves)
     doc = "Deployment holds the static facts of a model on its GPUs, per GPU where each holds a share."
     if plan.curves:
-        doc += " The curves, of measured kernels, are kept without a copy: do not change them afterwards."
+        doc += " The curves of measured kernels are not copied: do not change them afterwards."
     return [
         *comment(doc),
         "type Deployment struct {",
@@ -96,7 +96,7 @@ def constructors(plan: Plan, deployments: Sequence[Deployment]) -> list[list[str
         return [_without_facts(plan), _factory("NewEvolved")]
     parts = [_with_facts(plan)]
     if plan.reference:
-        doc = "// newEvolved returns the model for facts that can be, its reference step computed."
+        doc = "// newEvolved returns the model for valid facts, with its reference step computed."
         parts.append([doc, "func newEvolved(d Deployment) *Evolved {", *_referring("&Evolved{d: d}", plan), "}"])
     if by_name(deployments):
         return [*parts, _BY_NAME.rstrip().split("\n"), _FACTORY_BY_NAME.rstrip().split("\n")]
@@ -135,7 +135,7 @@ def _baked(plan: Plan, deployment: Deployment) -> list[str]:
 def _without_facts(plan: Plan) -> list[str]:
     """The constructor of a model that reads no deployment."""
     inner = _referring("&Evolved{}", plan) if plan.reference else ["\treturn &Evolved{}"]
-    doc = "// NewEvolved returns the model, which reads no fact of a deployment and is the same for all."
+    doc = "// NewEvolved returns the model, which reads no facts and is the same for all deployments."
     return [doc, "func NewEvolved() *Evolved {", *inner, "}"]
 
 
@@ -143,7 +143,7 @@ def _with_facts(plan: Plan) -> list[str]:
     """The constructor for any deployment, which checks facts and curves."""
     kinds = " or ".join(["fact"] * bool(plan.facts) + ["curve"] * bool(plan.curves))
     return [
-        f"// NewEvolved returns the model for a deployment, or an error naming the first {kinds} that cannot be.",
+        f"// NewEvolved returns the model for a deployment, or an error naming the first {kinds} that is invalid.",
         "func NewEvolved(d Deployment) (*Evolved, error) {",
         *(_fact_checks(plan) if plan.facts else []),
         *(_curve_checks(plan) if plan.curves else []),
@@ -184,7 +184,7 @@ def _curve_checks(plan: Plan) -> list[str]:
         "curve.want)",
         "\t\t}",
         "\t\tfor i, us := range curve.knots {",
-        "\t\t\tif !(us >= 0) || math.IsInf(us, 0) { // not us < 0, which lets NaN pass",
+        "\t\t\tif !(us >= 0) || math.IsInf(us, 0) { // unlike us < 0, this rejects NaN",
         '\t\t\t\treturn nil, fmt.Errorf("evolved: Deployment.%s[%d] cannot be %g", curve.name, i, us)',
         "\t\t\t}",
         "\t\t}",
@@ -201,8 +201,8 @@ def _referring(build: str, plan: Plan) -> list[str]:
 
 def _factory(name: str) -> list[str]:
     return [
-        "// NewEvolvedBackend has the form in which a latency backend is registered. Constants and facts are those of",
-        "// this file: neither coefficients nor configuration are consulted.",
+        "// NewEvolvedBackend is the factory to register as a latency backend. Constants and facts are those of this",
+        "// file; it ignores coefficients and configuration.",
         "func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {",
         f"\treturn {name}(), nil",
         "}",

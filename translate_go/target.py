@@ -27,7 +27,7 @@ MODULE = "github.com/inference-sim/inference-sim"  # the host's Go module
 # How the blis-5 host keeps time differently from the replay, whose rules are those of blis-4.
 BLIS_5_DIFFERS = (
     "a completed request gets one more inter-token entry (last step + per-token time)",
-    "there is no overhead at completion: the program's completion_time is lost",
+    "there is no overhead at completion: the program's completion_time is not used",
     "requests queued in the same microsecond at an idle instance start parallel chains of steps",
     "after an eviction a batch may hold requests that the step does not reach, with their last token counts",
 )
@@ -37,8 +37,8 @@ _BLIS_4 = Target(
     "main",
     (("OutputTokenProcessingTime", "output_token_time"), ("PostDecodeFixedOverhead", "completion_time")),
     "TokenID",
-    ("Target blis-4: the four methods of the latency model of BLIS, main branch, whose rules of time are those of",
-     "the replay in which the program was scored."),
+    ("Target blis-4: the four methods of the latency model of BLIS, main branch. Its rules of time are those of the",
+     "replay in which the program was scored."),
 )  # fmt: skip
 
 _BLIS_5 = Target(
@@ -51,7 +51,7 @@ _BLIS_5 = Target(
     ),
     "int",
     ("Target blis-5: the five methods of the latency model of BLIS, stepml-experiments branch. Each method agrees",
-     "with the program, but that host keeps time differently, and request times differ from the scored replay:",
+     "with the program, but this host keeps time differently, so request times differ from the scored replay:",
      *(f"  - {text};" for text in BLIS_5_DIFFERS[:-1]),
      f"  - {BLIS_5_DIFFERS[-1]}.",
      "Parity of whole runs is claimed for blis-4 only."),
