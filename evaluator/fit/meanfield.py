@@ -10,8 +10,20 @@ from __future__ import annotations
 
 import math
 
-from simulator.bind import RAW_FIELDS, settle
+from simulator.bind import settle
 from simulator.jit import njit
+from simulator.schema import (
+    DECODE_REQS,
+    KV_DECODE_MAX,
+    KV_DECODE_SUM,
+    KV_MAX,
+    KV_SUM,
+    KV_VAR,
+    MAX_PREFILL_CHUNK,
+    PREFILL_PAIRS,
+    PREFILL_REQS,
+    PREFILL_TOKENS,
+)
 from simulator.vm import run
 
 # Columns of the table of load stages.
@@ -26,12 +38,6 @@ from simulator.vm import run
     OBSERVED_N,  # decodes that run at once by the observed ITL, NaN without one
     COLD, COLD_LEN,  # prompts computed in full because nothing is cached yet, and their tokens
 ) = range(12)  # fmt: skip
-
-# Positions in simulator.schema.RAW; _step writes all of them.
-(
-    PREFILL_REQS, DECODE_REQS, PREFILL_TOKENS, MAX_PREFILL_CHUNK, PREFILL_PAIRS,
-    KV_SUM, KV_MAX, KV_VAR, KV_DECODE_SUM, KV_DECODE_MAX,
-) = range(RAW_FIELDS)  # fmt: skip
 
 # The kernels share these arguments. rows, static, step, raw, request, results: of simulator.language.opcodes.Code, the
 # opcodes, where their static part and the step's part end, and the slots of raw batch fields, request fields and

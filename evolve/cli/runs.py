@@ -12,7 +12,7 @@ from evolve.report.views import archive_json, inventory, print_archive, print_in
 from evolve.run.data import chosen
 from evolve.run.folder import Run, open_run
 from evolve.search import workers
-from evolve.search.attribution import print_proposers, proposers
+from evolve.search.attribution import attribution, print_attribution
 
 
 @click.command()
@@ -32,8 +32,8 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, as_json: b
     """
     run = open_run(run_path)
     if by:
-        result = proposers(run)
-        print_json(result) if as_json else print_proposers(result)
+        result = attribution(run)
+        print_json(result.to_json()) if as_json else print_attribution(result)
     elif as_json:
         print_json(archive_json(run))
     else:

@@ -41,7 +41,7 @@ def ship(path: Path, folder: Path = SEEDS) -> None:
     parsed = parse(best.text)
     program = replace(parsed, functions=tuple(map(named, parsed.functions)))
     kept = record(
-        key(program), fitted, error_rows(program, score_set(fitted)), SCORE_SEEDS, run.about["started"][:10],
+        key(program), fitted, error_rows(program, score_set(fitted)), SCORE_SEEDS, run.about.started[:10],
         constants=constant_records(uncertainty(program, fit_set(fitted))),
         found=Found(best.id, best.joint, best.transfer),
     )  # fmt: skip

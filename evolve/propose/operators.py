@@ -28,10 +28,10 @@ from evolve.propose.terms import (
     sites,
     split,
     stem,
-    unit_of,
 )
 from evolve.propose.vocabulary import Vocabulary
 from simulator.language import units
+from simulator.language.infer import unit_of
 from simulator.language.ir import (
     Call,
     Choose,

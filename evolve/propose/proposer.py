@@ -59,11 +59,16 @@ class Place:
 
 
 def places(population: Population, batch: int) -> Iterator[Place]:
-    """The places of the next generation, `batch` for each island. Every island first drops all but its fittest."""
+    """The places of the next generation, `batch` for each island. Every island first drops all but its fittest.
+
+    There are none where no starting program could be scored, because then there are no parents.
+    """
     number = population.numbered
     for i, island in enumerate(population.islands):
         island.select()
         parents = island.members()
+        if not parents:
+            continue
         order = population.order(parents, i)
         for left in range(batch, 0, -1):
             yield Place(number, i, parents, order, left)

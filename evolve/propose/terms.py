@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.language import units
+from simulator.language.infer import unit_of
 from simulator.language.ir import (
     Call,
     Choose,
@@ -19,14 +20,12 @@ from simulator.language.ir import (
     Let,
     Local,
     Neg,
-    Number,
     Op,
     children,
     nodes,
     rebuild,
 )
 from simulator.language.unparse import terms as signed_terms
-from simulator.schema import FIELDS
 
 Path = tuple[int, ...]
 US = units.read("us")
@@ -198,39 +197,6 @@ def coefficient_unit(basis: Sequence[Expr], constants: Mapping[str, Constant]) -
         return US
     unit = unit_of(product(basis), constants)
     return None if unit is None else units.over(US, unit)
-
-
-def unit_of(node: Expr, constants: Mapping[str, Constant]) -> units.Unit | None:
-    """The unit of an expression without locals; None if a wildcard leaves it open."""
-    match node:
-        case Number():
-            return None
-        case Const(name):
-            return constants[name].unit
-        case Field(scope, name):
-            return units.read(FIELDS[scope, name].unit)
-        case Neg(value):
-            return unit_of(value, constants)
-        case Op("*" | "/" as op, left, right):
-            a, b = unit_of(left, constants), unit_of(right, constants)
-            a = units.ONE if a is None and isinstance(left, Number) else a
-            b = units.ONE if b is None and isinstance(right, Number) else b
-            if a is None or b is None:
-                return None
-            return units.times(a, b) if op == "*" else units.over(a, b)
-        case Op(_, left, right):
-            return unit_of(left, constants) or unit_of(right, constants)
-        case Call("max" | "min", args):
-            return next((u for u in (unit_of(a, constants) for a in args) if u is not None), None)
-        case Call("sqrt", (arg,)):
-            inner = unit_of(arg, constants)
-            return None if inner is None or any(n % 2 for n in inner) else tuple(n // 2 for n in inner)  # type: ignore[return-value]
-        case Call():
-            return units.ONE
-        case Choose(_, then, other):
-            return unit_of(then, constants) or unit_of(other, constants)
-        case _:
-            return None
 
 
 def fresh(d: Draft, stem: str) -> str:

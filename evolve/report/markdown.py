@@ -52,7 +52,7 @@ def page(run: Run, report: RunReport, validations: int) -> str:
 def _facts(run: Run, report: RunReport) -> Table:
     config, fitted = run.config, report.fitted
     return Table.of("Run", "what|value", [
-        ("started", run.about["started"]),
+        ("started", run.about.started),
         ("engine", report.engine),
         ("data", f"{report.data} ({', '.join(config.data.files)})"),
         ("configuration", config.name),

@@ -22,8 +22,8 @@ def archive_json(run: Run) -> dict[str, Any]:
     """The archive of a run as JSON values. It depends on the run's seed, data and settings only."""
     archive = run.archive()
     return {
-        "engine": run.about["engine"],
-        "data": run.about["data"],
+        "engine": run.about.engine,
+        "data": run.about.data,
         "seed": run.config.seed,
         "seeds": run.config.score.arrival_seeds,
         "front": [e.to_json() for e in archive.front_by_size()],

@@ -140,14 +140,14 @@ def record(
 def record_of(run: Run, elite: Elite, proposal: Proposal) -> Record:
     """The record of a run's elite, made of this proposal."""
     return Record(
-        engine=run.about["engine"],
-        data=run.about["data"],
+        engine=run.about.engine,
+        data=run.about.data,
         key=elite.key,
-        date=run.about["started"],
-        fitted=tuple(run.about["fitted"]),
+        date=run.about.started,
+        fitted=tuple(run.about.fitted),
         errors=tuple(Errors(*row) for row in elite.rows),
         seeds=tuple(run.config.score.arrival_seeds),
-        ranges=read_ranges(Section(str(run.path / "run.json"), "", run.about).section("ranges", REMEDY)),
+        ranges=run.about.ranges,
         run=str(run.path),
         proposal=proposal,
     )

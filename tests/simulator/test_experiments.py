@@ -284,7 +284,7 @@ def test_a_wrong_file_is_refused_in_one_line(path: str, value: object, message: 
 def test_ids_are_unique() -> None:
     raw = copy.deepcopy(MINIMAL)
     raw["experiments"] *= 2
-    assert complaint(raw) == f"{FIRST}id is used twice: give every experiment an id of its own"
+    assert complaint(raw) == f"{FIRST}id is used twice: give every experiment a different id"
 
 
 @pytest.mark.parametrize(

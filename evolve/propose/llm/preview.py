@@ -87,7 +87,7 @@ def _answer(run: Run, number: int) -> tuple[CallLog, Answered]:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    return {"engine": run.about["engine"], "data": run.about["data"], "seeds": run.config.score.arrival_seeds}
+    return {"engine": run.about.engine, "data": run.about.data, "seeds": run.config.score.arrival_seeds}
 
 
 def print_messages(messages: Messages) -> None:

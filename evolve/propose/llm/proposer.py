@@ -39,7 +39,7 @@ class LanguageModels:
 
     `stopped` says why no more calls are made and the search ends; it is "" until then. `lost` names the requests that
     were under way when an earlier process died. `moe` holds the ids of experiments with MoE models. `folder` is the
-    run's, for its notes. `say` shows the progress of a generation's questions.
+    run's, for its notes. `show` displays the progress of a generation's questions.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class LanguageModels:
         remembered: Collection[int],
         moe: frozenset[str],
         folder: Path,
-        say: Callable[[str], None],
+        show: Callable[[str], None],
     ) -> None:
         self.stopped = ""
         self.lost = dispatch.log.under_way()
         self._config, self._texts, self._dispatch = config, texts, dispatch
         self._operators, self._diagnose, self._remembered = operators, diagnose, remembered
-        self._moe, self._folder, self._say = moe, folder, say
+        self._moe, self._folder, self._show = moe, folder, show
         self._chances = config.llm.ensemble()
         self._judges = [weighted(name, "llm.judges")[0] for name in config.llm.judges]
         self._summariser = weighted(config.llm.summariser or config.llm.models[0], "llm.summariser")[0]
@@ -286,7 +286,7 @@ class LanguageModels:
         return replace(call, sample=sample)
 
     def _carry_out(self, calls: Sequence[Call], what: str) -> None:
-        self._dispatch.carry_out(calls, lambda done, of: self._say(f"asking for {what}: {done} of {of} answered"))
+        self._dispatch.carry_out(calls, lambda done, of: self._show(f"asking for {what}: {done} of {of} answered"))
 
     def _ideas(self, question: Question, name: str, most: int) -> list[Idea]:
         """The ideas in the answer to call `name`; none if there is no answer."""

@@ -23,8 +23,6 @@ from evolve.run.folder import Run
 from evolve.run.llm_settings import weighted
 from simulator.errors import InputError
 
-REPLAYED = "replayed"  # the key of run.json that names the recording
-
 
 def names(config: Config) -> list[str]:
     """Every model that a configuration names, each once."""
@@ -71,14 +69,14 @@ def models_of(
     diagnose: Callable[[str], Future[str]],
     remembered: Collection[int],
     moe: frozenset[str],
-    say: Callable[[str], None],
+    show: Callable[[str], None],
 ) -> LanguageModels:
     """The language models of a run, whether it is new, resumed or replayed."""
-    config, recorded = run.config, REPLAYED in run.about
+    config, recorded = run.config, bool(run.about.replayed)
     prices = {} if recorded else priced(config)
     dispatch = Dispatch(call_log(run.lines()), journal, config.llm, prices, recorded)
     texts = prompts_of(run)
-    return LanguageModels(config, texts, dispatch, operators, diagnose, remembered, moe, run.path, say)
+    return LanguageModels(config, texts, dispatch, operators, diagnose, remembered, moe, run.path, show)
 
 
 def replay(recording: Path, out: Path | None) -> Run:
@@ -94,7 +92,7 @@ def replay(recording: Path, out: Path | None) -> Run:
         raise InputError(
             f"--replay {recording}: has no calls to language models: name a run of --proposer llm or mixed"
         )
-    about = {**source.about, REPLAYED: str(recording)}
+    about = replace(source.about, replayed=str(recording))
     run = run_folder.create(out or run_folder.next_path(), source.config, about)
     journal = Journal(run.journal)
     journal.append(calls)
@@ -106,7 +104,7 @@ def replay(recording: Path, out: Path | None) -> Run:
 
 def with_limits(run: Run, limits: dict[str, float]) -> Run:
     """The run with other limits, written to its config.yaml. Raises InputError if it calls no language models."""
-    if run.config.search.proposer == "offline" or REPLAYED in run.about:
+    if run.config.search.proposer == "offline" or run.about.replayed:
         raise InputError(f"{run.path}: calls no language model: leave out --{next(iter(limits)).replace('_', '-')}")
     changed = {name: type(getattr(run.config.llm, name))(limit) for name, limit in limits.items()}
     config = config_from(to_mapping(replace(run.config, llm=replace(run.config.llm, **changed))), "command line")

@@ -199,7 +199,7 @@ def test_shipped_programs_are_exempt_from_the_caps_and_all_check(capsys: pytest.
 SUM = "def step_time(b, s, *, k: us/token = 1.0): return 2 + k * (" + " + ".join(["b.tokens"] * 39) + ")"
 
 BAD_PROGRAMS = {
-    "import": (b"import os\n", "p.py:1: only functions may stand here, not an import: remove it"),
+    "import": (b"import os\n", "p.py:1: only functions are allowed here, not an import: remove it"),
     "loop": (b"def step_time(b, s):\n    for i in b:\n        x = 1\n    return x\n",
              "p.py:2: a loop is not part of the language: use assignments, `if ...: return` and return"),
     "field": (b"def step_time(b, s): return b.tokenz\n", "p.py:1: unknown field b.tokenz: did you mean b.tokens?"),

@@ -58,7 +58,7 @@ def test_no_fitted_run_is_off_by_more_than_five_percent() -> None:
 def test_the_recorded_search_chose_it() -> None:
     run = open_run(SHIPPED / "champion")
     assert run.config == load_config("both")
-    assert run.about["data"] == RECORD["data"] and run.about["fitted"] == [e.id for e in FITTED]
+    assert run.about.data == RECORD["data"] and list(run.about.fitted) == [e.id for e in FITTED]
     best = champion(run.archive().members(), run.config.score.rule)
     assert best is not None and best.id == RECORD["found"]["proposal"]
     program, chosen = load("champion").program, parse(best.text)
