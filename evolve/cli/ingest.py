@@ -12,7 +12,7 @@ from evolve.ingest import batch
 from evolve.ingest.options import Given, parse_models, parse_overrides
 from evolve.ingest.output import data_of
 from evolve.ingest.read.sources import find
-from evolve.ingest.read.values import Finding, plain
+from evolve.ingest.read.values import plain
 from evolve.ingest.view import print_runs, watching
 from evolve.processes import available_cores
 
@@ -34,7 +34,7 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
 
     Reads traces.json, kv_events.jsonl, vllm.log, exp-config.yaml and profile.yaml of each folder, and of its results/
     (or inference-perf-data/) config.yaml, the per-request file, the summary and the stages. Files that are missing
-    narrow the output; the report lists them. A folder that contains such folders stands for all of them.
+    narrow the output; the report lists them. A folder that contains such folders is expanded to them.
 
     OUT gets experiments.yaml and, for every run, a folder with quality.json and the parquet tables requests, steps,
     journeys, kv_events and cycles. The same command again reads only what has changed; other folders are added.
@@ -59,7 +59,7 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
         as_values = [run.to_json() for run in runs]
         print_json({"engine": __version__, "data": data_of(reports), "seeds": [], "runs": as_values})
     else:
-        unused = sorted(set(given.models) - {report.model for report in reports})
-        findings += [Finding("--model-config", 1, f"{plain(name)}: no run has this model") for name in unused]
+        for name in sorted(set(given.models) - {report.model for report in reports}):
+            findings.note("--model-config", f"{plain(name)}: no run has this model")
         print_runs(runs, findings, out)
     return 0 if any(report.experiment or report.tables for report in reports) else 1

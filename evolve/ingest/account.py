@@ -14,9 +14,9 @@ from evolve.ingest.columns import NONE, Columns
 from evolve.ingest.derive.admissions import EXACT
 from evolve.ingest.derive.journeys import UNSOUND
 from evolve.ingest.folder import Derived, Inputs
-from evolve.ingest.quality import Quality, contradictions, skipped
+from evolve.ingest.quality import Quality, check_sources
 from evolve.ingest.read.traces import STATUSES
-from evolve.ingest.read.values import Finding
+from evolve.ingest.read.values import Findings
 from evolve.ingest.report import (
     AlphaTargets,
     BatchCounts,
@@ -43,9 +43,10 @@ NARROWED = {
 
 
 def account(
-    inputs: Inputs, derived: Derived, quality: Quality, findings: Iterable[Finding], data: str, experiment: bool
+    inputs: Inputs, derived: Derived, quality: Quality, findings: Findings, data: str, experiment: bool
 ) -> QualityReport:
-    """The quality report of one run. `findings` are those made so far; further ones are added."""
+    """The quality report of one run, with `findings` about its sources added to those made so far."""
+    check_sources(inputs, derived, findings)
     return QualityReport(
         engine=__version__,
         seeds=[],
@@ -63,7 +64,7 @@ def account(
         cycles=_cycles(derived),
         kv=_kv(inputs, derived),
         tables=derived.rows,
-        findings=[*findings, *skipped(inputs), *contradictions(inputs, derived)],
+        findings=findings,
         data=data,
         experiment=experiment,
     )
@@ -75,11 +76,10 @@ def _counts(names: Iterable[str]) -> dict[str, int]:
 
 
 def _requests(inputs: Inputs, derived: Derived) -> RequestCounts:
-    reports, clients, journeys = inputs.reports, inputs.clients, inputs.journeys
-    counted = [reports.summary] if reports.summary else list(reports.stages.values())
+    reports, clients, journeys = inputs.reports.of_run, inputs.clients, inputs.journeys
     counts = RequestCounts(
-        reported_completed=sum(r.completed or 0 for r in counted) if counted else None,
-        reported_failed=sum(r.failed or 0 for r in counted) if counted else None,
+        reported_completed=sum(r.completed or 0 for r in reports) if reports else None,
+        reported_failed=sum(r.failed or 0 for r in reports) if reports else None,
     )
     if clients is not None:
         counts = replace(

@@ -23,7 +23,6 @@ from evolve.ingest.folder import derive, read
 from evolve.ingest.options import Given, check_hardware
 from evolve.ingest.output import OLD, PART, QUALITY, STATE, State
 from evolve.ingest.read.sources import Folder, shown_path
-from evolve.ingest.read.values import warning
 from evolve.ingest.report import QualityReport
 from evolve.processes import deaf_to_interrupts, end_with_parent
 from simulator.errors import InputError
@@ -46,12 +45,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Task:
-    """A folder to ingest into `out` with options, and the fingerprint of both."""
+    """A folder to ingest into `out` with options, the fingerprint of both, and the run's id if it was made before."""
 
     folder: Folder
     out: Path
     given: Given
     fingerprint: str
+    id: str | None
 
     @property
     def home(self) -> Path:
@@ -67,6 +67,7 @@ def ingest(
     Raises InputError before anything is read if `out` cannot be written or has files that are not ours, or if no GPU is
     named.
     """
+    # All that can be refused is refused before anything is read.
     check_hardware(given.hardware)
     states = {folder.name: output.read_state(out / folder.name) for folder in folders}
     options = {name: _with_earlier(given, state) for name, state in states.items()}
@@ -78,7 +79,7 @@ def ingest(
     todo = []
     for folder in folders:
         state, mark = states[folder.name], fingerprint(folder, options[folder.name])
-        task = Task(folder, out, options[folder.name], mark)
+        task = Task(folder, out, options[folder.name], mark, state.id if state else None)
         if state is None or state.fingerprint != mark or not output.is_whole(task.home, state):
             output.check_home(task.home)
             was[folder.name] = "made anew" if task.home.exists() else "made"
@@ -161,16 +162,15 @@ def _write(task: Task, part: Path, on_read: Callable[[int], None]) -> None:
     entry, quality = describe(inputs, derived, task.given, findings)
     experiment = entry.to_json() if entry else None
     if fingerprint(task.folder, task.given) != task.fingerprint:
-        findings.append(warning("folder", "changed while it was read: ingest it again once it is complete"))
+        findings.warn("folder", "changed while it was read: ingest it again once it is complete")
     report = account(inputs, derived, quality, findings, output.digest(part, experiment), entry is not None)
     output.dump(part / QUALITY, report.to_json())
-    earlier = output.read_state(task.home)
     state = State(
         engine=__version__,
         fingerprint=task.fingerprint,
         options=task.given,
         files={path.name: path.stat().st_size for path in sorted(part.iterdir())},
-        id=earlier.id if earlier else None,
+        id=task.id,
         experiment=experiment,
     )
     output.dump(part / STATE, state.to_json())

@@ -12,7 +12,7 @@ from evolve.ingest.options import ENGINE_KEYS, Setting
 from evolve.ingest.read.log import Log
 from evolve.ingest.read.manifest import FILE, Listed
 from evolve.ingest.read.settings import Settings
-from evolve.ingest.read.values import Finding, warning
+from evolve.ingest.read.values import Findings
 from simulator.errors import shown
 from simulator.experiment.experiment import Engine
 
@@ -28,36 +28,36 @@ def make_engine(
     log: Log,
     listed: Listed,
     overrides: Mapping[str, Setting],
-    traced_kv_blocks: int | None = None,
-) -> tuple[dict[str, Setting], list[Finding]]:
-    """The settings by ENGINE_KEYS, in their order, and findings; keys that no source knows are left out.
+    traced_kv_blocks: int | None,
+    findings: Findings,
+) -> dict[str, Setting]:
+    """The settings by ENGINE_KEYS, in their order; keys that no source knows are left out.
 
     `traced_kv_blocks` is `kv.blocks_total_gpu` of the traces: the blocks that requests can use.
     """
-    findings: list[Finding] = []
     engine = _recorded(settings, log, listed, traced_kv_blocks, findings)
     for key, value in overrides.items():
         if key in engine and engine[key] != value:
             text = f"{key} is {shown(value)} as given, the folder says {shown(engine[key])}"
-            findings.append(Finding("--engine", 1, text))
+            findings.note("--engine", text)
     engine.update(overrides)
     standard = Engine()
     assumed: dict[str, Setting] = {key: getattr(standard, key) for key in DEFAULTS if key not in engine}
     if assumed:
         text = ", ".join(f"{key} {shown(value)}" for key, value in assumed.items())
         text = f"assuming {text}: no source gives them; use --engine KEY=VALUE if it was different"
-        findings.append(Finding("engine", len(assumed), text))
+        findings.note("engine", text, len(assumed))
     unknown = [key for key in ("version", "kv_cpu_offload", "total_kv_blocks") if key not in engine]
     if unknown:
         more = "; KV blocks are computed from memory" if "total_kv_blocks" in unknown else ""
         text = f"{', '.join(unknown)}: no source gives them, left out{more}; --engine KEY=VALUE sets them"
-        findings.append(Finding("engine", len(unknown), text))
+        findings.note("engine", text, len(unknown))
     engine.update(assumed)
-    return {key: engine[key] for key in ENGINE_KEYS if key in engine}, findings
+    return {key: engine[key] for key in ENGINE_KEYS if key in engine}
 
 
 def _recorded(
-    settings: Settings, log: Log, listed: Listed, traced_kv_blocks: int | None, findings: list[Finding]
+    settings: Settings, log: Log, listed: Listed, traced_kv_blocks: int | None, findings: Findings
 ) -> dict[str, Setting]:
     """The settings that the folder and the manifest give."""
     offload = log.kv_offload
@@ -65,7 +65,7 @@ def _recorded(
         offload = listed.cpu_offload
     elif listed.cpu_offload not in (None, offload):
         text = f"KV offload to CPU is {shown(offload)}, {FILE} says {shown(listed.cpu_offload)}: the log is used"
-        findings.append(warning("vllm.log", text))
+        findings.warn("vllm.log", text)
     from_log = {
         "version": log.version,
         "tensor_parallel": log.tensor_parallel,
@@ -76,16 +76,16 @@ def _recorded(
     for key, value in settings.engine.items():
         if from_log.get(key) not in (None, value):
             text = f"{key} is {from_log[key]}, exp-config.yaml or the folder's name says {value}: that is used"
-            findings.append(warning("vllm.log", text))
+            findings.warn("vllm.log", text)
     blocks = log.usable_blocks
     if traced_kv_blocks is not None:
         if blocks not in (None, traced_kv_blocks):
             text = f"{blocks:,} KV blocks, the traces say {traced_kv_blocks:,}: the traces are used"
-            findings.append(warning("vllm.log", text))
+            findings.warn("vllm.log", text)
         blocks = traced_kv_blocks
     if (log.pipeline_parallel or 1) > 1:
         text = f"{log.pipeline_parallel} pipeline stages: replayed as one"
-        findings.append(warning("vllm.log", text))
+        findings.warn("vllm.log", text)
     everything: dict[str, Setting | None] = {
         "name": "vllm",
         **from_log,

@@ -20,7 +20,7 @@ from evolve.ingest.read.manifest import FILE
 from evolve.ingest.read.reports import Report, Reports, observed_json
 from evolve.ingest.read.settings import Load, Settings, SharedPrefix
 from evolve.ingest.read.sources import PER_REQUEST, Folder
-from evolve.ingest.read.values import Finding, warning
+from evolve.ingest.read.values import Findings
 from simulator.errors import InputError
 from simulator.experiment.experiment import Stage
 from simulator.experiment.file import experiment_from_mapping
@@ -75,7 +75,7 @@ class Components:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of an experiments file. `model_config` are the model's terms if it is not in the model table."""
+    """An entry of an experiments file. `model_config` are the model's terms, if the user gave them."""
 
     id: str
     source_run: str
@@ -107,26 +107,23 @@ class Entry:
         return out
 
 
-def describe(inputs: Inputs, derived: Derived, given: Given, findings: list[Finding]) -> tuple[Entry | None, Quality]:
+def describe(inputs: Inputs, derived: Derived, given: Given, findings: Findings) -> tuple[Entry | None, Quality]:
     """The run's entry, None if the folder does not hold enough for one, and its quality."""
     reports = inputs.reports
     if not reports.all and inputs.clients is not None:
         reports = reports_of(derived.requests, f"{inputs.folder.results}/{PER_REQUEST}")
-        findings.append(Finding("reports", 1, "there are none: observed figures are taken from the client's rows"))
+        findings.note("reports", "there are none: observed figures are taken from the client's rows")
     quality = quality_of(inputs, derived, reports)
     findings += quality.findings
-    entry, doubts = make_entry(
-        inputs.folder, inputs.settings, inputs.log, reports, quality, given, _kv_blocks(derived), _prompt_len(derived)
-    )
-    findings += doubts
+    traced = _kv_blocks(derived), _prompt_len(derived)
+    entry = make_entry(inputs.folder, inputs.settings, inputs.log, reports, quality, given, findings, *traced)
     parts = components(derived.requests)
     if entry is None or parts is None:
         return entry, quality
-    journeys, rows = len(inputs.journeys), len(inputs.clients) if inputs.clients else 0
-    note = f"the traces cover {journeys:,} of {rows:,} requests: the parts of the E2E rest on these"
-    return replace(
-        entry, components=Components(*parts, note if journeys < (1 - MOST_WITHOUT) * rows else None)
-    ), quality
+    journeys, rows, note = len(inputs.journeys), len(inputs.clients) if inputs.clients else 0, None
+    if journeys < (1 - MOST_WITHOUT) * rows:
+        note = f"the traces cover {journeys:,} of {rows:,} requests: the parts of the E2E rest on these"
+    return replace(entry, components=Components(*parts, note)), quality
 
 
 def make_entry(
@@ -136,31 +133,33 @@ def make_entry(
     reports: Reports,
     quality: Quality,
     given: Given,
+    findings: Findings,
     traced_kv_blocks: int | None = None,
     traced_prompt_len: float | None = None,
-) -> tuple[Entry | None, list[Finding]]:
-    """The entry of a folder and findings; None, with a finding that says why, if the folder does not hold enough.
+) -> Entry | None:
+    """The entry of a folder; None, with a finding that says why, if the folder does not hold enough.
 
     `traced_kv_blocks` and `traced_prompt_len` (mean tokens per prompt) are the server's figures, from traces. An entry
     that is returned has been read back like `evolve fit` reads it. Raises InputError if neither an option nor the
     manifest names the GPU.
     """
-    hardware, findings = _hardware(folder, given)
-    engine, doubts = make_engine(settings, log, folder.listed, given.engine, traced_kv_blocks)
-    findings += doubts
+    hardware = _hardware(folder, given, findings)
+    engine = make_engine(settings, log, folder.listed, given.engine, traced_kv_blocks, findings)
     model, load = settings.model or folder.listed.model, settings.load
     if missing := _missing(model, engine, load):
-        text = f"no experiment is written: {', '.join(missing)} unknown"
-        return None, [*findings, warning(folder.name, text, len(missing))]
+        findings.warn(folder.name, f"no experiment is written: {', '.join(missing)} unknown", len(missing))
+        return None
     assert model and load, "neither is missing"
-    observed, doubts = _observed(reports, load)
+    observed = _observed(reports, load, findings)
     known, terms = model_table().get(model), given.models.get(model)
-    findings += [*doubts, *_about_model(known, folder.listed.precision)]
+    if known:
+        _check_precision(known, folder.listed.precision, findings)
     if known is None and terms is None:
         text = (
             f"{model} is not in the model table: no experiment is written; --model-config {model}=config.json adds it"
         )
-        return None, [*findings, warning("exp-config.yaml", text)]
+        findings.warn("exp-config.yaml", text)
+        return None
     entry = Entry(
         id=_id(folder, known),
         source_run=folder.name,
@@ -176,11 +175,12 @@ def make_entry(
     try:
         experiment_from_mapping(entry.to_json(), folder.name, model_table(), hardware_table())
     except InputError as e:
-        return None, [*findings, warning(folder.name, f"no experiment is written: {e}")]
-    return entry, findings
+        findings.warn(folder.name, f"no experiment is written: {e}")
+        return None
+    return entry
 
 
-def _hardware(folder: Folder, given: Given) -> tuple[str, list[Finding]]:
+def _hardware(folder: Folder, given: Given, findings: Findings) -> str:
     """The GPU's canonical name, or its name as given if it is not in the hardware table."""
     listed = folder.listed.hardware
     name = given.hardware or listed
@@ -188,11 +188,12 @@ def _hardware(folder: Folder, given: Given) -> tuple[str, list[Finding]]:
         raise InputError(f"{folder.name}: no file names the GPU: name it with --hardware")
     table = hardware_table()
     if name not in table:
-        return name, [warning(FILE, f"GPU {name} is not in the hardware table: name one of it with --hardware")]
+        findings.warn(FILE, f"GPU {name} is not in the hardware table: choose one from it with --hardware")
+        return name
     canonical = str(table[name]["name"])
     if given.hardware and listed and table.get(listed, {}).get("name") != canonical:
-        return canonical, [warning(FILE, f"says GPU {listed}, --hardware {canonical}: the option is used")]
-    return canonical, []
+        findings.warn(FILE, f"says GPU {listed}, --hardware {canonical}: the option is used")
+    return canonical
 
 
 def _missing(model: str | None, engine: Mapping[str, Setting], load: Load | None) -> list[str]:
@@ -233,8 +234,7 @@ def _workload(
 
 def _prompt_len_mean(reports: Reports) -> float | None:
     """The mean prompt length of completed requests in tokens; None below 1, which cannot be replayed."""
-    counted = [reports.summary] if reports.summary else list(reports.stages.values())
-    pairs = [(r.completed, r.prompt_len["mean"]) for r in counted if r.completed and "mean" in r.prompt_len]
+    pairs = [(r.completed, r.prompt_len["mean"]) for r in reports.of_run if r.completed and "mean" in r.prompt_len]
     total = sum(n for n, _ in pairs)
     mean = sum(n * length for n, length in pairs) / total if total else 0.0
     if len(pairs) == 1:
@@ -242,38 +242,35 @@ def _prompt_len_mean(reports: Reports) -> float | None:
     return mean if mean >= 1 else None
 
 
-def _observed(reports: Reports, load: Load) -> tuple[ObservedEntry, list[Finding]]:
+def _observed(reports: Reports, load: Load, findings: Findings) -> ObservedEntry:
     assert load.stages and load.output_len, "neither is missing"
-    findings: list[Finding] = []
     count = len(load.stages)
     stages = dict(reports.stages)
     if reports.summary and count == 1 and not stages:
         stages = {0: reports.summary}
-        findings.append(Finding(reports.summary.source, 1, "is used for the only stage as well"))
+        findings.note(reports.summary.source, "is used for the only stage as well")
     beyond = [k for k in stages if k >= count]
     if beyond:
         text = f"stage {', '.join(map(str, beyond[:8]))}: {load.source} has {count} stages: left out"
-        findings.append(warning("reports", text, len(beyond)))
+        findings.warn("reports", text, len(beyond))
     absent = [k for k in range(count) if k not in stages]
     if len(absent) < count:
         if absent:
             text = f"stage {', '.join(map(str, absent[:8]))} of {count} has no report: nothing was observed of it"
-            findings.append(warning("reports", text, len(absent)))
+            findings.warn("reports", text, len(absent))
     elif reports.summary:
-        findings.append(warning("reports", "no stage has a report: the run can be predicted, but not fitted", count))
+        findings.warn("reports", "no stage has a report: the run can be predicted, but not fitted", count)
     else:
-        findings.append(warning("reports", "nothing was observed: the run can only be predicted"))
-    return ObservedEntry(reports.summary, tuple(map(stages.get, range(count))), load.output_len), findings
+        findings.warn("reports", "nothing was observed: the run can only be predicted")
+    return ObservedEntry(reports.summary, tuple(map(stages.get, range(count))), load.output_len)
 
 
-def _about_model(known: Mapping[str, Any] | None, precision: str | None) -> list[Finding]:
-    if known is None:
-        return []
+def _check_precision(known: Mapping[str, Any], precision: str | None, findings: Findings) -> None:
+    """A finding if the weights were quantized, but the model of the table is not."""
     bare = {"quantization", "quantization_config"}.isdisjoint(known["config"])
     if precision and precision.upper() not in WIDE and bare:
         text = f"the weights are not {' or '.join(WIDE)}, but {known['id']} is not quantized: name the served one"
-        return [warning(FILE, text)]
-    return []
+        findings.warn(FILE, text)
 
 
 def _notes(settings: Settings) -> list[str]:

@@ -26,7 +26,7 @@ from evolve.ingest.read.reports import Reports, read_reports
 from evolve.ingest.read.settings import Settings, read_settings
 from evolve.ingest.read.sources import PER_REQUEST, Folder
 from evolve.ingest.read.traces import Traces, read_traces
-from evolve.ingest.read.values import Finding, warning
+from evolve.ingest.read.values import Findings
 from evolve.ingest.write.steps import Written, write_steps
 from evolve.ingest.write.tables import write_cycles, write_journeys, write_kv_events, write_requests
 
@@ -69,9 +69,9 @@ class Derived:
     rows: dict[str, int]
 
 
-def read(folder: Folder, out: Path, on_read: Callable[[int], None]) -> tuple[Inputs, list[Finding]]:
+def read(folder: Folder, out: Path, on_read: Callable[[int], None]) -> tuple[Inputs, Findings]:
     """Read everything. KV events stream straight into their table in `out`; `on_read` gets the bytes read."""
-    findings = list(folder.findings)
+    findings = Findings(folder.findings)
     tally: dict[str, Counter[str]] = {}
     settings, log, reports = read_settings(folder), read_log(folder.log), read_reports(folder)
     findings += [*settings.findings, *log.findings, *reports.findings]
@@ -87,12 +87,12 @@ def read(folder: Folder, out: Path, on_read: Callable[[int], None]) -> tuple[Inp
         tally["traces.json"] = traces.tally
         journeys = journeys_of(traces.journey_events, traces.tally)
         if not traces.spans:
-            findings.append(warning("traces.json", "contains no span of this server: nothing is taken from it"))
+            findings.warn("traces.json", "contains no span of this server: nothing is taken from it")
             traces = None
     if clients is not None:
         tally[source] = clients.tally
         if not len(clients):
-            findings.append(warning(source, "contains no readable row: nothing is taken from it"))
+            findings.warn(source, "contains no readable row: nothing is taken from it")
             clients = None
     inputs = Inputs(
         folder=folder,
@@ -111,18 +111,18 @@ def read(folder: Folder, out: Path, on_read: Callable[[int], None]) -> tuple[Inp
     return inputs, findings
 
 
-def _try(path: Path | None, source: str, findings: list[Finding], reader: Callable[[Path], T]) -> T | None:
+def _try(path: Path | None, source: str, findings: Findings, reader: Callable[[Path], T]) -> T | None:
     """What the reader returns; None without a file, and with a finding if it cannot be read."""
     if path is None:
         return None
     try:
         return reader(path)
     except OSError as e:
-        findings.append(warning(source, f"left out: cannot be read ({e.strerror or type(e).__name__})"))
+        findings.warn(source, f"left out: cannot be read ({e.strerror or type(e).__name__})")
         return None
 
 
-def derive(inputs: Inputs, out: Path, findings: list[Finding]) -> Derived:
+def derive(inputs: Inputs, out: Path, findings: Findings) -> Derived:
     """Work out batches, requests and cycles, and write their tables to `out`."""
     run, traces, joined = inputs.folder.name, inputs.traces, inputs.joined
     sampled = sampled_steps(traces.steps, traces.tally) if traces else {}
@@ -148,15 +148,15 @@ def derive(inputs: Inputs, out: Path, findings: list[Finding]) -> Derived:
     return Derived(batches, asynchronous, requests, sampled, cycles, steps, rows)
 
 
-def _several_engines(traces: Traces, sampled: Columns, findings: list[Finding]) -> bool:
+def _several_engines(traces: Traces, sampled: Columns, findings: Findings) -> bool:
     several, backwards = mixed(sampled, traces.tally[CONFLICTING], traces.journey_events)
     traces.tally[BACKWARDS] += backwards
     if several:
-        findings.append(warning("traces.json", MIXED))
+        findings.warn("traces.json", MIXED)
     return several
 
 
-def _batches(inputs: Inputs, findings: list[Finding]) -> Batches | None:
+def _batches(inputs: Inputs, findings: Findings) -> Batches | None:
     """The batches of all steps, None if there are too few journeys for that."""
     traces, journeys, clients, joined = inputs.traces, inputs.journeys, inputs.clients, inputs.joined
     if traces is None or not any(journey.scheduled_ns is not None for journey in journeys):
@@ -165,16 +165,13 @@ def _batches(inputs: Inputs, findings: list[Finding]) -> Batches | None:
         text = (
             f"journeys of {len(journeys):,} of the client's {len(clients):,} requests: too few to reconstruct batches"
         )
-        findings.append(warning("traces.json", text, len(clients) - len(journeys)))
+        findings.warn("traces.json", text, len(clients) - len(journeys))
         return None
     budget = inputs.settings.engine.get("max_num_batched_tokens")
     if budget is None:
-        text = f"gives no max_num_batched_tokens: long prompts are split as with {BUDGET}"
-        findings.append(warning("exp-config.yaml", text))
+        findings.warn("exp-config.yaml", f"gives no max_num_batched_tokens: long prompts are split as with {BUDGET}")
     if inputs.log.async_scheduling is None:
-        findings.append(
-            Finding("vllm.log", 1, "does not say whether scheduling is asynchronous: inferred from the summaries")
-        )
+        findings.note("vllm.log", "does not say whether scheduling is asynchronous: inferred from the summaries")
     prompts = np.full(len(traces.core_ids) if clients else 0, NONE)
     if clients is not None:
         paired = (joined.client >= 0) & (joined.core >= 0)

@@ -1,4 +1,4 @@
-"""What the user gives by option: the GPU's name, engine settings, and the config.json of models that are not known."""
+"""What the user gives by option: the GPU's name, engine settings, and the config.json of unknown models."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ would learn the client's patience. Such runs stay in the experiments file, are l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from evolve.ingest.read.clients import OTHER
 from evolve.ingest.read.reports import Report, Reports
 from evolve.ingest.read.settings import Load
 from evolve.ingest.read.traces import FOREIGN
-from evolve.ingest.read.values import Finding, warning
+from evolve.ingest.read.values import Finding, Findings
 from evolve.ingest.write.steps import CONTRADICTED
 
 FAILED_SHARE = 0.10
@@ -84,8 +84,9 @@ def quality_of(inputs: Inputs, derived: Derived, reports: Reports) -> Quality:
 def judge(reports: Reports, load: Load | None, further: Sequence[str] = ()) -> Quality:
     """The quality of a run from its reports. `further` are reasons against it found elsewhere, such as in traces."""
     reasons = [*_failures(reports), *_waiting(reports), *_sending(reports), *further]
-    timeout_s, findings = _timeout(reports, load)
-    findings += _offered(reports, load)
+    findings = Findings()
+    timeout_s = _timeout(reports, load, findings)
+    _compare_with_load(reports, load, findings)
     return Quality("overloaded" if reasons else "clean", tuple(reasons), timeout_s, tuple(findings))
 
 
@@ -107,9 +108,8 @@ def _aborted(inputs: Inputs) -> list[str]:
 
 
 def _failures(reports: Reports) -> list[str]:
-    counted = [reports.summary] if reports.summary else list(reports.stages.values())
-    failed = sum(r.failed or 0 for r in counted)
-    total = sum((r.completed or 0) + (r.failed or 0) for r in counted)
+    failed = sum(r.failed or 0 for r in reports.of_run)
+    total = sum((r.completed or 0) + (r.failed or 0) for r in reports.of_run)
     if total and failed / total > FAILED_SHARE:
         percent = math.floor(1e4 * failed / total + 0.5) / 100  # rounds halves up
         return [f"{percent:.2f} % of {total:,} requests failed"]
@@ -143,23 +143,23 @@ def _sending(reports: Reports) -> list[str]:
     ]
 
 
-def _timeout(reports: Reports, load: Load | None) -> tuple[float | None, list[Finding]]:
+def _timeout(reports: Reports, load: Load | None, findings: Findings) -> float | None:
     """The limit if failures came at one round time and nothing succeeded beyond it; else what the settings say."""
-    with_failures = [r for r in (reports.all[:1] if reports.summary else reports.all) if r.failed]
+    with_failures = [r for r in reports.of_run if r.failed]
     limits = {_limit(r) for r in with_failures}
     limit = limits.pop() if len(limits) == 1 else None
     set_to = load.request_timeout_s if load else None
     failed = sum(r.failed or 0 for r in with_failures)
     if limit is not None:
-        text = f"{failed:,} requests failed at the client's timeout of {limit:g} s"
-        findings = [Finding(with_failures[0].source, failed, text)]
+        source = with_failures[0].source
+        findings.note(source, f"{failed:,} requests failed at the client's timeout of {limit:g} s", failed)
         if set_to is not None and load and abs(set_to - limit) > TIMEOUT_SPREAD * limit:
-            findings.append(warning(load.source, f"request_timeout is {set_to:g} s, failures came at {limit:g} s"))
-        return limit, findings
+            findings.warn(load.source, f"request_timeout is {set_to:g} s, failures came at {limit:g} s")
+        return limit
     if failed:
         text = f"{failed:,} requests failed, but not at one round time: no timeout is inferred"
-        return set_to, [warning(with_failures[0].source, text, failed)]
-    return set_to, []
+        findings.warn(with_failures[0].source, text, failed)
+    return set_to
 
 
 def _limit(report: Report) -> float | None:
@@ -174,63 +174,57 @@ def _limit(report: Report) -> float | None:
     return None
 
 
-def _offered(reports: Reports, load: Load | None) -> list[Finding]:
+def _compare_with_load(reports: Reports, load: Load | None, findings: Findings) -> None:
     """Findings about stages whose report does not fit the stage that the settings describe."""
-    findings = []
     for k, r in reports.stages.items():
         if load is None or load.stages is None or k >= len(load.stages):
             continue
         rate, offered = load.stages[k].rate, load.stages[k].rate * load.stages[k].duration_s
         if r.requested_rate is not None and abs(r.requested_rate - rate) > 0.01 * rate:
             text = f"requested {r.requested_rate:g} requests/s, {load.source} says {rate:g}: from another run?"
-            findings.append(warning(r.source, text))
+            findings.warn(r.source, text)
         elif r.requests is not None and abs(r.requests - offered) > max(1.0, (1 - SENT_SHARE) * offered):
             text = f"{r.requests:,} requests, {load.source} offers {offered:,.0f}: was the stage cut short?"
-            findings.append(warning(r.source, text))
-    return findings
+            findings.warn(r.source, text)
 
 
-def skipped(inputs: Inputs) -> list[Finding]:
-    """A finding for everything that readers skipped or doubted, by source."""
-    return [
-        Finding(source, count, what, "note" if what == FOREIGN else "warning")
-        for source, tally in inputs.tally.items()
-        for what, count in sorted(tally.items())
-        if count and what not in _JUDGED
-    ]
+def check_sources(inputs: Inputs, derived: Derived, findings: Findings) -> None:
+    """Findings about what readers skipped, and about sources that contradict each other or are incomplete."""
+    for source, tally in inputs.tally.items():
+        for what, count in sorted(tally.items()):
+            if count and what not in _JUDGED:
+                findings.append(Finding(source, count, what, "note" if what == FOREIGN else "warning"))
+    _check_journeys(inputs, findings)
+    _check_both_sides(inputs, findings)
+    if inputs.epoch is not None and inputs.epoch[1] > MOST_DRIFT_S:
+        apart = f"{1e3 * inputs.epoch[1]:.0f} ms"
+        text = f"wall clock and server clock drift apart by {apart}: KV events cannot be placed in time"
+        findings.warn("traces.json", text)
+    _check_batches(derived, findings)
+    _check_client(inputs, derived, findings)
 
 
-def contradictions(inputs: Inputs, derived: Derived) -> list[Finding]:
-    """Findings about sources that contradict each other or are incomplete."""
-    return [
-        *_journeys(inputs),
-        *_both_sides(inputs),
-        *_clocks(inputs),
-        *_evidence(derived),
-        *_client(inputs, derived),
-    ]
-
-
-def _journeys(inputs: Inputs) -> Iterator[Finding]:
+def _check_journeys(inputs: Inputs, findings: Findings) -> None:
     traces, journeys = inputs.traces, inputs.journeys
     if traces is None:
         return
     for what in _JUDGED:
         if count := traces.tally[what]:
-            yield Finding("traces.json", count, what, "warning" if count > MOST_BAD * len(journeys) else "note")
+            severe = count > MOST_BAD * len(journeys)
+            findings.append(Finding("traces.json", count, what, "warning" if severe else "note"))
     if traces.tally[CONFLICTING]:
         text = "several engines, or a restarted one, wrote into one file: figures by step cannot be trusted"
-        yield warning("traces.json", text, traces.tally[CONFLICTING])
+        findings.warn("traces.json", text, traces.tally[CONFLICTING])
     lacking = sum(not j.complete and (j.status in ENDED_NORMALLY or j.status == NONE) for j in journeys)
     if lacking:
         text = "journeys that lack one of QUEUED, SCHEDULED, FIRST_TOKEN, FINISHED: cut off, or events were lost"
-        yield warning("traces.json", text, lacking)
+        findings.warn("traces.json", text, lacking)
     lost = sum(traces.api_of[j.request] < 0 for j in journeys)
     if lost and traces.api_ids:
-        yield warning("traces.json", "core requests without their API span", lost)
+        findings.warn("traces.json", "core requests without their API span", lost)
 
 
-def _both_sides(inputs: Inputs) -> Iterator[Finding]:
+def _check_both_sides(inputs: Inputs, findings: Findings) -> None:
     joined = inputs.joined
     if inputs.clients is None or inputs.traces is None:
         return
@@ -238,47 +232,40 @@ def _both_sides(inputs: Inputs) -> Iterator[Finding]:
     unseen = int((has_row & (joined.core < 0)).sum())
     if joined.match is None:
         text = "client rows and traces could not be matched by time: each side is used without the other"
-        yield warning("traces.json", text, len(inputs.clients))
+        findings.warn("traces.json", text, len(inputs.clients))
     elif unseen:
-        yield warning("traces.json", "client's requests without a journey: not sampled, or spans were lost", unseen)
+        findings.warn("traces.json", "client's requests without a journey: not sampled, or spans were lost", unseen)
     if joined.unlike:
-        yield warning("traces.json", "pairs of client row and journey that differ in max_tokens", joined.unlike)
+        findings.warn("traces.json", "pairs of client row and journey that differ in max_tokens", joined.unlike)
     if extra := int((~has_row & np.isin(joined.core, [j.request for j in inputs.journeys])).sum()):
-        yield warning("traces.json", "journeys without a client row", extra)
+        findings.warn("traces.json", "journeys without a client row", extra)
 
 
-def _clocks(inputs: Inputs) -> Iterator[Finding]:
-    if inputs.epoch is not None and inputs.epoch[1] > MOST_DRIFT_S:
-        apart = f"{1e3 * inputs.epoch[1]:.0f} ms"
-        text = f"wall clock and server clock drift apart by {apart}: KV events cannot be placed in time"
-        yield warning("traces.json", text)
-
-
-def _evidence(derived: Derived) -> Iterator[Finding]:
+def _check_batches(derived: Derived, findings: Findings) -> None:
     if derived.batches is None:
         return
     if unknown := derived.batches.cached.how.count("none"):
         text = "admissions without evidence of how much of their prompt was cached: treated as not cached"
-        yield warning("traces.json", text, unknown)
+        findings.warn("traces.json", text, unknown)
     if contradicted := derived.steps.evidence[CONTRADICTED]:
         text = "sampled steps whose reconstructed batch contradicts the engine's summary: no batch fields"
-        yield warning("traces.json", text, contradicted)
+        findings.warn("traces.json", text, contradicted)
 
 
-def _client(inputs: Inputs, derived: Derived) -> Iterator[Finding]:
+def _check_client(inputs: Inputs, derived: Derived, findings: Findings) -> None:
     if inputs.clients is None:
         return
     summary, rows = inputs.reports.summary, len(inputs.clients)
     if summary and summary.requests is not None and summary.requests != rows:
         text = f"{summary.requests:,} requests, but the per-request file has {rows:,} of them"
-        yield warning(summary.source, text, abs(summary.requests - rows))
+        findings.warn(summary.source, text, abs(summary.requests - rows))
     if other := derived.requests.texts("stamps").count(OTHER):
         text = "requests with neither 2n + 2 nor n + 1 stamps: only the time of their first token is known"
-        yield warning("requests", text, other)
+        findings.warn("requests", text, other)
     wanted = inputs.settings.load.output_len if inputs.settings.load else None
     columns = derived.requests.columns
     tokens = columns["output_tokens"][columns["completed"] & (columns["output_tokens"] != NONE)]
     if wanted and len(tokens) and (tokens != wanted).any():
         spread = f"{tokens.min()} to {tokens.max()} tokens, {tokens.mean():.4g} on average"
         text = f"answers have {spread}, not the output_len of {wanted} that the observed ITL is computed with"
-        yield warning("requests", text, int((tokens != wanted).sum()))
+        findings.warn("requests", text, int((tokens != wanted).sum()))

@@ -22,7 +22,7 @@ from simulator.language.key import key
 from translate_go import Deployment, benchmark, build_and_test, compare_deployments, emit, find_go, write
 from translate_go.agreement import Agreement
 from translate_go.deployment import EXAMPLE
-from translate_go.plan import reads_kernels
+from translate_go.target import reads_kernels
 from translate_go.vectors import tolerance
 
 BATCHES = 10_000  # random batches of a check, drawn with SEED

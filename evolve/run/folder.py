@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from archive.proposal import Outcome, is_outcome
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
+from evolve.run.files import write_json, write_text
 from evolve.run.ranges import Ranges, read_ranges
 from simulator.errors import InputError, Section
 from simulator.experiment.experiment import Experiment
@@ -125,7 +125,7 @@ def create(path: Path, config: Config, about: About) -> Run:
     """A new run folder. Raises InputError if it already exists or cannot be written."""
     try:
         path.mkdir(parents=True)
-        (path / "config.yaml").write_text(yaml.safe_dump(to_mapping(config), sort_keys=False))
+        _write_config(path, config)
         write_json(path / "run.json", about.to_json())
         (path / "journal.jsonl").touch()
     except FileExistsError:
@@ -137,10 +137,12 @@ def create(path: Path, config: Config, about: About) -> Run:
 
 def rewrite(run: Run, config: Config) -> Run:
     """The run with another configuration, which replaces config.yaml in one step."""
-    draft = run.path / "config.yaml.new"
-    draft.write_text(yaml.safe_dump(to_mapping(config), sort_keys=False))
-    os.replace(draft, run.path / "config.yaml")
+    _write_config(run.path, config)
     return Run(run.path, config, run.about)
+
+
+def _write_config(path: Path, config: Config) -> None:
+    write_text(path / "config.yaml", yaml.safe_dump(to_mapping(config), sort_keys=False))
 
 
 def open_run(path: Path) -> Run:
@@ -183,13 +185,6 @@ def lock(path: Path) -> IO[str]:
         handle.close()
         raise InputError(f"{path}: another process is working on this run: wait for it, or stop it") from None
     return handle
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file in one step: a crash leaves the old file or the new one."""
-    draft = path.with_suffix(path.suffix + ".new")
-    draft.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
-    os.replace(draft, path)
 
 
 def write_start(run: Run, programs: Sequence[tuple[str, str]]) -> None:

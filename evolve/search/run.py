@@ -28,6 +28,7 @@ from evolve.report.result import Refusals, RunReport
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
+from evolve.run.files import write_json
 from evolve.run.folder import About, Run, first_population
 from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of
@@ -101,7 +102,7 @@ def work(run: Run, workers: int, quiet: bool = False, progress: Progress | None 
         search, answers, calls = _search(run, past, fitted, others, workers, progress, full)
         run_folder.write_programs(run, search.population.archive.members())
         report = _report(run, search, fitted, others if full else [], answers, calls)
-        run_folder.write_json(run.path / "report.json", report.to_json())
+        write_json(run.path / "report.json", report.to_json())
         summary.write(run, report)
     return report
 
@@ -173,7 +174,7 @@ def _known_answers(
     for task, future in zip(tasks, futures, strict=True):
         answers[task.name] += future.result()
     rows = {name: [(e.experiment, e.e2e, e.ttft, e.itl) for e in errors] for name, errors in answers.items()}
-    run_folder.write_json(path, {"data": identity, "answers": rows})
+    write_json(path, {"data": identity, "answers": rows})
     return answers
 
 

@@ -22,6 +22,7 @@ from evolve.report.progress import Line
 from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen
+from evolve.run.files import write_json
 from evolve.run.folder import first_population
 from evolve.run.program import seed_texts
 from evolve.search import workers
@@ -63,7 +64,7 @@ def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Co
         raise InputError(f"{path}: holds something else already: choose another --out")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        run_folder.write_json(path / FILE, about)
+        write_json(path / FILE, about)
     except OSError as e:
         raise InputError(f"{path}: cannot be written ({e.strerror}): choose another --out") from None
     return comparison
@@ -116,7 +117,7 @@ def compare(comparison: Comparison, workers: int, quiet: bool = False) -> Compar
         if todo := [task for task in tasks if not task.ended]:
             _work(todo, tasks, fitted, min(workers, len(todo)), quiet)
         report = report_of(comparison, fitted)
-        run_folder.write_json(comparison.path / "report.json", report.to_json())
+        write_json(comparison.path / "report.json", report.to_json())
         write_curves(comparison)
     return report
 
@@ -178,7 +179,7 @@ def search(task: Task, watch: Callable[[], None] = lambda: None) -> None:
     finally:
         curve.close()
         journal.close()
-    run_folder.write_json(task.folder / DONE, _ended(task, population))
+    write_json(task.folder / DONE, _ended(task, population))
 
 
 def _past(folder: Path) -> dict[int, Outcome]:

@@ -16,6 +16,7 @@ from archive.population import Population
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.run.config import Config
+from evolve.run.files import draft_of
 from evolve.study.engines.engines import ENGINES, OURS
 from evolve.study.statistics import Spread, spread
 from simulator.experiment.experiment import Experiment
@@ -231,7 +232,7 @@ def verdict(ours: Spread, theirs: Spread, name: str, figure: str = "joint") -> V
 def write_curves(comparison: Comparison) -> None:
     """Write curves.csv: a row for every candidate of every search, with the figures and CPU seconds so far."""
     columns = ("candidate", "cpu_s", *FIGURES)
-    with (comparison.path / "curves.csv").open("w", newline="") as file:
+    with draft_of(comparison.path / "curves.csv") as draft, draft.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("engine", "seed", *columns))
         for name in comparison.engines:

@@ -9,10 +9,10 @@ from typing import Any
 
 from evolve import __version__
 from evolve.report.table import Row, Table, bias_label, console, number, passes, section, show
+from evolve.run.files import cannot_write, draft_of
 from evolve.run.validations import OPTIMISTIC
 from evolve.study.held_out import FIGURES, LATER, MEANS, STATISTICS, FoldResult
 from evolve.study.validate import Validation
-from simulator.errors import InputError
 from simulator.language.measure import constants, operations
 from simulator.language.parse import parse
 
@@ -188,18 +188,6 @@ def _range(pair: tuple[float, float] | None) -> str:
     return f"{pair[0]:.1f} to {pair[1]:.1f}" if pair else "-"
 
 
-def check_csv(path: Path) -> None:
-    """Raises InputError, before any work, if the CSV file could not be written."""
-    existed = path.exists()
-    try:
-        with path.open("a"):
-            pass
-        if not existed:
-            path.unlink()
-    except OSError as e:
-        raise _cannot_write(path, e) from None
-
-
 def write_csv(validation: Validation, path: Path) -> None:
     """Write a row for each fold and held-out experiment, with signed errors in percent, empty if there is none.
 
@@ -217,11 +205,7 @@ def write_csv(validation: Validation, path: Path) -> None:
         rival = [row.against.label, row.against.errors["e2e"]] if row.against else ["", None]
         lines.append([validation.hindsight, validation.call, *ours, *theirs, *rival])
     try:
-        with path.open("w", newline="") as file:
+        with draft_of(path) as draft, draft.open("w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(lines)
     except OSError as e:
-        raise _cannot_write(path, e) from None
-
-
-def _cannot_write(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path}: cannot be written ({error.strerror}): choose another --csv")
+        raise cannot_write(path, e, "--csv") from None

@@ -19,6 +19,7 @@ from evolve.report.result import RunReport
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
+from evolve.run.files import write_json
 from evolve.run.folder import Run
 from evolve.search.run import start as start_run
 from evolve.study.statistics import Spread, spread
@@ -118,7 +119,7 @@ def start(config: Config, repeats: int, out: Path | None, pilot: bool = False) -
     seeds = list(range(config.seed, config.seed + repeats))
     runs = tuple(start_run(replace(config, seed=seed), path / f"seed-{seed}") for seed in seeds)
     about = {"engine": __version__, "data": runs[0].about.data, "seeds": seeds, "pilot": pilot}
-    run_folder.write_json(path / FILE, about)
+    write_json(path / FILE, about)
     return Repeats(path, runs, pilot)
 
 
@@ -146,7 +147,7 @@ def work(repeats: Repeats, workers: int, quiet: bool = False) -> RepeatsReport:
     members = [Member(run.path, run.config) for run in repeats.runs]
     finished = carry_out(members, "repeat", workers, quiet, full=True, known=first.path / "known.json")
     report = report_of(repeats.path, first.config, [member.report for member in finished], repeats.pilot)
-    run_folder.write_json(repeats.path / "report.json", report.to_json())
+    write_json(repeats.path / "report.json", report.to_json())
     return report
 
 

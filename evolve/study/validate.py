@@ -19,6 +19,7 @@ from evolve.report.result import Means, RunReport
 from evolve.run import folder as run_folder
 from evolve.run import validations
 from evolve.run.data import chosen
+from evolve.run.files import write_json
 from evolve.run.folder import Run
 from evolve.run.program import Source
 from evolve.study.folds import Fold, Winner, folder_of, folds_of, refit, winner_of
@@ -144,7 +145,7 @@ def validate(run: Run, options: Options) -> Validation:
         )
         validations.append(run.path, _line(validation, protocol, searched))
         name = "validate-hindsight.json" if options.hindsight else "validate.json"
-        run_folder.write_json(run.path / name, validation.to_json())
+        write_json(run.path / name, validation.to_json())
     return validation
 
 

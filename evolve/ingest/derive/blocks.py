@@ -114,9 +114,9 @@ def settle_from_blocks(admissions: Sequence[Admission], records: Records, chains
     """Settle the admissions of which the stored blocks show how much was cached.
 
     A run belongs to an admission if it was stored while the admission was computed and ends where its full blocks end,
-    and if one of these holds: its hashes are those of the prompt, the offload tier names the request, or it can be
-    nobody else's. A run belongs to one admission only. Of an admission that did not get to its end, any run of its
-    prompt shows where it began. An admission that got to its end and stored nothing had all its full blocks cached.
+    and if one of these holds: its hashes are those of the prompt, the offload tier names the request, or no other
+    admission can own it. A run belongs to one admission only. If an admission did not get to its end, any run of its
+    prompt shows where it began; if it did and stored nothing, all its full blocks were cached.
     """
     prefill_ns = [a.until_ns - a.at_ns for a in admissions if a.single and a.whole and not a.again]
     usual_ns = float(np.median(prefill_ns)) if prefill_ns else 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -193,17 +194,16 @@ def _judge(journey: Journey, decoded: int, waiting: bool, late: bool, tally: Cou
         tally[NOT_ADDING_UP] += extra != 0 and not (journey.preemptions and extra > 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """Durations of a complete journey in us, on the server's clock: queueing until the first SCHEDULED, ttft and e2e
-    since QUEUED, prefill and decode processing without the gaps of preemptions."""
+class Durations(NamedTuple):
+    """Durations of a complete journey in us, on the server's clock: queueing until the first SCHEDULED, TTFT and E2E
+    since QUEUED, prefill and decode processing without the gaps of preemptions. Named like their columns."""
 
     queueing_us: float
-    ttft_us: float
+    server_ttft_us: float
     prefill_processing_us: float
     decode_processing_us: float
     processing_us: float
-    e2e_us: float
+    server_e2e_us: float
 
 
 def durations(journey: Journey) -> Durations | None:

@@ -64,8 +64,8 @@ def join(traces: Traces | None, journeys: Sequence[Journey], clients: Clients | 
     arrived, departed = _api_times(traces)
     core, api, server_ns = _server_requests(traces, journeys, arrived)
     if clients is None:
-        nobody = np.full(len(core), -1, dtype=np.int64)
-        return Joined(nobody, core, api, None, arrived, departed, 0)
+        no_rows = np.full(len(core), -1, dtype=np.int64)
+        return Joined(no_rows, core, api, None, arrived, departed, 0)
     order = np.argsort(clients.rows["start_s"], kind="stable")
     timed = server_ns != NONE
     asked, limit = clients.rows["max_tokens"][order], _limits(traces)[core]

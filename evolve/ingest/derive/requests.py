@@ -10,19 +10,18 @@ import numpy as np
 from evolve.ingest.columns import NONE, Columns
 from evolve.ingest.derive.admissions import HOW
 from evolve.ingest.derive.batches import Batches
-from evolve.ingest.derive.journeys import Journey, durations
+from evolve.ingest.derive.journeys import Durations, Journey, durations
 from evolve.ingest.derive.matching import Joined
 from evolve.ingest.read.clients import EVENTS, LINES, OTHER, Clients, token_times
 from evolve.ingest.read.reports import Report, Reports
 from evolve.ingest.read.settings import Settings
 from evolve.ingest.read.traces import STATUSES, Traces
 
-_WHOLE = ("prompt_tokens", "output_tokens", "queued_ns", "scheduled_ns", "first_token_ns", "finished_ns",
-          "preemptions", "first_step", "last_step", "finish_status")  # fmt: skip
-# Fields of `Durations` and their columns.
-_DURATIONS = {
-    "queueing_us": "queueing_us", "ttft_us": "server_ttft_us", "prefill_processing_us": "prefill_processing_us",
-    "decode_processing_us": "decode_processing_us", "processing_us": "processing_us", "e2e_us": "server_e2e_us",
+# Fields of Journey and their columns.
+_FIELDS = {
+    "prompt": "prompt_tokens", "outputs": "output_tokens", "status": "finish_status",
+    **{name: name for name in ("queued_ns", "scheduled_ns", "first_token_ns", "finished_ns", "preemptions",
+                               "first_step", "last_step")},
 }  # fmt: skip
 
 
@@ -110,20 +109,19 @@ def _stages(clients: Clients | None, settings: Settings) -> np.ndarray:
 
 def _server(joined: Joined, journeys: Sequence[Journey | None]) -> Columns:
     count = len(journeys)
-    columns = {name: np.full(count, NONE) for name in _WHOLE}
-    columns |= {name: np.full(count, np.nan) for name in _DURATIONS.values()}
+    columns = {name: np.full(count, NONE) for name in _FIELDS.values()}
+    columns |= {name: np.full(count, np.nan) for name in Durations._fields}
     columns["usable"] = np.zeros(count, dtype=bool)
-    for row, j in enumerate(journeys):
-        if j is None:
+    for row, journey in enumerate(journeys):
+        if journey is None:
             continue
-        values = (j.prompt, j.outputs, j.queued_ns, j.scheduled_ns, j.first_token_ns, j.finished_ns, j.preemptions,
-                  j.first_step, j.last_step, j.status)  # fmt: skip
-        for name, value in zip(_WHOLE, values, strict=True):
+        for field, name in _FIELDS.items():
+            value = getattr(journey, field)
             columns[name][row] = NONE if value is None else value
-        columns["usable"][row] = j.usable
-        if times := durations(j):
-            for field, name in _DURATIONS.items():
-                columns[name][row] = getattr(times, field)
+        columns["usable"][row] = journey.usable
+        if times := durations(journey):
+            for name, us in times._asdict().items():
+                columns[name][row] = us
     arrived, departed = (np.append(ns, NONE)[joined.api] for ns in (joined.arrived_ns, joined.departed_ns))
     return columns | {
         "arrived_ns": arrived,

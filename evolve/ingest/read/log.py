@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from evolve.ingest.read.values import Finding, warning
+from evolve.ingest.read.values import Finding, Findings
 
 BLOCK_SIZE = 16  # tokens per block in the log's own count, independent of --block-size
 LONGEST_LINE = 64 * 1024  # bytes of a line that are searched; the line with the engine's configuration has about 3 kB
@@ -126,6 +126,7 @@ def read_log(path: Path | None) -> Log:
     """The facts of a log; none without a log. Over-long lines are cut, which becomes a finding."""
     if path is None:
         return Log()
+    findings = Findings()
     facts: dict[str, Any] = {}
     unread: dict[str, int] = {}
     lines = cut = 0
@@ -137,19 +138,21 @@ def read_log(path: Path | None) -> Log:
                 _search(line, facts, unread)
     except OSError as e:
         why = e.strerror or type(e).__name__
-        return Log(findings=(warning("vllm.log", f"left out: cannot be read ({why}): check its permissions"),))
-    findings = [warning("vllm.log", f"{name}: not a number: left out", n) for name, n in unread.items()]
+        findings.warn("vllm.log", f"left out: cannot be read ({why}): check its permissions")
+        return Log(findings=tuple(findings))
+    for name, count in unread.items():
+        findings.warn("vllm.log", f"{name}: not a number: left out", count)
     if cut:
         text = f"{cut:,} lines longer than {LONGEST_LINE:,} bytes: only their beginning is searched"
-        findings.append(warning("vllm.log", text, cut))
+        findings.warn("vllm.log", text, cut)
     if not facts:
         text = f"{lines:,} lines, none with a known fact about the engine: nothing is taken from it"
-        findings.append(warning("vllm.log", text, max(lines, 1)))
+        findings.warn("vllm.log", text, max(lines, 1))
     elif "kv_cache_tokens" not in facts:
-        findings.append(warning("vllm.log", "has no line 'GPU KV cache size': the number of KV blocks is unknown"))
+        findings.warn("vllm.log", "has no line 'GPU KV cache size': the number of KV blocks is unknown")
     if (connector := facts.get("connector")) and "cpu_bytes" not in facts:
         text = f"KV connector {connector} without cpu_bytes_to_use: whether KV was offloaded to the CPU is unknown"
-        findings.append(warning("vllm.log", text))
+        findings.warn("vllm.log", text)
     return Log(**facts, findings=tuple(findings))
 
 

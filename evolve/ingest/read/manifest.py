@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolve.ingest.read.files import read_json
-from evolve.ingest.read.values import Finding, Values, warning
+from evolve.ingest.read.values import Findings, Values
 from simulator.errors import InputError
 
 FILE = "experiments.json"
@@ -30,25 +30,27 @@ class Listed:
     data_parallel: int | None = None
 
 
-def listed(folder: Path, number: str | None) -> tuple[Listed, tuple[Finding, ...]]:
+def listed(folder: Path, number: str | None, findings: Findings) -> Listed:
     """The manifest's entry for a folder, looked up by the number its name begins with or by the whole name."""
     path = folder.parent / FILE
     if not path.exists():
-        return Listed(), ()
+        return Listed()
     try:
         raw = read_json(path, FILE)
     except InputError as e:
-        return Listed(), (warning(FILE, f"left out: {e}"),)
+        findings.warn(FILE, f"left out: {e}")
+        return Listed()
     if not isinstance(raw, list):
-        return Listed(), (warning(FILE, "is not a list of experiments: left out"),)
+        findings.warn(FILE, "is not a list of experiments: left out")
+        return Listed()
     ids = {folder.name, number} - {None}
     entries = [e for e in raw if isinstance(e, Mapping) and isinstance(e.get("id"), str | int) and _id(e["id"]) in ids]
     if not entries:
-        return Listed(), (Finding(FILE, 1, "does not list this experiment"),)
-    values = Values(FILE, entries[0])
+        findings.note(FILE, "does not list this experiment")
+        return Listed()
+    values = Values(FILE, entries[0], findings)
     if len(entries) > 1:
-        text = "lists this experiment more than once: the first entry is used"
-        values.findings.append(warning(FILE, text, len(entries)))
+        findings.warn(FILE, "lists this experiment more than once: the first entry is used", len(entries))
     gpu_mem = values.number("gpu_mem", above=0)
     if gpu_mem is not None and gpu_mem > 1:
         values.wrong("gpu_mem", "a fraction", gpu_mem)
@@ -58,8 +60,8 @@ def listed(folder: Path, number: str | None) -> tuple[Listed, tuple[Finding, ...
         values.wrong("hw", "the name of a GPU", hardware)
         hardware = None
     if values.text("safe") not in (None, "safe"):
-        values.findings.append(warning(FILE, "does not mark this experiment as safe"))
-    entry = Listed(
+        findings.warn(FILE, "does not mark this experiment as safe")
+    return Listed(
         model=values.model("model"),
         hardware=hardware,
         precision=values.text("precision"),
@@ -67,7 +69,6 @@ def listed(folder: Path, number: str | None) -> tuple[Listed, tuple[Finding, ...
         gpu_mem=gpu_mem,
         data_parallel=values.whole("dp", least=1),
     )
-    return entry, tuple(values.findings)
 
 
 def _id(value: str | int) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from evolve.ingest.read.files import read_json
 from evolve.ingest.read.sources import SUMMARY, Folder
-from evolve.ingest.read.values import Finding, Values, warning
+from evolve.ingest.read.values import Finding, Findings, Values
 from simulator.errors import InputError
 
 SHOWN = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
@@ -60,10 +60,15 @@ class Reports:
         """Every report, the run's first."""
         return (*([self.summary] if self.summary else []), *self.stages.values())
 
+    @property
+    def of_run(self) -> tuple[Report, ...]:
+        """The reports that together cover the run: its own, or those of its stages if it has none."""
+        return (self.summary,) if self.summary else tuple(self.stages.values())
+
 
 def read_reports(folder: Folder) -> Reports:
     """The reports of a folder; everything wrong, missing or inconsistent becomes a finding."""
-    findings: list[Finding] = []
+    findings = Findings()
     summary = None
     if folder.summary:
         summary = _report(folder.summary, f"{folder.results}/{SUMMARY}", findings)
@@ -75,9 +80,9 @@ def read_reports(folder: Folder) -> Reports:
             (True, False): "no readable stage report: only the run as a whole is known",
             (False, False): "no readable report: nothing is known of what the client saw",
         }[bool(summary), bool(stages)]
-        findings.append(warning(f"{folder.results}/", text))
+        findings.warn(f"{folder.results}/", text)
     if summary and len(stages) == len(folder.stages):
-        findings.extend(_add_up(summary, stages))
+        _check_sums(summary, stages, findings)
     return Reports(summary, stages, tuple(findings))
 
 
@@ -103,34 +108,34 @@ def observed_json(report: Report, output_len: int | None) -> dict[str, Any]:
     return out
 
 
-def _report(path: Path, source: str, findings: list[Finding]) -> Report | None:
+def _report(path: Path, source: str, findings: Findings) -> Report | None:
     try:
         raw = read_json(path, source)
     except InputError as e:
-        findings.append(warning(source, f"left out: {e}"))
+        findings.warn(source, f"left out: {e}")
         return None
     if not isinstance(raw, Mapping):
-        findings.append(warning(source, "is not a mapping: left out"))
+        findings.warn(source, "is not a mapping: left out")
         return None
     v = Values(source, raw, findings)
     completed, failed = v.whole("successes.count"), v.whole("failures.count")
     sent = v.whole("load_summary.count")
     if completed is None and failed is None:
-        findings.append(warning(source, "counts neither successes nor failures: left out"))
+        findings.warn(source, "counts neither successes nor failures: left out")
         return None
     for what, count in (("successes", completed), ("failures", failed), ("requests sent", sent)):
         if count is None:
-            findings.append(warning(source, f"gives no count of {what}"))
+            findings.warn(source, f"gives no count of {what}")
     if None not in (sent, completed, failed) and sent != (completed or 0) + (failed or 0):
         text = f"{sent:,} requests were sent, but {completed:,} succeeded and {failed:,} failed: they do not add up"
-        findings.append(warning(source, text))
+        findings.warn(source, text)
     e2e, ttft = _statistics(v, f"{LATENCY}.request_latency"), _statistics(v, f"{LATENCY}.time_to_first_token")
     if "mean" in e2e and "mean" in ttft and ttft["mean"] > e2e["mean"]:
-        findings.append(warning(source, "the mean TTFT is above the mean E2E, which is impossible: TTFT is left out"))
+        findings.warn(source, "the mean TTFT is above the mean E2E, which is impossible: TTFT is left out")
         ttft = {}
     for what, statistics in (("E2E latency", e2e), ("TTFT", ttft)):
         if completed and "mean" not in statistics:
-            findings.append(warning(source, f"gives no mean {what} of its {completed:,} successes, so there is no ITL"))
+            findings.warn(source, f"gives no mean {what} of its {completed:,} successes, so there is no ITL")
     return Report(
         source=source,
         requests=sent,
@@ -154,26 +159,24 @@ def _statistics(v: Values, key: str) -> dict[str, float]:
     given = {name: v.number(f"{key}.{name}", least=0) for name in STATISTICS}
     statistics = {name: value for name, value in given.items() if value is not None}
     if not statistics:
-        v.findings.append(warning(v.source, f"{key}: gives no statistics: left out"))
+        v.findings.warn(v.source, f"{key}: gives no statistics: left out")
     rising = [(name, statistics[name]) for name in STATISTICS[1:] if name in statistics]
     for (low, a), (high, b) in pairwise(rising):
         if a > b:
-            v.findings.append(warning(v.source, f"{key}: {low} is above {high}, which is impossible: left out"))
+            v.findings.warn(v.source, f"{key}: {low} is above {high}, which is impossible: left out")
             return {}
     mean, slack = statistics.get("mean"), 1 + RELATIVE_ROUNDING
     if mean is not None and not statistics.get("min", 0) <= mean * slack <= statistics.get("max", mean) * slack * slack:
-        v.findings.append(warning(v.source, f"{key}: the mean is not between min and max: left out"))
+        v.findings.warn(v.source, f"{key}: the mean is not between min and max: left out")
         return {}
     return statistics
 
 
-def _add_up(summary: Report, stages: Mapping[int, Report]) -> list[Finding]:
-    """Findings about counts of the stages that do not add up to the run's."""
-    findings = []
+def _check_sums(summary: Report, stages: Mapping[int, Report], findings: Findings) -> None:
+    """A finding for each count of the stages that does not add up to the run's."""
     for what in ("completed", "failed"):
         parts = [getattr(report, what) for report in stages.values()]
         whole = getattr(summary, what)
         if whole is not None and None not in parts and sum(parts) != whole:
             text = f"{what}: {whole:,}, but the stages add up to {sum(parts):,}: not reports of one run"
-            findings.append(warning(summary.source, text))
-    return findings
+            findings.warn(summary.source, text)

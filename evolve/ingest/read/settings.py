@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evolve.ingest.read.files import read_yaml
 from evolve.ingest.read.sources import Folder
-from evolve.ingest.read.values import Finding, Values, plain, warning
+from evolve.ingest.read.values import Finding, Findings, Values, plain
 from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Stage
 
@@ -79,7 +79,7 @@ class Settings:
 
 def read_settings(folder: Folder) -> Settings:
     """The settings of a folder; everything wrong or missing becomes a finding."""
-    findings: list[Finding] = []
+    findings = Findings()
     deployed = _values(folder.exp_config, "exp-config.yaml", findings)
     engine: dict[str, int] = {}
     model = data_parallel = None
@@ -92,62 +92,60 @@ def read_settings(folder: Folder) -> Settings:
     named = folder.parts.tensor_parallel
     if "tensor_parallel" not in engine and named:
         engine["tensor_parallel"] = named
-        text = f"gives no tensor_parallelism: using {named} from the folder's name"
-        findings.append(warning("exp-config.yaml", text))
+        findings.warn("exp-config.yaml", f"gives no tensor_parallelism: using {named} from the folder's name")
     elif named and named != engine["tensor_parallel"]:
         text = f"tensor_parallelism is {engine['tensor_parallel']}, the folder's name says {named}: the file is used"
-        findings.append(warning("exp-config.yaml", text))
+        findings.warn("exp-config.yaml", text)
     ran_source = f"{folder.results}/config.yaml"
     ran, requested = (
         _load(_values(path, source, findings), findings)
         for path, source in ((folder.config, ran_source), (folder.profile, "profile.yaml"))
     )
     if ran and requested:
-        findings.extend(_differences(ran, requested))
+        _compare(ran, requested, findings)
     elif requested:
-        text = f"is what was requested, not necessarily what ran: {ran_source} gives no load"
-        findings.append(warning("profile.yaml", text))
+        findings.warn("profile.yaml", f"is what was requested, not necessarily what ran: {ran_source} gives no load")
     load = ran or requested
     if load:
-        findings.extend(_limits(load))
+        _check_load(load, findings)
         if model is None and load.model:
             model = load.model
-            findings.append(warning(load.source, "names the model, exp-config.yaml does not"))
+            findings.warn(load.source, "names the model, exp-config.yaml does not")
         elif load.model and model != load.model:
             text = f"served model {load.model}, exp-config.yaml says {model}: exp-config.yaml is used"
-            findings.append(warning(load.source, text))
+            findings.warn(load.source, text)
     for source, dp in (("exp-config.yaml", data_parallel), ("experiments.json", folder.listed.data_parallel)):
         if dp and dp > 1:
-            findings.append(warning(source, f"{dp} data-parallel replicas: replayed as one engine", dp))
+            findings.warn(source, f"{dp} data-parallel replicas: replayed as one engine", dp)
     return Settings(model, engine, load, bool(load and not ran), tuple(findings))
 
 
-def _values(path: Path | None, source: str, findings: list[Finding]) -> Values | None:
+def _values(path: Path | None, source: str, findings: Findings) -> Values | None:
     """The file's mapping, or None: with a finding if the file is unusable, without one if it is missing."""
     if path is None:
         return None
     try:
         raw = read_yaml(path, source)
     except InputError as e:
-        findings.append(warning(source, f"left out: {e}"))
+        findings.warn(source, f"left out: {e}")
         return None
     if not isinstance(raw, Mapping) or not raw:
-        findings.append(warning(source, "is not a mapping of settings: left out"))
+        findings.warn(source, "is not a mapping of settings: left out")
         return None
     return Values(source, raw, findings)
 
 
-def _load(v: Values | None, findings: list[Finding]) -> Load | None:
+def _load(v: Values | None, findings: Findings) -> Load | None:
     if v is None:
         return None
     kind = v.text("data.type")
     prompts = _prompts(v)
     if kind not in (None, "shared_prefix"):
-        findings.append(warning(v.source, "data.type is not shared_prefix: its prompts cannot be described"))
+        findings.warn(v.source, "data.type is not shared_prefix: its prompts cannot be described")
         prompts = None
     arrival = v.text("load.type")
     if arrival not in (None, *ARRIVALS):
-        findings.append(warning(v.source, "load.type is neither constant nor poisson: its load cannot be replayed"))
+        findings.warn(v.source, "load.type is neither constant nor poisson: its load cannot be replayed")
     return Load(
         source=v.source,
         model=v.model("server.model_name"),
@@ -187,13 +185,13 @@ def _stages(v: Values) -> tuple[Stage, ...] | None:
         rate, duration = stage.number("rate", above=0), stage.number("duration", above=0)
         if rate is None or duration is None:
             text = f"stage {k} has no usable rate and duration: the load cannot be replayed"
-            v.findings.append(warning(v.source, text))
+            v.findings.warn(v.source, text)
             return None
         stages.append(Stage(rate, duration))
     return tuple(stages)
 
 
-def _differences(ran: Load, requested: Load) -> list[Finding]:
+def _compare(ran: Load, requested: Load, findings: Findings) -> None:
     """A finding about everything that the profile requested and the load generator did not do."""
     prompts = [asdict(load.shared_prefix) if load.shared_prefix else {} for load in (requested, ran)]
     pairs = {
@@ -206,15 +204,15 @@ def _differences(ran: Load, requested: Load) -> list[Finding]:
         "model": (requested.model, ran.model),
     }
     if all(a is None for a, _ in pairs.values()):
-        return [warning("profile.yaml", "does not describe the requested load")]
+        findings.warn("profile.yaml", "does not describe the requested load")
+        return
     unlike = [f"{key} {_word(a)}, ran {_word(b)}" for key, (a, b) in pairs.items() if a is not None and a != b]
     if requested.multi_turn != ran.multi_turn:
         turns = {True: "several turns", False: "a single turn"}
         unlike.append(f"{turns[requested.multi_turn]}, ran {turns[ran.multi_turn]}")
-    if not unlike:
-        return []
-    text = f"requested {'; '.join(unlike)}: {ran.source} is what ran, and is used"
-    return [Finding("profile.yaml", len(unlike), text)]
+    if unlike:
+        text = f"requested {'; '.join(unlike)}: {ran.source} is what ran, and is used"
+        findings.note("profile.yaml", text, len(unlike))
 
 
 def _brief(stages: Sequence[Stage] | None) -> str | None:
@@ -231,21 +229,17 @@ def _word(value: object) -> str:
     return plain(str(value))
 
 
-def _limits(load: Load) -> list[Finding]:
+def _check_load(load: Load, findings: Findings) -> None:
     """Findings about what of the load cannot be replayed or was not measured."""
-    findings = []
     if load.multi_turn:
-        findings.append(warning(load.source, "a chat with several turns ran: replayed as single turns"))
+        findings.warn(load.source, "a chat with several turns ran: replayed as single turns")
     if load.streaming is False:
-        text = "answers were not streamed: the client's TTFT is not a time to first token"
-        findings.append(warning(load.source, text))
+        findings.warn(load.source, "answers were not streamed: the client's TTFT is not a time to first token")
     if load.ignore_eos is not True:
         state = "is false" if load.ignore_eos is False else "is not given"
-        text = f"ignore_eos {state}: answers may be shorter than output_len, and ITL wrong"
-        findings.append(warning(load.source, text))
+        findings.warn(load.source, f"ignore_eos {state}: answers may be shorter than output_len, and ITL wrong")
     missing = [key for key in ("stages", "shared_prefix", "output_len") if getattr(load, key) is None]
     if missing:
-        findings.append(warning(load.source, f"does not give {', '.join(missing)}", len(missing)))
+        findings.warn(load.source, f"does not give {', '.join(missing)}", len(missing))
     if load.arrival is None:
-        findings.append(Finding(load.source, 1, "gives no load.type: assuming constant, the load generator's default"))
-    return findings
+        findings.note(load.source, "gives no load.type: assuming constant, the load generator's default")

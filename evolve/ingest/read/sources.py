@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolve.ingest.read.manifest import Listed, listed
-from evolve.ingest.read.values import Finding, plain, warning
+from evolve.ingest.read.values import Finding, Findings, plain
 from simulator.errors import InputError
 
 ROOT = ("exp-config.yaml", "profile.yaml", "vllm.log", "traces.json", "kv_events.jsonl")
@@ -93,7 +93,7 @@ def look(path: Path) -> Folder:
     """The sources of one folder. Raises InputError if it is not a folder, cannot be read or has no source."""
     names = _names(path)
     path = _resolved(path)
-    findings: list[Finding] = []
+    findings = Findings()
     # Sources are looked up by exact name, so that case-insensitive file systems find the same ones as others.
     files = {name: _file(path / name, name, findings) for name in ROOT if name in names}
     results, inside = _results(path, names, findings)
@@ -110,14 +110,12 @@ def look(path: Path) -> Folder:
     name = plain(path.name)
     parts = parse_name(name)
     if parts.model is None:
-        text = "its name is not <time or id>-<model>-tp<N>-<workload>: nothing is taken from the name"
-        findings.append(Finding("folder", 1, text))
-    entry, doubts = listed(path, parts.number)
+        findings.note("folder", "its name is not <time or id>-<model>-tp<N>-<workload>: nothing is taken from the name")
     return Folder(
         path=path,
         name=name,
         parts=parts,
-        listed=entry,
+        listed=listed(path, parts.number, findings),
         exp_config=files.get("exp-config.yaml"),
         profile=files.get("profile.yaml"),
         log=files.get("vllm.log"),
@@ -128,23 +126,24 @@ def look(path: Path) -> Folder:
         summary=files.get(SUMMARY),
         stages=stages,
         results=results,
-        findings=(*findings, *doubts),
+        findings=tuple(findings),
     )
 
 
-def find(paths: Iterable[Path]) -> tuple[list[Folder], list[Finding]]:
+def find(paths: Iterable[Path]) -> tuple[list[Folder], Findings]:
     """All experiment folders among `paths`, in order, and findings about the choice.
 
-    A folder that only contains experiment folders stands for them, sorted by name. A folder given twice counts once.
+    A folder that only contains experiment folders is expanded to them, sorted by name. A folder given twice counts
+    once.
     Raises InputError for a path that is neither, for two folders of the same name, and for no path at all.
     """
     folders: dict[Path, Folder] = {}
-    findings: list[Finding] = []
+    findings = Findings()
     for given in paths:
         for path in _expand(given, findings):
             folder = look(path)
             if folder.path in folders:
-                findings.append(Finding(folder.name, 1, "is given more than once: read once"))
+                findings.note(folder.name, "is given more than once: read once")
             folders.setdefault(folder.path, folder)
     if not folders:
         raise InputError("no folder is given: name one or more folders of experiments")
@@ -162,7 +161,7 @@ def shown_path(path: Path) -> str:
     return plain(str(path)) or "."
 
 
-def _expand(given: Path, findings: list[Finding]) -> list[Path]:
+def _expand(given: Path, findings: Findings) -> list[Path]:
     names = _names(given)
     if _is_experiment(names) or SUMMARY in names or PER_REQUEST in names:
         return [given]
@@ -173,7 +172,7 @@ def _expand(given: Path, findings: list[Finding]) -> list[Path]:
     few = ", ".join(map(plain, others[:4])) + (", ..." if len(others) > 4 else "")
     besides = f"; not experiments, and left out: {few}" if others else ""
     text = f"contains {len(inside)} folders of experiments, which are read{besides}"
-    findings.append(Finding(plain(given.name) or "folder", len(inside), text))
+    findings.note(plain(given.name) or "folder", text, len(inside))
     return inside
 
 
@@ -208,38 +207,38 @@ def _resolved(path: Path) -> Path:
         raise InputError(f"{shown_path(path)}: its symbolic links form a circle: name the folder itself") from None
 
 
-def _file(path: Path, source: str, findings: list[Finding]) -> Path | None:
+def _file(path: Path, source: str, findings: Findings) -> Path | None:
     """The path if it is a readable file."""
     if not path.is_file():
-        findings.append(warning(source, "is not a file: left out"))
+        findings.warn(source, "is not a file: left out")
         return None
     if not os.access(path, os.R_OK):
-        findings.append(warning(source, "is not readable (permissions): left out"))
+        findings.warn(source, "is not readable (permissions): left out")
         return None
     return path
 
 
-def _results(path: Path, names: set[str], findings: list[Finding]) -> tuple[str, set[str]]:
+def _results(path: Path, names: set[str], findings: Findings) -> tuple[str, set[str]]:
     """The name of the results folder and the names in it; of two folders the first that is not empty."""
     listings = {name: _listing(path / name) for name in RESULTS if name in names}
     for name, inside in listings.items():
         if not inside:
-            findings.append(warning(f"{name}/", "is empty, not a folder or not readable: left out"))
+            findings.warn(f"{name}/", "is empty, not a folder or not readable: left out")
     filled = [name for name, inside in listings.items() if inside]
     if len(filled) > 1:
-        findings.append(warning(f"{filled[1]}/", f"left out: {filled[0]}/ exists as well"))
+        findings.warn(f"{filled[1]}/", f"left out: {filled[0]}/ exists as well")
     return (filled[0], listings[filled[0]]) if filled else (RESULTS[0], set())
 
 
-def _stages(within: dict[str, Path], results: str, findings: list[Finding]) -> tuple[tuple[int, Path], ...]:
+def _stages(within: dict[str, Path], results: str, findings: Findings) -> tuple[tuple[int, Path], ...]:
     stages: dict[int, Path] = {}
     for name in sorted(within):
         if (match := _STAGE.fullmatch(name)) and (file := _file(within[name], f"{results}/{name}", findings)):
             if int(match[1]) in stages:
-                findings.append(warning(f"{results}/{name}", f"is a second report of stage {int(match[1])}: left out"))
+                findings.warn(f"{results}/{name}", f"is a second report of stage {int(match[1])}: left out")
             stages.setdefault(int(match[1]), file)
     missing = sorted(set(range(max(stages, default=-1) + 1)) - set(stages))
     if missing:
         few = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        findings.append(warning(f"{results}/", f"no report of stage {few}", len(missing)))
+        findings.warn(f"{results}/", f"no report of stage {few}", len(missing))
     return tuple(sorted(stages.items()))

@@ -30,9 +30,14 @@ class Finding:
     severity: Severity = "note"
 
 
-def warning(source: str, text: str, count: int = 1) -> Finding:
-    """A finding that narrows the output or casts doubt on it."""
-    return Finding(source, count, text, "warning")
+class Findings(list[Finding]):
+    """Findings in the order in which they are made."""
+
+    def note(self, source: str, text: str, count: int = 1) -> None:
+        self.append(Finding(source, count, text))
+
+    def warn(self, source: str, text: str, count: int = 1) -> None:
+        self.append(Finding(source, count, text, "warning"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class Values:
 
     source: str
     raw: Mapping[Any, Any]
-    findings: list[Finding] = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
 
     def get(self, key: str) -> Any:
         """The raw value; a parent that is not a mapping becomes a finding."""
@@ -106,7 +111,7 @@ class Values:
         if not _MODEL_ID.fullmatch(last):
             self.wrong(key, "a Hugging Face id", name)
             return None
-        self.findings.append(warning(self.source, f"{key} is not a Hugging Face id: its last part, {last}, is used"))
+        self.findings.warn(self.source, f"{key} is not a Hugging Face id: its last part, {last}, is used")
         return last
 
     def flag(self, key: str) -> bool | None:
@@ -118,7 +123,7 @@ class Values:
 
     def wrong(self, key: str, wanted: str, value: object) -> None:
         """Record that a key's value is not what it should be."""
-        finding = warning(self.source, f"{key} must be {wanted}, got {brief(value)}: left out")
+        finding = Finding(self.source, 1, f"{key} must be {wanted}, got {brief(value)}: left out", "warning")
         if finding not in self.findings:  # a parent that is not a mapping would be recorded once for every key below it
             self.findings.append(finding)
 

@@ -105,7 +105,7 @@ def _window(batches: Batches, low: int, high: int, summaries: Columns, row_of: n
     prefill = np.concatenate([np.zeros(len(step), dtype=bool), np.ones(len(chunks["step"]), dtype=bool)])
     new = np.concatenate([np.ones(len(step), dtype=np.int64), chunks["tokens"]])
     before = np.concatenate([kv, chunks["kv_before"]])
-    # The host sees no progress before the first chunk, whatever was cached (see `raw_columns`).
+    # The host sees no progress before the first chunk, even if tokens are cached (see `raw_columns`).
     progress = np.concatenate([kv, np.where(chunks["first"] == 1, 0, chunks["kv_before"])])
     raw = raw_columns(len(steps), row, prefill, new, progress)
     published, published_counts = _published(batches, low, high, steps, row_of)

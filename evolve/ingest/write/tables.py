@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ from evolve.ingest.derive.steps import Cycles, temporal_split
 from evolve.ingest.read.kv_events import KvEvent, read_kv_events
 from evolve.ingest.read.sources import Folder
 from evolve.ingest.read.traces import API, JOURNEY, KINDS, PHASES, STATUSES, Traces
-from evolve.ingest.read.values import Finding, warning
+from evolve.ingest.read.values import Findings
 from evolve.ingest.write.schema import schema
 
 Cells: TypeAlias = np.ndarray | pa.Array | Sequence[Any]
@@ -159,30 +159,34 @@ def write_kv_events(
     out: Path,
     chains: Chains,
     tally: Counter[str],
-    findings: list[Finding],
+    findings: Findings,
     on_read: Callable[[int], None],
 ) -> int:
     """Stream the KV events into their table and into `chains`; returns the number of rows, 0 without a table."""
     assert folder.kv_events is not None
     pending: list[KvEvent] = []
     with Writer(out, "kv_events") as writer:
-        try:
-            for event in read_kv_events(folder.kv_events, tally, on_read):
-                chains.add(event)
-                pending.append(event)
-                if len(pending) == MOST_EVENTS:
-                    writer.write(_event_columns(folder.name, pending))
-                    pending = []
-        except OSError as e:
-            why = e.strerror or type(e).__name__
-            text = f"cannot be read to the end ({why}): the events before are kept"
-            findings.append(warning("kv_events.jsonl", text))
+        for event in _until_unreadable(read_kv_events(folder.kv_events, tally, on_read), findings):
+            chains.add(event)
+            pending.append(event)
+            if len(pending) == MOST_EVENTS:
+                writer.write(_event_columns(folder.name, pending))
+                pending = []
         if pending:
             writer.write(_event_columns(folder.name, pending))
     if not writer.rows:
         (out / "kv_events.parquet").unlink()
-        findings.append(warning("kv_events.jsonl", "contains no readable event: nothing is taken from it"))
+        findings.warn("kv_events.jsonl", "contains no readable event: nothing is taken from it")
     return writer.rows
+
+
+def _until_unreadable(events: Iterator[KvEvent], findings: Findings) -> Iterator[KvEvent]:
+    """The events until the file cannot be read any further, which becomes a finding; errors of writing do not."""
+    try:
+        yield from events
+    except OSError as e:
+        why = e.strerror or type(e).__name__
+        findings.warn("kv_events.jsonl", f"cannot be read to the end ({why}): the events before are kept")
 
 
 def _event_columns(run: str, events: Sequence[KvEvent]) -> dict[str, Cells]:

@@ -26,7 +26,7 @@ from evolve.ingest.read.log import LONGEST_LINE, Log, read_log
 from evolve.ingest.read.reports import read_reports
 from evolve.ingest.read.settings import read_settings
 from evolve.ingest.read.sources import Folder, Name, find, look, parse_name
-from evolve.ingest.read.values import Finding
+from evolve.ingest.read.values import Finding, Findings
 from simulator.errors import InputError
 
 RAW = SHARED / "data" / "raw" / "h100_vllm_0_15_1"
@@ -166,8 +166,8 @@ def read(path: Path, given: Given | None = None, blocks: int | None = None) -> t
     folder = look(path)
     settings, log, found = read_settings(folder), read_log(folder.log), read_reports(folder)
     quality = judge(found, settings.load)
-    entry, doubts = make_entry(folder, settings, log, found, quality, given or Given("H100"), blocks)
-    said = [*folder.findings, *settings.findings, *log.findings, *found.findings, *quality.findings, *doubts]
+    said = Findings([*folder.findings, *settings.findings, *log.findings, *found.findings, *quality.findings])
+    entry = make_entry(folder, settings, log, found, quality, given or Given("H100"), said, blocks)
     for f in said:
         assert f.count >= 1 and f.text == " ".join(f.text.split()) and "\n" not in f.source
         assert not any(word in f.text + f.source for word in PRIVATE), f

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evolve.study.engines.judge import JOURNAL, Task
+from evolve.study.spread import spread
 
 from evaluator.assess import Rejected, read
 from evolve.cli import run_command
@@ -24,11 +26,9 @@ from evolve.study.comparison import verdict
 from evolve.study.engines import openevolve, plain
 from evolve.study.engines.engines import ENGINES, engine_names, search
 from evolve.study.engines.gp import text_of
-from evolve.study.engines.judge import JOURNAL, Task
 from evolve.study.engines.openevolve import global_random
 from evolve.study.engines.primitives import language
 from evolve.study.engines.trees import expression, tree_of
-from evolve.study.spread import spread
 from simulator.language.complete import complete
 from simulator.language.ir import Function, Program
 from simulator.language.key import key
