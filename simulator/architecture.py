@@ -1,7 +1,7 @@
-"""A model's architecture, read from config.json terms as the engine's loaders read them.
+"""A model's architecture, read from the terms of its config.json as the engine's loaders read them.
 
-Keys are those of Hugging Face config.json files; a `text_config` (and DBRX's `attn_config`, `ffn_config`)
-overrides the top level.
+Keys are those of Hugging Face config.json files. A `text_config` (and DBRX's `attn_config`, `ffn_config`) overrides the
+top level.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ KEYS = {
     "active": ("num_experts_per_tok", "moe_top_k"),
     "longest": ("max_position_embeddings", "max_seq_len"),
 }
-"""Where each quantity is looked for, in order: Llama and Mixtral, Qwen-MoE, DeepSeek, DBRX and relatives."""
+"""The keys of each quantity in the order in which they are tried: Llama and Mixtral, Qwen-MoE, DeepSeek, DBRX, ..."""
 
 ESSENTIAL = (
     *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"),
     *("intermediate_size", "vocab_size", "num_local_experts", "num_experts_per_tok"),
 )
-"""Keys that a slip of the pen must not turn into a default."""
+"""Keys for which a misspelling must not silently give the default."""
 
 REMEDY = "copy the key from the model's config.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What a model's config.json says, as loaded by the engine; FFN widths are of one expert or dense layer.
+    """A model's config.json as the engine loads it. FFN widths are those of one expert or dense layer.
 
-    `mla_width` is the number of cached scalars per token and layer of multi-head latent attention, else 0;
-    `longest` the most tokens of prompt and answer together, 0 if not said.
+    `mla_width` is the number of cached scalars per token and layer of multi-head latent attention, else 0; `longest` is
+    the most tokens of prompt and answer together, 0 if the config does not give it.
     """
 
     layers: int
@@ -67,7 +67,7 @@ class Architecture:
 
 
 def architecture(config: Mapping[str, Any], where: str) -> Architecture:
-    """Reads config.json terms. Raises InputError naming a missing, malformed or inconsistent key."""
+    """The architecture in config.json terms. Raises InputError at a missing, malformed or inconsistent key."""
     flat: dict[str, Any] = dict(config)
     for part in ("attn_config", "ffn_config", "text_config"):
         if isinstance(config.get(part), Mapping):
@@ -122,7 +122,7 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
 
 
 def _first(c: Section, name: str, default: int | None = None) -> int:
-    """The quantity under the first of its keys that is there; without a default it is required."""
+    """The quantity under the first of its keys that is present. Without a default it is required."""
     key = next((key for key in KEYS[name] if c.has(key)), KEYS[name][0])
     if default is not None and not c.has(key):
         return default
@@ -134,7 +134,7 @@ def _whole(c: Section, key: str, default: int) -> int:
 
 
 def _is_moe_layer(c: Section, i: int) -> bool:
-    """Whether layer i of a mixture model has routed experts, by the rules of vLLM's loaders."""
+    """Whether layer i of a mixture-of-experts model has routed experts, by the rules of vLLM's loaders."""
     if c.has("first_k_dense_replace"):  # DeepSeek, GLM
         return i >= _whole(c, "first_k_dense_replace", 0) and i % max(_whole(c, "moe_layer_freq", 1), 1) == 0
     if c.has("interleave_moe_layer_step"):  # Llama-4
@@ -152,11 +152,11 @@ def _dtype(c: Section) -> str:
 
 
 def _weights(c: Section) -> tuple[int, bool]:
-    """Bits per layer weight, and whether they are fp8: from quantization facts, else the name, else dtype."""
-    found: Any = c.raw.get("quantization_config") or c.raw.get("quantization")
-    details = found if isinstance(found, Mapping) else {}
+    """Bits per layer weight, and whether they are fp8: from the quantization config, else the name, else the dtype."""
+    given: Any = c.raw.get("quantization_config") or c.raw.get("quantization")
+    details = given if isinstance(given, Mapping) else {}
     weights = _group_weights(details)
-    named = f"{details.get('quant_method')} {details.get('quant_algo')}" if details else found
+    named = f"{details.get('quant_method')} {details.get('quant_algo')}" if details else given
     words = str(named or c.raw.get("_name_or_path")).lower()
     bits = weights.get("num_bits") or details.get("bits")
     if "fp8" in words or (bits == 8 and weights.get("type") == "float"):
@@ -165,9 +165,9 @@ def _weights(c: Section) -> tuple[int, bool]:
         return int(bits), False
     if any(mark in words for mark in ("w4a16", "awq", "gptq", "int4", "fp4")):
         return 4, False
-    if found:
+    if given:
         key = "quantization_config" if details else "quantization"
-        raise c.error(key, f"is not understood, got {shown(found)}", "write quantization: fp8 or w4a16")
+        raise c.error(key, f"is not understood, got {shown(given)}", "write quantization: fp8 or w4a16")
     return (32 if _dtype(c) == "float32" else 16), False
 
 

@@ -1,4 +1,4 @@
-"""A program's opcodes on one deployment: the value vector that the compiled clock computes with."""
+"""A program's opcodes bound to a deployment and a set of constants: the value vector that the clocks compute with."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import numpy as np
 
 from simulator.experiment.facts import curve_of
 from simulator.jit import njit
-from simulator.language.opcodes import Code
+from simulator.language.opcodes import COMPLETION_TIME, OUTPUT_TOKEN_TIME, QUEUEING_TIME, REFERENCE, STEP_TIME, Code
+from simulator.schema import DECODE_REQS, RAW_FIELDS
 from simulator.vm import clamps, run, to_ticks
 
 REFERENCE_DECODES = 24  # the reference batch of s.reference_step_us: 24 decodes with PI = 0
-DECODE_REQS = 1  # position of decode_reqs in schema.RAW
-RAW_FIELDS = 10  # len(schema.RAW), a compile-time constant of the kernels
 
 
 @njit
 def settle(rows, static, step, raw, request, out_step, theta, v):  # type: ignore[no-untyped-def]
-    """Put constants in, run the static rows, and find reference_step_us. Changes `v` in place."""
+    """Put the constants in, run the static rows, and compute reference_step_us. Changes `v` in place."""
     for i in range(theta.size):
         v[i] = theta[i]
     run(rows, 0, static, v)
@@ -27,12 +26,15 @@ def settle(rows, static, step, raw, request, out_step, theta, v):  # type: ignor
         v[i] = 0.0
     v[raw + DECODE_REQS] = REFERENCE_DECODES
     run(rows, static, step, v)
-    v[request + 1] = v[out_step]
+    v[request + REFERENCE] = v[out_step]
 
 
 @njit
 def waits(rows, low, high, v, request, slot, lengths, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with the queueing time in whole us of every length; how many were clamped, and the last of them."""
+    """Fill `out` with the queueing time in whole us of every prompt length.
+
+    Returns how many were clamped, and the last of those before clamping.
+    """
     clamped, offending = 0, 0.0
     for i in range(lengths.size):
         v[request] = lengths[i]
@@ -56,44 +58,47 @@ def steps(rows, static, step, slot, raw, table, v, out):  # type: ignore[no-unty
 
 @dataclass(frozen=True)
 class Bound:
-    """Opcodes with their value vector settled for one deployment and one set of constants."""
+    """Opcodes, and their value vector for one deployment and one set of constants."""
 
     code: Code
     values: np.ndarray
 
     def step_us(self, raw: np.ndarray) -> float:
-        """The step time in microseconds, before truncation, for raw batch fields in the order of schema.RAW."""
+        """The step time in us, before truncation, for raw batch fields in the order of schema.RAW."""
         return float(self.steps_us(raw[np.newaxis])[0])
 
     def steps_us(self, table: np.ndarray) -> np.ndarray:
         """float64[rows]: `step_us` of every row of float64[rows, RAW]."""
         code, out = self.code, np.empty(len(table))
-        steps(code.rows, code.static, code.step, code.results[0], code.raw, table, self.values.copy(), out)
+        steps(code.rows, code.static, code.step, code.results[STEP_TIME], code.raw, table, self.values.copy(), out)
         return out
 
     def queueing_us(self, input_len: int) -> float:
-        """The queueing time in microseconds, before truncation; 0 where the program has none."""
-        if self.code.results[1] < 0:
+        """The queueing time in us, before truncation; 0 if the program has none."""
+        slot = self.code.results[QUEUEING_TIME]
+        if slot < 0:
             return 0.0
         v = self.values.copy()
         v[self.code.request] = input_len
         run(self.code.rows, self.code.step, len(self.code.rows), v)
-        return float(v[self.code.results[1]])
+        return float(v[slot])
 
     def queueing_ticks(self, lengths: np.ndarray) -> tuple[np.ndarray, int, float]:
-        """int64[lengths]: queueing time in whole us for each prompt length; how many were clamped, and one of them."""
+        """int64[lengths]: the queueing time in whole us of each prompt length; how many were clamped, one of them."""
         out = np.zeros(len(lengths), np.int64)
-        slot = self.code.results[1]
+        slot = self.code.results[QUEUEING_TIME]
         if slot < 0:
             return out, 0, 0.0
         v, low = self.values.copy(), self.code.step
         return out, *waits(self.code.rows, low, len(self.code.rows), v, self.code.request, slot, lengths, out)
 
     def output_token_us(self) -> float:
-        return self._static(2)
+        """The time per output token in us, before truncation; 0 if the program has none."""
+        return self._static(OUTPUT_TOKEN_TIME)
 
     def completion_us(self) -> float:
-        return self._static(3)
+        """The time at completion in us, before truncation; 0 if the program has none."""
+        return self._static(COMPLETION_TIME)
 
     def _static(self, result: int) -> float:
         slot = self.code.results[result]
@@ -101,7 +106,7 @@ class Bound:
 
 
 def base_values(code: Code, facts: Mapping[str, float]) -> np.ndarray:
-    """float64[slots] with the deployment's fields and the literals in place, constants still 0."""
+    """float64[slots] with the deployment's fields, literals and curves in place, and the constants still 0."""
     v = np.zeros(code.slots)
     for slot, name in code.statics:
         v[slot] = facts[name]
@@ -115,9 +120,10 @@ def base_values(code: Code, facts: Mapping[str, float]) -> np.ndarray:
 
 
 def bind(code: Code, theta: tuple[float, ...], facts: Mapping[str, float]) -> Bound:
-    """`code` with constants `theta` on the deployment `facts` (the s. fields but reference_step_us)."""
+    """`code` with constants `theta` on the deployment `facts` (the s. fields except reference_step_us)."""
     v = base_values(code, facts)
-    settle(code.rows, code.static, code.step, code.raw, code.request, code.results[0], np.array(theta, dtype=float), v)
+    step_slot = code.results[STEP_TIME]
+    settle(code.rows, code.static, code.step, code.raw, code.request, step_slot, np.array(theta, dtype=float), v)
     return Bound(code, v)
 
 

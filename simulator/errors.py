@@ -1,4 +1,4 @@
-"""What the user supplied was wrong: one exception, and the checked reading of a mapping that raises it."""
+"""The one exception for wrong input, and the checked reading of mappings that raises it."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LARGEST_WHOLE = 2**53  # every whole number up to here is exact in float64
-LARGEST_NUMBER = 1e300  # beyond it is a slip, or an integer that float64 cannot hold
+LARGEST_WHOLE = 2**53  # every whole number up to this one is exact in float64
+LARGEST_NUMBER = 1e300  # a larger number is a mistake, or an integer that float64 cannot hold
 
 
 class InputError(ValueError):
-    """Anything the user supplied was wrong; the message is one line: file, place, remedy. Exit status 2."""
+    """Something the user supplied is wrong. The message is one line: file, place, problem, remedy. Exit status 2."""
 
 
 def shown(value: object) -> str:
-    """A value as an error message shows it: YAML's words for null and booleans, at most 60 characters."""
+    """A value as error messages show it: YAML's words for null and booleans, at most 60 characters."""
     words = {None: "null", True: "true", False: "false"}
     text = words[value] if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def nearest(name: object, known: Sequence[str]) -> str:
-    """`did you mean 'x'?` for the known name closest to a mistyped one, else all of them."""
+    """`did you mean 'x'?` with the known name closest to a mistyped one, or the list of all known names."""
     close = difflib.get_close_matches(str(name), known, n=1)
     return f"did you mean '{close[0]}'?" if close else f"known are {', '.join(sorted(known))}"
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A mapping read from a file, with the place where it stands, so that every complaint can name it.
+    """A mapping read from a file, with its place there, so that every error can name it.
 
-    `where` names file and experiment, `path` is the dotted key of this mapping ("" at the top). Ask `has`
-    first where a key may be left out; null then means the same as leaving it out.
+    `where` names file and experiment; `path` is the dotted key of this mapping ("" at the top). Where a key may be left
+    out, ask `has` first: null then means the same as leaving it out.
     """
 
     where: str
@@ -42,25 +42,28 @@ class Section:
     raw: Mapping[Any, Any]
 
     def at(self, key: object) -> str:
-        """The full dotted name of one of this section's keys."""
+        """The full dotted name of a key of this section."""
         return f"{self.path}.{key}" if self.path else str(key)
 
     def error(self, key: object, problem: str, remedy: str) -> InputError:
-        """The complaint about one key, ready to be raised; line breaks are folded, it is always one line."""
+        """The error about a key, to be raised. Line breaks are folded, so that the message is one line."""
         return InputError(" ".join(f"{self.where}: {self.at(key)} {problem}: {remedy}".split()))
 
     def only(self, known: Sequence[str], free: Sequence[str] = (), what: str = "a known key") -> None:
-        """Raises InputError, it is not `what`, at the first key neither known nor beginning with a `free` prefix."""
+        """Raise InputError at the first key that is not known and does not begin with a `free` prefix.
+
+        The message says that the key is not `what`.
+        """
         for key in self.raw:
             if key not in known and not (isinstance(key, str) and key.startswith(tuple(free))):
                 raise self.error(key, f"is not {what}", nearest(key, known))
 
     def has(self, key: str) -> bool:
-        """Whether the key is there with a value other than null."""
+        """Whether the key is present with a value other than null."""
         return self.raw.get(key) is not None
 
     def required(self, key: str, remedy: str) -> Any:
-        """The raw value of a key that must be there."""
+        """The raw value of a required key."""
         if key not in self.raw:
             raise self.error(key, "is missing", remedy)
         return self.raw[key]
@@ -73,7 +76,7 @@ class Section:
         return value
 
     def flag(self, key: str, default: bool) -> bool:
-        """true or false."""
+        """true or false; `default` if the key is left out."""
         value = self.raw.get(key, default)
         if not isinstance(value, bool):
             raise self.error(key, f"must be true or false, got {shown(value)}", "write true or false without quotes")
@@ -120,7 +123,7 @@ class Section:
         return Section(self.where, self.at(key), value)
 
     def sections(self, key: str, remedy: str) -> tuple[Section, ...]:
-        """A required, non-empty list of mappings; each is named key[i]."""
+        """A required, non-empty list of mappings, named key[0], key[1], ..."""
         value = self.required(key, remedy)
         if not isinstance(value, list) or not value:
             raise self.error(key, f"must be a non-empty list, got {shown(value)}", remedy)

@@ -1,4 +1,4 @@
-"""Batch fields by brute force over the requests of a step: what every faster way must reproduce exactly."""
+"""Batch fields by brute force over the requests of a step: the reference for every faster way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulator.schema import FIELDS, RAW, SPECIAL
 
 @dataclass(slots=True)
 class Active:
-    """A request in a step: input length I, progress before the step PI, new tokens NN > 0 (tokens)."""
+    """A request in a step, in tokens: input length I, progress before the step PI, new tokens NN > 0."""
 
     input_len: int
     progress: int
@@ -46,12 +46,12 @@ def raw_fields(batch: Sequence[Active]) -> dict[str, float]:
 
 
 def raw_row(batch: Sequence[Active]) -> np.ndarray:
-    """float64[len(RAW)]: the raw batch fields as a row that `Bound.step_us` takes."""
+    """float64[RAW_FIELDS]: the raw batch fields as the row that `Bound.step_us` takes."""
     return np.array(list(raw_fields(batch).values()))
 
 
 class BatchFields(Mapping[tuple[str, str], float]):
-    """Every field of a step by name, derived ones from their formulas, computed when they are read."""
+    """Every field of a step by scope and name, computed when it is read."""
 
     def __init__(self, batch: Sequence[Active], facts: Mapping[str, float]) -> None:
         self.raw = raw_fields(batch)

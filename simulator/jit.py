@@ -1,7 +1,7 @@
-"""numba's `njit` as this project uses it: IEEE division, compiled once and kept on disk.
+"""numba's `njit` as this project uses it: IEEE division, compiled once and cached on disk.
 
-numba notices changes of a function's own file only, not of what it calls. So the cache folder is named after all
-the sources that compiled code is made from: a new version never runs with an old version's machine code.
+numba notices changes in a function's own file only, not in the functions it calls. So the cache folder is named after a
+hash of all sources that are compiled: a new version never runs the machine code of an old one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _cache_folder() -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evolve-latency" / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:  # no home, or a read-only one: compiled code then lasts as long as the temporary folder
+    except OSError:  # no home folder, or a read-only one: cache in the temporary folder
         folder = Path(tempfile.gettempdir()) / f"evolve-latency-{os.getuid()}-{name}"
     return folder
 
@@ -38,19 +38,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy"}
-# Without numba's reference counts, atomic ones at every use of an array, the clocks run twice as fast. The switch is
-# numba's own for targets that make no arrays, and so may these functions not.
+# Without numba's reference counts, which are atomic and taken at every use of an array, the clocks run twice as fast.
+# The switch is meant for targets that make no arrays, so compiled functions must not make any.
 if hasattr(CPUTargetOptions, "_nrt"):
     OPTIONS["_nrt"] = False
 
 
 def njit(function: F) -> F:
-    """The compiled function, to its callers the same as the function itself. It may not make arrays."""
+    """The function, compiled. It must not make arrays."""
     compiled: F = numba.njit(function, cache=True, **OPTIONS)
     return compiled
 
 
 def inlined(function: F) -> F:
-    """`njit`, put in place where it is called: tuples of arrays are dear to pass."""
+    """The function, inlined where compiled functions call it, because passing tuples of arrays is expensive."""
     compiled: F = numba.njit(function, inline="always", **OPTIONS)
     return compiled

@@ -1,4 +1,4 @@
-"""`replay(experiment, program, seed) -> Replay`: what every request of an experiment sees under a program."""
+"""`replay(experiment, program, seed) -> Replay`: the latencies of an experiment's requests under a program."""
 
 from __future__ import annotations
 
@@ -21,21 +21,19 @@ from simulator.vm import clamps
 
 @dataclass(frozen=True)
 class Replay:
-    """Per request, in order of arrival, int64 microseconds unless said otherwise; 0 for those not completed.
+    """Arrays per request, in order of arrival: int64 us unless stated otherwise, 0 for requests not completed.
 
     ttft = queueing + waiting + prefill + per token; e2e = ttft + decode + per token x (output_len - 1) + completion.
-    waiting ends at the last admission: after a preemption it holds all that came before. itl_us is float64, the mean
-    (sum of decode steps + per token)/(output_len - 1), and 0 for a single output token. completed is False for a
-    request that was refused, whose client gave up, or that the horizon cut off. run: the clock's own account.
+    Waiting ends at the last admission, so after a preemption it includes all that came before.
     """
 
     load: Load
-    order: np.ndarray | None
-    run: Run
+    order: np.ndarray | None  # the requests of `run`, None for all in order of arrival
+    run: Run  # what the clock returned
     queueing_us: np.ndarray
     token_us: int
     completion_us: int
-    clamped: int
+    clamped: int  # times outside their range, of steps and overheads
 
     @property
     def requests(self) -> Requests:
@@ -46,15 +44,16 @@ class Replay:
         return self.run.steps
 
     def spread(self, values: np.ndarray) -> np.ndarray:
-        """A column of `run`, which is in order of queueing and leaves out what was refused, in order of arrival."""
+        """A column of `run` in order of arrival, 0 for requests that were refused."""
         if self.order is None:
             return values
-        out = np.zeros(len(self.requests), values.dtype)
-        out[self.order] = values
-        return out
+        spread = np.zeros(len(self.requests), values.dtype)
+        spread[self.order] = values
+        return spread
 
     @cached_property
     def completed(self) -> np.ndarray:
+        """bool: not for a request that was refused, whose client gave up, or that the horizon cut off."""
         return self.spread(self.run.completed)
 
     @cached_property
@@ -69,6 +68,7 @@ class Replay:
 
     @cached_property
     def itl_us(self) -> np.ndarray:
+        """float64: mean time between tokens, (e2e - ttft)/(output_len - 1); 0 for a single output token."""
         gaps = np.maximum(self.requests.output_len - 1, 1)
         return np.where(self.requests.output_len > 1, (self.e2e_us - self.ttft_us) / gaps, 0.0)
 
@@ -91,7 +91,7 @@ class Replay:
 
 
 def replay(experiment: Experiment, program: Program, seed: int) -> Replay:
-    """Run the experiment's requests of arrival seed `seed` under `program`'s times.
+    """Replay the experiment's requests with arrival seed `seed` under the program's times.
 
     Step times outside [1, 10^10] us are clamped and counted.
     """
@@ -109,9 +109,9 @@ def replay_bound(
     account: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Replay:
-    """`replay` for a load and opcodes prepared beforehand; for the keywords see `clock.run_clock`.
+    """`replay` for a prepared load and bound opcodes; for the other keywords see `clock.run.run_clock`.
 
-    `steps`: what earlier replays of the same `bound` remember. Raises HostileStep if `stop_when_hostile`.
+    `steps`: step times that earlier replays of the same `bound` remember. Raises HostileStep if `stop_when_hostile`.
     """
     lengths, which = load.lengths
     waits, clamped, offending = bound.queueing_ticks(lengths)
@@ -121,7 +121,7 @@ def replay_bound(
             clamped, offending = clamped + 1, x
     if stop_when_hostile and clamped:
         raise HostileStep(0, offending)
-    alike = bool((waits == waits[0]).all())
+    alike = bool((waits == waits[0]).all())  # the usual case, in which requests are queued in order of arrival
     queueing = np.broadcast_to(waits[0], which.shape) if alike else waits.take(which)
     queued = load.requests.arrival_us + queueing
     order = None

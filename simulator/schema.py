@@ -1,11 +1,11 @@
-"""The alphabet, written once: every field that a program may read. A field that is not here does not exist.
+"""The fields that a program may read, defined once. A field that is not here does not exist.
 
-`b` is the batch, exactly what the host's StepTime sees: for each request handed to it I = input length,
-PI = progress before the step, NN > 0 new tokens; prefill while PI < I, else decode with NN = 1. `s` is the
-deployment (model + hardware + engine, per rank where a rank holds a share), `r` the request. Batch fields are
-either *raw* (int64 sums over requests, kept up to date by the clock) or have a *formula* over other fields in
-the candidate language itself, evaluated in float64 in the written order. An empty set gives 0. A field with a
-*curve* reads that curve of the deployment (simulator.kernels.curves) at what the formula `at` gives.
+`b` is the batch, exactly what the host's StepTime sees: for each request in it I = input length, PI = progress before
+the step, NN > 0 new tokens; a request is in prefill while PI < I, else in decode with NN = 1. `s` is the deployment
+(model, hardware and engine; per rank where each rank holds a share), `r` the request. Batch fields are *raw* (int64
+sums over requests that the clock keeps), or have a *formula* over other fields in the language of programs, evaluated
+in float64 in the written order. An empty batch gives 0. A field with a *curve* reads that curve of the deployment
+(simulator.kernels.curves) at the value of the formula `at`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """One field. `learned_from` names the trace attribute that shows it in a real server, if any."""
+    """A field. `learned_from` names the trace attribute that shows it in a real server, if any."""
 
     scope: str
     name: str
@@ -28,18 +28,24 @@ class FieldSpec:
     at: str = ""
 
 
-# The clock's own sums, in the order of their slots. `kv_var` is a float64 made from two integers:
+# The sums that the clock keeps, in the order of their slots. `kv_var` is a float64 computed from integers:
 # (n*S2 - S1*S1)/(n*n).
 RAW = (
     "prefill_reqs", "decode_reqs", "prefill_tokens", "max_prefill_chunk", "prefill_pairs",
     "kv_sum", "kv_max", "kv_var", "kv_decode_sum", "kv_decode_max",
 )  # fmt: skip
+# The position of each in a row; the compiled kernels use them as constants.
+RAW_FIELDS = len(RAW)
+(
+    PREFILL_REQS, DECODE_REQS, PREFILL_TOKENS, MAX_PREFILL_CHUNK, PREFILL_PAIRS,
+    KV_SUM, KV_MAX, KV_VAR, KV_DECODE_SUM, KV_DECODE_MAX,
+) = range(RAW_FIELDS)  # fmt: skip
 
-# Formulas that need integer arithmetic of their own have an operation of their own in every back end.
+# Formulas that need integer arithmetic: each is an operation in every back end.
 SPECIAL = ("experts_fraction", "graph_batch", "graph_tokens")
 
-# The curves of a deployment and the number of their knots (simulator.kernels): 14 octaves of tokens or requests in a
-# step, 17 of a prompt's length, eight knots each.
+# The curves of a deployment and the numbers of their knots (simulator.kernels): eight to an octave, over 14 octaves of
+# tokens or requests in a step or 17 of a prompt's length.
 CURVES = {
     "gemm": 113, "elementwise": 113, "moe": 113, "moe_quantized": 113, "router": 113,
     "allreduce": 113, "lm_head": 113, "sampler": 113, "decode_launch": 113,
@@ -205,11 +211,11 @@ _REQUEST = (FieldSpec("r", "input_len", "token", "prompt length", None, "prefill
 
 FIELDS: dict[tuple[str, str], FieldSpec] = {(f.scope, f.name): f for f in (*_BATCH, *_STATIC, *_REQUEST)}
 
-# Times of measured kernels: a factor of one is near 1, whichever way.
+# Times of measured kernels: a constant that multiplies one is near 1, above or below.
 KERNELS = tuple(f.name for f in _BATCH if f.name.startswith("kernel_"))
 
-# `_us` fields that are bytes or FLOPs over a datasheet peak: nothing beats the datasheet, so their factor is
-# at least 1.
+# `_us` fields that are bytes or FLOPs over a datasheet peak. No kernel beats the datasheet, so a constant that
+# multiplies one is at least 1.
 PHYSICAL = frozenset(
     f.name for f in _BATCH if f.unit == "us" and f.name != "allreduce_us" and f.name not in KERNELS
 ) | {"shared_weights_us", "experts_us", "weights_us", "kv_us_per_token", "gemm_us_per_token",

@@ -1,4 +1,4 @@
-"""Random numbers: only from streams that are named by whole numbers, so that any of them can be drawn again."""
+"""Random numbers come only from streams that are identified by whole numbers, so that each can be drawn again."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import numpy as np
 
 
 def stream(*numbers: int) -> np.random.Generator:
-    """The stream of these numbers, a seed first: PCG64 seeded by their SeedSequence."""
+    """The stream of these numbers, the seed first: PCG64 seeded by their SeedSequence."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(numbers)))

@@ -1,4 +1,4 @@
-"""The compiled interpreter of opcodes: one function, compiled once, fed every candidate as data."""
+"""The compiled interpreter of opcodes: one function, compiled once, that takes every candidate as data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,30 @@ import numpy as np
 from simulator.jit import njit
 from simulator.knots import curve
 from simulator.language.guarded import EXP_LIMIT, LOG_FLOOR, POW_LIMIT
+from simulator.language.opcodes import (
+    ADD,
+    DIV,
+    EQ,
+    EXP,
+    EXPERTS_FRACTION,
+    GE,
+    GRAPH_BATCH,
+    GRAPH_TOKENS,
+    GT,
+    LE,
+    LOG,
+    LOG1P,
+    LT,
+    MAX,
+    MIN,
+    MUL,
+    NE,
+    NEG,
+    POW,
+    SELECT,
+    SQRT,
+    SUB,
+)
 from simulator.schema import GRAPH_LIMIT
 
 
@@ -30,7 +54,7 @@ def experts_fraction(active: float, experts: float, tokens: float) -> float:
 
 @njit
 def graph_batch(prefill_reqs: float, decode_reqs: float) -> float:
-    """Decode batch rounded up to a captured size; the true size with prefill present or above the largest."""
+    """The decode batch rounded up to a captured size; the true size with prefill present or above the largest."""
     if prefill_reqs > 0.0 or decode_reqs > GRAPH_LIMIT:
         return prefill_reqs + decode_reqs
     if decode_reqs <= 2.0:
@@ -42,9 +66,11 @@ def graph_batch(prefill_reqs: float, decode_reqs: float) -> float:
 
 @njit
 def graph_tokens(tokens: float, max_seqs: float) -> float:
-    """Tokens rounded up to a captured size (1, 2, 4, multiples of 8 to 256, of 16 above); the true number above the
-    largest captured size, which is at most twice `max_seqs` and at most 512 (vllm 0.15, config/vllm.py,
-    _set_cudagraph_sizes)."""
+    """Tokens rounded up to a captured size: 1, 2, 4, multiples of 8 to 256, of 16 above.
+
+    The true number above the largest captured size, which is at most twice `max_seqs` and at most 512 (vllm 0.15,
+    config/vllm.py, _set_cudagraph_sizes).
+    """
     limit = min(2.0 * max_seqs, 1.0 * GRAPH_LIMIT)
     if not tokens <= limit or tokens <= 2.0:
         return tokens
@@ -58,55 +84,58 @@ def graph_tokens(tokens: float, max_seqs: float) -> float:
 
 @njit
 def run(rows: np.ndarray, low: int, high: int, v: np.ndarray) -> None:
-    """Execute rows[low:high] on the value vector `v` (float64), in place. Guards as in `language/ir.py`."""
+    """Execute rows[low:high] (opcodes.Code) on the value vector `v` (float64), in place.
+
+    The guards are those of `language/guarded.py`, in the same order of operations.
+    """
     for i in range(low, high):
         op = rows[i, 0]
         x = v[rows[i, 2]]
         y = v[rows[i, 3]]
-        if op == 0:
+        if op == ADD:
             z = x + y
-        elif op == 1:
+        elif op == SUB:
             z = x - y
-        elif op == 2:
+        elif op == MUL:
             z = x * y
-        elif op == 3:
+        elif op == DIV:
             z = x / y if y != 0.0 else 0.0
-        elif op == 4:
+        elif op == NEG:
             z = -x
-        elif op == 5:
+        elif op == MAX:
             z = x if x > y or x != x else y
-        elif op == 6:
+        elif op == MIN:
             z = x if x < y or x != x else y
-        elif op == 7:
+        elif op == SQRT:
             z = math.sqrt(x) if x > 0.0 else (x if x != x else 0.0)
-        elif op == 8:
+        elif op == LOG:
             z = math.log(x) if x > 0.0 else (x if x != x else math.log(LOG_FLOOR))
-        elif op == 9:
+        elif op == LOG1P:
             z = math.log1p(x) if x > 0.0 else (x if x != x else 0.0)
-        elif op == 10:
+        elif op == EXP:
             z = math.exp(min(x, EXP_LIMIT)) if x == x else x
-        elif op == 11:
+        elif op == POW:
             c = max(-POW_LIMIT, min(POW_LIMIT, y)) if y == y else y
             z = math.pow(x if x > 0.0 or x != x else 0.0, c)
-        elif op == 12:
+        elif op == LT:
             z = 1.0 if x < y else 0.0
-        elif op == 13:
+        elif op == LE:
             z = 1.0 if x <= y else 0.0
-        elif op == 14:
+        elif op == GT:
             z = 1.0 if x > y else 0.0
-        elif op == 15:
+        elif op == GE:
             z = 1.0 if x >= y else 0.0
-        elif op == 16:
+        elif op == EQ:
             z = 1.0 if x == y else 0.0
-        elif op == 17:
+        elif op == NE:
             z = 1.0 if x != y else 0.0
-        elif op == 18:
+        elif op == SELECT:
             z = y if x != 0.0 else v[rows[i, 4]]
-        elif op == 19:
+        elif op == EXPERTS_FRACTION:
             z = experts_fraction(x, y, v[rows[i, 4]])
-        elif op == 20:
+        elif op == GRAPH_BATCH:
             z = graph_batch(x, y)
-        elif op == 21:
+        elif op == GRAPH_TOKENS:
             z = graph_tokens(x, y)
         else:
             z = curve(v, rows[i, 3], x)
@@ -118,9 +147,9 @@ MAX_TICKS = 10_000_000_000
 
 @njit
 def to_ticks(x: float, low: int) -> int:
-    """Microseconds as the clock counts them: truncated, clamped to [low, 10^10]; NaN becomes 10^10.
+    """Microseconds as the clock counts them: truncated and clamped to [low, 10^10]; NaN becomes 10^10.
 
-    `low` is 1 for a step and 0 for an overhead. One definition for replay, simulate and Go.
+    `low` is 1 for a step and 0 for an overhead. Replay, simulate and the Go all use this definition.
     """
     if not x < MAX_TICKS:
         return MAX_TICKS

@@ -1,11 +1,14 @@
-"""The same batches through the emitted Go and through the plain interpreter."""
+"""Agreement of the emitted Go with the plain interpreter, on the same batches.
+
+A small Go program reads the batches and prints the times of one or more emitted models.
+"""
 
 from __future__ import annotations
 
 import math
 import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,45 +19,130 @@ from simulator.vm import MAX_TICKS, to_ticks
 from translate_go.deployment import Deployment
 from translate_go.emit import emit
 from translate_go.gotypes import constructor, may_fail
-from translate_go.plan import plan
-from translate_go.probe import probe_files, probe_input
-from translate_go.target import TARGETS, Target
+from translate_go.target import MODULE, TARGETS, Target, plan
 from translate_go.toolchain import LIMIT_S, go, write_module
 from translate_go.vectors import PROMPTS, Batch, batch_fields, batches, overhead_ticks, step_us
+
+_EXPOSE = """\
+package latency
+
+import (
+	"math"
+
+	"{module}/sim"
+)
+
+// Bits are those of the step time before truncation, 0 and -0 alike, every NaN alike.
+func (m *Evolved) Bits(batch []*sim.Request) uint64 {{
+	us := m.stepMicros({argument})
+	if us != us {{
+		return math.Float64bits(math.Float64frombits(0x7ff8000000000000))
+	}}
+	return math.Float64bits(us + 0)
+}}
+"""
+
+_MAIN = """\
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+
+{imports}
+	"{module}/sim"
+)
+
+type model interface {{
+	sim.LatencyModel
+	Bits(batch []*sim.Request) uint64
+}}
+
+func fill[T any](prompt *[]T, n int) {{
+	*prompt = make([]T, n)
+}}
+
+func must(m any, err error) model {{
+	if err != nil {{
+		panic(err)
+	}}
+	return m.(model)
+}}
+
+func main() {{
+	in := bufio.NewReader(os.Stdin)
+	out := bufio.NewWriter(os.Stdout)
+	defer out.Flush()
+	models := []model{{
+{models}
+	}}
+	var batches, prompts, rows int
+	fmt.Fscan(in, &batches, &prompts)
+	for ; batches > 0; batches-- {{
+		var batch []*sim.Request
+		for fmt.Fscan(in, &rows); rows > 0; rows-- {{
+			var count, prompt int
+			req := &sim.Request{{}}
+			fmt.Fscan(in, &count, &prompt, &req.ProgressIndex, &req.NumNewTokens)
+			fill(&req.InputTokens, prompt)
+			for ; count > 0; count-- {{
+				batch = append(batch, req)
+			}}
+		}}
+		for _, m := range models {{
+			fmt.Fprint(out, m.StepTime(batch), " ", m.Bits(batch), " ")
+		}}
+		fmt.Fprintln(out)
+	}}
+	for ; prompts > 0; prompts-- {{
+		var n int
+		fmt.Fscan(in, &n)
+		req := &sim.Request{{}}
+		fill(&req.InputTokens, n)
+		for _, m := range models {{
+			fmt.Fprint(out, m.QueueingTime(req), " 0 ")
+		}}
+		fmt.Fprintln(out)
+	}}
+{overheads}
+}}
+"""
+
+_OVERHEAD = """\
+	for _, m := range models {{
+		fmt.Fprint(out, m.{method}(), " 0 ")
+	}}
+	fmt.Fprintln(out)"""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far Go is from the interpreter.
+    """The differences between Go and the interpreter in whole us, for the times of steps, prompts and overheads."""
 
-    `equal`, `off_by_one`, `further` count times in whole microseconds, of steps, prompts and overheads together;
-    `worst` says in words which time is furthest off, "" if none is. Of the `steps` step times, `same_bits` are equal
-    to the last bit before truncation; `inside` lie strictly between the clamps, 1 and 10^10 us; `distinct` is how
-    many different ones there are.
-    """
-
-    equal: int
+    equal: int  # times that are equal
     off_by_one: int
     further: int
-    worst: str
-    steps: int
-    same_bits: int
-    inside: int
-    distinct: int
+    worst: str  # the time that differs most, in words; "" if none does
+    steps: int  # how many of the times are step times
+    same_bits: int  # step times equal to the last bit before truncation
+    inside: int  # step times strictly between the clamps, 1 and 10^10 us
+    distinct: int  # different step times
 
     @property
     def times(self) -> int:
+        """The number of times compared."""
         return self.equal + self.off_by_one + self.further
 
     def within(self, tolerance_us: int) -> bool:
-        """Whether no time is further off than `tolerance_us`, 0 or 1."""
+        """Whether no time differs by more than `tolerance_us`, which is 0 or 1."""
         return self.further == 0 and (tolerance_us > 0 or self.off_by_one == 0)
 
 
 def compare(
     program: Program, facts: Mapping[str, float], n_random: int, seed: int, *, target: str = "blis-4"
 ) -> Agreement:
-    """Every method of the target on the deployment `facts`: the edge cases and `n_random` seeded random batches.
+    """Compare every method of the target on the deployment `facts`, with the edge cases and `n_random` random batches.
 
     Raises InputError without a toolchain, RuntimeError if the Go does not build.
     """
@@ -64,17 +152,17 @@ def compare(
 def compare_all(
     programs: Mapping[str, Program], facts: Mapping[str, float], n_random: int, seed: int, *, target: str = "blis-4"
 ) -> dict[str, Agreement]:
-    """`compare` for several programs with one build; names must be Go identifiers in lower case."""
+    """`compare` for several programs with one build. Names must be Go identifiers in lower case."""
     cases, spec = batches(n_random, seed), TARGETS[target]
     probe = [Deployment("probe", facts)]
     packages = {name: emit(program, target=target, deployments=probe) for name, program in programs.items()}
     arguments = "sim.LatencyCoeffs{}, sim.ModelHardwareConfig{}"
     models = [f"must({name}.NewEvolvedBackend({arguments}))" for name in programs]
-    asked = _ask_go(packages, models, cases, spec)
-    fields = [_Remembered(batch_fields(batch, facts)) for batch in cases]
+    printed = _ask_go(packages, models, cases, spec)
+    fields = [_CachedFields(batch_fields(batch, facts)) for batch in cases]
     names = _names(cases, spec)
     return {
-        name: _agreement(program, facts, fields, spec, names, asked[2 * i], asked[2 * i + 1])
+        name: _agreement(program, facts, fields, spec, names, printed[2 * i], printed[2 * i + 1])
         for i, (name, program) in enumerate(programs.items())
     }
 
@@ -82,33 +170,34 @@ def compare_all(
 def compare_deployments(
     program: Program, deployments: Sequence[Deployment], n_random: int, seed: int, *, target: str = "blis-4"
 ) -> Agreement:
-    """`compare` on all the deployments of one emitted package together, which share the random batches out."""
+    """`compare` on all deployments of one emitted package, which divide the random batches among them."""
     spec = TARGETS[target]
     needs = plan(program, spec)
-    asked_of = deployments if needs.reads_deployment else deployments[:1]
-    cases = batches(math.ceil(n_random / len(asked_of)), seed)
-    calls = [f"p.{constructor(needs, d, deployments)}" for d in asked_of]
+    compared = deployments if needs.reads_deployment else deployments[:1]
+    cases = batches(math.ceil(n_random / len(compared)), seed)
+    calls = [f"p.{constructor(needs, d, deployments)}" for d in compared]
     models = [f"must({call})" for call in calls] if may_fail(needs, deployments) else calls
-    asked = _ask_go({"p": emit(program, target=target, deployments=deployments)}, models, cases, spec)
+    printed = _ask_go({"p": emit(program, target=target, deployments=deployments)}, models, cases, spec)
     names = _names(cases, spec)
-    found = []
-    for i, deployment in enumerate(asked_of):
-        fields = [_Remembered(batch_fields(batch, deployment.facts)) for batch in cases]
-        where = [f"{deployment.name}: {name}" for name in names] if len(asked_of) > 1 else names
-        found.append(_agreement(program, deployment.facts, fields, spec, where, asked[2 * i], asked[2 * i + 1]))
-    return _together(found)
+    agreements = []
+    for i, deployment in enumerate(compared):
+        fields = [_CachedFields(batch_fields(batch, deployment.facts)) for batch in cases]
+        where = [f"{deployment.name}: {name}" for name in names] if len(compared) > 1 else names
+        times, bits = printed[2 * i], printed[2 * i + 1]
+        agreements.append(_agreement(program, deployment.facts, fields, spec, where, times, bits))
+    return _together(agreements)
 
 
-def _together(found: Sequence[Agreement]) -> Agreement:
-    """The sums, and the worst time of the deployment that is furthest off."""
-    furthest = max(found, key=lambda a: (a.further > 0, a.off_by_one > 0))
+def _together(agreements: Sequence[Agreement]) -> Agreement:
+    """The sums, and the worst time of the deployment with the largest difference."""
+    furthest = max(agreements, key=lambda a: (a.further > 0, a.off_by_one > 0))
     counts = ("equal", "off_by_one", "further", "steps", "same_bits", "inside", "distinct")
-    totals = {name: sum(getattr(a, name) for a in found) for name in counts}
+    totals = {name: sum(getattr(a, name) for a in agreements) for name in counts}
     return Agreement(worst=furthest.worst, **totals)
 
 
-class _Remembered(dict[tuple[str, str], float]):
-    """The fields of one batch, each computed when first read and then kept for the programs that follow."""
+class _CachedFields(dict[tuple[str, str], float]):
+    """The fields of a batch, each computed when first read and kept for the programs after that."""
 
     def __init__(self, fields: BatchFields) -> None:
         super().__init__()
@@ -122,15 +211,15 @@ class _Remembered(dict[tuple[str, str], float]):
 def _ask_go(
     packages: Mapping[str, Mapping[str, str]], models: Sequence[str], cases: list[Batch], target: Target
 ) -> list[tuple[int, ...]]:
-    """For each model its times, and the bits of its step times: steps, then prompts, then overheads."""
+    """For each model its times, then the bits of its step times; both for steps, then prompts, then overheads."""
     with TemporaryDirectory() as folder:
         workdir = Path(folder)
-        write_module(probe_files(packages, models, target), workdir, target.name)
+        write_module(_probe_files(packages, models, target), workdir, target.name)
         binary = workdir / "compare"
         built = go(workdir, "build", "-o", str(binary), "./sim/latency/cmd")
         if built.returncode:
             raise RuntimeError(f"the emitted Go does not build:\n{built.stderr}")
-        text = probe_input(cases, PROMPTS)
+        text = _probe_input(cases, PROMPTS)
         ran = subprocess.run([binary], input=text, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     return list(zip(*(map(int, line.split()) for line in ran.stdout.splitlines()), strict=True))
 
@@ -138,24 +227,25 @@ def _ask_go(
 def _agreement(
     program: Program,
     facts: Mapping[str, float],
-    fields: list[_Remembered],
+    fields: list[_CachedFields],
     target: Target,
     names: list[str],
-    told: tuple[int, ...],
+    times: tuple[int, ...],
     bits: tuple[int, ...],
 ) -> Agreement:
+    """The agreement of what Go printed, `times` and `bits`, with the interpreter."""
     exact = [step_us(program, f) for f in fields]
     steps = [int(to_ticks(x, 1)) for x in exact]
     expected = [*steps, *(overhead_ticks(program, "queueing_time", facts, n) for n in PROMPTS)]
     expected += [overhead_ticks(program, name, facts) for _, name in target.overheads]
-    gaps = [abs(got - want) for got, want in zip(told, expected, strict=True)]
+    gaps = [abs(got - want) for got, want in zip(times, expected, strict=True)]
     far = gaps.index(max(gaps))
     off = gaps.count(1)
     return Agreement(
         equal=gaps.count(0),
         off_by_one=off,
         further=len(gaps) - gaps.count(0) - off,
-        worst=f"{names[far]}: Go {told[far]} us, Python {expected[far]} us" if gaps[far] else "",
+        worst=f"{names[far]}: Go {times[far]} us, Python {expected[far]} us" if gaps[far] else "",
         steps=len(steps),
         same_bits=sum(b == _bits(x) for b, x in zip(bits, exact, strict=False)),
         inside=sum(1 < x < MAX_TICKS for x in exact),
@@ -164,12 +254,41 @@ def _agreement(
 
 
 def _names(cases: list[Batch], target: Target) -> list[str]:
-    """What each compared time is, in words."""
+    """Each compared time in words."""
     steps = [f"StepTime of (count, prompt, progress, new) {list(batch)}" for batch in cases]
     return [*steps, *(f"QueueingTime of {n} tokens" for n in PROMPTS), *(method for method, _ in target.overheads)]
 
 
 def _bits(x: float) -> int:
-    """The 64 bits of a float, 0 and -0 alike, every NaN alike."""
+    """The 64 bits of a float, the same for 0 and -0 and for every NaN."""
     x = x + 0.0 if x == x else float("nan")
     return int(struct.unpack("<Q", struct.pack("<d", x))[0])
+
+
+def _probe_files(packages: Mapping[str, Mapping[str, str]], models: Iterable[str], target: Target) -> dict[str, str]:
+    """The Go files: a folder for each package, with a method for the time before truncation, and the main program.
+
+    `models` are Go expressions, in which `must` unwraps a result with an error.
+    """
+    files: dict[str, str] = {}
+    for name, sources in packages.items():
+        argument = "sumBatch(batch)" if "func sumBatch(" in sources["evolved.go"] else ""
+        files |= {f"{name}/{file}": text for file, text in sources.items() if _compiled(file)}
+        files[f"{name}/bits.go"] = _EXPOSE.format(module=MODULE, argument=argument)
+    imports = "\n".join(f'\t{name} "{MODULE}/sim/latency/{name}"' for name in packages)
+    listed = "\n".join(f"\t\t{model}," for model in models)
+    overheads = "\n".join(_OVERHEAD.format(method=method) for method, _ in target.overheads)
+    files["cmd/main.go"] = _MAIN.format(imports=imports, module=MODULE, models=listed, overheads=overheads)
+    return files
+
+
+def _compiled(file: str) -> bool:
+    return file.endswith(".go") and not file.endswith("_test.go")
+
+
+def _probe_input(batches: list[Batch], prompts: Iterable[int]) -> str:
+    """The input of the main program: counts, then each batch as its number of rows and the rows, then the prompts."""
+    lengths = list(prompts)
+    lines = [f"{len(batches)} {len(lengths)}"]
+    lines += [" ".join(map(str, [len(batch), *(x for row in batch for x in row)])) for batch in batches]
+    return "\n".join([*lines, *map(str, lengths)]) + "\n"

@@ -16,13 +16,12 @@ ALL, PREFILL, DECODE = "all", "prefill", "decode"
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """What a sum is, the statement that updates it, for which requests, and which of n (new tokens) and
-    progress that statement reads."""
+    """A sum over the batch in Go."""
 
     meaning: str
-    update: str
-    phase: str
-    reads: str = ""
+    update: str  # the statement that adds a request
+    phase: str  # the requests it is over
+    reads: str = ""  # the variables of the request that the statement reads: n (new tokens), progress
 
 
 _SUMS = {
@@ -43,7 +42,7 @@ _SUMS = {
         "largest progress over decodes, tokens", "s.kvDecodeMax = max(s.kvDecodeMax, progress)", DECODE, "progress"
     ),
 }
-# special field -> its Go helper, and the helper's arguments
+# special field -> its Go helper, and the arguments
 _SPECIAL = {
     "graph_batch": ("capturedBatch", (Field("b", "prefill_reqs"), Field("b", "decode_reqs"))),
     "graph_tokens": ("capturedTokens", (Field("b", "tokens"), Field("s", "max_num_seqs"))),
@@ -53,20 +52,16 @@ _SPECIAL = {
 
 @dataclass(frozen=True)
 class BatchUse:
-    """What a step time needs of its batch.
+    """What a step time reads of its batch."""
 
-    `fields` are the batch fields, operands first; `sums` the Go names of the integer sums below them; `facts`
-    the deployment facts that their formulas read; `curves` the curves of measured kernels, in schema order.
-    """
-
-    fields: tuple[str, ...] = ()
-    sums: tuple[str, ...] = ()
-    facts: frozenset[str] = frozenset()
-    curves: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()  # batch fields, operands first
+    sums: tuple[str, ...] = ()  # Go names of the integer sums that they are computed from
+    facts: frozenset[str] = frozenset()  # deployment facts that their formulas read
+    curves: tuple[str, ...] = ()  # curves of measured kernels, in schema order
 
 
 def batch_use(function: Function) -> BatchUse:
-    """Every batch field that the function reads, directly or through a formula."""
+    """The use that a function makes of the batch, directly or through formulas."""
     fields: dict[str, None] = {}
     facts: set[str] = set()
 
@@ -96,7 +91,7 @@ def batch_use(function: Function) -> BatchUse:
 
 
 def variable(name: str) -> str:
-    """The batch field whose value this one is: another one's under a second name, or its own."""
+    """The batch field that has the same value: the other one if `name` is a second name for it, else `name`."""
     if name not in RAW and name not in SPECIAL and not FIELDS["b", name].curve:
         match formula(name):
             case Field("b", other):
@@ -105,7 +100,7 @@ def variable(name: str) -> str:
 
 
 def _operands(name: str) -> tuple[Field, ...]:
-    """The fields that a batch field is computed from; none for a raw one."""
+    """The fields that a batch field is computed from: none for a raw one."""
     if name in SPECIAL:
         return _SPECIAL[name][1]
     if name in RAW:
@@ -114,10 +109,11 @@ def _operands(name: str) -> tuple[Field, ...]:
 
 
 def sums_type(use: BatchUse) -> list[str]:
+    """The Go struct of the sums."""
     rows = [(name, "int64", f"// {_SUMS[name].meaning}") for name in use.sums]
     return [
-        "// batchSums are the sums over the requests of one step that the program reads. A request's progress is",
-        "// ProgressIndex, its tokens done before the step.",
+        "// batchSums are the sums over the requests of a step that the program reads. A request's progress is its",
+        "// ProgressIndex, the tokens done before the step.",
         "type batchSums struct {",
         *columns(rows, "\t"),
         "}",
@@ -125,13 +121,14 @@ def sums_type(use: BatchUse) -> list[str]:
 
 
 def sum_function(use: BatchUse) -> list[str]:
-    """The single pass over the batch; requests without new tokens (fully cached admissions) are in no sum."""
+    """The Go function that sums over the batch in one pass, without requests that have no new tokens."""
     used = [_SUMS[name] for name in use.sums]
     updates = {phase: [u.update for u in used if u.phase == phase] for phase in (ALL, PREFILL, DECODE)}
     reads = {name for u in used for name in u.reads.split()}
     lines = [
-        "// sumBatch makes one pass over the batch, which it only reads. A request without new tokens (its prompt was",
-        "// fully cached) does not count; one whose progress is short of its prompt is in prefill, else in decode.",
+        "// sumBatch sums over the batch in one pass, without changing it. Requests without new tokens (their prompt",
+        "// was fully cached) do not count. Requests whose progress is short of their prompt are in prefill, others in",
+        "// decode.",
         "func sumBatch(batch []*sim.Request) batchSums {",
         "\tvar s batchSums",
         "\tfor _, req := range batch {",
@@ -153,7 +150,7 @@ def sum_function(use: BatchUse) -> list[str]:
 
 
 def declare(use: BatchUse, out: Lowering) -> None:
-    """The batch fields as float64 variables of the step function, operands before their uses."""
+    """Declare the batch fields as float64 variables of the step function, operands first."""
     for name in use.fields:
         if name == "kv_var":
             _variance(out)

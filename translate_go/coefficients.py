@@ -1,4 +1,4 @@
-"""defaults.yaml: the alpha and beta coefficients of a program that is one dot product, and a remark for others."""
+"""defaults.yaml: the alpha and beta coefficients of a program that is one dot product; a remark for other programs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from simulator.language.affine import Written
 from simulator.language.guarded import div
 from simulator.language.infer import infer
 from simulator.language.ir import Const, Constant, Expr, Function, Local, Op, Program, walk
 from simulator.language.measure import features
 from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, reachable
 from simulator.language.unparse import spell
-from simulator.language.written import Written
 from translate_go.deployment import Deployment
-from translate_go.plan import reads_kernels
 from translate_go.spelling import clean
+from translate_go.target import reads_kernels
 from translate_go.vectors import reference_step_us
 
 
 @dataclass(frozen=True, slots=True)
 class Coefficient:
-    """`value` microseconds per unit of the feature, whose unit the text names with it (`us/token`)."""
+    """A coefficient in microseconds per unit of its feature; `unit` is the text for that (`us/token`)."""
 
     value: float
     unit: str = "us"
@@ -39,16 +39,16 @@ _DELAYED = "the delay before the queue is not alpha[0] + alpha[1] * input length
 _OPEN = "the delays depend on the deployment, and none is given"
 _MEASURED = "this program reads curves of measured kernels, for which the host has no features"
 _NOTE = """\
-# For the `models` list of the host's defaults.yaml. The generated backend does not read it: its constants are
-# those of evolved.go. alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token. Times of
-# completion, scheduling and preemption have no place here.
+# For the `models` list of the host's defaults.yaml. The generated backend does not read this: its constants are those
+# of evolved.go. alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token. The times of
+# completion, scheduling and preemption have no coefficients.
 """
 _SAME = """\
-# beta: the host's own features in their order: intercept, prefill tokens, decode tokens.
+# beta: the host's own features in order: intercept, prefill tokens, decode tokens.
 """
 _OTHER = """\
-# beta: intercept, then one coefficient for each feature named beside it. These are NOT the features of the host's own
-# backends, which would take the numbers for others: the entry documents the model, it is not to be merged.
+# beta: intercept, then one coefficient for each feature named next to it. These are NOT the features of the host's own
+# backends, which would misread the numbers: the entry documents the model, do not merge it.
 """
 _HOST = {"": "us", "b.prefill_tokens": "us/token", "b.decode_reqs": "us/request"}
 
@@ -58,11 +58,14 @@ class NotAffine(Exception):
 
 
 class _Elsewhere(Exception):
-    """Why the program has no coefficients."""
+    """The program has no coefficients; the message says why."""
 
 
 def defaults_yaml(program: Program, deployments: Sequence[Deployment]) -> str:
-    """The fragment, an entry for each deployment, whose facts are numbers in it; one to fill in without any."""
+    """The text of the file, with an entry for each deployment in which its facts are numbers.
+
+    Without deployments it has one entry to fill in.
+    """
     if reads_kernels(program):
         return _ELSEWHERE.format(why=_MEASURED)
     try:
@@ -75,7 +78,7 @@ def defaults_yaml(program: Program, deployments: Sequence[Deployment]) -> str:
 
 
 def _entry(program: Program, deployment: Deployment) -> str:
-    """The entry of a deployment after a remark about its features. Raises NotAffine or _Elsewhere."""
+    """The entry of a deployment, after a remark on its features. Raises NotAffine or _Elsewhere."""
     facts = dict(deployment.facts)
     step = coefficients(program.function("step_time"), facts)
     if facts and "s.reference_step_us" in features(program):
@@ -96,7 +99,7 @@ def _entry(program: Program, deployment: Deployment) -> str:
     else:
         remark = _OTHER
     negative = [name or "the intercept" for name, c in step.items() if c.value < 0.0]
-    remark += f"# Negative, which the host does not take: {', '.join(negative)}.\n" * bool(negative)
+    remark += f"# Negative, which the host does not accept: {', '.join(negative)}.\n" * bool(negative)
     beta = [(c.value, f"{name or 'intercept'}, {c.unit}") for name, c in step.items()]
     lines = [
         f"  - id: {json.dumps(clean(deployment.model or deployment.name) or 'MODEL')}  # as your file spells it",
@@ -109,7 +112,7 @@ def _entry(program: Program, deployment: Deployment) -> str:
 
 
 def coefficients(function: Function | None, facts: Mapping[str, float]) -> Coefficients:
-    """The method as a weighted sum of features, `facts` written out; {} where it is missing. Raises NotAffine."""
+    """The method as a weighted sum of features, with `facts` as numbers; {} if it is missing. Raises NotAffine."""
     if function is None:
         return {}
     normal = Normal(values={("s", name): value for name, value in facts.items()})
@@ -127,25 +130,25 @@ def coefficients(function: Function | None, facts: Mapping[str, float]) -> Coeff
             else:
                 raise NotAffine
         values[basis] = values.get(basis, 0.0) + coefficient
-    found = {"": Coefficient(values.pop(()))}
+    weights = {"": Coefficient(values.pop(()))}
     if not all(map(math.isfinite, values.values())):
         raise NotAffine
     for m, value in values.items():
         feature = written.expression(((m, 1.0),))
         if any(isinstance(n, Local) for n in walk(feature)):
             raise NotAffine  # too large to be written out
-        found[spell(feature)] = Coefficient(value, _unit(function.name, feature))
-    return found
+        weights[spell(feature)] = Coefficient(value, _unit(function.name, feature))
+    return weights
 
 
 def _fixed(normal: Normal, i: int) -> bool:
-    """Whether the atom has neither branches nor constants in it."""
+    """Whether the atom contains neither branches nor constants."""
     below: Polynomial = ((((i, 1),), 1.0),)
     return all(normal.atoms[n].kind not in ("const", *BRANCHES) for n in reachable(normal, below))
 
 
 def _raised(value: float, power: int) -> float:
-    """A power in the guarded arithmetic: 1/0 is 0."""
+    """A power in the guarded arithmetic, in which 1/0 is 0."""
     try:
         return value**power if power > 0 else div(1.0, value**-power) if power else div(value, value)
     except OverflowError:
@@ -153,6 +156,6 @@ def _raised(value: float, power: int) -> float:
 
 
 def _unit(method: str, feature: Expr) -> str:
-    """The unit of a coefficient of the feature."""
+    """The unit of a coefficient of the feature, as text."""
     term = Function(method, (Constant("c", 1.0),), (), Op("*", Const("c"), feature))
     return infer(term).units["c"] or "us per unit of it"

@@ -1,4 +1,4 @@
-"""The static facts of a deployment and its curves, baked into the Go or left to its caller."""
+"""The deployments that are baked into the Go, and the checks of their facts and curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulator.kernels.sampler import Sampling
 from simulator.schema import FIELDS
 from translate_go.spelling import words
 
-# facts that may be 0: parts that a model or an engine need not have
+# facts that may be 0, because a model or an engine need not have that part
 MAY_BE_ZERO = words(
     "dense_layers moe_layers ffn moe_ffn experts active_experts tp_log2 is_moe is_fp8 sampling_sort "
     "repetition_penalty kv_cpu_offload experts_us allreduce_us_per_token"
@@ -29,7 +29,7 @@ COUNTS = words(
 FEW = 8  # deployments that get a constructor each
 FACTS = tuple(name for scope, name in FIELDS if scope == "s" and name != "reference_step_us")
 
-# Mixtral 8x7B on two H100, rounded: the deployment of recorded vectors where none is given
+# Mixtral 8x7B on two H100, rounded: the deployment of recorded vectors if none is given
 _EXAMPLE = {
     "layers": 32, "dense_layers": 0, "moe_layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8,
     "kv_heads_per_gpu": 4, "head_dim": 128, "ffn": 14336, "moe_ffn": 14336, "vocab": 32000, "experts": 8,
@@ -55,39 +55,35 @@ EXAMPLE = Facts({name: float(value) for name, value in _EXAMPLE.items()}, _EXAMP
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model on its GPUs. `facts` are the s. fields by name, and a `simulator.experiment.facts.Facts` where curves
-    are read;
-    `model` and `hardware` label the coefficients.
-
-    The name becomes part of the constructor's: `llama-2-7b` -> `NewEvolvedForLlama_2_7b`.
-    """
+    """A model on its GPUs."""
 
     name: str
-    facts: Mapping[str, float]
-    model: str = ""
-    hardware: str = ""
+    facts: Mapping[str, float]  # s. fields by name; simulator.experiment.facts.Facts if curves are read
+    model: str = ""  # label of the coefficients
+    hardware: str = ""  # label of the coefficients
 
     @property
     def go_name(self) -> str:
+        """The name as part of the constructor's: `llama-2-7b` -> `Llama_2_7b` in `NewEvolvedForLlama_2_7b`."""
         parts = "".join(c if c.isascii() and c.isalnum() else " " for c in self.name).split()
         name = "".join(p[0].upper() + p[1:] if not p[0].isdigit() else f"_{p}" for p in parts)
         return name.lstrip("_") or "Deployment"
 
 
 def least(name: str) -> float:
-    """The smallest value that a fact may have; the least positive float64 where it must only be positive."""
+    """The smallest value that a fact may have: the least positive float64 if it only has to be positive."""
     if name in MAY_BE_ZERO:
         return 0.0
     return 1.0 if name in COUNTS else math.ulp(0.0)
 
 
 def by_name(deployments: Sequence[Deployment]) -> bool:
-    """Whether the Go has a table of the deployments by name, because a constructor for each would be too many."""
+    """Whether the Go has a table of the deployments by name, because they are too many for a constructor each."""
     return len(deployments) > FEW
 
 
 def check_deployments(deployments: Sequence[Deployment], facts: Sequence[str], curves: Sequence[str]) -> None:
-    """Raises InputError for a fact or curve that is missing or impossible, and for two deployments of one name."""
+    """Raise InputError for a fact or curve that is missing or impossible, and for two deployments with one name."""
     named: dict[str, Deployment] = {}
     for deployment in deployments:
         _check_facts(deployment, facts)

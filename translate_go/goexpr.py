@@ -1,7 +1,7 @@
 """Go expressions as values, printed with the spacing of gofmt.
 
-gofmt leaves blanks out around tight operators in a way that depends on depth and on what stands beside them
-(go/printer, nodes.go: binaryExpr); the same few rules are written here so that no toolchain is needed to print.
+gofmt omits blanks around some operators, depending on depth and on the neighbouring operators (go/printer, nodes.go:
+binaryExpr). The same few rules are implemented here, so that no toolchain is needed to print.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 LOWEST, UNARY = 0, 6
 _PRECEDENCE = {"==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "+": 4, "-": 4, "*": 5, "/": 5}
-_WIDTH = 100  # columns, tabs counted as four; longer sums and calls are broken
+_WIDTH = 100  # columns, with tabs as four; longer sums and calls are broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ GoExpr = Atom | Minus | Binary | CallOf
 
 
 def show(expr: GoExpr, outer: int = LOWEST, depth: int = 1, newline: str = "") -> str:
-    """The expression as gofmt prints it; a non-empty `newline` breaks the outermost sum or call there."""
+    """The expression as gofmt prints it. With a `newline`, the outermost sum or call is broken by it."""
     match expr:
         case Atom(text):
             return text
@@ -72,7 +72,7 @@ def show(expr: GoExpr, outer: int = LOWEST, depth: int = 1, newline: str = "") -
 
 
 def statement(prefix: str, expr: GoExpr, indent: str) -> list[str]:
-    """The lines of `prefix expr`, broken after the outermost operators or arguments if too long."""
+    """The lines of `prefix expr`, broken after the outermost operators or arguments if it is too long."""
     line = f"{indent}{prefix}{show(expr)}"
     if len(line.expandtabs(4)) > _WIDTH:
         line = f"{indent}{prefix}{show(expr, newline=chr(10) + indent + chr(9))}"
@@ -84,7 +84,7 @@ def _less(depth: int) -> int:
 
 
 def _cutoff(expr: Binary, depth: int) -> int:
-    """Operators of lower precedence than this get blanks."""
+    """The precedence below which operators get blanks."""
     has4, has5, problem = _survey(expr)
     if problem:
         return problem + 1
@@ -94,7 +94,7 @@ def _cutoff(expr: Binary, depth: int) -> int:
 
 
 def _survey(expr: Binary) -> tuple[bool, bool, int]:
-    """Whether sums and products stand side by side here, and the tightest operator that needs blanks."""
+    """Whether there are sums, and products, and the precedence of the tightest operator that needs blanks."""
     own = expr.precedence
     has4, has5, problem = own == 4, own == 5, 0
     nested = [expr.left] if isinstance(expr.left, Binary) and expr.left.precedence >= own else []

@@ -1,18 +1,16 @@
-"""evolved_test.go: recorded batches and prompts with the microseconds that the plain interpreter gave, a benchmark."""
+"""evolved_test.go: batches and prompts with the times recorded from the plain interpreter, and a benchmark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from translate_go.curves import curve_notice, deployment_literal
 from translate_go.deployment import EXAMPLE, Deployment, by_name, least
-from translate_go.gotypes import constructor, may_fail
-from translate_go.mark import MARK
-from translate_go.plan import Plan
-from translate_go.spelling import curve_name, quoted
+from translate_go.gotypes import constructor, curve_notice, deployment_literal, may_fail
+from translate_go.spelling import MARK, curve_name, quoted
+from translate_go.target import Plan
 from translate_go.vectors import EDGES, PROMPTS, Batch, batches, overhead_ticks, step_ticks, tolerance
 
-RECORDED = 20  # random batches beside the edge cases
+RECORDED = 20  # random batches in addition to the edge cases
 OF_MANY = (EDGES[4], *EDGES[-4:])  # batches recorded for each of many deployments: a chunk, decodes, mixtures
 SEED = 20
 WIDTH = 16  # times in a line
@@ -53,7 +51,7 @@ var evolvedRecords = []struct {
 %(records)s
 }
 %(example)s
-// evolvedFill gives a prompt n tokens, whatever the type of a token.
+// evolvedFill makes a prompt of n tokens, for any type of token.
 func evolvedFill[T any](prompt *[]T, n int) {
 	*prompt = make([]T, n)
 }
@@ -108,7 +106,7 @@ func TestEvolvedAllocatesNothing(t *testing.T) {
 // evolvedSink keeps the compiler from dropping the call that is timed.
 var evolvedSink int64
 
-// %(benchmark)s times a step of 128 requests: four in their prompt, the others decoding.
+// %(benchmark)s times a step of 128 requests: four in prefill, the others in decode.
 func %(benchmark)s(b *testing.B) {
 	m := evolvedRecords[0].model
 	var batch []*sim.Request
@@ -174,7 +172,7 @@ func TestEvolvedKnowsItsDeployments(t *testing.T) {
 
 
 def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
-    """The test file. Without deployments the times are those of an example."""
+    """The text of the test file. Without deployments, the times are those of an example."""
     many = plan.reads_deployment and by_name(deployments)
     cases: Sequence[Batch] = OF_MANY if many else batches(RECORDED, SEED)
     prompts: Sequence[int] = PROMPTS[-2:] if many else PROMPTS
@@ -204,7 +202,7 @@ def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
 
 
 def _model(plan: Plan, deployment: Deployment, deployments: Sequence[Deployment]) -> str:
-    """The Go expression for the model of one of the deployments; of the example without any."""
+    """The Go expression for the model of a deployment, or of the example if there are none."""
     if plan.reads_deployment and not deployments:
         return "evolvedMust(NewEvolved(evolvedExample))"
     call = constructor(plan, deployment, deployments)
@@ -214,6 +212,7 @@ def _model(plan: Plan, deployment: Deployment, deployments: Sequence[Deployment]
 def _record(
     plan: Plan, deployment: Deployment, model: str, cases: Sequence[Batch], prompts: Sequence[int]
 ) -> list[str]:
+    """The recorded times of a model."""
     program, facts = plan.program, deployment.facts
     times = (
         [step_ticks(program, batch, facts) for batch in cases],
@@ -232,10 +231,12 @@ def _record(
 
 
 def _example(plan: Plan) -> list[str]:
+    """The Go variable of the example deployment."""
     opening, *rest = deployment_literal(plan, EXAMPLE)
     notice = [*curve_notice([EXAMPLE]), "//"] if plan.curves else []
     return ["", *notice, "// evolvedExample is Mixtral 8x7B on two H100.", f"var evolvedExample = {opening}", *rest, ""]
 
 
 def _rows(batch: Batch) -> str:
+    """The rows of a batch in Go."""
     return f"{{{', '.join('{' + ', '.join(map(str, row)) + '}' for row in batch)}}}"

@@ -1,6 +1,6 @@
-"""The guarded functions in Go, each written into the file only when the program calls it.
+"""The guarded functions in Go. Each is written into the file only if the program calls it.
 
-They mirror simulator/language/guarded.py and simulator/vm.py, NaN included: Go's builtin max and min hand NaN on.
+They mirror simulator/language/guarded.py and simulator/vm.py, including NaN: Go's builtin max and min propagate it.
 """
 
 HELPERS = {
@@ -14,13 +14,13 @@ func safeDiv(x, y float64) float64 {
 }
 """,
     "safeSqrt": """\
-// safeSqrt is the square root, that of 0 for a negative x.
+// safeSqrt is the square root of max(x, 0).
 func safeSqrt(x float64) float64 {
 	return math.Sqrt(max(x, 0))
 }
 """,
     "safeLog": """\
-// safeLog is the natural logarithm, that of 1e-12 for x <= 0.
+// safeLog is the natural logarithm of x, or of 1e-12 for x <= 0.
 func safeLog(x float64) float64 {
 	if x <= 0 {
 		x = 1e-12
@@ -29,7 +29,7 @@ func safeLog(x float64) float64 {
 }
 """,
     "safeLog1p": """\
-// safeLog1p is log(1 + x), that of x = 0 for a negative x.
+// safeLog1p is log(1 + max(x, 0)).
 func safeLog1p(x float64) float64 {
 	return math.Log1p(max(x, 0))
 }
@@ -101,7 +101,7 @@ func capturedTokens(tokens, maxSeqs float64) float64 {
 """,
     "curveAt": """\
 // curveAt reads a curve at x. Its knots are eight to an octave, at 1, 1.125, ... 2, 2.25, ... 4, 4.5 and so on, with
-// straight lines between them; below 1 the curve has its first value, beyond the last knot the last line goes on.
+// straight lines between them. Below 1 the curve has its first value; beyond the last knot the last line continues.
 func curveAt(knots []float64, x float64) float64 {
 	if !(x >= 1) {
 		if x != x {
@@ -109,7 +109,7 @@ func curveAt(knots []float64, x float64) float64 {
 		}
 		return knots[0]
 	}
-	x = min(x, 1<<62)           // larger than any count: an infinite x lies in no interval
+	x = min(x, 1<<62)           // larger than any count: an infinite x is in no interval
 	bits := math.Float64bits(x) // the exponent is the octave; of the 52 bits after it, three are the knot, 49 the share
 	i := int(bits>>49) - 1023*8
 	share := float64(bits&(1<<49-1)) / (1 << 49)
@@ -126,13 +126,13 @@ func curveAt(knots []float64, x float64) float64 {
 }
 
 TICKS = """\
-// maxTicks is the longest time handed to the clock, 10^10 microseconds.
+// maxTicks is the longest time that the clock takes, 10^10 microseconds.
 const maxTicks = 10_000_000_000
 
-// toTicks is a time as the simulator's clock counts it: truncated to microseconds and clamped to
+// toTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
 // [low, maxTicks]; NaN becomes maxTicks.
 func toTicks(us float64, low int64) int64 {
-	if !(us < maxTicks) { // not us >= maxTicks, which lets NaN pass
+	if !(us < maxTicks) { // unlike us >= maxTicks, this catches NaN
 		return maxTicks
 	}
 	if !(us > float64(low)) {

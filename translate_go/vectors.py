@@ -1,7 +1,7 @@
-"""Batches to record and compare, and what the plain interpreter says about them.
+"""Batches to record and compare, and their times by the plain interpreter.
 
 A batch is a tuple of rows (count, input_len, progress, new): `count` equal requests with a prompt of `input_len`
-tokens, `progress` tokens done before the step and `new` tokens granted; new = 0 is a fully cached admission.
+tokens, `progress` tokens done before the step and `new` tokens in it; new = 0 is a fully cached admission.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simulator.vm import to_ticks
 Row = tuple[int, int, int, int]
 Batch = tuple[Row, ...]
 
-LIBRARY = ("exp", "log", "log1p", "pow")  # calls whose last bit is the maths library's
+LIBRARY = ("exp", "log", "log1p", "pow")  # calls whose last bit depends on the maths library
 PROMPTS = (0, 1, 100, 1024, 4097, 131072)  # tokens, for queueing_time
 
 EDGES: tuple[Batch, ...] = (
@@ -64,7 +64,7 @@ def batches(n_random: int, seed: int) -> list[Batch]:
 
 
 def batch_fields(batch: Batch, facts: Mapping[str, float]) -> BatchFields:
-    """What step_time sees of the batch; a request without new tokens is not in it."""
+    """The fields that step_time reads of the batch. Requests without new tokens do not count."""
     rows = (Active(prompt, progress, new) for n, prompt, progress, new in batch if new > 0 for _ in range(n))
     return BatchFields(list(rows), facts)
 
@@ -77,12 +77,12 @@ def step_us(program: Program, fields: Mapping[tuple[str, str], float]) -> float:
 
 
 def reference_step_us(program: Program, facts: Mapping[str, float]) -> float:
-    """The fact that is the program's own: its step time on the reference batch."""
+    """The fact that depends on the program: its step time on the reference batch."""
     return step_us(program, batch_fields(((REFERENCE_DECODES, 0, 0, 1),), facts))
 
 
 def overhead_us(program: Program, name: str, facts: Mapping[str, float], input_len: int = 0) -> float:
-    """Any other method by the plain interpreter, before truncation; 0 for one that the program lacks."""
+    """Any other method by the plain interpreter, before truncation; 0 if the program lacks it."""
     function = program.function(name)
     if function is None:
         return 0.0
@@ -92,14 +92,16 @@ def overhead_us(program: Program, name: str, facts: Mapping[str, float], input_l
 
 
 def step_ticks(program: Program, batch: Batch, facts: Mapping[str, float]) -> int:
+    """The step time as the clock counts it, in whole us."""
     return int(to_ticks(step_us(program, batch_fields(batch, facts)), 1))
 
 
 def overhead_ticks(program: Program, name: str, facts: Mapping[str, float], input_len: int = 0) -> int:
+    """Any other method as the clock counts it, in whole us."""
     return int(to_ticks(overhead_us(program, name, facts, input_len), 0))
 
 
 def tolerance(program: Program) -> int:
-    """Microseconds by which two maths libraries may differ: 0 without exp, log, log1p and pow, else 1."""
+    """The us by which two maths libraries may differ: 0 without exp, log, log1p and pow, else 1."""
     calls = (n.name for f in program.functions for n in nodes(f) if isinstance(n, Call))
     return int(any(name in LIBRARY for name in calls))

@@ -1,1 +1,1 @@
-"""How an instance keeps time: what happens at every step, whatever a step lasts."""
+"""How a serving instance keeps time: what happens in every step, for any step times. Start at `run.py`."""

@@ -1,4 +1,8 @@
-"""The exact clock's batch: running requests by slot, who leaves it and how (blis-des-semantics 4.4 to 4.6)."""
+"""The exact clock's batch: running requests by slot, and how they leave it (blis-des-semantics 4.4 to 4.6).
+
+The arguments are those of `exact_clock`: q the queue, w the batch (Exact), c the KV cache, s the clock's state
+(exact.STATE), t the program's step times; r is a request, i a slot, j a place in the batch.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +13,43 @@ import numpy as np
 from simulator.clock.blocks import FREE, name, release, take
 from simulator.experiment.load import NEVER
 from simulator.jit import inlined, njit
+from simulator.schema import KV_DECODE_MAX, KV_MAX, KV_VAR
 
 UNFINISHED, COMPLETED, GAVE_UP = 0, 1, 2  # Exact.outcome
-FAR = 2**30  # more tokens, and more steps in one call, than there are
+FAR = 2**30  # more tokens, and more steps in one call, than any request has
 
 
 class Exact(NamedTuple):
-    """What the exact clock keeps between calls: running requests by slot, and their slots in order of admission."""
+    """What the exact clock keeps between calls. Lengths in tokens, blocks are KV blocks."""
 
-    outcome: Any  # per request
-    region: Any  # per request: first key of a prompt of its own, -1 until preempted
-    group_key: Any  # first key of each group's blocks
-    prompt_key: Any  # first key of each prompt's blocks
+    # per request
+    outcome: Any  # UNFINISHED, COMPLETED or GAVE_UP
+    region: Any  # first key of a prompt that is sent once, -1 until its request is preempted
+    # per group and per prompt
+    group_key: Any  # first key of the group's blocks
+    prompt_key: Any  # first key of the prompt's blocks
+    # lists
     quitters: Any  # requests whose client may give up, by deadline
     stack: Any  # preempted requests, the next one to be admitted on top
     free_slots: Any
-    order: Any  # slots in order of admission
-    table: Any  # blocks of each slot's request, in order
-    who: Any
-    progress: Any
+    order: Any  # slots of the running requests, in order of admission
+    # per slot
+    table: Any  # the request's blocks, in order
+    who: Any  # its request
+    progress: Any  # tokens computed before the step
     goal: Any  # progress at the end of the step, while in the prompt
     granted: Any  # new tokens in this step
-    spare: Any  # room for tokens in the last block
+    spare: Any  # room for tokens in the last block; FAR in a free slot
     held: Any  # number of blocks
-    left: Any  # decode steps to go, once the prompt is done; spare and left of free slots are FAR
-    since: Any  # decode time of the instance when the prompt was done, plus steps that passed the request by
-    born: Any  # first step after its prompt was done
-    serial: Any  # order of admission
+    left: Any  # decode steps to go, once the prompt is done; FAR in a free slot
+    since: Any  # sum of step times when the prompt was done, plus the steps since in which it got no token, us
+    born: Any  # first step after its prompt was done, NEVER before
+    serial: Any  # number of its admission
 
 
 @njit
 def lower(column, n):  # type: ignore[no-untyped-def]
-    """One less at each of the first `n` places; the least that is now there. Compiled to vector instructions."""
+    """Subtract 1 at the first `n` places and return the least of them. Compiled to vector instructions."""
     least = np.int32(2**31 - 1)
     for j in range(n):
         x = np.int32(column[j] - np.int32(1))
@@ -51,14 +60,14 @@ def lower(column, n):  # type: ignore[no-untyped-def]
 
 @njit
 def lift(column, n):  # type: ignore[no-untyped-def]
-    """One more at each of the first `n` places."""
+    """Add 1 at the first `n` places."""
     for j in range(n):
         column[j] += np.int32(1)
 
 
 @inlined
 def own_key(q, w, r):  # type: ignore[no-untyped-def]
-    """The key of the first block of request `r`'s prompt behind what it shares; -1 where nobody could look for it."""
+    """The key of the first block of request `r`'s prompt after its shared prefix, or -1 if no request looks it up."""
     if q.prompt[r] >= 0:
         return np.int64(w.prompt_key[q.prompt[r]])
     return np.int64(w.region[r])
@@ -66,7 +75,7 @@ def own_key(q, w, r):  # type: ignore[no-untyped-def]
 
 @inlined
 def key_of(q, w, r, i):  # type: ignore[no-untyped-def]
-    """The key of block `i` of request `r`'s prompt; -1 where nobody could look for it."""
+    """The key of block `i` of request `r`'s prompt, or -1 if no request looks it up."""
     shared = np.int64(q.shared_blocks[r])
     if i < shared:
         return np.int64(w.group_key[q.group[r]] + i)
@@ -76,7 +85,7 @@ def key_of(q, w, r, i):  # type: ignore[no-untyped-def]
 
 @inlined
 def first_waiting(w, s):  # type: ignore[no-untyped-def]
-    """The first waiting request; those that gave up are passed over."""
+    """The first waiting request whose client has not given up."""
     while s.stacked > 0:
         r = np.int64(w.stack[s.stacked - 1])
         if w.outcome[r] == UNFINISHED:
@@ -89,7 +98,7 @@ def first_waiting(w, s):  # type: ignore[no-untyped-def]
 
 @inlined
 def leave(w, c, s, j):  # type: ignore[no-untyped-def]
-    """The request at place `j` of the batch gives back its blocks and its slot; the order of the others stays."""
+    """Remove the request at place `j` from the batch and free its blocks and slot. The others keep their order."""
     i = w.order[j]
     if w.born[i] == NEVER:
         s.filling -= 1
@@ -103,7 +112,7 @@ def leave(w, c, s, j):  # type: ignore[no-untyped-def]
 
 @inlined
 def let_go(w, c, s, i):  # type: ignore[no-untyped-def]
-    """Blocks and slot `i` are free again."""
+    """Free slot `i` and its blocks."""
     release(c.blocks, c.counts, w.table[i], w.held[i])
     w.free_slots[s.slots] = i
     s.slots += 1
@@ -112,19 +121,20 @@ def let_go(w, c, s, i):  # type: ignore[no-untyped-def]
 
 @njit
 def preempt(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
-    """The last request of the batch goes back to the head of the queue and starts from scratch."""
+    """Send the last request of the batch back to the head of the queue, to start from scratch."""
     i = w.order[s.running - 1]
     r = w.who[i]
     forget(w, log, reach, i, k)
     ours = np.int64(q.prompt_blocks[r]) - q.shared_blocks[r]
-    if rules.caching and q.prompt[r] < 0 and w.region[r] < 0 and ours > 0:  # from now on it looks for its blocks itself
+    if rules.caching and q.prompt[r] < 0 and w.region[r] < 0 and ours > 0:
+        # From now on the request looks up its blocks itself, so those that are full get their keys.
         w.region[r] = s.keys
         s.keys += ours
         stored = w.held[i] * rules.block - w.spare[i]
-        if stored >= w.progress[i]:  # its prompt was not found whole
+        if stored >= w.progress[i]:  # else its prompt was cached whole, and it holds no block of it
             for b in range(q.shared_blocks[r], min(stored // rules.block, np.int64(q.prompt_blocks[r]))):
                 name(c.blocks, c.holder, w.table[i, b], key_of(q, w, r, b))
-    if s.running == 1:
+    if s.running == 1:  # it has the whole cache and still finds no room
         s.alone = s.alone + 1 if s.lone == r else 1
         s.lone = r
     leave(w, c, s, s.running - 1)
@@ -136,7 +146,7 @@ def preempt(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
 
 @njit
 def give_up(w, c, s, log, reach, r):  # type: ignore[no-untyped-def]
-    """The client of request `r` leaves: out of the batch or the queue."""
+    """The client of request `r` gives up: remove it from the batch or the queue."""
     w.outcome[r] = GAVE_UP
     for j in range(s.running):
         if w.who[w.order[j]] == r:
@@ -148,17 +158,19 @@ def give_up(w, c, s, log, reach, r):  # type: ignore[no-untyped-def]
 
 @njit
 def forget(w, log, reach, i, k):  # type: ignore[no-untyped-def]
-    """The tokens that slot `i` decoded before step `k` count no longer."""
+    """Take the tokens that slot `i` decoded before step `k` out of the log: only completed requests count."""
     if log.us.size > 0 and w.born[i] < k:
         for step in range(w.born[i] - log.first[0], k - log.first[0]):
-            if w.serial[i] <= reach[step]:
+            if w.serial[i] <= reach[step]:  # a step that ran out of tokens did not reach the later requests
                 log.tokens[step] -= 1
 
 
 @njit
 def single_contexts(q, w, s, t, ahead):  # type: ignore[no-untyped-def]
-    """Variance and maxima of the contexts of the requests in the step, into the value vector (schema.RAW); returns the
-    longest of a decode. The first `ahead` places of the batch have their new token counted already."""
+    """Write variance and maxima of the step's contexts into the value vector (schema.RAW). Returns the longest decode.
+
+    The progress of the first `ahead` places of the batch already includes their new token.
+    """
     size, s1, s2, longest, longest_decode = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for j in range(s.running):
         i = w.order[j]
@@ -170,26 +182,26 @@ def single_contexts(q, w, s, t, ahead):  # type: ignore[no-untyped-def]
             longest = max(longest, done)
             if done >= q.input_len[w.who[i]]:
                 longest_decode = max(longest_decode, done)
-    t.values[t.raw + 6] = longest
-    t.values[t.raw + 7] = (size * s2 - s1 * s1) / (size * size) if size > 0 else 0.0
-    t.values[t.raw + 9] = longest_decode
+    t.values[t.raw + KV_MAX] = longest
+    t.values[t.raw + KV_VAR] = (size * s2 - s1 * s1) / (size * size) if size > 0 else 0.0
+    t.values[t.raw + KV_DECODE_MAX] = longest_decode
     return longest_decode
 
 
 @inlined
 def complete(q, rules, w, c, s, times):  # type: ignore[no-untyped-def]
-    """Completions in order of the batch: the last token gets its place, then all blocks are given back."""
+    """Complete requests in order of the batch: the last token gets a block if it needs one, then all are released."""
     kept = np.int64(0)
     for j in range(s.running):
         i = w.order[j]
-        if w.left[i] > 0 or w.born[i] == NEVER:
+        if w.left[i] > 0 or w.born[i] == NEVER:  # stays
             w.order[kept] = i
             kept += 1
             continue
         r = w.who[i]
         s.context -= w.progress[i]
         if q.output_len[r] > 0 and w.spare[i] == 0:
-            if c.counts[FREE] == 0:
+            if c.counts[FREE] == 0:  # the host counts a failed allocation and completes the request all the same
                 s.failures += 1
             else:
                 w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))

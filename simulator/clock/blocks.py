@@ -1,9 +1,10 @@
-"""The KV cache, block by block, as the host keeps it (blis-des-semantics 5, its main branch).
+"""The KV cache block by block, as the host keeps it (blis-des-semantics 5, its main branch).
 
-Blocks 0..N-1 with a reference count and the key of their content, -1 for none; a doubly linked list of the free ones,
-taken from the head, given back at the tail; for every key the block that holds it, last writer wins. A key stands for a
-block of a prompt *and* all before it, so equal keys are equal chained hashes; blocks of answers need none, as no
-prompt matches them. A prompt that nobody else sends has no keys until its request is preempted: before, nobody looks.
+Blocks 0..N-1 have a reference count and the key of their content, -1 for none. The free ones are a doubly linked list:
+taken from the head, released to the tail. For every key there is the block that holds it; the last writer wins. A key
+identifies a block of a prompt *and* all blocks before it, so it plays the part of the host's chained hash. Blocks of
+answers need no key, as no prompt matches them. A prompt that is sent once has no keys until its request is preempted,
+because only then are its blocks looked up.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ import numpy as np
 from simulator.jit import njit
 
 FREE, HITS, MISSES = 0, 1, 2  # places in Cache.counts
-REFERENCES, NEXT, BEFORE, KEY = 0, 1, 2, 3  # columns of Cache.blocks: one block in one place of memory
+REFERENCES, NEXT, BEFORE, KEY = 0, 1, 2, 3  # columns of Cache.blocks, so that a block's data is in one place of memory
 
 
 class Cache(NamedTuple):
-    """blocks: int32[N + 1, 4]; the last row stands before the head and behind the tail of the free list."""
+    """The blocks, which of them holds a key, and counts."""
 
-    blocks: Any
-    holder: Any  # key -> block, -1 for none
-    counts: Any  # free blocks; blocks claimed from the cache; blocks taken
+    blocks: Any  # int32[N + 1, 4]; the last row closes the free list to a ring, before its head and behind its tail
+    holder: Any  # int32[keys]: key -> block, -1 for none
+    counts: Any  # int64[3]: free blocks; blocks found in the cache; blocks taken
 
 
 def new_cache(blocks: int, keys: int) -> Cache:
-    """All blocks free, in order; room for `keys` keys."""
+    """A cache with all blocks free, in order, and room for `keys` keys."""
     table = np.zeros((blocks + 1, 4), np.int32)
     ring = np.arange(blocks + 1, dtype=np.int32)
     table[:, NEXT], table[:, BEFORE], table[:, KEY] = np.roll(ring, -1), np.roll(ring, 1), -1
@@ -36,14 +37,14 @@ def new_cache(blocks: int, keys: int) -> Cache:
 
 @njit
 def take(blocks, holder, counts, key):  # type: ignore[no-untyped-def]
-    """The free block that was released longest ago, for content `key`; what it held can no longer be found."""
+    """Take the free block that was released longest ago, for content `key`, and evict what it held. Returns it."""
     end = blocks.shape[0] - 1
     block = blocks[end, NEXT]
     after, old = blocks[block, NEXT], blocks[block, KEY]
     blocks[end, NEXT] = after
     blocks[after, BEFORE] = end
     if old >= 0:
-        holder[old] = -1  # even if another block holds the same
+        holder[old] = -1  # as the host does, even if another block holds the same content
     blocks[block, KEY] = key
     if key >= 0:
         holder[key] = block
@@ -55,7 +56,7 @@ def take(blocks, holder, counts, key):  # type: ignore[no-untyped-def]
 
 @njit
 def claim(blocks, counts, block):  # type: ignore[no-untyped-def]
-    """One more request uses this cached block."""
+    """Let one more request use this cached block."""
     if blocks[block, REFERENCES] == 0:
         before, after = blocks[block, BEFORE], blocks[block, NEXT]
         blocks[before, NEXT] = after
@@ -67,7 +68,7 @@ def claim(blocks, counts, block):  # type: ignore[no-untyped-def]
 
 @njit
 def release(blocks, counts, row, count):  # type: ignore[no-untyped-def]
-    """Give back the first `count` blocks of `row`, last one first."""
+    """Release the first `count` blocks of `row`, the last one first."""
     end = blocks.shape[0] - 1
     last = blocks[end, BEFORE]
     freed = np.int64(0)
@@ -86,6 +87,6 @@ def release(blocks, counts, row, count):  # type: ignore[no-untyped-def]
 
 @njit
 def name(blocks, holder, block, key):  # type: ignore[no-untyped-def]
-    """The block became full and holds `key`."""
+    """The block has become full: its content `key` can be found."""
     blocks[block, KEY] = key
     holder[key] = block

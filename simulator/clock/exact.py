@@ -1,9 +1,9 @@
 """The exact clock: every rule of the host's main branch, request by request and KV block by block, compiled.
 
 Blocks, prefix hits, eviction of cached content, preemption of the last request, head-of-line blocking, prefill
-threshold, horizon, clients that give up. Events in the host's order: (time, kind, order of pushing), kinds being
-queued, step, time out. All effects of a step happen at its start. Section numbers are those of the host's semantics
-(blis-des-semantics).
+threshold, horizon, clients that give up. Events run in the host's order: (time, kind, order of pushing), the kinds
+being queued, step, time out. All effects of a step happen at its start. Section numbers are those of the host's
+semantics (blis-des-semantics).
 """
 
 from __future__ import annotations
@@ -27,64 +27,242 @@ from simulator.clock.batch import (
 )  # fmt: skip
 from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK
-from simulator.clock.steps import CHUNKS, piece_for, put, recall
+from simulator.clock.steps import CHUNKS, NO_CHUNKS, piece_for, put, recall, with_chunk
 from simulator.experiment.load import NEVER
-from simulator.jit import njit
+from simulator.jit import inlined, njit
 from simulator.vm import clamps, run, to_ticks
 
 STATE = np.dtype(
     [(name_, "i8") for name_ in (
-        "tail", "head", "waiting", "stacked", "running", "step_us", "pending", "step", "clamped", "preemptions",
-        "failures", "quitter", "last_us", "keys", "serial", "slots", "lone", "alone", "filling", "context", "elapsed",
-        "top",
+        "tail",  # next request to be queued
+        "head",  # next request to be admitted, if none was preempted
+        "waiting",  # requests queued and not running
+        "stacked",  # preempted requests, which are admitted before others
+        "running",  # requests in the batch
+        "step_us",  # when the pending step starts
+        "pending",  # 1 if a step is scheduled
+        "step",  # number of steps done
+        "clamped",  # step times outside [1, 10^10] us
+        "preemptions",
+        "failures",  # last tokens that found no block
+        "quitter",  # next request whose client may give up
+        "last_us",  # time of the last event
+        "keys",  # block keys handed out
+        "serial",  # admissions so far
+        "slots",  # free slots
+        "lone",  # last request that was preempted while it ran alone, and how often in a row
+        "alone",
+        "filling",  # running requests still in their prompt
+        "context",  # sum of the decodes' progress
+        "elapsed",  # sum of all step times
+        "top",  # slots that were ever used
     )] + [("offending", "f8")]
 )  # fmt: skip
+
+
+@inlined
+def decode_all(rules, w, c, s):  # type: ignore[no-untyped-def]
+    """4.2 where all running requests decode and each gets a token and a block. Returns the requests that finish.
+
+    The columns are swept in order of slot: which request takes which block makes no difference. Free slots are swept
+    too, which is why their `spare` and `left` are FAR.
+    """
+    if lower(w.spare, s.top) < 0:
+        for i in range(s.top):
+            if w.spare[i] < 0:  # its last block was full
+                w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
+                w.held[i] += 1
+                w.spare[i] = rules.block - 1
+    lift(w.progress, s.top)
+    finished = np.int64(lower(w.left, s.top) == 0)  # 1 for any number of them: only whether it is 0 matters
+    s.context += s.running
+    return finished
+
+
+@inlined
+def serve_running(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
+    """4.2: tokens and blocks for the running requests, in order of admission.
+
+    Returns the chunks, the decodes, the sum of their contexts, the tokens left in the budget, whether a request was
+    preempted, and the serial number of the last request that was reached (NEVER: all).
+    """
+    chunks, decodes, context = NO_CHUNKS, np.int64(0), np.int64(0)
+    tokens_left, evicted, reached = np.int64(rules.budget), False, NEVER
+    at = np.int64(0)
+    while at < s.running and tokens_left > 0:
+        i = w.order[at]
+        r, done = w.who[i], np.int64(w.progress[i])
+        want = q.input_len[r] - done
+        prompt = want > 0
+        if prompt:
+            if rules.threshold > 0 and want > rules.threshold:
+                want = rules.threshold
+            want = min(want, tokens_left)
+        else:
+            want = np.int64(1)
+        need = (want - w.spare[i] + rules.block - 1) // rules.block if want > w.spare[i] else np.int64(0)
+        while need > c.counts[FREE] and s.running > at:  # 4.4: the last request makes room, in the end this one
+            evicted = True
+            preempt(q, rules, w, c, s, log, reach, k)
+        if s.running <= at:
+            break
+        if prompt:
+            row, own = w.table[i], w.held[i]
+            if 0 < w.spare[i] <= want:  # the chunk fills the block that was begun
+                key = key_of(q, w, r, own - 1)
+                if key >= 0:
+                    name(c.blocks, c.holder, row[own - 1], key)
+            stored = own * rules.block - w.spare[i] + want
+            for b in range(own, own + need):  # only full blocks can be found
+                key = key_of(q, w, r, b) if (b + 1) * rules.block <= stored else np.int64(-1)
+                row[b] = take(c.blocks, c.holder, c.counts, key)
+            w.goal[i] += want
+            chunks = with_chunk(chunks, want, done)
+        else:
+            if need > 0:
+                w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
+            decodes += 1
+            context += done
+        w.spare[i] += need * rules.block - want
+        w.held[i] += need
+        w.granted[i] = want
+        tokens_left -= want
+        at += 1
+    if at < s.running:  # no tokens left for the others
+        reached = w.serial[w.order[at]] - 1
+        for j in range(at, s.running):
+            w.granted[w.order[j]] = 0
+    return chunks, decodes, context, tokens_left, evicted, reached
+
+
+@inlined
+def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[no-untyped-def]
+    """4.3: admissions from the head of the queue, until one finds no room. Returns the chunks."""
+    while s.running < rules.max_seqs and s.waiting > 0 and tokens_left > 0:
+        r = first_waiting(w, s)
+        cached, idle, whole = np.int64(0), np.int64(0), np.int64(q.prompt_blocks[r])
+        shared, common, own = np.int64(q.shared_blocks[r]), np.int64(0), own_key(q, w, r)
+        if shared > 0:
+            common = w.group_key[q.group[r]]
+        while cached < whole:  # find the prompt's blocks in order, up to the first that is missing
+            key = common + cached if cached < shared else own + cached - shared
+            if (cached >= shared and own < 0) or c.holder[key] < 0:
+                break
+            idle += c.blocks[c.holder[key], REFERENCES] == 0
+            cached += 1
+        want = q.input_len[r] - cached * rules.block
+        if rules.threshold > 0 and want > rules.threshold:
+            want = rules.threshold
+        want = min(want, tokens_left)
+        need = (want + rules.block - 1) // rules.block
+        if need + idle > c.counts[FREE]:  # blocks found idle leave the free list too
+            break
+        if s.stacked > 0:
+            s.stacked -= 1
+        else:
+            s.head += 1
+        s.waiting -= 1
+        s.slots -= 1
+        i = w.free_slots[s.slots]
+        s.top = max(s.top, i + 1)
+        w.order[s.running] = i
+        s.running += 1
+        w.who[i], w.progress[i], w.goal[i], w.granted[i] = r, 0, cached * rules.block + want, want
+        w.spare[i], w.held[i], w.born[i], w.serial[i] = 0, 0, NEVER, s.serial
+        s.serial += 1
+        s.filling += 1
+        if want > 0:  # a prompt found whole claims no block
+            row = w.table[i]
+            for b in range(cached):
+                row[b] = c.holder[common + b if b < shared else own + b - shared]
+                claim(c.blocks, c.counts, row[b])
+            stored = cached * rules.block + want
+            for b in range(cached, cached + need):
+                key = key_of(q, w, r, b) if (b + 1) * rules.block <= stored else np.int64(-1)
+                row[b] = take(c.blocks, c.holder, c.counts, key)
+            w.spare[i], w.held[i] = (cached + need) * rules.block - stored, cached + need
+            chunks = with_chunk(chunks, want, np.int64(0))  # PI is still 0: the cached length is not visible
+        tokens_left -= want
+        times.start_us[r] = now
+        times.cached[r] = cached
+    return chunks
+
+
+@inlined
+def advance(q, w, s, times, k, dt, end_us, first):  # type: ignore[no-untyped-def]
+    """4.5: progress and first tokens of the batch from place `first` on. Returns the requests that finish."""
+    finished = np.int64(0)
+    for j in range(first, s.running):
+        i = w.order[j]
+        r = w.who[i]
+        size = q.input_len[r]
+        if w.progress[i] < size:
+            w.progress[i] = w.goal[i]
+            if w.progress[i] == size:
+                times.first_us[r] = end_us
+                w.born[i], w.since[i] = k + 1, s.elapsed
+                w.left[i] = max(q.output_len[r] - 1, 0)
+                finished += w.left[i] == 0
+                s.filling -= 1
+                s.context += size
+        elif w.granted[i] > 0:
+            w.progress[i] += 1
+            w.left[i] -= 1
+            finished += w.left[i] == 0
+            s.context += 1
+        else:
+            w.since[i] += dt  # the step passed it by: not part of its decode time
+    return finished
 
 
 @njit
 def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type: ignore[no-untyped-def]
     """Run until nothing is left to happen or the horizon (DONE), step `last_step` (MORE), or more keys (ROOM)."""
-    queued_us, input_len, output_len, deadline_us = q.queued_us, q.input_len, q.output_len, q.deadline_us
-    prompt_blocks, shared_blocks = q.prompt_blocks, q.shared_blocks
-    max_seqs, threshold, block, horizon_us = rules.max_seqs, rules.threshold, rules.block, rules.horizon_us
-    outcome, quitters, table, who, order = w.outcome, w.quitters, w.table, w.who, w.order
-    progress, goal, granted, spare, held = w.progress, w.goal, w.granted, w.spare, w.held
-    left, since, born, serial = w.left, w.since, w.born, w.serial
-    blocks, holder, counts = c.blocks, c.holder, c.counts
-    rows, first_row, last_row, v, raw, out = t.rows, t.first, t.last, t.values, t.raw, t.out
-    pieces = t.pieces
-    start_us, first_us, found = times.start_us, times.first_us, times.cached
+    # What is given: q the queue, rules the limits, t the program's step times, w the batch (batch.Exact), c the KV
+    # cache, log and reach what is logged per step. Kept between calls: s, see STATE.
+    #
+    #   now, dt      time of the event, and duration of the step, us; dt is -1 while it is not known
+    #   k            number of this step
+    #   chunks       its prompt chunks
+    #   decodes      requests that decode in it, and the sum of their contexts before it, tokens
+    #   context
+    #   tokens_left  tokens left in its budget
+    #   quiet        whether all running requests decode, with a token and a free block for each
+    #   finished     above 0 if any request finishes in it
+    queued_us, deadline_us, quitters = q.queued_us, q.deadline_us, w.quitters
     log_us, log_tokens, logging, logged = log.us, log.tokens, log.us.size > 0, log.first[0]
-    n, widest = queued_us.size, table.shape[1]
+    n, widest = queued_us.size, w.table.shape[1]
     s = state[0]
     for i in range(s.slots):
-        left[w.free_slots[i]], spare[w.free_slots[i]] = FAR, FAR
+        w.left[w.free_slots[i]], w.spare[w.free_slots[i]] = FAR, FAR
     while True:
         if s.step >= last_step:
             return MORE
-        if s.keys + s.running * widest > holder.size:
+        if s.keys + s.running * widest > c.holder.size:  # if all running requests were preempted, see `preempt`
             return ROOM
+
+        # The next event: of several at one time the arrival first, then the step, then the client that gives up.
         arrival = queued_us[s.tail] if s.tail < n else NEVER
         step = s.step_us if s.pending else NEVER
         quit_us = deadline_us[quitters[s.quitter]] if s.quitter < quitters.size else NEVER
         now = min(arrival, step, quit_us)
-        if now == NEVER or now > horizon_us:
+        if now == NEVER or now > rules.horizon_us:
             break
         s.last_us = max(s.last_us, now)
         if arrival == now:  # 3: queued
             r = s.tail
             s.tail += 1
             if not rules.patient and deadline_us[r] > 0 and deadline_us[r] <= now:
-                outcome[r] = GAVE_UP
+                w.outcome[r] = GAVE_UP
                 continue
             s.waiting += 1
-            if not s.pending:
+            if not s.pending:  # the instance was idle
                 s.pending, s.step_us = 1, now
             continue
         if step != now:  # 4.6: a client gives up
             r = quitters[s.quitter]
             s.quitter += 1
-            if outcome[r] == UNFINISHED:
+            if w.outcome[r] == UNFINISHED:
                 give_up(w, c, s, log, reach, r)
                 if s.running == 0 and not s.pending and s.waiting > 0:
                     s.pending, s.step_us = 1, now
@@ -92,140 +270,38 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         if s.running == 0 and s.waiting == 0:
             s.pending = 0
             continue
+
+        # 4.2 to 4.4: running requests, then admissions, unless there was a preemption
         k = s.step
-        prefills, decodes, tokens, largest = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-        pairs, context, filled = np.int64(0), np.int64(0), np.int64(0)
-        evicted, reached, finished = False, NEVER, np.int64(0)
-        quiet = s.filling == 0 and s.running <= rules.budget and s.running <= counts[FREE]
-
-        # 4.2: running requests in order of admission
-        tokens_left = np.int64(rules.budget)
-        if quiet:  # all decode, and there is a token and a block for each: whoever takes which
+        quiet = s.filling == 0 and s.running <= rules.budget and s.running <= c.counts[FREE]
+        finished = np.int64(0)
+        if quiet:
+            chunks, evicted, reached = NO_CHUNKS, False, NEVER
             decodes, context = s.running, s.context
-            tokens_left -= decodes
-            if lower(spare, s.top) < 0:
-                for i in range(s.top):
-                    if spare[i] < 0:
-                        table[i, held[i]] = take(blocks, holder, counts, np.int64(-1))
-                        held[i] += 1
-                        spare[i] = block - 1
-            lift(progress, s.top)
-            finished += lower(left, s.top) == 0
-            s.context += decodes
+            tokens_left = np.int64(rules.budget) - decodes
+            finished = decode_all(rules, w, c, s)
         else:
-            at = np.int64(0)
-            while at < s.running and tokens_left > 0:
-                i = order[at]
-                r, done = who[i], np.int64(progress[i])
-                want = input_len[r] - done
-                prompt = want > 0
-                if prompt:
-                    if threshold > 0 and want > threshold:
-                        want = threshold
-                    want = min(want, tokens_left)
-                else:
-                    want = np.int64(1)
-                need = (want - spare[i] + block - 1) // block if want > spare[i] else np.int64(0)
-                while need > counts[FREE] and s.running > at:  # 4.4: the last request makes room
-                    evicted = True
-                    preempt(q, rules, w, c, s, log, reach, k)
-                if s.running <= at:
-                    break
-                if prompt:
-                    row, own = table[i], held[i]
-                    if 0 < spare[i] <= want:
-                        key = key_of(q, w, r, own - 1)
-                        if key >= 0:
-                            name(blocks, holder, row[own - 1], key)
-                    stored = own * block - spare[i] + want
-                    for b in range(own, own + need):
-                        key = key_of(q, w, r, b) if (b + 1) * block <= stored else np.int64(-1)
-                        row[b] = take(blocks, holder, counts, key)
-                    goal[i] += want
-                    prefills += 1
-                    tokens += want
-                    largest = max(largest, want)
-                    pairs += want * done + want * (want + 1) // 2
-                    filled += done
-                else:
-                    if need > 0:
-                        table[i, held[i]] = take(blocks, holder, counts, np.int64(-1))
-                    decodes += 1
-                    context += done
-                spare[i] += need * block - want
-                held[i] += need
-                granted[i] = want
-                tokens_left -= want
-                at += 1
-            if at < s.running:
-                reached = serial[order[at]] - 1
-                for j in range(at, s.running):
-                    granted[order[j]] = 0
-
-        # 4.3: admissions from the head of the queue
+            chunks, decodes, context, tokens_left, evicted, reached = serve_running(
+                q, rules, w, c, s, log, reach, k
+            )  # fmt: skip
         before = s.running
-        while s.running < max_seqs and s.waiting > 0 and tokens_left > 0 and not evicted:
-            r = first_waiting(w, s)
-            cached, idle, whole = np.int64(0), np.int64(0), np.int64(prompt_blocks[r])
-            shared, common, own = np.int64(shared_blocks[r]), np.int64(0), own_key(q, w, r)
-            if shared > 0:
-                common = w.group_key[q.group[r]]
-            while cached < whole:
-                key = common + cached if cached < shared else own + cached - shared
-                if (cached >= shared and own < 0) or holder[key] < 0:
-                    break
-                idle += blocks[holder[key], REFERENCES] == 0
-                cached += 1
-            want = input_len[r] - cached * block
-            if threshold > 0 and want > threshold:
-                want = threshold
-            want = min(want, tokens_left)
-            need = (want + block - 1) // block
-            if need + idle > counts[FREE]:
-                break
-            if s.stacked > 0:
-                s.stacked -= 1
-            else:
-                s.head += 1
-            s.waiting -= 1
-            s.slots -= 1
-            i = w.free_slots[s.slots]
-            s.top = max(s.top, i + 1)
-            order[s.running] = i
-            s.running += 1
-            who[i], progress[i], goal[i], granted[i] = r, 0, cached * block + want, want
-            spare[i], held[i], born[i], serial[i] = 0, 0, NEVER, s.serial
-            s.serial += 1
-            s.filling += 1
-            if want > 0:  # a prompt found whole claims no block
-                row = table[i]
-                for b in range(cached):
-                    row[b] = holder[common + b if b < shared else own + b - shared]
-                    claim(blocks, counts, row[b])
-                stored = cached * block + want
-                for b in range(cached, cached + need):
-                    key = key_of(q, w, r, b) if (b + 1) * block <= stored else np.int64(-1)
-                    row[b] = take(blocks, holder, counts, key)
-                spare[i], held[i] = (cached + need) * block - stored, cached + need
-                prefills += 1
-                tokens += want
-                largest = max(largest, want)
-                pairs += want * (want + 1) // 2  # PI is still 0: the cached length is not visible
-            tokens_left -= want
-            start_us[r] = now
-            found[r] = cached
+        if not evicted:
+            chunks = admit(q, rules, w, c, s, times, now, tokens_left, chunks)
 
-        # 4.5: duration
+        # 4.5: duration, recalled where the step's composition is known and all chunks start at 0
         dt, tall = np.int64(-1), np.int64(0)
         if t.longest or t.spread:
             tall = single_contexts(q, w, s, t, before if quiet else np.int64(0))
-        if t.lines and filled == 0 and prefills <= CHUNKS:
-            i = piece_for(t, t.longest, prefills, decodes, tokens, largest, pairs, context, tall)
-            dt = np.int64(recall(pieces, i, context, tall))
+        if t.lines and chunks.context == 0 and chunks.count <= CHUNKS:
+            i = piece_for(
+                t, t.longest, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, context, tall
+            )
+            dt = np.int64(recall(t.pieces, i, context, tall))
         if dt < 0:
-            put(v, raw, prefills, decodes, tokens, largest, pairs, context + filled, context)
-            run(rows, first_row, last_row, v)
-            x = v[out]
+            put(t.values, t.raw, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs,
+                context + chunks.context, context)  # fmt: skip
+            run(t.rows, t.first, t.last, t.values)
+            x = t.values[t.out]
             if clamps(x, 1):
                 s.clamped += 1
                 if rules.hostile_stops:
@@ -236,37 +312,18 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
             log_us[k - logged], log_tokens[k - logged], reach[k - logged] = dt, decodes, reached
         s.elapsed += dt
 
-        # 4.5: progress and first tokens, then completions
-        for j in range(before if quiet else 0, s.running):
-            i = order[j]
-            r = who[i]
-            size = input_len[r]
-            if progress[i] < size:
-                progress[i] = goal[i]
-                if progress[i] == size:
-                    first_us[r] = now + dt
-                    born[i], since[i] = k + 1, s.elapsed
-                    left[i] = max(output_len[r] - 1, 0)
-                    finished += left[i] == 0
-                    s.filling -= 1
-                    s.context += size
-            elif granted[i] > 0:
-                progress[i] += 1
-                left[i] -= 1
-                finished += left[i] == 0
-                s.context += 1
-            else:
-                since[i] += dt
+        # 4.5: progress and first tokens (`decode_all` has advanced those that ran before), then completions
+        finished += advance(q, w, s, times, k, dt, now + dt, before if quiet else np.int64(0))
         if finished > 0:
             complete(q, rules, w, c, s, times)
-            if now + dt <= horizon_us:
+            if now + dt <= rules.horizon_us:
                 s.last_us = max(s.last_us, now + dt)
         s.step += 1
         s.pending = 1 if s.running > 0 or s.waiting > 0 else 0
         s.step_us = now + dt
-        if s.alone >= 3 and horizon_us == NEVER and deadline_us[s.lone] == 0:
-            return STUCK
+        if s.alone >= 3 and rules.horizon_us == NEVER and deadline_us[s.lone] == 0:
+            return STUCK  # it is preempted again and again, with nothing that could ever change
     if logging:
         for j in range(s.running):
-            forget(w, log, reach, order[j], s.step)
+            forget(w, log, reach, w.order[j], s.step)
     return DONE

@@ -1,32 +1,29 @@
 """The fast clock: one serving instance at a cost per step that does not grow with the batch.
 
-Nothing loops over the batch. Every running decode gains one token a step, so sums over decodes move by their
-count; a decode's last step is known when its prompt is done, so completions stand in a calendar by step number.
-Steps of decodes alone run in an inner loop of a few instructions each, their times recalled (steps.py).
+Nothing loops over the batch. Every running decode gains one token a step, so sums over decodes move by their count. The
+last step of a decode is known when its prompt is done, so completions are kept in a calendar by step number. Steps of
+decodes alone run in an inner loop of a few instructions each, with their times recalled (steps.py).
 
-Nor does it keep single KV blocks. Blocks that are released together lie together in the host's list of free blocks, a
-prompt's last ones foremost; so the list is kept as segments, and taking blocks from its head eats prompts from
-behind, exactly as the host evicts them. How many blocks the decodes take follows from their counts by phase: each
-needs one whenever its tokens fill the last.
+Single KV blocks are not tracked either. Blocks that are released together stay together in the host's list of free
+blocks, the last ones of a prompt first. So the list is kept as segments (segments.py), and taking blocks from its head
+shortens prompts from their end, exactly as the host evicts them. How many blocks the decodes take follows from their
+counts by phase: a decode needs a block whenever its tokens fill the last one.
 
-Where a block could be missing, the same content come to stand in two places, or the order within a step matter, it
-stops (`UNPROVEN`), and the exact clock runs the load instead.
+Where a block could be missing, where the same content could be in the cache twice, or where the order of requests
+within a step matters, the clock stops with UNPROVEN, and the exact clock runs the load instead.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
+from simulator.clock.calendar import admit, end_decodes, end_prompts, next_chunks, oldest_left, release, u
 from simulator.clock.queue import DONE, HOSTILE, MORE, UNPROVEN
-from simulator.clock.segments import claim, eat, give
-from simulator.clock.steps import CHUNKS, DIRECT, LINE, MARGIN, evaluate, piece_for, put, recall
+from simulator.clock.steps import CHUNKS, DIRECT, LINE, MARGIN, NO_CHUNKS, evaluate, piece_for, put, recall
 from simulator.experiment.load import NEVER
 from simulator.jit import njit
+from simulator.schema import KV_DECODE_MAX, KV_MAX, KV_VAR
 from simulator.vm import clamps, run, to_ticks
-
-u = np.uintp  # an index that is not below 0, so that the compiled code need not look
 
 STATE = np.dtype(
     [(name, "i8") for name in (
@@ -36,66 +33,11 @@ STATE = np.dtype(
 )  # fmt: skip
 
 
-class Work(NamedTuple):
-    """What the fast clock keeps between calls.
-
-    Owners of content are prompts, then groups: `present` whole blocks of it can be found (of a prompt those beyond its
-    group's), `holders` running requests hold them; when nobody does they lie in segment `lies`, -1 for none.
-    """
-
-    prompts: int
-    present: Any
-    holders: Any
-    lies: Any
-    owner: Any  # of each segment of free blocks, -1 for content that nobody looks for
-    count: Any  # its blocks
-    phases: Any  # decodes by the step, modulo the block size, in which they need a block
-    turn: Any  # per request: that step
-    calendar: Any  # step number modulo its size -> first request that ends there
-    after: Any  # the next request that ends in the same step
-    ending: Any  # requests that end in this step
-    filling: Any  # requests still in their prompt, in order of admission
-    progress: Any
-    chunk: Any
-    born: Any  # step in which the prompt was done
-    alive: Any
-    slot: Any
-
-
-@njit
-def _sort(values, n):  # type: ignore[no-untyped-def]
-    """The first `n`, in place; few."""
-    for i in range(1, n):
-        x, j = values[i], i
-        while j > 0 and values[j - 1] > x:
-            values[j] = values[j - 1]
-            j -= 1
-        values[j] = x
-
-
-@njit
-def _oldest_left(input_len, ending, ends, born, alive, slot, decodes, oldest):  # type: ignore[no-untyped-def]
-    """Remove the `ends` requests from the decodes alive; the largest (input_len - born) of those left."""
-    lost, size = False, decodes + ends
-    for j in range(ends):
-        r = ending[j]
-        lost = lost or input_len[r] - born[r] == oldest
-        size -= 1
-        moved = alive[size]
-        alive[slot[r]] = moved
-        slot[moved] = slot[r]
-    if lost:
-        for i in range(decodes):
-            age = input_len[alive[i]] - born[alive[i]]
-            oldest = age if i == 0 else max(oldest, age)
-    return oldest
-
-
 def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-def]
-    """The clock, compiled with or without what only some loads and programs need: counting `blocks`; `single` contexts,
-    steps that cannot be remembered and the log.
+    """The compiled clock, with or without what only some loads and programs need.
 
-    `formula(values, prefills, decodes, tokens, pairs, context)`, compiled, gives step times in us instead of the
+    `blocks`: counting of KV blocks. `single`: fields of single contexts, step times that cannot be remembered, and the
+    log. `formula(values, prefills, decodes, tokens, pairs, context)`, compiled, gives step times in us instead of the
     opcodes: a yardstick for benchmarks.
     """
     opcodes = formula is None
@@ -103,22 +45,29 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
     @njit
     def fast_clock(q, rules, t, w, state, times, log, last_step):  # type: ignore[no-untyped-def]
         """Run until every request is done (DONE) or step `last_step` (MORE: call again)."""
-        # the tuples taken apart once
-        queued_us, input_len, output_len, prompt, group = q.queued_us, q.input_len, q.output_len, q.prompt, q.group
-        shared_blocks, prompt_blocks, all_blocks = q.shared_blocks, q.prompt_blocks, q.all_blocks
-        max_seqs, budget, threshold, block = rules.max_seqs, rules.budget, rules.threshold, rules.block
-        watch = blocks and rules.watch
-        rows, first_row, last_row, v, raw, out = t.rows, t.first, t.last, t.values, t.raw, t.out
-        pieces = t.pieces
+        # What is given: q the queue, rules the limits, t the program's step times, w the batch kept between calls.
+        # Times are in us, contexts (progress before the step) and lengths in tokens, blocks are KV blocks.
+        #
+        #   head, newest      next request to be admitted, and the last one that was
+        #   decodes, fills    running decodes; running requests still in their prompt
+        #   context, squares  sums over the decodes of their contexts and of the squares
+        #   oldest            largest (input_len - born) of the decodes: the longest context is oldest + k - 1
+        #   k, place, phase   this step's number; k modulo the calendar's size; k modulo the block size
+        #   now, dt           start of this step and its duration; -1 while that is not known
+        #   used, due         blocks not free; blocks of those that are still to be taken out of the segments
+        #   first, last       the first segment of free blocks, and the one behind the last
+        #   chunks, left      the prompt chunks of this step; tokens left in its budget
+        #   ends              requests that end in this step
+        #
+        # They are local variables, so that the compiler keeps them in registers.
+        queued_us, input_len, calendar, phases = q.queued_us, q.input_len, w.calendar, w.phases
+        n, ring, max_seqs, block = queued_us.size, calendar.size, rules.max_seqs, rules.block
+        v, raw, pieces = t.values, t.raw, t.pieces
+        log_us, log_tokens, logged = log.us, log.tokens, log.first[0]
+        watch, logging = blocks and rules.watch, single and log.us.size > 0
         lines, spread, longest = not single or t.lines, single and t.spread, single and t.longest
-        present, holders, lies, owner, count = w.present, w.holders, w.lies, w.owner, w.count
-        phases, turn, calendar, after, ending = w.phases, w.turn, w.calendar, w.after, w.ending
-        filling, progress, chunk, born, alive, slot = w.filling, w.progress, w.chunk, w.born, w.alive, w.slot
-        start_us, first_us, decode_us, found = times.start_us, times.first_us, times.decode_us, times.cached
-        log_us, log_tokens, logging, logged = log.us, log.tokens, single and log.us.size > 0, log.first[0]
-        n, ring, groups_at = queued_us.size, calendar.size, w.prompts
         s = state[0]
-        head, newest, decodes, s1, s2 = s.head, s.newest, s.decodes, s.context, s.squares
+        head, newest, decodes, context, squares = s.head, s.newest, s.decodes, s.context, s.squares
         oldest, fills, k, place, phase = s.oldest, s.filling, s.step, s.place, s.phase
         clamped, now, used, due, first, last = s.clamped, s.now, s.used, s.due, s.first, s.last
         status = DONE
@@ -128,147 +77,65 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
             if k >= last_step:
                 status = MORE
                 break
-            prefills, tokens, largest, pairs = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-            fill_s1, fill_s2, fill_max = np.int64(0), np.int64(0), np.int64(0)
-            left = budget - decodes
+
+            # Tokens of this step: one for each decode, the rest for prompts, running ones before new ones.
+            left = rules.budget - decodes
             if left < 0 or (watch and used > rules.blocks):
                 status = UNPROVEN
                 break
+            chunks = NO_CHUNKS
             if fills > 0 or (head < n and queued_us[u(head)] <= now):
-                for j in range(fills):
-                    r = filling[j]
-                    done = progress[j]
-                    want = input_len[u(r)] - done
-                    if threshold > 0 and want > threshold:
-                        want = threshold
-                    take = min(want, left)
-                    if take < want and (r != newest or take == 0):
-                        status = UNPROVEN
-                        break
-                    left -= take
-                    prefills += 1
-                    tokens += take
-                    largest = max(largest, take)
-                    pairs += take * done + take * (take + 1) // 2
-                    fill_s1 += done
-                    fill_s2 += done * done
-                    fill_max = max(fill_max, done)
-                    chunk[j] = take
-                    p, g, shared = np.int64(prompt[u(r)]), np.int64(group[u(r)]), np.int64(shared_blocks[u(r)])
-                    reach = (done + take) // block
-                    if rules.once:
-                        held = done // block
-                        if (g >= 0 and held < shared and present[u(groups_at + g)] > held) or (
-                            p >= 0 and present[u(p)] > max(held - shared, 0)
-                        ):
-                            status = UNPROVEN  # the same content twice: evicting one copy hides the other
-                            break
-                    if watch:
-                        need = (done + take + block - 1) // block - (done + block - 1) // block
-                        used += need
-                        due += need
-                    if p >= 0:
-                        present[u(p)] = max(present[u(p)], reach - shared)
-                    if g >= 0:
-                        present[u(groups_at + g)] = max(present[u(groups_at + g)], min(reach, shared))
-                if status != DONE:
-                    break
-                running = decodes + fills
-                while head < n and running < max_seqs and left > 0 and queued_us[u(head)] <= now:
-                    r = head
-                    p, g = np.int64(prompt[u(r)]), np.int64(group[u(r)])
-                    whole, shared = np.int64(prompt_blocks[u(r)]), np.int64(shared_blocks[u(r)])
-                    if due > 0:
-                        if used > rules.blocks:
-                            status = UNPROVEN
-                            break
-                        first = eat(owner, count, present, lies, first, due)
-                        due = np.int64(0)
-                    cached = min(present[u(groups_at + g)], shared) if g >= 0 else np.int64(0)
-                    if p >= 0:
-                        if cached == shared:
-                            cached = min(shared + present[u(p)], whole)
-                        elif present[u(p)] > 0:  # cut off from its beginning: it would be written a second time
-                            status = UNPROVEN
-                            break
-                    want = input_len[u(r)] - cached * block
-                    take = min(want, threshold) if threshold > 0 else want
-                    take = min(take, left)
-                    left -= take
-                    reach = whole
-                    if take == want:
-                        need = whole - cached + (input_len[u(r)] > whole * block)
-                    else:
-                        reach = (cached * block + take) // block
-                        need = (take + block - 1) // block
-                    if watch and want > 0:  # a prompt found whole claims no block
-                        if p >= 0:
-                            used += claim(owner, count, lies, p)
-                            holders[p] += 1
-                        if g >= 0:
-                            used += claim(owner, count, lies, groups_at + g)
-                            holders[groups_at + g] += 1
-                        used += need
-                        due = need
-                        if used > rules.blocks:
-                            status = UNPROVEN
-                            break
-                    if p >= 0:
-                        present[u(p)] = max(present[u(p)], reach - shared)
-                    if g >= 0:
-                        present[u(groups_at + g)] = max(present[u(groups_at + g)], min(reach, shared))
-                    if take > 0:
-                        prefills += 1
-                        tokens += take
-                        largest = max(largest, take)
-                        pairs += take * (take + 1) // 2  # PI is still 0: the cached length is not visible
-                    filling[u(fills)] = r
-                    progress[u(fills)] = cached * block
-                    chunk[u(fills)] = take
-                    fills += 1
-                    start_us[u(r)] = now
-                    found[u(r)] = cached
-                    newest = r
-                    head += 1
-                    running += 1
-                if status != DONE:
+                proven, left, chunks, used, due = next_chunks(q, rules, w, watch, fills, newest, left, used, due)
+                if proven:
+                    proven, chunks, fills, head, newest, first, used, due = admit(
+                        q, rules, w, times, watch, now, chunks, left, decodes, fills, head, newest, first, used, due
+                    )
+                if not proven:
+                    status = UNPROVEN
                     break
 
+            # Its duration, recalled where the step's composition is known and all chunks start at 0.
             tall = oldest + k - 1 if longest and decodes > 0 else np.int64(0)
             dt = np.int64(-1)
-            if lines and ((fill_s1 == 0 and prefills <= CHUNKS) or not opcodes):
+            if lines and ((chunks.context == 0 and chunks.count <= CHUNKS) or not opcodes):
                 i = np.int64(0)
                 if opcodes:
-                    i = piece_for(t, longest, prefills, decodes, tokens, largest, pairs, s1, tall)
+                    i = piece_for(
+                        t, longest, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, context, tall
+                    )
                 kind = pieces[u(i)].kind if opcodes else LINE
                 if fills == 0 and kind != DIRECT:
-                    # nothing but decodes until the next arrival that finds room, or the next completion
+                    # Nothing but decodes until the next arrival that finds room or the next completion. The loop runs
+                    # all steps but the last of this stretch, which is left to the general way below.
                     stop_us = queued_us[u(head)] if head < n and decodes < max_seqs else NEVER
                     base, slope, tall_slope = pieces[u(i)].base, pieces[u(i)].slope, pieces[u(i)].tall_slope
                     high, tallest = pieces[u(i)].high, pieces[u(i)].tall_high
-                    most = s1 + decodes * (last_step - k - 2)  # its last step is left to the general way
-                    context, more = float(s1), float(decodes)
+                    most = context + decodes * (last_step - k - 2)  # the context two steps before `last_step`
+                    sum_now, more = float(context), float(decodes)  # float64 is exact here, and needs no conversion
                     end = float(min(high, most) if opcodes else most)
                     dt, owed = np.int64(base), due
                     line = kind == LINE
                     while True:
                         if line:
                             if opcodes:
-                                x = base + slope * context
+                                x = base + slope * sum_now
                                 if longest:
                                     x += tall_slope * tall
                             else:
-                                x = formula(v, prefills, decodes, tokens, pairs, context)
+                                x = formula(v, chunks.count, decodes, chunks.tokens, chunks.pairs, sum_now)
                             dt = np.int64(x)
+                            # Too near a whole microsecond to trust the line's rounding: run the opcodes.
                             if opcodes and abs(x - dt - 0.5) > 0.5 - MARGIN:
-                                x = evaluate(t, prefills, decodes, tokens, largest, pairs, context, tall)
+                                x = evaluate(
+                                    t, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, sum_now, tall
+                                )
                                 dt = np.int64(to_ticks(x, 1))
                         if calendar[u(place)] >= 0 or now + dt >= stop_us:
                             break
                         if logging:
                             log_us[k - logged], log_tokens[k - logged] = dt, decodes
                         now += dt
-                        context += more
+                        sum_now += more
                         k += 1
                         place = place + 1 if place + 1 < ring else 0
                         if longest:
@@ -276,28 +143,31 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                         if watch:
                             phase = phase + 1 if phase + 1 < block else 0
                             due += phases[u(phase)]
-                        if context > end or (longest and tall > tallest):
+                        if sum_now > end or (longest and tall > tallest):  # beyond what the piece covers
                             dt = np.int64(-1)
                             break
-                    s1 = np.int64(context)
+                    context = np.int64(sum_now)
                     used += due - owed
                     if dt < 0:
                         continue
                 elif opcodes:
-                    dt = recall(pieces, i, s1, tall)
+                    dt = recall(pieces, i, context, tall)
                 else:
-                    dt = np.int64(to_ticks(formula(v, prefills, decodes, tokens, pairs, s1 + fill_s1), 1))
+                    x = formula(v, chunks.count, decodes, chunks.tokens, chunks.pairs, context + chunks.context)
+                    dt = np.int64(to_ticks(x, 1))
 
-            if dt < 0:
-                put(v, raw, prefills, decodes, tokens, largest, pairs, s1 + fill_s1, s1)
+            if dt < 0:  # not recalled: run the opcodes
+                total = context + chunks.context
+                put(v, raw, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, total, context)
                 if longest:
-                    v[raw + 6] = max(tall, fill_max)
-                    v[raw + 9] = tall
+                    v[raw + KV_MAX] = max(tall, chunks.longest)
+                    v[raw + KV_DECODE_MAX] = tall
                 if spread:
-                    size, total = decodes + prefills, s1 + fill_s1
-                    v[raw + 7] = (size * (s2 + fill_s2) - total * total) / (size * size) if size > 0 else 0.0
-                run(rows, first_row, last_row, v)
-                x = v[out]
+                    size = decodes + chunks.count
+                    squared = size * (squares + chunks.squares) - total * total
+                    v[raw + KV_VAR] = squared / (size * size) if size > 0 else 0.0
+                run(t.rows, t.first, t.last, v)
+                x = v[t.out]
                 if clamps(x, 1):
                     clamped += 1
                     if rules.hostile_stops:
@@ -311,120 +181,38 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                 status = UNPROVEN
                 break
 
+            # Every decode has one token more; some are done, and prompts that are done join them.
             if spread:
-                s2 += 2 * s1 + decodes
-            s1 += decodes
-            ends = np.int64(0)
-            r = np.int64(calendar[u(place)])
-            calendar[u(place)] = -1
-            while r >= 0:
-                if blocks:
-                    ending[u(ends)] = r
-                ends += 1
-                decode_us[u(r)] = now + dt - first_us[u(r)]  # steps follow each other while anything runs
-                final = np.int64(input_len[u(r)]) + output_len[u(r)] - 1
-                s1 -= final
-                if spread:
-                    s2 -= final * final
-                if watch:
-                    phases[turn[u(r)]] -= 1
-                r = np.int64(after[u(r)])
+                squares += 2 * context + decodes
+            context += decodes
+            ends, context, squares = end_decodes(
+                q, w, times, blocks, watch, spread, place, now + dt, context, squares
+            )  # fmt: skip
             decodes -= ends
             if longest and ends > 0:
-                oldest = _oldest_left(input_len, ending, ends, born, alive, slot, decodes, oldest)
-
-            kept = np.int64(0)
+                oldest = oldest_left(input_len, w.ending, ends, w.born, w.alive, w.slot, decodes, oldest)
             next_phase = phase + 1 if phase + 1 < block else np.int64(0)
-            for j in range(fills):
-                r = filling[j]
-                reach = progress[j] + chunk[j]
-                if reach < input_len[u(r)]:
-                    filling[kept] = r
-                    progress[kept] = reach
-                    kept += 1
-                    continue
-                first_us[u(r)] = now + dt
-                output = np.int64(output_len[u(r)])
-                if watch:
-                    beyond = (
-                        input_len[u(r)] - np.int64(prompt_blocks[u(r)]) * block
-                        if found[u(r)] * block < input_len[u(r)]
-                        else 0
-                    )
-                    phase_of = next_phase + (block - beyond if beyond > 0 else 0)
-                    turn[u(r)] = phase_of - block if phase_of >= block else phase_of
-                if output <= 1:
-                    decode_us[u(r)] = 0
-                    if blocks:
-                        ending[u(ends)] = r
-                    ends += 1
-                    continue
-                if longest:
-                    born[u(r)] = k
-                    slot[u(r)] = decodes
-                    alive[decodes] = r
-                    age = input_len[u(r)] - k
-                    oldest = age if decodes == 0 else max(oldest, age)
-                if watch:
-                    phases[turn[u(r)]] += 1
-                decodes += 1
-                s1 += input_len[u(r)]
-                if spread:
-                    s2 += np.int64(input_len[u(r)]) * input_len[u(r)]
-                end = place + output - 1
-                if end >= ring:
-                    end -= ring
-                after[u(r)] = calendar[u(end)]
-                calendar[u(end)] = r
-            fills = kept
+            fills, ends, decodes, context, squares, oldest = end_prompts(
+                q, rules, w, times, blocks, watch, longest, spread, k, place, next_phase, now + dt, fills, ends,
+                decodes, context, squares, oldest,
+            )  # fmt: skip
             if watch and ends > 0:
-                _sort(ending, ends)  # the host goes in order of admission
-                for j in range(ends):
-                    r = ending[j]
-                    p, g = np.int64(prompt[u(r)]), np.int64(group[u(r)])
-                    whole, shared, output = (
-                        np.int64(prompt_blocks[u(r)]),
-                        np.int64(shared_blocks[u(r)]),
-                        np.int64(output_len[u(r)]),
-                    )
-                    if output > 0 and turn[u(r)] == next_phase:  # the last token needs a block
-                        used += 1
-                        due += 1
-                        if used > rules.blocks:
-                            status = UNPROVEN
-                            break
-                    if found[u(r)] * block == input_len[u(r)]:
-                        last = give(owner, count, first, last, -1, -(-output // block))
-                        used -= -(-output // block)
-                        continue
-                    private = all_blocks[u(r)] - (whole if p >= 0 else shared)
-                    last = give(owner, count, first, last, -1, private)
-                    used -= private
-                    if p >= 0:
-                        holders[p] -= 1
-                        if holders[p] == 0 and whole > shared:
-                            lies[p] = last
-                            last = give(owner, count, first, last, p, present[u(p)])
-                            used -= present[u(p)]
-                    if g >= 0:
-                        holders[groups_at + g] -= 1
-                        if holders[groups_at + g] == 0 and shared > 0:
-                            lies[groups_at + g] = last
-                            last = give(owner, count, first, last, groups_at + g, present[u(groups_at + g)])
-                            used -= present[u(groups_at + g)]
-            if status != DONE:
-                break
+                proven, last, used, due = release(q, rules, w, times, next_phase, ends, first, last, used, due)
+                if not proven:
+                    status = UNPROVEN
+                    break
+
             k += 1
             place = place + 1 if place + 1 < ring else 0
-            if watch:
+            if watch:  # the blocks that decodes need in the next step
                 phase = next_phase
                 used += phases[u(phase)]
                 due += phases[u(phase)]
             if decodes + fills > 0 or (head < n and queued_us[u(head)] <= now):
                 now += dt
             elif head < n:
-                now = queued_us[u(head)]  # idle at once
-        s.head, s.newest, s.decodes, s.context, s.squares = head, newest, decodes, s1, s2
+                now = queued_us[u(head)]  # idle: the next arrival starts a step at once
+        s.head, s.newest, s.decodes, s.context, s.squares = head, newest, decodes, context, squares
         s.oldest, s.filling, s.step, s.place, s.phase = oldest, fills, k, place, phase
         s.clamped, s.now, s.used, s.due, s.first, s.last = clamped, now, used, due, first, last
         return status
@@ -432,5 +220,5 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
     return fast_clock
 
 
-# the smallest that will do is taken
+# Replays take the smallest of these that does what they need.
 CLOCKS = build(False, False), build(True, False), build(True, True)

@@ -1,58 +1,100 @@
-"""What the compiled clocks are given, what they fill in, and how they end."""
+"""What the compiled clocks take, what they fill in, and how they end."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-DONE, MORE, HOSTILE, UNPROVEN, STUCK, ROOM = range(6)
-"""Everything happened; the step limit, call again; a step time that is none; the fast clock cannot prove itself equal;
-a request that can never finish; the exact clock needs room for more keys."""
+import numpy as np
 
+# How a clock ends.
+DONE = 0  # everything has happened
+MORE = 1  # it reached the step limit: call again
+HOSTILE = 2  # a step time outside [1, 10^10] us, or NaN
+UNPROVEN = 3  # the fast clock cannot prove that it equals the exact one
+STUCK = 4  # a request can never finish
+ROOM = 5  # the exact clock needs room for more block keys
 
 
 class Queue(NamedTuple):
-    """Requests in the order in which they are queued; blocks are KV blocks (load.py)."""
+    """Requests in the order in which they are queued, one array per column (see experiment/load.py)."""
 
     queued_us: Any
-    input_len: Any
-    output_len: Any
-    prompt: Any
-    group: Any
-    shared_blocks: Any
-    prompt_blocks: Any
-    all_blocks: Any
-    deadline_us: Any
+    input_len: Any  # tokens
+    output_len: Any  # tokens
+    prompt: Any  # which prompt it sends, -1 for one that is sent once
+    group: Any  # which requests share its prefix, -1 for none
+    shared_blocks: Any  # whole KV blocks of that prefix
+    prompt_blocks: Any  # whole KV blocks of the prompt
+    all_blocks: Any  # KV blocks of prompt and output
+    deadline_us: Any  # when the client gives up, 0 for never
 
 
 class Rules(NamedTuple):
-    """Limits as the compiled clocks see them. `watch`: cached content may be evicted, so blocks have to be counted;
-    `once`: it may not stand in two places; `patient`: nobody gives up (the exact clock asks)."""
+    """The limits, and what is known about the load beforehand."""
 
-    max_seqs: int
-    budget: int
-    threshold: int
-    block: int
-    blocks: int
+    max_seqs: int  # requests in a batch
+    budget: int  # tokens in a step
+    threshold: int  # most prompt tokens of a request in a step, 0 for no limit
+    block: int  # tokens in a KV block
+    blocks: int  # KV blocks
     horizon_us: int
-    caching: bool
-    watch: bool
-    once: bool
-    patient: bool
-    hostile_stops: bool
+    caching: bool  # prefix caching is on
+    watch: bool  # cached content may be evicted, so the fast clock has to count blocks
+    once: bool  # the fast clock must not let the same content be cached twice
+    patient: bool  # no client gives up
+    hostile_stops: bool  # stop at a step time outside [1, 10^10] us
 
 
 class Times(NamedTuple):
-    """Per request: admission and end of the prompt's last step (us), sum of decode steps (us), cached blocks."""
+    """What a clock fills in, per request."""
 
-    start_us: Any
-    first_us: Any
-    decode_us: Any
-    cached: Any
+    start_us: Any  # last admission
+    first_us: Any  # end of the prompt's last step
+    decode_us: Any  # sum of its decode steps
+    cached: Any  # KV blocks found at the last admission
 
 
 class Log(NamedTuple):
-    """Per step from `first[0]` on: its duration in us and how many tokens it decoded. Empty arrays: not wanted."""
+    """Per step from number `first[0]` on: its duration in us and the tokens it decoded. Empty arrays: no log."""
 
     us: Any
     tokens: Any
     first: Any
+
+
+class Gaps:
+    """A histogram of step durations weighted by tokens decoded, into which the log is folded from time to time.
+
+    Its size does not grow with the length of the run.
+    """
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted = wanted
+        self.log = Log(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(1, np.int64))
+        self.reach = np.zeros(0, np.int64)
+        self.us, self.tokens = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.kept = 0  # steps in the log that are not folded in yet
+
+    def room(self, steps: int) -> Log:
+        """The log, grown to have room for `steps` more."""
+        size = self.kept + steps
+        if self.wanted and len(self.log.us) < size:
+            grown = [np.zeros(size, np.int64) for _ in range(3)]
+            for new, old in zip(grown, (self.log.us, self.log.tokens, self.reach), strict=True):
+                new[: self.kept] = old[: self.kept]
+            self.log, self.reach = Log(grown[0], grown[1], self.log.first), grown[2]
+        return self.log
+
+    def fold(self, until: int, step: int) -> None:
+        """Fold in the logged steps before number `until`; `step` is the first that is not logged yet."""
+        if not self.wanted:
+            return
+        done, end = until - int(self.log.first[0]), step - int(self.log.first[0])
+        us = np.concatenate([self.us, self.log.us[:done]])
+        tokens = np.concatenate([self.tokens, self.log.tokens[:done]])
+        self.us, place = np.unique(us[tokens > 0], return_inverse=True)
+        self.tokens = np.bincount(place, weights=tokens[tokens > 0], minlength=len(self.us)).astype(np.int64)
+        for column in (self.log.us, self.log.tokens, self.reach):
+            column[: end - done] = column[done:end].copy()
+        self.log.first[0] = until
+        self.kept = end - done

@@ -1,4 +1,4 @@
-"""One way to run a load through time: the fast clock where it proves itself equal, else the exact one."""
+"""Run a load through time: by the fast clock where it proves that it equals the exact one, else by that one."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ import numpy as np
 from simulator.clock import exact, fast
 from simulator.clock.batch import COMPLETED, GAVE_UP, Exact
 from simulator.clock.blocks import HITS, MISSES, new_cache
+from simulator.clock.calendar import Work
 from simulator.clock.exact import exact_clock
-from simulator.clock.fast import CLOCKS, Work
-from simulator.clock.gaps import Gaps
-from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, UNPROVEN, Queue, Rules, Times
+from simulator.clock.fast import CLOCKS
+from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, UNPROVEN, Gaps, Queue, Rules, Times
+from simulator.clock.segments import Segments
 from simulator.clock.steps import Steps
 from simulator.experiment.load import NEVER, Load
 
-CHUNK = 1 << 20  # steps between two looks at the world: progress, Ctrl-C, folding of the log
+CHUNK = 1 << 20  # steps of a compiled call; between calls come progress, Ctrl-C and the folding of the log
 
 Progress = Callable[[int], None]  # requests admitted so far
 
 
 class HostileStep(Exception):
-    """A step time outside [1, 10^10] microseconds, or not a number, in a replay that does not allow it."""
+    """A step time outside [1, 10^10] microseconds, or NaN, in a replay that does not allow it."""
 
     def __init__(self, step: int, value_us: float) -> None:
         super().__init__(f"step {step} would last {value_us:g} us: it must be finite and within 1 and 1e10")
 
 
 class NeverEnds(Exception):
-    """A request that needs more KV blocks than there are is preempted for ever: the host would not end either.
+    """A request that needs more KV blocks than there are is preempted for ever. The host would not end either.
 
-    row: which one, in order of arrival.
+    `row` is its number in order of arrival.
     """
 
     def __init__(self, row: int, blocks: int) -> None:
@@ -45,38 +46,31 @@ class NeverEnds(Exception):
 
 @dataclass(frozen=True)
 class Account:
-    """What the aggregate figures of a run need beyond its requests. hits, misses: KV blocks found, taken. last_us: time
-    of the last step or completion. gaps: durations of steps that decoded, in us, and how many tokens of completed
-    requests each of them decoded."""
+    """What the aggregate figures of a run need beyond its requests."""
 
-    hits: int
-    misses: int
-    last_us: int
-    gaps: tuple[np.ndarray, np.ndarray]
+    hits: int  # KV blocks found in the cache
+    misses: int  # KV blocks taken
+    last_us: int  # time of the last step or completion
+    gaps: tuple[np.ndarray, np.ndarray]  # durations of steps that decoded, us; tokens of completed requests in each
 
 
 @dataclass(frozen=True)
 class Run:
-    """What happened, per request in the order in which they were queued; int64 microseconds.
+    """What happened. Arrays are per request, in the order in which they were queued; times are int64 microseconds."""
 
-    first_us is 0 for a request whose prompt was never done. cached: KV blocks found at the last admission, -1 without
-    one. queued, running: requests left at the horizon. clamped: steps outside [1, 10^10] us. failures: last tokens that
-    found no block. fast: whether the fast clock ran.
-    """
-
-    start_us: np.ndarray
-    first_us: np.ndarray
-    decode_us: np.ndarray
-    cached: np.ndarray
-    completed: np.ndarray
-    gave_up: np.ndarray
-    queued: int
-    running: int
+    start_us: np.ndarray  # last admission
+    first_us: np.ndarray  # end of the prompt's last step, 0 if the prompt was never done
+    decode_us: np.ndarray  # sum of its decode steps
+    cached: np.ndarray  # int32: KV blocks found at the last admission, -1 without one
+    completed: np.ndarray  # bool
+    gave_up: np.ndarray  # bool
+    queued: int  # requests in the queue at the horizon
+    running: int  # requests in the batch at the horizon
     steps: int
-    clamped: int
+    clamped: int  # steps outside [1, 10^10] us
     preemptions: int
-    failures: int
-    fast: bool
+    failures: int  # last tokens that found no block
+    fast: bool  # whether the fast clock ran
     account: Account | None
 
 
@@ -92,11 +86,11 @@ def run_clock(
     progress: Progress | None = None,
     clocks: tuple[Any, Any, Any] = CLOCKS,
 ) -> Run:
-    """Run the requests `order` of `load` (None: all, as they stand), queued at `queued_us`, one value each, sorted.
+    """Run the requests `order` of `load` (None: all, in order of arrival), queued at the sorted times `queued_us`.
 
-    The fast clock runs unless `force_exact` or something rules it out beforehand; what it cannot prove, it leaves to
-    the exact one. `clocks`: those of fast.CLOCKS, or like them. Raises HostileStep if `stop_when_hostile`,
-    NeverEnds for a load that no host would finish.
+    The fast clock runs unless `force_exact` is set or the load rules it out; what it cannot prove is left to the exact
+    one. `clocks` replaces fast.CLOCKS. `progress` is called now and then with the number of requests admitted. Raises
+    HostileStep if `stop_when_hostile`, and NeverEnds for a load that the host would never finish.
     """
     limits = load.limits
     columns = load.columns if order is None else tuple(column[order] for column in load.columns)
@@ -115,14 +109,14 @@ def run_clock(
         hostile_stops=stop_when_hostile,
     )
     if not force_exact and _may_be_fast(load, queue):
-        found = _fast(load, queue, rules, steps, account, progress, clocks)
-        if found is not None:
-            return found
+        run = _fast(load, queue, rules, steps, account, progress, clocks)
+        if run is not None:
+            return run
     return _exact(load, queue, rules, steps, account, progress, order)
 
 
 def _may_be_fast(load: Load, q: Queue) -> bool:
-    """What can be told beforehand: nothing is cut off, no client gives up in the queue, prompts are regular."""
+    """Whether nothing rules the fast clock out: no horizon, regular prompts, no client that gives up in the queue."""
     if load.limits.horizon_us != NEVER or not (load.ample or load.regular):
         return False
     return load.patient or not ((q.deadline_us > 0) & (q.deadline_us <= q.queued_us)).any()
@@ -131,16 +125,20 @@ def _may_be_fast(load: Load, q: Queue) -> bool:
 def _fast(
     load: Load, q: Queue, rules: Rules, t: Steps, wanted: bool, progress: Progress | None, clocks: tuple[Any, Any, Any]
 ) -> Run | None:
+    """The run by the fast clock, or None if it cannot prove it. `wanted`: whether an account is."""
     n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
     owners = load.prompts + load.groups
     each, running = (n, most) if t.longest else (0, 0)
-    segments = 3 * n + 1 if rules.watch else 1  # a request gives back three of them at most
+    segments = 3 * n + 1 if rules.watch else 1  # a request releases three of them at most
     owner, count = np.empty(segments, np.int32), np.empty(segments, np.int32)
     owner[0], count[0] = -1, rules.blocks
+    free = Segments(
+        owner=owner, count=count, present=np.zeros(owners, np.int64), holders=np.zeros(owners, np.int64),
+        lies=np.full(owners, -1, np.int64), groups=load.prompts,
+    )  # fmt: skip
     work = Work(
-        prompts=load.prompts, present=np.zeros(owners, np.int64), holders=np.zeros(owners, np.int64),
-        lies=np.full(owners, -1, np.int64), owner=owner, count=count, phases=np.zeros(rules.block, np.int64),
-        turn=np.empty(n if rules.watch else 0, np.int32), calendar=np.full(load.longest_output + 1, -1, np.int32),
+        free=free, phases=np.zeros(rules.block, np.int64), turn=np.empty(n if rules.watch else 0, np.int32),
+        calendar=np.full(load.longest_output + 1, -1, np.int32),
         after=np.empty(n, np.int32), ending=np.zeros(most, np.int64), filling=np.zeros(most, np.int64),
         progress=np.zeros(most, np.int64), chunk=np.zeros(most, np.int64), born=np.zeros(each, np.int64),
         alive=np.zeros(running, np.int64), slot=np.zeros(each, np.int64),
@@ -175,7 +173,7 @@ def _somebody_leaves(q: Queue, times: Times, rules: Rules) -> bool:
 
 
 def _fast_account(q: Queue, rules: Rules, times: Times, log: Gaps) -> Account:
-    whole = times.cached * np.int64(rules.block) == q.input_len  # found whole: no block claimed
+    whole = times.cached * np.int64(rules.block) == q.input_len  # a prompt cached whole claims no block
     hits = np.where(whole, 0, times.cached)
     misses = np.where(whole, -(-q.output_len // np.int32(rules.block)), q.all_blocks - hits)
     ends = int((times.first_us + times.decode_us).max(initial=0))
@@ -185,6 +183,7 @@ def _fast_account(q: Queue, rules: Rules, times: Times, log: Gaps) -> Account:
 def _exact(
     load: Load, q: Queue, rules: Rules, t: Steps, wanted: bool, progress: Progress | None, order: np.ndarray | None
 ) -> Run:
+    """The run by the exact clock. `wanted`: whether an account is."""
     n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
     group_key, after_groups = _first_keys(q.group, q.shared_blocks, load.groups, 0)
     prompt_key, keys = _first_keys(q.prompt, q.prompt_blocks - q.shared_blocks, load.prompts, after_groups)
@@ -232,15 +231,15 @@ def _no_times(n: int) -> Times:
 
 
 def _first_keys(owner: np.ndarray, blocks: np.ndarray, owners: int, first: int) -> tuple[np.ndarray, int]:
-    """The first key of every prompt or group, each with room for its longest, and the first key after them."""
+    """The first key of every prompt or group, with room for its longest request, and the first key after them."""
     room = np.zeros(owners + 1, np.int64)
-    known = owner >= 0
-    np.maximum.at(room, owner[known] + 1, blocks[known])
+    owned = owner >= 0
+    np.maximum.at(room, owner[owned] + 1, blocks[owned])
     ends = first + np.cumsum(room)
     return ends[:-1], int(ends[-1])
 
 
 def _quitters(q: Queue, horizon_us: int) -> np.ndarray:
-    """Requests whose client may give up while they are served, in the order in which that happens."""
+    """Requests whose client may give up after they are queued, in order of their deadlines."""
     may = np.flatnonzero((q.deadline_us > q.queued_us) & (q.deadline_us <= horizon_us))
     return may[np.argsort(q.deadline_us[may], kind="stable")]

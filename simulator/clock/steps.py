@@ -1,12 +1,13 @@
-"""Step times remembered: with a batch's composition fixed, most programs are a straight line in its context.
+"""Remembered step times: for a fixed composition of the batch, most programs are a straight line in its context.
 
-A step is decided by its composition (decodes, prompt chunks), the tokens of context and, for programs that read it, the
-longest context. For a composition that comes up for the first time the opcodes run once as straight lines, value and
-slopes at once; every `max`, comparison and conditional narrows the range of contexts in which the line holds, and a
-bound on the rounding error is carried along. From then on the composition costs a multiplication or two.
+A step time depends on the step's composition (decodes, prompt chunks), on the tokens of context and, for programs that
+read it, on the longest context. When a composition first comes up, the opcodes run once on straight lines, computing
+values and slopes together. Every `max`, comparison and conditional narrows the range of contexts in which the line
+holds, and a bound on the rounding error is carried along. From then on a step of that composition costs a
+multiplication or two.
 
-Nothing is remembered that is not proven: where the line does not hold, where rounding could reach 1e-7 us, and where
-its value lies within 1e-6 of a whole microsecond, the opcodes run as they are written.
+Only what is proven is remembered. Where the line does not hold, where rounding could reach 1e-7 us, or where the line's
+value is within 1e-6 of a whole microsecond, the opcodes run.
 """
 
 from __future__ import annotations
@@ -19,50 +20,85 @@ import numpy as np
 from simulator.bind import Bound
 from simulator.experiment.load import NEVER, Limits
 from simulator.jit import inlined, njit
+from simulator.language.opcodes import ADD, DIV, LT, MAX, MIN, MUL, NE, NEG, SELECT, STEP_TIME, SUB
+from simulator.schema import (
+    DECODE_REQS,
+    KV_DECODE_MAX,
+    KV_DECODE_SUM,
+    KV_MAX,
+    KV_SUM,
+    MAX_PREFILL_CHUNK,
+    PREFILL_PAIRS,
+    PREFILL_REQS,
+    PREFILL_TOKENS,
+)
 from simulator.vm import MAX_TICKS, clamps, run
 
-UNKNOWN, WHOLE, LINE, DIRECT = 0, 1, 2, 3  # kinds of piece: not looked at; one value; a straight line; run the opcodes
-_EIGHT, _FOUR = ("composition", "low", "high"), ("kind", "tall_low", "tall_high", "unused")
-PIECE = np.dtype(  # 64 bytes: one line of the processor's cache. base is the value at no context
-    [*((name, "i8") for name in _EIGHT), *((name, "f8") for name in ("base", "slope", "tall_slope")),
-     *((name, "i4") for name in _FOUR)]
-)  # fmt: skip
-MIXED = 1 << 10  # places for compositions with prompt chunks; those of decodes only have one each
+# Kinds of pieces.
+UNKNOWN = 0  # not looked at yet
+WHOLE = 1  # one whole number of us for all contexts
+LINE = 2  # a straight line in the contexts
+DIRECT = 3  # neither: the opcodes have to run
+# What is remembered of a composition: base + slope * context + tall_slope * longest context, in us, where context and
+# longest context are within the bounds low to high, tall_low to tall_high. 64 bytes, one line of the processor's cache.
+PIECE = np.dtype([
+    ("composition", "i8"), ("low", "i8"), ("high", "i8"),
+    ("base", "f8"), ("slope", "f8"), ("tall_slope", "f8"),
+    ("kind", "i4"), ("tall_low", "i4"), ("tall_high", "i4"), ("unused", "i4"),
+])  # fmt: skip
+MIXED = 1 << 10  # places for compositions with prompt chunks, which may displace each other; others have one each
 CHUNKS = 2  # most prompt chunks of a composition that is remembered
-DECODES, TOKENS = 1 << 16, 1 << 20  # and more decodes, more tokens than it may have
-REACH, TALL_REACH = 1 << 22, 1 << 17  # tokens of context, and of the longest, up to which a line is looked for at least
+DECODES, TOKENS = 1 << 16, 1 << 20  # a composition that is remembered has fewer decodes, and fewer prompt tokens
+REACH, TALL_REACH = 1 << 22, 1 << 17  # least `high` and `tall_high` (tokens) that a new line is tried for
 ULP = 2.0**-52
 MARGIN = 1e-6  # us from a whole microsecond within which a line is not trusted
 TALLEST = np.iinfo(np.int32).max
 TRUSTED = 1e-7  # us, the largest bound on a line's rounding error
-# opcodes by number, as in language/opcodes.OPS
-ADD, SUB, MUL, DIV, NEG, MAX, MIN, LESS, NOT_EQUAL, SELECT = 0, 1, 2, 3, 4, 5, 6, 12, 17, 18
+
+
+class Chunks(NamedTuple):
+    """The prompt chunks of a step."""
+
+    count: Any  # requests that have one
+    tokens: Any  # new tokens
+    largest: Any  # new tokens of the largest
+    pairs: Any  # token pairs attended
+    context: Any  # sum of the requests' progress before the step, tokens
+    squares: Any  # sum of its squares
+    longest: Any  # the largest
+
+
+NO_CHUNKS = Chunks(*(np.int64(0),) * 7)
+
+
+@inlined
+def with_chunk(c, new, done):  # type: ignore[no-untyped-def]
+    """The chunks `c` with one more, of `new` tokens after `done` earlier ones."""
+    return Chunks(
+        c.count + 1, c.tokens + new, max(c.largest, new), c.pairs + new * done + new * (new + 1) // 2,
+        c.context + done, c.squares + done * done, max(c.longest, done),
+    )  # fmt: skip
 
 
 class Steps(NamedTuple):
-    """A program's step time on one deployment: opcodes, values, and what is remembered of them.
-
-    `slopes`: of every slot in the context and in the longest, and its error, float64[slots, 3]. `lines`: whether
-    anything may be remembered; `spread`, `longest`: whether the program reads the variance of the contexts (then
-    nothing is), their maximum.
-    """
+    """A program's step time on one deployment: its opcodes and values (see opcodes.Code), and what is remembered."""
 
     rows: Any
     moving: Any
-    first: int
+    first: int  # rows[first:last] are those of a step
     last: int
     values: Any
     raw: int
-    out: int
-    slopes: Any
-    pieces: Any
-    lines: bool
-    spread: bool
-    longest: bool
+    out: int  # the slot of the step time
+    slopes: Any  # float64[slots, 3]: slopes in the context and in the longest context, and a bound on the error
+    pieces: Any  # PIECE[places]
+    lines: bool  # whether anything may be remembered
+    spread: bool  # whether the program reads the variance of the contexts; then nothing is remembered
+    longest: bool  # whether it reads their maximum
 
 
 def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
-    """`bound` ready for the compiled clocks; `remember` False runs the opcodes at every step."""
+    """`bound` ready for the compiled clocks. With `remember` False, the opcodes run at every step."""
     code = bound.code
     spread, longest = "kv_var" in code.uses, bool({"kv_max", "kv_decode_max"} & code.uses)
     lines = remember and not spread and limits.max_seqs < DECODES and limits.budget < TOKENS
@@ -73,7 +109,7 @@ def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
         last=code.step,
         values=bound.values.copy(),
         raw=code.raw,
-        out=code.results[0],
+        out=code.results[STEP_TIME],
         slopes=np.zeros((code.slots, 3)),
         pieces=np.zeros(MIXED + (limits.max_seqs if lines else 0) + 1, PIECE),
         lines=lines,
@@ -84,31 +120,34 @@ def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
 
 @njit
 def put(v, raw, prefills, decodes, tokens, largest, pairs, context, decode_context):  # type: ignore[no-untyped-def]
-    """The raw batch fields but those of single contexts (schema.RAW) into the value vector."""
-    v[raw] = prefills
-    v[raw + 1] = decodes
-    v[raw + 2] = tokens
-    v[raw + 3] = largest
-    v[raw + 4] = pairs
-    v[raw + 5] = context
-    v[raw + 8] = decode_context
+    """Write the raw batch fields (schema.RAW) into the value vector, except those of single contexts."""
+    v[raw + PREFILL_REQS] = prefills
+    v[raw + DECODE_REQS] = decodes
+    v[raw + PREFILL_TOKENS] = tokens
+    v[raw + MAX_PREFILL_CHUNK] = largest
+    v[raw + PREFILL_PAIRS] = pairs
+    v[raw + KV_SUM] = context
+    v[raw + KV_DECODE_SUM] = decode_context
 
 
 @njit
 def evaluate(t, prefills, decodes, tokens, largest, pairs, context, tall):  # type: ignore[no-untyped-def]
-    """The step time in us, before truncation, by the opcodes; prompt chunks start at 0, their variance is not read."""
+    """The step time in us, before truncation, by the opcodes.
+
+    For steps whose prompt chunks start at 0, and programs that do not read the variance of the contexts.
+    """
     put(t.values, t.raw, prefills, decodes, tokens, largest, pairs, context, context)
-    t.values[t.raw + 6] = tall
-    t.values[t.raw + 9] = tall
+    t.values[t.raw + KV_MAX] = tall
+    t.values[t.raw + KV_DECODE_MAX] = tall
     run(t.rows, t.first, t.last, t.values)
     return t.values[t.out]
 
 
 @njit
 def find(pieces, prefills, decodes, tokens, largest, context):  # type: ignore[no-untyped-def]
-    """The place of this composition's piece; -1 - place if it is still to be made.
+    """The place of this composition's piece, or -1 - place if it must be made first.
 
-    For at most two prompt chunks that start at 0, their tokens and the larger one say all there is to know.
+    At most two prompt chunks that start at 0 are determined by their tokens and the larger one.
     """
     i, composition = decodes, np.int64(decodes)
     if prefills > 0:
@@ -129,8 +168,10 @@ def reaches(pieces, i, tall):  # type: ignore[no-untyped-def]
 
 @inlined
 def piece_for(t, longest, prefills, decodes, tokens, largest, pairs, context, tall):  # type: ignore[no-untyped-def]
-    """The place of the piece for this composition and these contexts, made if there is none. `longest`: whether the
-    program reads `tall`."""
+    """The place of the piece for this composition and these contexts; if there is none, it is made.
+
+    `longest`: whether the program reads `tall`, the longest context.
+    """
     i = find(t.pieces, prefills, decodes, tokens, largest, context)
     if longest and not reaches(t.pieces, i, tall):
         i = min(i, -1 - i)
@@ -143,7 +184,7 @@ def piece_for(t, longest, prefills, decodes, tokens, largest, pairs, context, ta
 
 @njit
 def recall(pieces, i, context, tall):  # type: ignore[no-untyped-def]
-    """The step time in whole us that piece `i` knows for these contexts, or -1 if the opcodes have to run."""
+    """The step time in whole us for these contexts by piece `i`, or -1 if the opcodes have to run."""
     p = pieces[i]
     if p.kind == WHOLE:
         return np.int64(p.base)
@@ -153,7 +194,7 @@ def recall(pieces, i, context, tall):  # type: ignore[no-untyped-def]
             x += p.tall_slope * tall
         us = np.int64(x)
         part = x - us
-        if part > MARGIN and part < 1.0 - MARGIN:
+        if part > MARGIN and part < 1.0 - MARGIN:  # else rounding might change the whole number
             return us
     return np.int64(-1)
 
@@ -163,16 +204,22 @@ def look(  # type: ignore[no-untyped-def]
     rows, moving, first, last, v, raw, out, m, pieces, i, prefills, decodes, tokens, largest, pairs, context, tall
 ):
     """Make piece `i`: run the opcodes with value, slopes and error of every slot."""
+    # v, m     value of every slot; its slopes in context and longest context, and a bound on its rounding error
+    # p        the piece; its bounds start wide and are narrowed
+    # width, height   contexts and longest contexts that the bounds on errors are taken over
+    # d, a, b, c      slots of the row's result and operands; x, y the values of a and b
+    # slope, up, error   the row's result, to be stored in m[d]; an infinite error means that it is no line
     p = pieces[i]
     put(v, raw, prefills, decodes, tokens, largest, pairs, context, context)
-    v[raw + 6], v[raw + 9] = tall, tall
-    unit = 1.0 if decodes > 0 else 0.0  # without decodes there is no context
-    m[raw + 5, 0], m[raw + 8, 0], m[raw + 6, 1], m[raw + 9, 1] = unit, unit, unit, unit
+    v[raw + KV_MAX], v[raw + KV_DECODE_MAX] = tall, tall
+    unit = 1.0 if decodes > 0 else 0.0  # the slope of a context in itself; without decodes there is no context
+    m[raw + KV_SUM, 0], m[raw + KV_DECODE_SUM, 0] = unit, unit
+    m[raw + KV_MAX, 1], m[raw + KV_DECODE_MAX, 1] = unit, unit
     p.low, p.high, p.tall_low, p.tall_high = 0, max(4 * context, REACH), 0, min(max(4 * tall, TALL_REACH), TALLEST)
     width, height = float(p.high), float(p.tall_high)
     for row in range(first, last):
         run(rows, row, row + 1, v)
-        if not moving[row]:
+        if not moving[row]:  # has the same value for all contexts, and its slopes are 0
             continue
         op, d, a, b, c = rows[row, 0], rows[row, 1], rows[row, 2], rows[row, 3], rows[row, 4]
         still_a, still_b = _still(m, a), _still(m, b)
@@ -180,7 +227,7 @@ def look(  # type: ignore[no-untyped-def]
             m[d, 0], m[d, 1], m[d, 2] = 0.0, 0.0, 0.0
             continue
         x, y = v[a], v[b]
-        slope, up, error = 0.0, 0.0, np.inf
+        slope, up, error = 0.0, 0.0, np.inf  # what no case below handles is no line
         if op == ADD:
             slope, up, error = m[a, 0] + m[b, 0], m[a, 1] + m[b, 1], m[a, 2] + m[b, 2]
         elif op == SUB:
@@ -190,17 +237,18 @@ def look(  # type: ignore[no-untyped-def]
         elif op == MUL and still_a:
             slope, up, error = m[b, 0] * x, m[b, 1] * x, m[b, 2] * abs(x)
         elif op == DIV and still_b:
-            if y == 0.0:
+            if y == 0.0:  # x/0 is 0
                 error = 0.0
             else:
                 slope, up, error = m[a, 0] / y, m[a, 1] / y, m[a, 2] / abs(y)
         elif op == NEG:
             slope, up, error = -m[a, 0], -m[a, 1], m[a, 2]
-        elif op in (MAX, MIN) or (op >= LESS and op <= NOT_EQUAL):
+        elif op in (MAX, MIN) or (op >= LT and op <= NE):
+            # The sign of x - y decides: keep to the contexts in which it is surely what it is here.
             size = abs(x) + abs(y) + (abs(m[a, 0]) + abs(m[b, 0])) * width + (abs(m[a, 1]) + abs(m[b, 1])) * height
             doubt = m[a, 2] + m[b, 2] + 4.0 * ULP * size
             if _narrow(p, context, tall, x - y, m[a, 0] - m[b, 0], m[a, 1] - m[b, 1], doubt):
-                if op >= LESS:
+                if op >= LT:  # a comparison is 0 or 1, exactly
                     m[d, 0], m[d, 1], m[d, 2] = 0.0, 0.0, 0.0
                     continue
                 chosen = a if (x > y) == (op == MAX) else b
@@ -208,13 +256,13 @@ def look(  # type: ignore[no-untyped-def]
         elif op == SELECT and still_a:
             chosen = b if x != 0.0 else c
             slope, up, error = m[chosen, 0], m[chosen, 1], m[chosen, 2]
-        error += 4.0 * ULP * (abs(v[d]) + abs(slope) * width + abs(up) * height)
+        error += 4.0 * ULP * (abs(v[d]) + abs(slope) * width + abs(up) * height)  # of this operation, anywhere in p
         m[d, 0], m[d, 1], m[d, 2] = slope, up, error if error == error else np.inf
     x, slope, up, error = v[out], m[out, 0], m[out, 1], m[out, 2]
     p.base, p.slope, p.tall_slope, p.kind = x - slope * context - up * tall, slope, up, DIRECT
     size = abs(x) + abs(slope) * width + abs(up) * height
-    error += 8.0 * ULP * size if size > 0.0 and not _still(m, out) else 0.0
-    if clamps(x, 1):
+    error += 8.0 * ULP * size if size > 0.0 and not _still(m, out) else 0.0  # of recalling it
+    if clamps(x, 1):  # stays DIRECT, so that it is counted
         pass
     elif _still(m, out):
         p.kind = WHOLE
@@ -224,25 +272,25 @@ def look(  # type: ignore[no-untyped-def]
         and _narrow(p, context, tall, x - MAX_TICKS, slope, up, error)
     ):
         p.kind = LINE
-    if p.kind == DIRECT:
+    if p.kind == DIRECT:  # do not look again
         p.low, p.high, p.tall_low, p.tall_high = 0, NEVER, 0, TALLEST
 
 
 @njit
 def _still(m, slot):  # type: ignore[no-untyped-def]
-    """Whether the slot has one value, exactly, for the composition."""
+    """Whether the slot has exactly one value for the composition."""
     return m[slot, 0] == 0.0 and m[slot, 1] == 0.0 and m[slot, 2] == 0.0
 
 
 @njit
 def _narrow(p, context, tall, gap, slope, up, doubt):  # type: ignore[no-untyped-def]
-    """Narrow `p` to contexts in which `gap`, with these slopes, surely keeps its sign; False if it has none here."""
+    """Narrow `p` to contexts in which `gap`, with these slopes, surely keeps its sign. False if it is unsure here."""
     if not abs(gap) > doubt:
         return False
     room = abs(gap) - doubt
     if slope != 0.0 and up != 0.0:
-        room /= 2.0  # half for each
-    closing = slope if gap < 0.0 else -slope  # above 0: the gap closes as the context grows
+        room /= 2.0  # half for each of the two contexts
+    closing = slope if gap < 0.0 else -slope  # positive: the gap closes as the context grows
     if closing > 0.0:
         p.high = min(p.high, context + _whole(room / closing))
     elif closing < 0.0:
@@ -257,5 +305,5 @@ def _narrow(p, context, tall, gap, slope, up, doubt):  # type: ignore[no-untyped
 
 @njit
 def _whole(tokens):  # type: ignore[no-untyped-def]
-    """Whole tokens surely within `tokens`; not above 10^15."""
+    """The whole tokens surely within `tokens`, at most 10^15."""
     return np.int64(max(0.0, min(math.floor(tokens) - 1.0, 1e15)))

@@ -1,1 +1,1 @@
-"""simulator/experiment"""
+"""One serving experiment: its deployment, load and measurements, as values and read from a file."""

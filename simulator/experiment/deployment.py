@@ -1,7 +1,7 @@
-"""The static side of a deployment: model, GPU and engine turned into the `s.` fields that a program may read.
+"""The static side of a deployment: the `s.` fields that a program may read, from model, GPU and engine.
 
-Every field is a float. The formulas count matrices only: norms, biases, routers and vision towers are left out,
-and attention is counted by its four projections also where a model compresses them (MLA).
+Every field is a float. The formulas count matrices only: norms, biases, routers and vision towers are left out, and
+attention is counted by its four projections even where a model compresses them (MLA).
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from simulator.kernels.sampler import Sampling
 
 GIB = 2.0**30
 
-# What a rank needs beside weights and KV cache: CUDA context, NCCL buffers, peak activations while profiling.
-# Calibrated, not derived: the one value that explains both known capacities (see kv_blocks).
+# What a rank needs in addition to weights and KV cache: CUDA context, NCCL buffers, peak activations while profiling.
+# Calibrated, not derived: this value explains both known capacities (see kv_blocks).
 RESERVED_GIB = 0.8
 
 
 def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], engine: Engine, where: str) -> Facts:
     """Every static `s.` field except `reference_step_us`, which depends on the program.
 
-    `config` is in config.json terms and may carry `generation_config` and `_name_or_path`; `hardware` has the
-    keys of an entry of configs/hardware.yaml. Units: us, bytes, FLOPs, tokens, and per-GPU shares where
-    tensor parallelism splits. Raises InputError for a missing or impossible key, and if `tensor_parallel`
-    does not divide the heads.
+    `config` is in config.json terms and may have `generation_config` and `_name_or_path`; `hardware` has the keys of an
+    entry of configs/hardware.yaml. Units are us, bytes, FLOPs and tokens, per GPU where tensor parallelism splits.
+    Raises InputError for a missing or impossible key, and if `tensor_parallel` does not divide the heads.
     """
     a = architecture(config, where)
     e = Section(where, "engine", {"tensor_parallel": engine.tensor_parallel})
@@ -46,7 +45,7 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
     peak = "fp8_tflops" if a.is_fp8 and gpu.has("fp8_tflops") else "bf16_tflops"
     flops_per_us = gpu.number(peak, "give the dense peak in TFLOP/s", above=0) * 1e6
     bytes_per_us = gpu.number("memory_tb_per_s", "give the memory bandwidth in TB/s", above=0) * 1e6
-    link_bytes_per_us = 0.0  # one GPU needs no link
+    link_bytes_per_us = 0.0  # a single GPU needs no link
     if tp > 1 or gpu.has("link_gb_per_s"):
         link_bytes_per_us = gpu.number("link_gb_per_s", "give the link's GB/s in one direction", above=0) * 1e3
 
@@ -63,7 +62,7 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
     expert = a.moe_layers * 3 * a.hidden * a.moe_ffn  # one expert, over all layers
     routed = a.moe_layers * a.experts * 3 * a.hidden * a.moe_ffn
     active = unrouted + expert * a.active
-    tables = a.vocab * a.hidden * (1 if a.tied else 2)  # embedding and lm_head, one and the same when tied
+    tables = a.vocab * a.hidden * (1 if a.tied else 2)  # embedding and lm_head; a single table if tied
 
     kv_heads_per_gpu = max(a.kv_heads / tp, 1.0)
     kv_bytes_per_token = 2 * a.layers * kv_heads_per_gpu * a.head_dim * a.kv_bytes
@@ -132,24 +131,24 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
 
 
 def _kernels_of(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
-    """The GPU as its measured kernels are scaled to it."""
+    """The GPU to which the measured kernels are scaled."""
     fp8 = gpu.number("fp8_tflops", "give TFLOP/s", above=0) * 1e6 if gpu.has("fp8_tflops") else None
     bf16 = gpu.number("bf16_tflops", "give TFLOP/s", above=0) * 1e6
     return Gpu(gpu.text("kernels"), bf16, fp8, bytes_per_us, link_bytes_per_us)
 
 
 def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: float) -> int:
-    """How many KV blocks fit beside the `held` bytes of weights of one GPU.
+    """The number of KV blocks that fit on a GPU together with its `held` bytes of weights.
 
         floor(((gpu_memory_utilization * usable_gib - RESERVED_GIB) * 2**30 - held)
               / (block_size * kv_bytes_per_token)) - 1
 
-    The budget is vLLM's (vllm/v1/worker/gpu_worker.py: requested share of total memory, less weights, peak
-    activations and non-torch memory); the one block is the null block that its pool sets aside. RESERVED_GIB
-    lumps activations and non-torch memory: 0.8 GiB gives 31,357 blocks for Llama-2-70B on 4 H100, where the
-    engine had 31,356, and 26,604 for CodeLlama-34B on 2, where it had 26,602. It was set on these two, the
-    only known ones; other models, GPUs and step budgets may be off by a few percent, so give total_kv_blocks
-    where the engine's log is at hand. Raises InputError if nothing fits.
+    The budget is vLLM's (vllm/v1/worker/gpu_worker.py: requested share of total memory, less weights, peak activations
+    and non-torch memory). The block subtracted is the null block that its pool sets aside. RESERVED_GIB covers
+    activations and non-torch memory: 0.8 GiB gives 31,357 blocks for Llama-2-70B on 4 H100, where the engine had
+    31,356, and 26,604 for CodeLlama-34B on 2, where it had 26,602. It was calibrated on these two, the only known
+    capacities. Other models, GPUs and step budgets may be off by a few percent, so give total_kv_blocks if the engine's
+    log is available. Raises InputError if nothing fits.
     """
     usable = gpu.number("usable_gib", "give memory_gb, or engine.total_kv_blocks", above=0)
     free = (engine.gpu_memory_utilization * usable - RESERVED_GIB) * GIB - held
@@ -161,13 +160,13 @@ def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: flo
 
 
 def _sampling(config: Mapping[str, Any], where: str) -> Sampling:
-    """What generation_config makes the engine do by default."""
+    """The sampling that generation_config asks of the engine by default."""
     g = Section(where, "model_config", config)
     if not g.has("generation_config"):
         return Sampling()
     g = g.section("generation_config", "give a mapping, {} for none")
-    read = {
+    settings = {
         key: g.number(key, "copy it from the model's generation_config.json") if g.has(key) else default
         for key, default in (("top_p", 1.0), ("top_k", 0.0), ("repetition_penalty", 1.0))
     }
-    return Sampling(read["top_p"] < 1 or read["top_k"] > 0, read["repetition_penalty"] != 1)
+    return Sampling(settings["top_p"] < 1 or settings["top_k"] > 0, settings["repetition_penalty"] != 1)

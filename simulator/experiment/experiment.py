@@ -1,6 +1,6 @@
-"""One serving experiment as values: what was deployed, what load it saw, and what was measured, if anything.
+"""One serving experiment as values: its deployment, its load, and what was measured, if anything.
 
-Times of the workload are seconds and requests per second, observed latencies milliseconds, lengths tokens.
+The workload is in seconds and requests per second, observed latencies are milliseconds, lengths tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ARRIVALS = ("constant", "poisson", "even")
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stretch of load: `rate` requests/s offered for `duration_s` seconds."""
+    """A stage of the load: `rate` requests/s offered for `duration_s` seconds."""
 
     rate: float
     duration_s: float
@@ -22,10 +22,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The serving engine's knobs, with vLLM's names. `max_model_len` None: the model's own limit, in tokens.
+    """The serving engine's settings, under vLLM's names.
 
-    `total_kv_blocks` None: computed from memory. `max_num_batched_tokens` and `long_prefill_token_threshold`
-    are tokens per step (threshold 0: none), `block_size` tokens per KV block.
+    `max_model_len` (tokens) None is the model's own limit, `total_kv_blocks` None is computed from memory.
+    `max_num_batched_tokens` and `long_prefill_token_threshold` are tokens per step (threshold 0: none), `block_size` is
+    tokens per KV block.
     """
 
     tensor_parallel: int = 1
@@ -47,10 +48,10 @@ class Engine:
 class Workload:
     """The load. `name` is a label and never a feature.
 
-    `groups` * `prompts_per_group` distinct prompts are used in turn; the first `system_prompt_len` tokens are
-    shared within a group. groups = 0: nothing is shared, every request has its own prompt of `question_len`
-    tokens. `arrival` is one of ARRIVALS; constant and poisson both mean sorted uniform times in each stage,
-    `even` evenly spaced ones. `timeout_s` limits a request's whole life at the client; None: no limit.
+    `groups` * `prompts_per_group` distinct prompts are used in turn; the first `system_prompt_len` tokens are shared
+    within a group. With groups = 0 nothing is shared: every request has its own prompt of `question_len` tokens.
+    `arrival` is one of ARRIVALS: constant and poisson both mean sorted uniform times in each stage, even means evenly
+    spaced times. `timeout_s` limits the time from arrival to the last token at the client; None is no limit.
     """
 
     name: str
@@ -78,8 +79,10 @@ class Statistic:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was measured over a run or one of its stages, in ms. Of ITL only the mean is known:
-    (mean E2E - mean TTFT) / (output_len - 1)."""
+    """What was measured over a run or a stage, in ms.
+
+    Only the mean of ITL is known: (mean E2E - mean TTFT) / (output_len - 1).
+    """
 
     e2e_ms: Statistic
     ttft_ms: Statistic
@@ -90,8 +93,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The measurements of a run: over the whole of it, and per stage (none, or one per stage of the
-    workload)."""
+    """The measurements of a run, as a whole and per stage (none, or one for each stage of the workload)."""
 
     summary: Observation | None
     stages: tuple[Observation, ...]
@@ -99,24 +101,20 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The parts of a request's E2E as request traces show them, means in ms; None where not observed.
-
-    arrival_to_queue, waiting (first scheduled - queued), prefill_steps, decode_steps, after_finish: of the server;
-    client: the client's E2E less the server's. requests: how many requests the means rest on.
-    """
+    """The parts of a request's E2E as request traces show them, means in ms; None where not observed."""
 
     arrival_to_queue: float | None = None
-    waiting: float | None = None
+    waiting: float | None = None  # first scheduled - queued
     prefill_steps: float | None = None
     decode_steps: float | None = None
     after_finish: float | None = None
-    client: float | None = None
-    requests: int | None = None
+    client: float | None = None  # the client's E2E less the server's, whose parts the others are
+    requests: int | None = None  # how many requests the means are over
 
 
 @dataclass(frozen=True, slots=True)
 class Mfu:
-    """The shares of a GPU's peak FLOP/s that the host's roofline grants prefill and decode; of no effect elsewhere."""
+    """The shares of a GPU's peak FLOP/s that the host's roofline assumes in prefill and decode. Used nowhere else."""
 
     prefill: float = 0.65
     decode: float = 0.12
@@ -124,23 +122,17 @@ class Mfu:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One run. `model` is the Hugging Face id where the model table knows it, `hardware` the canonical GPU
-    name.
-
-    `facts` are the static deployment fields (simulator.experiment.deployment), `notes` what a reader of results must be
-    told, `components` the observed parts of the E2E, if there were request traces, `mfu` that of the GPU's entry,
-    `weight_bits` those of a weight of the layers.
-    """
+    """One run of a load on a deployment."""
 
     id: str
-    model: str
-    hardware: str
+    model: str  # the Hugging Face id, if the model is in the table
+    hardware: str  # the canonical name of the GPU
     engine: Engine
     workload: Workload
     observed: Observed | None
     quality: str
-    facts: Facts
-    notes: tuple[str, ...] = field(default=())
-    components: Components | None = None
+    facts: Facts  # the static deployment fields (simulator.experiment.deployment)
+    notes: tuple[str, ...] = field(default=())  # what a reader of the results has to know
+    components: Components | None = None  # observed parts of the E2E, if there were request traces
     mfu: Mfu = Mfu()
-    weight_bits: int = 16
+    weight_bits: int = 16  # of a weight of the layers

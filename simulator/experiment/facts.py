@@ -13,8 +13,10 @@ from simulator.schema import CURVES
 
 
 class Facts(dict[str, float]):
-    """Field name -> value. `deployed` is what the curves are computed from, the first time that one is read; None where
-    the GPU has no measured kernels."""
+    """Field name -> value, and `deployed`, from which the curves are computed when one is first read.
+
+    `deployed` is None if the GPU has no measured kernels.
+    """
 
     def __init__(
         self, fields: Mapping[str, float] | Iterable[tuple[str, float]], deployed: Deployed | None = None
@@ -32,16 +34,15 @@ def has_curves(facts: Mapping[str, float]) -> bool:
 
 
 def curve_of(facts: Mapping[str, float], name: str) -> np.ndarray:
-    """float64[knots]: a curve of the deployment, one of schema.CURVES, us by tokens, requests or prompt length.
+    """float64[knots]: a curve of the deployment, one of schema.CURVES, in us by tokens, requests or prompt length.
 
-    Raises InputError where the deployment's GPU has no measured kernels.
+    Raises InputError if the deployment's GPU has no measured kernels.
     """
     deployed = getattr(facts, "deployed", None)
     if deployed is None:
-        known = ", ".join(names())
         raise InputError(
             "kernels: the program reads measured kernels, and this deployment has none: choose a GPU with tables "
-            f"({known}), name one of them as `kernels` of the GPU, or use a program without kernel fields"
+            f"({', '.join(names())}), name one of them as `kernels` of the GPU, or use a program without kernel fields"
         )
     knots = kernels(deployed).curves[name]
     assert len(knots) == CURVES[name], name

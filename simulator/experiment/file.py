@@ -1,8 +1,8 @@
-"""Experiments as files: the mapping a YAML parser returns, checked key by key, becomes `Experiment` values.
+"""Experiments as files: `Experiment` values from the mapping that a YAML parser returns, checked key by key.
 
-Every InputError is one line naming file, experiment, key and remedy. Keys that begin with `source`,
-`published`, `reported`, `harness` or `x_`, and `completed` and `failed`, are free everywhere. `x_note` (text
-or a list of it) is carried into the experiment's notes, `x_components_ms` into its components.
+Every InputError is one line with file, experiment, key and remedy. Keys that begin with `source`, `published`,
+`reported`, `harness` or `x_`, and the keys `completed` and `failed`, are allowed everywhere. `x_note` (a text or a list
+of texts) goes into the experiment's notes, `x_components_ms` into its components.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ MOST_REQUESTS = 2e7
 BEGIN = "begin with `version: 1` and `experiments:`"
 
 Table = Mapping[str, Mapping[str, Any]]
-"""Entries of configs/models.yaml or configs/hardware.yaml, under their id or name and under every alias."""
+"""Entries of configs/models.yaml or configs/hardware.yaml, by id or name and by every alias."""
 
 
 def experiments_from_mapping(raw: object, file: str, models: Table, hardware: Table) -> list[Experiment]:
-    """All experiments of one file; `file` is its name as messages show it. Ids must be unique."""
+    """All experiments of a file; `file` is its name in messages. Ids must be unique."""
     if not isinstance(raw, Mapping):
         raise InputError(f"{file}: must be a mapping, got {shown(raw)}: {BEGIN}")
     top = Section(file, "", raw)
     only(top, TOP)
     if top.required("version", "write version: 1") != 1 or isinstance(raw["version"], bool):
         raise top.error("version", f"must be 1, got {shown(raw['version'])}", "write version: 1")
-    found: list[Experiment] = []
+    experiments: list[Experiment] = []
     seen: set[str] = set()
     for i, entry in enumerate(top.sections("experiments", "list at least one experiment, each a mapping")):
         ident = entry.raw.get("id")
@@ -61,14 +61,14 @@ def experiments_from_mapping(raw: object, file: str, models: Table, hardware: Ta
         where = f"{file}: experiment {ident!r}" if named else f"{file}: experiments[{i}]"
         experiment = experiment_from_mapping(entry.raw, where, models, hardware)
         if experiment.id in seen:
-            raise InputError(f"{where}: id is used twice: give every experiment an id of its own")
+            raise InputError(f"{where}: id is used twice: give every experiment a different id")
         seen.add(experiment.id)
-        found.append(experiment)
-    return found
+        experiments.append(experiment)
+    return experiments
 
 
 def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, hardware: Table) -> Experiment:
-    """One experiment. `where` begins every message: file and experiment, as in `my.yaml: experiment 'x'`."""
+    """One experiment. Every message begins with `where`, for example `my.yaml: experiment 'x'`."""
     top = Section(where, "", raw)
     only(top, EXPERIMENT)
     ident = top.text("id")
@@ -100,7 +100,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
 
 
 def _model(top: Section, models: Table) -> tuple[str, dict[str, Any]]:
-    """The canonical id and the config.json terms, with generation_config and `_name_or_path` among them."""
+    """The canonical id and the config.json terms, including generation_config and `_name_or_path`."""
     name = top.text("model", "give a Hugging Face id or an alias of the model table")
     entry = models.get(name)
     ident = str(entry["id"]) if entry else name
@@ -108,7 +108,7 @@ def _model(top: Section, models: Table) -> tuple[str, dict[str, Any]]:
         config = dict(top.section("model_config", "give the terms of the model's config.json").raw)
         if entry:
             config.setdefault("generation_config", entry["generation_config"])
-            if EXTRA_WEIGHTS in entry["config"]:  # no term of a config.json, but a fact of the model's checkpoint
+            if EXTRA_WEIGHTS in entry["config"]:  # not a term of config.json, but a fact of the model's checkpoint
                 config.setdefault(EXTRA_WEIGHTS, entry["config"][EXTRA_WEIGHTS])
     elif entry:
         config = {**entry["config"], "generation_config": entry["generation_config"]}
@@ -120,7 +120,7 @@ def _model(top: Section, models: Table) -> tuple[str, dict[str, Any]]:
 
 
 def _hardware(top: Section, hardware: Table) -> tuple[str, Mapping[str, Any]]:
-    """The canonical GPU name and its figures; for the forms of a mapping see simulator.experiment.hardware."""
+    """The canonical GPU name and its figures. For the forms of a mapping see simulator.experiment.hardware."""
     remedy = "name a GPU of configs/hardware.yaml or give a mapping with the same keys"
     given = top.required("hardware", remedy)
     if isinstance(given, Mapping):
@@ -140,7 +140,7 @@ def _engine(top: Section) -> Engine:
 
 
 def engine_of(e: Section) -> Engine:
-    """The engine's settings of one mapping. Raises InputError at a key that is none, or of a wrong type."""
+    """The engine settings in a mapping. Raises InputError at an unknown key or a value of the wrong type."""
     only(e, ENGINE)
     given: dict[str, Any] = {}
     for key in ENGINE:
@@ -212,7 +212,7 @@ def _stage(s: Section) -> Stage:
 
 
 def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, float]) -> None:
-    """A request that the KV cache cannot hold would be preempted for ever."""
+    """Check that the KV cache can hold a request; one that does not fit would be preempted for ever."""
     longest = int(prompt_lengths(workload).max()) + workload.output_len
     room = facts["kv_blocks"] * engine.block_size
     if room < longest - 1 and longest <= facts["max_model_len"]:
@@ -221,7 +221,7 @@ def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, 
 
 
 def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[str, ...]:
-    """What the replay assumes or leaves out for this experiment."""
+    """Notes on what the replay assumes or leaves out for this experiment."""
     notes = []
     if not sampling_known:
         notes.append("generation_config is unknown: taken as without top_p, top_k and repetition penalty; "

@@ -1,7 +1,7 @@
 """A GPU's figures from a mapping: our own keys, the host's hardware_config.json, or a datasheet in JSON.
 
-All three end in the keys of configs/hardware.yaml: dense peaks in TFLOP/s, memory in TB/s, one direction of the
-link in GB/s, capacity in GB (as sold) or usable GiB, shares of the peak (MFU) for the host's roofline.
+All three are converted to the keys of configs/hardware.yaml: dense peaks in TFLOP/s, memory in TB/s, one direction of
+the link in GB/s, capacity in GB (as sold) or usable GiB, shares of the peak (MFU) for the host's roofline.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ DATASHEET = (
     *("mig_partitions", "form_factor", "datasheet_id"),
     *MFU,
 )
-USABLE_SHARE = 0.989  # GiB that CUDA reports per GB of the product's name: 79.11 of an 80 GB H100
+USABLE_SHARE = 0.989  # GiB that CUDA reports per GB of the product's name: 79.11 for an 80 GB H100
 
 
 def gpu_of(given: Section, free: tuple[str, ...]) -> Mapping[str, Any]:
     """The figures under our own keys. Raises InputError for a key of none of the three forms."""
     if "TFlopsPeak" in given.raw:
         given.only((*HOST, *OWN), free)
-        found = {HOST.get(key, key): value for key, value in given.raw.items()}
+        figures = {HOST.get(key, key): value for key, value in given.raw.items()}
     elif "compute" in given.raw:
         given.only(DATASHEET, free)
-        found = _datasheet(given)
+        figures = _datasheet(given)
     else:
         given.only(OWN, free)
-        found = dict(given.raw)
-    if found.get("usable_gib") is None and isinstance(found.get("memory_gb"), (int, float)):
-        found["usable_gib"] = found["memory_gb"] * USABLE_SHARE
-    return {"name": "inline", **found}
+        figures = dict(given.raw)
+    if figures.get("usable_gib") is None and isinstance(figures.get("memory_gb"), (int, float)):
+        figures["usable_gib"] = figures["memory_gb"] * USABLE_SHARE
+    return {"name": "inline", **figures}
 
 
 def mfu_of(gpu: Section) -> Mfu:
-    """The MFU of a GPU's figures, the host's own where they have none. Raises InputError outside (0, 1]."""
+    """The MFU of a GPU's figures, by default the host's. Raises InputError outside (0, 1]."""
     given = {
         key.removeprefix("mfu_"): gpu.number(key, "give a share of the peak, as 0.65", above=0, most=1)
         for key in MFU
@@ -60,23 +60,24 @@ def mfu_of(gpu: Section) -> Mfu:
 
 
 def _datasheet(given: Section) -> dict[str, Any]:
-    """Tensor-core figures are halved where they are printed with sparsity, NVLink where it counts both ways."""
+    """The figures of a datasheet, with tensor-core figures halved if they assume sparsity, and links halved because
+    datasheets count both directions."""
     compute = given.section("compute", "give the TFLOP/s of the tensor cores")
     memory = given.section("memory", "give capacity_gb and bandwidth_tb_s")
     half = 0.5 if compute.flag("with_sparsity", False) else 1.0
     name = "bf16_tensor_core" if compute.has("bf16_tensor_core") else "fp16_tensor_core"
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         **{key: given.raw[key] for key in MFU if given.has(key)},
         "name": given.text("name") if given.has("name") else "inline",
         "bf16_tflops": half * compute.number(name, "give the TFLOP/s", above=0),
         "memory_tb_per_s": memory.number("bandwidth_tb_s", "give TB/s", above=0),
     }
     if compute.has("fp8_tensor_core"):
-        found["fp8_tflops"] = half * compute.number("fp8_tensor_core", "give the TFLOP/s", above=0)
+        figures["fp8_tflops"] = half * compute.number("fp8_tensor_core", "give the TFLOP/s", above=0)
     if memory.has("capacity_gb"):
-        found["memory_gb"] = memory.number("capacity_gb", "give GB", above=0)
+        figures["memory_gb"] = memory.number("capacity_gb", "give GB", above=0)
     if given.has("interconnect"):
         link = given.section("interconnect", "give nvlink_bandwidth_gb_s")
         key = "nvlink_bandwidth_gb_s" if link.has("nvlink_bandwidth_gb_s") else "pcie_bandwidth_gb_s"
-        found["link_gb_per_s"] = link.number(key, "give GB/s, both directions together", above=0) / 2
-    return found
+        figures["link_gb_per_s"] = link.number(key, "give GB/s, both directions together", above=0) / 2
+    return figures

@@ -1,4 +1,4 @@
-"""A load ready for the clock: requests, engine limits, and what follows from both whatever the program."""
+"""A load ready for the clock: requests, engine limits, and what follows from both for any program."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ import numpy as np
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.workload import Requests, requests
 
-NEVER = np.iinfo(np.int64).max  # a time that does not come
+NEVER = np.iinfo(np.int64).max  # a time that never comes
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Engine limits. Tokens, but for `max_seqs` (requests), `blocks` (KV blocks), `caching` (prefix caching on) and
-    `horizon_us`. A threshold or max_model_len of 0 means none."""
+    """The limits of the engine."""
 
-    max_seqs: int
-    budget: int
-    threshold: int
-    block: int
-    blocks: int
-    caching: bool = True
-    max_model_len: int = 0
+    max_seqs: int  # requests in a batch
+    budget: int  # tokens in a step
+    threshold: int  # prompt tokens of a request in a step, 0 for no limit
+    block: int  # tokens in a KV block
+    blocks: int  # KV blocks
+    caching: bool = True  # prefix caching
+    max_model_len: int = 0  # tokens of prompt and output, 0 for no limit
     horizon_us: int = int(NEVER)
 
 
 @dataclass(frozen=True)
 class Load:
-    """Requests under limits; arrays are per request, in order of arrival."""
+    """Requests under limits. Arrays are per request, in order of arrival."""
 
     requests: Requests
     limits: Limits
 
     @cached_property
     def accepted(self) -> np.ndarray:
-        """bool: what the host does not drop when it is queued (blis-des-semantics 3.1): too long for the model, or
-        a prompt larger than the whole KV cache. An output length of 0 asks for all the room that the model has."""
+        """bool: requests that the host does not drop when they are queued (blis-des-semantics 3.1).
+
+        It drops those too long for the model, and prompts larger than the whole KV cache. An output length of 0 asks
+        for as many tokens as the model allows.
+        """
         r, most = self.requests, self.limits.max_model_len
         fits: np.ndarray = -(-r.input_len // self.limits.block) <= self.limits.blocks
         if most > 0:
@@ -51,13 +53,13 @@ class Load:
 
     @cached_property
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct prompt lengths in tokens, and which of them each request has."""
+        """The distinct prompt lengths in tokens, and the index of each request's length among them."""
         lengths, which = np.unique(self.requests.input_len, return_inverse=True)
         return lengths, which.astype(np.int32)
 
     @cached_property
     def shared_blocks(self) -> np.ndarray:
-        """int32: whole blocks of the prefix that the request shares with its group."""
+        """int32: whole KV blocks of the prefix that the request shares with its group."""
         r = self.requests
         shared: np.ndarray = np.where(r.group >= 0, np.minimum(r.shared_len, r.input_len), 0).astype(np.int32)
         blocks: np.ndarray = shared // np.int32(self.limits.block)
@@ -65,20 +67,20 @@ class Load:
 
     @cached_property
     def prompt_blocks(self) -> np.ndarray:
-        """int32: whole blocks of the prompt, those that can be found again."""
+        """int32: whole KV blocks of the prompt, which are those that can be found in the cache."""
         blocks: np.ndarray = self.requests.input_len // np.int32(self.limits.block)
         return blocks
 
     @cached_property
     def all_blocks(self) -> np.ndarray:
-        """int32: blocks of prompt and output together, all tokens stored."""
+        """int32: KV blocks of prompt and output together, when all tokens are stored."""
         r = self.requests
         blocks: np.ndarray = (r.input_len.astype(np.int64) + r.output_len - 1) // self.limits.block + 1
         return blocks.astype(np.int32)
 
     @cached_property
     def columns(self) -> tuple[np.ndarray, ...]:
-        """What the compiled clocks want to know of every request (fast.Queue but the time of queueing)."""
+        """The columns of clock.queue.Queue after the first, the time of queueing."""
         r = self.requests
         prompt, group, shared = r.prompt, r.group, self.shared_blocks
         if not self.limits.caching:  # no two prompts share anything
@@ -92,17 +94,20 @@ class Load:
 
     @cached_property
     def ample(self) -> bool:
-        """Whether the KV cache holds every block ever written: nothing is evicted, no allocation fails."""
+        """Whether the KV cache holds every block ever written, so that nothing is evicted and no allocation fails."""
         return self.written <= self.limits.blocks
 
     @cached_property
     def written(self) -> int:
-        """KV blocks of all requests together, as if none were ever found again."""
+        """KV blocks of all requests together, as if none were found in the cache."""
         return int(self.all_blocks.sum(dtype=np.int64))
 
     @cached_property
     def regular(self) -> bool:
-        """Whether requests of a group share the same length, and of a prompt group and length: `fast` relies on it."""
+        """Whether a group always shares the same length, and a prompt always has the same group and length.
+
+        The fast clock relies on it.
+        """
         r = self.requests
         return _same(r.group, r.shared_len) and _same(r.prompt, r.group) and _same(r.prompt, r.input_len)
 
@@ -110,10 +115,10 @@ class Load:
     def roomy(self) -> bool:
         """Whether, served in order of arrival, no cached block is evicted between two uses and no allocation fails.
 
-        A released block is taken when as many as lay before it have gone. At most max_seqs requests hold blocks then,
-        and until the next use of the same content only those and the ones between the two uses take or claim any:
-        with (2 max_seqs + requests between two uses) times the most blocks of a request there is room for all. A
-        prompt that is found whole claims nothing, so its blocks grow old: then this proves nothing.
+        A released block is taken once those before it in the free list are gone. When it is released, at most max_seqs
+        requests hold blocks. Until the next use of the same content, only these requests and those between the two uses
+        take or claim blocks. So (2 max_seqs + requests between two uses) times the most blocks of a request are enough.
+        A prompt that is cached whole claims no blocks, so they are not renewed: then this proves nothing.
         """
         r = self.requests
         again = (r.prompt >= 0) | (r.group >= 0)
@@ -129,10 +134,12 @@ class Load:
 
     @cached_property
     def prompts(self) -> int:
+        """The number of distinct prompts, without those of a single request."""
         return int(self.requests.prompt.max(initial=-1)) + 1
 
     @cached_property
     def groups(self) -> int:
+        """The number of groups of requests that share a prefix."""
         return int(self.requests.group.max(initial=-1)) + 1
 
 
@@ -147,7 +154,7 @@ def _same(key: np.ndarray, value: np.ndarray) -> bool:
 
 
 def _longest_gap(key: np.ndarray) -> int:
-    """How many rows lie at most between two with the same key >= 0, the second included."""
+    """The largest distance in rows between a key >= 0 and its next occurrence."""
     rows = np.flatnonzero(key >= 0)
     rows = rows[np.argsort(key[rows], kind="stable")]
     same = key[rows[1:]] == key[rows[:-1]]

@@ -1,4 +1,4 @@
-"""What was measured, read from an experiments file: figures in ms, checked against each other."""
+"""The measurements in an experiments file: figures in ms, checked against each other."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean")
 
 
 def only(section: Section, known: tuple[str, ...]) -> None:
-    """Raises InputError at a key that is neither known nor free to be carried along."""
+    """Raise InputError at a key that is neither known nor one of the free ones."""
     section.only((*known, "completed", "failed"), FREE)
 
 
 def read_observed(top: Section, workload: Workload) -> Observed:
+    """The key `observed` of an experiment."""
     o = top.section("observed", "give summary and stages, or leave it out")
     only(o, ("summary", "stages"))
     gaps = workload.output_len - 1
@@ -28,15 +29,15 @@ def read_observed(top: Section, workload: Workload) -> Observed:
     if not o.has("stages"):
         return Observed(summary, ())
     entries = o.sections("stages", "give the figures of every stage, or leave it out")
-    found = tuple(_observation(entry, gaps) for entry in entries)
-    if len(found) != len(workload.stages):
-        problem = f"must be as many as workload.stages ({len(workload.stages)}), got {len(found)}"
+    stages = tuple(_observation(entry, gaps) for entry in entries)
+    if len(stages) != len(workload.stages):
+        problem = f"must be as many as workload.stages ({len(workload.stages)}), got {len(stages)}"
         raise o.error("stages", problem, "give one entry per stage of the workload")
-    return Observed(summary or together(found, workload), found)
+    return Observed(summary or together(stages, workload), stages)
 
 
 def _observation(o: Section, gaps: int) -> Observation:
-    """One set of figures; where both means are known, a missing ITL is (E2E - TTFT)/gaps, gaps = output_len - 1."""
+    """One set of figures. If both means are known, a missing ITL is (E2E - TTFT)/gaps, where gaps = output_len - 1."""
     only(o, OBSERVATION)
     itl = o.number("itl_mean_ms", "give milliseconds", least=0) if o.has("itl_mean_ms") else None
     completed = o.whole("completed", "give a number of requests") if o.has("completed") else None
@@ -53,12 +54,12 @@ def _observation(o: Section, gaps: int) -> Observation:
 
 
 def read_components(top: Section) -> Components | None:
-    """The free keys x_components_ms and x_components_requests, if the first is there."""
+    """The free keys x_components_ms and x_components_requests, or None without the first."""
     if not top.has(COMPONENTS):
         return None
     c = top.section(COMPONENTS, f"give {', '.join(PARTS)} in milliseconds")
     c.only(PARTS)
-    # what two clocks and two sets of requests make of the client's part may be below 0
+    # The client's part is a difference over two clocks and two sets of requests, and may be negative.
     least = {name: -LARGEST_NUMBER if name == "client" else 0.0 for name in PARTS}
     parts = {name: c.number(name, "give milliseconds", least=least[name]) for name in PARTS if c.has(name)}
     counted = f"{COMPONENTS.removesuffix('_ms')}_requests"
@@ -67,7 +68,7 @@ def read_components(top: Section) -> Components | None:
 
 
 def together(stages: tuple[Observation, ...], workload: Workload) -> Observation:
-    """The run's means from those of its stages, weighted by the requests offered; percentiles cannot be had so."""
+    """The run's means from those of its stages, weighted by the requests offered. Percentiles cannot be combined."""
     offered = [stage.rate * stage.duration_s for stage in workload.stages]
 
     def mean(values: list[float | None]) -> Statistic:
@@ -87,16 +88,16 @@ def _statistic(o: Section, key: str) -> Statistic:
         return Statistic()
     s = o.section(key, "give mean, p50, p90, p99 in milliseconds")
     only(s, PERCENTILES)
-    found = Statistic(*(s.number(p, "give milliseconds", least=0) if s.has(p) else None for p in PERCENTILES))
-    given = [(p, getattr(found, p)) for p in ("p50", "p90", "p99") if getattr(found, p) is not None]
+    statistic = Statistic(*(s.number(p, "give milliseconds", least=0) if s.has(p) else None for p in PERCENTILES))
+    given = [(p, getattr(statistic, p)) for p in ("p50", "p90", "p99") if getattr(statistic, p) is not None]
     for (low, a), (high, b) in pairwise(given):
         if a > b:
             raise s.error(high, f"{b:g} is below {low}, {a:g}", "check the figures")
-    return found
+    return statistic
 
 
 def doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
-    """What about the observations is probably not what it should be."""
+    """Notes on observations that are probably wrong."""
     summary, gaps = observed.summary if observed else None, workload.output_len - 1
     if summary is None or not gaps:
         return ()

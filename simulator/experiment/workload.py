@@ -1,8 +1,8 @@
-"""What arrives when: an experiment's requests, as the load generator sent them.
+"""An experiment's requests, as the load generator sent them.
 
-Stages start on schedule. `poisson` and `constant` both mean round(rate x duration) sorted uniform times in the
-stage, which is what the load generator did; `even` means evenly spaced. Prompts are used in turn; with a mean
-length given, their lengths are its floor or ceiling with exactly that mean.
+Stages start on schedule. `poisson` and `constant` both mean round(rate x duration) sorted uniform times in the stage,
+which is what the load generator did; `even` means evenly spaced. Prompts are used in turn. If a mean length is given,
+their lengths are its floor or ceiling, with exactly that mean.
 """
 
 from __future__ import annotations
@@ -19,27 +19,23 @@ from simulator.stream import stream
 
 @dataclass(frozen=True)
 class Requests:
-    """One row a request, in order of arrival. Times in microseconds, lengths in tokens.
-
-    prompt: which distinct prompt it sends, -1 where no other request sends it. group: which requests begin with the
-    same `shared_len` tokens, -1 for none. deadline_us: when the client gives up, 0 for never.
-    """
+    """One row per request, in order of arrival. Times in microseconds, lengths in tokens."""
 
     arrival_us: np.ndarray  # int64
     stage: np.ndarray  # int32
     input_len: np.ndarray  # int32
     output_len: np.ndarray  # int32
-    prompt: np.ndarray  # int32
-    group: np.ndarray  # int32
+    prompt: np.ndarray  # int32: which distinct prompt it sends, -1 if no other request sends it
+    group: np.ndarray  # int32: requests of a group begin with the same `shared_len` tokens, -1 for none
     shared_len: np.ndarray  # int32
-    deadline_us: np.ndarray  # int64
+    deadline_us: np.ndarray  # int64: when the client gives up, 0 for never
 
     def __len__(self) -> int:
         return len(self.arrival_us)
 
 
 def prompt_lengths(workload: Workload) -> np.ndarray:
-    """int64[prompts], tokens: the length of every distinct prompt, long and short ones evenly interleaved."""
+    """int64[prompts]: the length of every distinct prompt in tokens, with long and short ones evenly interleaved."""
     count = max(workload.groups * workload.prompts_per_group, 1)
     if workload.prompt_len_mean is None:
         return np.full(count, workload.system_prompt_len + workload.question_len, dtype=np.int64)
@@ -50,7 +46,7 @@ def prompt_lengths(workload: Workload) -> np.ndarray:
 
 
 def requests(experiment: Experiment, seed: int) -> Requests:
-    """The experiment's requests; `seed` and the experiment's id fix the arrivals."""
+    """The experiment's requests. `seed` and the experiment's id determine the arrivals."""
     workload = experiment.workload
     rng = stream(seed, zlib.crc32(experiment.id.encode()))
     times, stages, start = [], [], 0.0
@@ -70,7 +66,7 @@ def requests(experiment: Experiment, seed: int) -> Requests:
     which = turn % np.int32(len(lengths))
     if workload.groups:
         prompt, group, shared = which, which // np.int32(workload.prompts_per_group), workload.system_prompt_len
-    else:  # every request has a prompt of its own
+    else:  # every request has a different prompt
         prompt, group, shared = np.full(n, -1, np.int32), np.full(n, -1, np.int32), 0
     patience = workload.timeout_s
     return Requests(

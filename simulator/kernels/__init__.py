@@ -1,1 +1,1 @@
-"""Measured kernels: what each operation of a step costs on a GPU."""
+"""Measured kernels: the time of each operation of a step on a GPU. Start at `curves.py`."""

@@ -20,13 +20,13 @@ from simulator.kernels.roofline import (
 )
 from simulator.kernels.tables import tables
 
-# vLLM's own kernel takes messages up to this size and leaves larger ones to NCCL (vllm, custom_all_reduce.py).
+# vLLM's own kernel takes messages up to this size; larger ones go to NCCL (vllm, custom_all_reduce.py).
 CUSTOM_BYTES = 8 * 2**20
-CUSTOM = "vllm_graph"  # the steps of a running engine are CUDA graphs
+CUSTOM = "vllm_graph"  # the variant inside CUDA graphs, as in the steps of a running engine
 
-# Over 6 to 8 Hopper GPUs its own kernel is the fastest to 256 kB only; up to 64 MB the engine adds in the NVLink switch
-# (vllm, all_reduce_utils.py). The tables do not have that kernel: us by kB for 8 GPUs, from vllm-project/vllm, pull
-# request 42324, symm_mem_multimem.
+# On 6 to 8 Hopper GPUs vLLM's kernel is the fastest only up to 256 kB; from there to 64 MB the engine reduces in the
+# NVLink switch (vllm, all_reduce_utils.py). The tables do not have that kernel. These are us by kB for 8 GPUs, from
+# vllm-project/vllm, pull request 42324, symm_mem_multimem.
 HOPPER = frozenset(("h100_sxm", "h200_sxm"))
 SWITCHED_GPUS = range(6, 9)
 SWITCHED_ABOVE, SWITCHED_BYTES = 256 * 2**10, 64 * 2**20
@@ -36,13 +36,13 @@ SWITCHED_US = {
     65536: 320.0,
 }  # fmt: skip
 
-# A message may wait so long before it moves (over PCIe, eight GPUs do), and then take four times what the link needs.
-# The tables of GPUs without NVLink have messages that took forty times as long: those are not believed.
+# The longest time believed is this wait, as eight GPUs have over PCIe, plus four times what the link needs. In the
+# tables of GPUs without NVLink some messages took forty times as long: those are cut to this limit.
 LATEST_US = 30.0
 
 
 def allreduce(gpu: Gpu, message_bytes: np.ndarray, gpus: int) -> Timing:
-    """One all-reduce of `message_bytes` over `gpus`; 0 on a single GPU."""
+    """The time of one all-reduce of `message_bytes` over `gpus`; 0 on a single GPU."""
     if gpus == 1:
         nothing = np.zeros(len(message_bytes))
         return Timing(nothing, nothing, MEASURED, "none")
@@ -68,15 +68,15 @@ def allreduce(gpu: Gpu, message_bytes: np.ndarray, gpus: int) -> Timing:
 
 
 def _at(curve: tuple[np.ndarray, np.ndarray], message_bytes: np.ndarray) -> np.ndarray:
-    """Straight lines between the measured sizes, in proportion beyond the largest."""
+    """The curve at these sizes: straight lines between the measured ones, in proportion beyond the largest."""
     sizes, us = curve
-    found: np.ndarray = np.interp(message_bytes, sizes, us)
-    return np.where(message_bytes > sizes[-1], us[-1] * message_bytes / sizes[-1], found)
+    inside: np.ndarray = np.interp(message_bytes, sizes, us)
+    return np.where(message_bytes > sizes[-1], us[-1] * message_bytes / sizes[-1], inside)
 
 
 @cache
 def _curves(name: str, kernel: str) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """GPUs -> (bytes, us) of a kernel, never falling."""
+    """GPUs -> (bytes, us) of a kernel, as curves that never fall."""
     rows = tables(name).rows["allreduce"]
     mine = rows["kernel"] == kernel
     gpus, sizes, us = (rows[c][mine] for c in ("gpus", "bytes", "latency_us"))

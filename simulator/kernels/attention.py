@@ -1,7 +1,7 @@
 """Attention: decode as a line in the context of the batch, prefill as token pairs at the efficiency of their length.
 
-Two different things, never under one coefficient: decode reads the KV cache and is bound by memory, 90 to 100 times its
-FLOP time; prefill is bound by compute, 1.3 to 1.6 times its FLOP time from 4k tokens on and more below.
+The two never share a coefficient. Decode reads the KV cache and is bound by memory: it takes 90 to 100 times its FLOP
+time. Prefill is bound by compute: it takes 1.3 to 1.6 times its FLOP time from 4k tokens on, and more below.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from scipy.optimize import isotonic_regression
 from simulator.kernels.roofline import LAUNCH_US, MEASURED, NEAREST, Gpu, Timing, octaves
 from simulator.kernels.tables import tables
 
-MOST_KV_HEADS = 8  # of the decode tables; more are scaled in the part above the launch
-# A kernel that is timed again and again finds its KV cache in the L2 cache as long as it fits. In a step every layer
-# reads a KV cache of its own, which is never there: only measurements beyond this size count.
+MOST_KV_HEADS = 8  # in the decode tables; for more, the part above the launch is scaled
+# A kernel that is timed repeatedly finds its KV cache in the L2 cache if it fits. In a real step every layer reads its
+# own KV cache, which is never there. So only measurements above this size count.
 COLD_BYTES = 48e6
 LEAST_CONTEXT = 256  # tokens; below it the kernel is not bound by memory
-LEAST_PROMPT = 128  # tokens; shorter prompts take as long as the launch, whatever their length
+LEAST_PROMPT = 128  # tokens; shorter prompts take the time of the launch, independent of their length
 ELEMENT_BYTES = 2
-STEEPER = 1.05  # least power of its length with which prefill attention grows, so that interpolated it never falls
+STEEPER = 1.05  # prefill attention grows at least with this power of the length, so that interpolation never falls
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """What one GPU holds of a layer's attention; `kv_width` is the cached scalars of a token."""
+    """One GPU's share of a layer's attention; `kv_width` is the number of cached scalars per token."""
 
     heads: int
     kv_heads: int
@@ -45,14 +45,17 @@ class Decode:
 
 
 def decode(gpu: Gpu, at: np.ndarray, heads: Heads) -> Decode:
-    """For `at` decodes. Both parts never fall with their number, so that more work never takes less time."""
+    """The time of decode attention for `at` decodes.
+
+    Neither part falls as their number grows, so that more work never takes less time.
+    """
     limit = min(heads.kv_heads, MOST_KV_HEADS)
     wanted = max(heads.heads * limit // heads.kv_heads, 1), limit, heads.head_dim
     rows = _decode_rows(gpu.tables)
     shape = _nearest(rows, wanted)
     batches, launch, slope = _decode_lines(gpu.tables, shape)
     bound = np.full(len(at), heads.kv_width * ELEMENT_BYTES / gpu.bytes)
-    # bytes decide: the slope of the measured shape at the bytes of this one
+    # The kernel is bound by memory: scale the slope of the measured shape by the bytes of this one.
     per_token = np.interp(np.log(at), np.log(batches), slope) * heads.kv_width / (2 * shape[1] * shape[2])
     start = np.interp(at, batches, launch)
     if at[-1] > batches[-1]:
@@ -67,10 +70,10 @@ def decode(gpu: Gpu, at: np.ndarray, heads: Heads) -> Decode:
 
 
 def prefill(gpu: Gpu, at: np.ndarray, heads: Heads) -> Timing:
-    """us for one attended token pair of prompts that are `at` tokens long.
+    """The time of one attended token pair, for prompts of `at` tokens.
 
-    Without the launch, which a step with decodes makes once for all. The time of a whole prompt rises at least as its
-    length and at most as its square, also where the table is noisy.
+    Without the launch, which a step with decodes makes anyway. The time of a whole prompt grows at least with its
+    length and at most with its square, even where the table is noisy.
     """
     rows = _prefill_rows(gpu.tables)
     wanted = heads.heads, heads.kv_heads, heads.head_dim
@@ -84,7 +87,7 @@ def prefill(gpu: Gpu, at: np.ndarray, heads: Heads) -> Timing:
     grown = np.exp(isotonic_regression(np.log(above / lengths**STEEPER)).x) * lengths**STEEPER
     share = np.exp(isotonic_regression(np.log(grown / pairs), increasing=False).x) / flops_us
     times_flops = np.exp(np.interp(np.log(at), np.log(lengths), np.log(share)))
-    # shorter than what was timed: as the shortest, in proportion to the length
+    # Prompts shorter than any measured: the time of the shortest, in proportion to the length.
     times_flops = np.where(at < lengths[0], share[0] * (lengths[0] + 1.0) / (at + 1.0), times_flops)
     bound = np.full(len(at), 4.0 * heads.heads * heads.head_dim / gpu.bf16_flops)
     kind = MEASURED if shape == wanted else NEAREST
@@ -99,7 +102,7 @@ def _off(shape: Shape, wanted: Shape) -> float:
 
 
 def _nearest(rows: Mapping[Shape, object], wanted: Shape) -> Shape:
-    """The measured shape closest to the wanted one, KV heads and head_dim before heads."""
+    """The measured shape closest to the wanted one, first in KV heads and head_dim, then in heads."""
 
     def distance(shape: Shape) -> tuple[float, float]:
         return octaves(shape[1], wanted[1]) + octaves(shape[2], wanted[2]), octaves(shape[0], wanted[0])
@@ -108,16 +111,17 @@ def _nearest(rows: Mapping[Shape, object], wanted: Shape) -> Shape:
 
 
 def _grouped(name: str, operation: str, columns: tuple[str, ...]) -> dict[Shape, tuple[list[np.ndarray], str]]:
+    """Shape -> the columns of its rows, and the kernel."""
     rows = tables(name).rows[operation]
     keys = np.stack([rows[c] for c in ("heads", "kv_heads", "head_dim")], axis=1)
-    out = {}
+    grouped = {}
     for key in np.unique(keys, axis=0):
         mine = (keys == key).all(axis=1)
         shape = int(key[0]), int(key[1]), int(key[2])
-        # the kernel of the longest contexts: a few of the shortest may have another one
+        # Name the kernel of the longest context: a few of the shortest may use a different one.
         kernel = str(rows["kernel"][mine][np.argmax(rows["context"][mine])])
-        out[shape] = [rows[c][mine].astype(float) for c in columns], kernel
-    return out
+        grouped[shape] = [rows[c][mine].astype(float) for c in columns], kernel
+    return grouped
 
 
 @cache
@@ -133,11 +137,11 @@ def _prefill_rows(name: str) -> dict[Shape, tuple[list[np.ndarray], str]]:
 
 @cache
 def _decode_lines(name: str, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(decodes, launch in us, us for a token of context), a line for every measured number of decodes."""
+    """(decodes, launch in us, us per token of context): a line for every measured number of decodes."""
     (batch, cached, us), _ = _decode_rows(name)[shape]
-    context = cached + 1.0  # the table counts what was there before the new token
+    context = cached + 1.0  # the table does not count the new token
     token_bytes = 2 * shape[1] * shape[2] * ELEMENT_BYTES
-    found = []
+    lines = []
     for n in np.unique(batch):
         mine = (batch == n) & (context >= LEAST_CONTEXT) & (batch * context * token_bytes >= COLD_BYTES)
         if mine.sum() >= 2:
@@ -145,11 +149,11 @@ def _decode_lines(name: str, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.n
             a = np.stack([np.ones_like(total), total], axis=1) / time[:, None]
             start, slope = np.linalg.lstsq(a, np.ones_like(time), rcond=None)[0]
             if slope > 0.0:
-                found.append((float(n), float(start), float(slope), total, time))
-    sizes = np.array([n for n, *_ in found])
-    slopes = np.exp(isotonic_regression(np.log([slope for _, _, slope, *_ in found])).x)
+                lines.append((float(n), float(start), float(slope), total, time))
+    sizes = np.array([n for n, *_ in lines])
+    slopes = np.exp(isotonic_regression(np.log([slope for _, _, slope, *_ in lines])).x)
     starts = [
         max(float(np.median(time - slope * total)), LAUNCH_US)
-        for slope, (_, _, _, total, time) in zip(slopes, found, strict=True)
+        for slope, (_, _, _, total, time) in zip(slopes, lines, strict=True)
     ]
     return sizes, isotonic_regression(starts).x, slopes

@@ -1,8 +1,8 @@
-"""What the operations of a step cost on one deployment, as curves over the tokens or requests of the step.
+"""The times of a step's operations on one deployment, as curves over the tokens or requests of the step.
 
 A decode step of n requests runs `layers * (QKV + attention + output + feed-forward + 2 all-reduces) + logits +
-sampler`, nearly all of them kernels that were measured (see tables). Sums over layers, in us; a program reads them as
-the kernel fields of the schema.
+sampler`, nearly all of them kernels that were measured (see tables.py). Curves are sums over layers, in us. A program
+reads them as the kernel fields of the schema.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from simulator.knots import knots
 
 TOKENS = knots(14)  # 1 to 16,384 tokens or requests in a step
 LENGTHS = knots(17)  # 1 to 131,072 tokens of a prompt
-ELEMENTWISE_LAUNCH_US = 2.0  # inside a captured graph; the shortest matrix product of the tables takes 2.5
-DIGITS = 7  # significant digits of a knot, so that a curve in Go is short to read and the same
+ELEMENTWISE_LAUNCH_US = 2.0  # inside a captured graph; the shortest matrix product in the tables takes 2.5
+DIGITS = 7  # significant digits of the values at knots, so that they are short in Go, and the same there
 
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A model on its GPUs, as far as kernels are concerned."""
+    """A model on its GPUs: what the times of kernels depend on."""
 
     architecture: Architecture
     gpu: Gpu
@@ -39,19 +39,18 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One kernel of a step: `curve` that it adds to, how often a step calls it, its shape in words, the time of a
-    call."""
+    """One kernel of a step."""
 
     name: str
-    curve: str
-    calls: int
-    shape: str
-    timing: Timing
+    curve: str  # the curve that it is part of
+    calls: int  # in a step
+    shape: str  # in words
+    timing: Timing  # of a call
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """The operations of a deployment, and float64[knots] of every curve in us for all layers together."""
+    """The operations of a deployment, and every curve: float64[knots], in us for all layers together."""
 
     operations: tuple[Operation, ...]
     curves: Mapping[str, np.ndarray]
@@ -65,15 +64,15 @@ CURVES = (
 
 @cache
 def kernels(d: Deployed) -> Kernels:
-    """Every operation of a step of the deployment. Raises InputError if the GPU has no tables."""
-    found = (*_linear(d), *_elementwise(d), *_experts(d), *_attention(d), *_between(d), *_sampler(d))
+    """Every operation of a step of the deployment, and its curves. Raises InputError if the GPU has no tables."""
+    operations = (*_linear(d), *_elementwise(d), *_experts(d), *_attention(d), *_between(d), *_sampler(d))
     curves = {}
     for name in CURVES:
-        mine = [o for o in found if o.curve == name]
+        mine = [o for o in operations if o.curve == name]
         size = LENGTHS if name == "prefill_per_pair" else TOKENS
         total = sum((o.calls * o.timing.us for o in mine), np.zeros(len(size)))
         curves[name] = np.array([float(f"{x:.{DIGITS}g}") for x in total])
-    return Kernels(found, curves)
+    return Kernels(operations, curves)
 
 
 def _gemm(d: Deployed, name: str, calls: int, n: int, k: int, weight_bytes: float, curve: str = "gemm") -> Operation:
@@ -86,23 +85,26 @@ def _linear(d: Deployed) -> list[Operation]:
     a, tp = d.architecture, d.tp
     size, attention = a.weight_bits / 8, a.attention_bits / 8
     own, kv = a.heads * a.head_dim // tp, max(a.kv_heads // tp, 1) * a.head_dim
-    found = [
+    operations = [
         _gemm(d, "QKV projection", a.layers, own + 2 * kv, a.hidden, attention),
         _gemm(d, "attention output", a.layers, a.hidden, own, attention),
     ]
     blocks = (("feed-forward", a.layers - a.moe_layers, a.ffn), ("shared expert", a.moe_layers, a.shared_ffn))
     for name, layers, width in blocks:
         if layers and width:
-            found.append(_gemm(d, f"{name}: gate and up", layers, 2 * width // tp, a.hidden, size))
-            found.append(_gemm(d, f"{name}: down", layers, a.hidden, width // tp, size))
-    found.append(_gemm(d, "logits", 1, a.vocab // tp, a.hidden, 2.0, "lm_head"))
-    return found
+            operations.append(_gemm(d, f"{name}: gate and up", layers, 2 * width // tp, a.hidden, size))
+            operations.append(_gemm(d, f"{name}: down", layers, a.hidden, width // tp, size))
+    operations.append(_gemm(d, "logits", 1, a.vocab // tp, a.hidden, 2.0, "lm_head"))
+    return operations
 
 
 def _elementwise(d: Deployed) -> list[Operation]:
-    """What stands between the matrices: no table has it, so it takes its bytes at the datasheet's bandwidth, at least a
-    launch, which hides the bytes of a few hundred tokens (they come from the L2 cache besides). Residuals and norms are
-    fused by the compiler, and so is the gate with the activation."""
+    """The operations between the matrix products, estimated because no table has them.
+
+    Each takes its bytes at the datasheet's bandwidth, but at least a launch. A launch hides the bytes of a few hundred
+    tokens, which come from the L2 cache anyway. The compiler fuses residuals with norms, and the gate with the
+    activation.
+    """
     a, tp = d.architecture, d.tp
     own, kv = a.heads * a.head_dim // tp, max(a.kv_heads // tp, 1) * a.head_dim
     dense, shared = a.layers - a.moe_layers, a.moe_layers if a.shared_ffn else 0
@@ -113,53 +115,57 @@ def _elementwise(d: Deployed) -> list[Operation]:
         ("activation", dense, 3 * a.ffn // tp),
         ("activation: shared expert", shared, 3 * a.shared_ffn // tp),
     )
-    found = []
+    operations = []
     for name, calls, scalars in rows:
         if calls:
             bound = TOKENS * scalars * ACTIVATION_BYTES / d.gpu.bytes
             timing = Timing(np.maximum(bound, ELEMENTWISE_LAUNCH_US), bound, DATASHEET, "none")
-            found.append(Operation(name, "elementwise", calls, f"{scalars} scalars a token", timing))
-    return found
+            operations.append(Operation(name, "elementwise", calls, f"{scalars} scalars a token", timing))
+    return operations
 
 
 def _experts(d: Deployed) -> list[Operation]:
+    """The routers and the routed experts."""
     a = d.architecture
     if not a.moe_layers:
         return []
     shape = a.hidden, max(a.moe_ffn // d.tp, 1), a.experts, a.active
-    said = f"{a.active} of {a.experts} experts of {a.hidden} x {shape[1]}"
+    in_words = f"{a.active} of {a.experts} experts of {a.hidden} x {shape[1]}"
     routed = moe(d.gpu, TOKENS, shape, a.weight_bits / 8)
     return [
         _gemm(d, "router", a.moe_layers, a.experts, a.hidden, 2.0, "router"),
-        Operation("routed experts", "moe" if a.weight_bits >= 16 else "moe_quantized", a.moe_layers, said, routed),
+        Operation("routed experts", "moe" if a.weight_bits >= 16 else "moe_quantized", a.moe_layers, in_words, routed),
     ]
 
 
 def _attention(d: Deployed) -> list[Operation]:
+    """Attention: launch and token of context in decode, token pair in prefill."""
     a, own = d.architecture, d.architecture.heads // d.tp
     kv = max(a.kv_heads // d.tp, 1)
     decodes = Heads(own, kv, a.head_dim, a.mla_width or 2 * kv * a.head_dim)
     if a.mla_width:  # one latent vector for all heads
         decodes = Heads(own, 1, a.head_dim, a.mla_width)
     one = decode(d.gpu, TOKENS, decodes)
-    said = f"{own} heads, {kv} KV heads of {a.head_dim}"
+    in_words = f"{own} heads, {kv} KV heads of {a.head_dim}"
     return [
-        Operation("decode attention: launch", "decode_launch", a.layers, said, one.launch),
-        Operation("decode attention: a token of context", "decode_per_token", a.layers, said, one.per_token),
+        Operation("decode attention: launch", "decode_launch", a.layers, in_words, one.launch),
+        Operation("decode attention: a token of context", "decode_per_token", a.layers, in_words, one.per_token),
         Operation(
-            "prefill attention: a token pair", "prefill_per_pair", a.layers, said,
+            "prefill attention: a token pair", "prefill_per_pair", a.layers, in_words,
             prefill(d.gpu, LENGTHS, Heads(own, kv, a.head_dim, decodes.kv_width)),
         ),
     ]  # fmt: skip
 
 
 def _between(d: Deployed) -> list[Operation]:
+    """The all-reduces, two a layer."""
     message = TOKENS * d.architecture.hidden * ACTIVATION_BYTES
-    said = f"{d.architecture.hidden} x 2 bytes a token on {d.tp} GPUs"
-    return [Operation("all-reduce", "allreduce", 2 * d.architecture.layers, said, allreduce(d.gpu, message, d.tp))]
+    in_words = f"{d.architecture.hidden} x 2 bytes a token on {d.tp} GPUs"
+    return [Operation("all-reduce", "allreduce", 2 * d.architecture.layers, in_words, allreduce(d.gpu, message, d.tp))]
 
 
 def _sampler(d: Deployed) -> list[Operation]:
+    """The parts of the sampler."""
     vocab = d.architecture.vocab
-    found = [(part, sampler(d.gpu, TOKENS, vocab, part)) for part in parts(d.sampling)]
-    return [Operation(p.name, "sampler", 1, f"{vocab} logits a request, {p.bytes} bytes each", t) for p, t in found]
+    timed = [(part, sampler(d.gpu, TOKENS, vocab, part)) for part in parts(d.sampling)]
+    return [Operation(p.name, "sampler", 1, f"{vocab} logits a request, {p.bytes} bytes each", t) for p, t in timed]

@@ -31,17 +31,16 @@ LICENSE = "Apache-2.0"
 COPYRIGHT = "Copyright (c) 2025-2026 NVIDIA CORPORATION & AFFILIATES. All rights reserved."
 CHANGES = "rows selected and sorted, milliseconds to microseconds, latencies rounded to four digits"
 ROOT = "aiconfigurator_core/systems/data"
-DIGITS = 4  # significant, of a latency: the measurements repeat to about a percent
+DIGITS = 4  # significant digits of a latency: the measurements repeat to about a percent
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A folder of the wheel and the versions of its tables that are taken: gemm, attention and moe, the custom
-    all-reduce (the one nearest to vLLM 0.15, which the shipped runs used), and NCCL."""
+    """A folder of the wheel, and the versions of its tables that are used."""
 
     folder: str
-    vllm: str
-    allreduce: str
+    vllm: str  # of gemm, attention and moe
+    allreduce: str  # of the custom all-reduce: the version nearest to vLLM 0.15, which the shipped runs used
     nccl: str
 
 
@@ -71,7 +70,7 @@ def files_of(system: System) -> dict[str, str]:
 
 
 def selected(operation: str, table: pa.Table) -> pa.Table:
-    """The rows of one table of the wheel that are kept, under our own column names."""
+    """The rows that are kept of a table of the wheel, under our own column names."""
 
     def among(name: str, values: Iterable[object]) -> pa.ChunkedArray:
         return pc.is_in(table[name], value_set=pa.array(list(values), table.schema.field(name).type))
@@ -118,17 +117,17 @@ def selected(operation: str, table: pa.Table) -> pa.Table:
 
 
 def converted(operation: str, table: pa.Table) -> pa.Table:
-    """Selected rows in the schema of our tables; repeated measurements of one shape become their median."""
+    """The selected rows in the schema of our tables. Repeated measurements of one shape become their median."""
     table = selected(operation, table)
     dtype = pc.fill_null(pc.index_in(table["dtype"].cast(pa.string()), value_set=pa.array(list(DTYPES))), -1).to_numpy()
     table = table.set_column(
         table.column_names.index("dtype"), "dtype", pa.array([list(DTYPES.values())[i] for i in dtype])
     )
     keys = [name for name in table.column_names if name != "latency_us"]
-    found = table.group_by(keys).aggregate([("latency_us", "approximate_median")])
-    us = found["latency_us_approximate_median"].to_numpy() * 1e3
+    medians = table.group_by(keys).aggregate([("latency_us", "approximate_median")])
+    us = medians["latency_us_approximate_median"].to_numpy() * 1e3
     rounded = np.array([float(f"{x:.{DIGITS}g}") for x in us], np.float32)
-    columns = {name: found[name] for name in keys}
+    columns = {name: medians[name] for name in keys}
     columns["operation"] = pa.array(["allreduce" if operation == "nccl" else operation] * len(us))
     columns["latency_us"] = pa.array(rounded)
     full = [columns.get(f.name, pa.nulls(len(us), f.type)) for f in SCHEMA]
@@ -147,7 +146,7 @@ def extract(wheel: Path, name: str) -> bytes:
 
 
 def packed(table: pa.Table, name: str, files: Mapping[str, str]) -> bytes:
-    """The table sorted, with its source and licence, as the bytes of a parquet file."""
+    """The table, sorted and with its source and licence, as the bytes of a parquet file."""
     table = table.sort_by([(key, "ascending") for key in KEYS])
     about = {
         "source": f"PyPI package {PACKAGE} {VERSION}",
@@ -158,17 +157,17 @@ def packed(table: pa.Table, name: str, files: Mapping[str, str]) -> bytes:
         "gpu": name,
         **{f"table:{operation}": path for operation, path in files.items()},
     }
-    out = io.BytesIO()
+    file = io.BytesIO()
     pq.write_table(
-        table.replace_schema_metadata(about), out, compression="zstd", compression_level=19, write_statistics=False,
+        table.replace_schema_metadata(about), file, compression="zstd", compression_level=19, write_statistics=False,
         use_dictionary=[f.name for f in SCHEMA if f.name != "latency_us"],
         column_encoding={"latency_us": "BYTE_STREAM_SPLIT"},
     )  # fmt: skip
-    return out.getvalue()
+    return file.getvalue()
 
 
 def main(arguments: list[str]) -> int:
-    """Write every table; 2 if the wheel is not the pinned one."""
+    """Write every table. Returns the exit status: 2 if the wheel is not the pinned one."""
     parser = argparse.ArgumentParser(prog="python -m simulator.kernels.extract", description=__doc__)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--out", type=Path, default=Path("configs/kernels"))

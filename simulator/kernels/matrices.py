@@ -22,17 +22,20 @@ from simulator.kernels.roofline import (
 from simulator.kernels.tables import tables
 
 ACTIVATION_BYTES = 2.0
-TYPICAL = 0.7  # the efficiency where nothing that was measured is believed: that of most trusted shapes
+TYPICAL = 0.7  # the efficiency where no measurement is believed: that of most trusted shapes
 
 
 def dtypes(weight_bytes: float) -> tuple[str, ...]:
-    """The tables' weight types to look at for weights of so many bytes, the best first: two of the tables, and 16 bits
-    for what was not measured (4-bit weights, fp8 on GPUs without it), on the bound of the real bytes."""
+    """The tables' weight types to use for weights of so many bytes, the best first.
+
+    Types that were not measured (4-bit weights, fp8 on GPUs without it) use the efficiency of 16 bits, on the bound of
+    their real bytes.
+    """
     return ("fp8", "bf16") if weight_bytes == 1.0 else ("bf16",)
 
 
 def gemm(gpu: Gpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timing:
-    """A linear layer from width k to width n, for `at` tokens: efficiency interpolated in log n and log k."""
+    """The time of a linear layer from width k to width n, for `at` tokens: efficiency interpolated in log n, log k."""
 
     def bound(tokens: np.ndarray, n: int, k: int, size: float) -> np.ndarray:
         moved = n * k * size + tokens * (n + k) * ACTIVATION_BYTES
@@ -48,29 +51,29 @@ def gemm(gpu: Gpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timin
         corners = []
         for weight, corner in _corners(shapes, n, k):
             tokens, us = _gemm_curve(gpu.tables, dtype, *corner)
-            found = efficiency(at, tokens, us, bound(tokens, *corner, size))
-            if found is not None:
-                corners.append((weight, corner, found))
+            share = efficiency(at, tokens, us, bound(tokens, *corner, size))
+            if share is not None:
+                corners.append((weight, share))
         off = max(_off(shapes, axis, size) for axis, size in ((0, n), (1, k)))
-        total = sum(weight for weight, _, _ in corners)
+        total = sum(weight for weight, _ in corners)
         if total > 0.0:
-            share = sum(weight * found for weight, _, found in corners) / total
+            mean = sum(weight * share for weight, share in corners) / total
             exact = own and (n, k) in shapes
             between = own and total > 0.999 and _within(shapes, n, k)
             kind = MEASURED if exact else INTERPOLATED if between else NEAREST
-            return Timing(rising(here / share), here, kind, kernel, off)
+            return Timing(rising(here / mean), here, kind, kernel, off)
         near = sorted(shapes, key=lambda s: octaves(s[0], n) + octaves(s[1], k))
         for shape in near[:20]:
             tokens, us = _gemm_curve(gpu.tables, dtype, *shape)
-            found = efficiency(at, tokens, us, bound(tokens, *shape, size))
-            if found is not None:
+            share = efficiency(at, tokens, us, bound(tokens, *shape, size))
+            if share is not None:
                 off = max(octaves(shape[0], n), octaves(shape[1], k))
-                return Timing(rising(here / found), here, NEAREST, kernel, off)
+                return Timing(rising(here / share), here, NEAREST, kernel, off)
     return Timing(here / TYPICAL, here, DATASHEET, "none", 0.0)
 
 
 def _corners(shapes: frozenset[tuple[int, int]], n: int, k: int) -> Iterator[tuple[float, tuple[int, int]]]:
-    """The measured shapes around (n, k) with their weights in a bilinear interpolation of the logarithms."""
+    """The measured shapes around (n, k), with their weights in a bilinear interpolation of the logarithms."""
     sides = [_bracket(sorted({s[axis] for s in shapes}), size) for axis, size in ((0, n), (1, k))]
     for a, weight_a in sides[0]:
         for b, weight_b in sides[1]:
@@ -79,6 +82,7 @@ def _corners(shapes: frozenset[tuple[int, int]], n: int, k: int) -> Iterator[tup
 
 
 def _bracket(grid: list[int], size: int) -> list[tuple[int, float]]:
+    """The two sizes of a grid around `size`, with their weights in an interpolation of the logarithms."""
     size = min(max(size, grid[0]), grid[-1])
     i = min(int(np.searchsorted(grid, size, side="right")), len(grid) - 1)
     low, high = grid[max(i - 1, 0)], grid[i]
@@ -87,37 +91,40 @@ def _bracket(grid: list[int], size: int) -> list[tuple[int, float]]:
 
 
 def _within(shapes: frozenset[tuple[int, int]], n: int, k: int) -> bool:
-    """Whether the measured shapes reach as far as (n, k) in both widths."""
+    """Whether (n, k) is within the measured shapes in both widths."""
     return all(min(s[i] for s in shapes) <= x <= max(s[i] for s in shapes) for i, x in ((0, n), (1, k)))
 
 
 def _off(shapes: frozenset[tuple[int, int]], axis: int, size: int) -> float:
+    """Octaves from `size` to the nearest measured width."""
     return min(octaves(s[axis], size) for s in shapes)
 
 
 @cache
 def _gemm_rows(name: str, dtype: str) -> tuple[dict[tuple[int, int], tuple[np.ndarray, np.ndarray]], str]:
-    """(n, k) -> (tokens, latencies in us) as measured; and the kernel."""
+    """(n, k) -> (tokens, measured latencies in us), and the kernel."""
     rows = tables(name).rows["gemm"]
     mine = rows["dtype"] == dtype
     if not mine.any():
         return {}, ""
     n, k, tokens, us = (rows[c][mine] for c in ("n", "k", "tokens", "latency_us"))
     starts = np.flatnonzero(np.r_[True, (n[1:] != n[:-1]) | (k[1:] != k[:-1])])
-    out = {}
+    curves = {}
     for begin, end in zip(starts, [*starts[1:], len(n)], strict=True):
-        out[int(n[begin]), int(k[begin])] = tokens[begin:end].astype(float), us[begin:end].astype(float)
-    return out, str(rows["kernel"][mine][0])
+        curves[int(n[begin]), int(k[begin])] = tokens[begin:end].astype(float), us[begin:end].astype(float)
+    return curves, str(rows["kernel"][mine][0])
 
 
 @cache
 def _gemm_shapes(name: str, dtype: str) -> tuple[frozenset[tuple[int, int]], str]:
-    found, kernel = _gemm_rows(name, dtype)
-    return frozenset(found), kernel
+    """The measured shapes (n, k), and the kernel."""
+    curves, kernel = _gemm_rows(name, dtype)
+    return frozenset(curves), kernel
 
 
 @cache
 def _gemm_curve(name: str, dtype: str, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(tokens, latencies in us) of a measured shape, as a curve that never falls."""
     tokens, us = _gemm_rows(name, dtype)[0][n, k]
     return tokens, rising(us)
 
@@ -126,11 +133,11 @@ Experts = tuple[int, int, int, int]  # hidden, width of an expert on one GPU, ex
 
 
 def moe(gpu: Gpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> Timing:
-    """The routed experts of a layer on one GPU, for `at` tokens: the nearest measured shape's efficiency.
+    """The time of the routed experts of a layer on one GPU for `at` tokens, by the nearest measured shape's efficiency.
 
-    What decides is how many experts the tokens touch. Balanced measurements spread them evenly, so that the number is
-    known: their efficiency is taken, on the weights of the experts that as many tokens touch by chance. GPUs without
-    balanced measurements have skewed ones, which count as chance.
+    The time depends mostly on how many experts the tokens touch. In balanced measurements tokens are spread evenly, so
+    that this number is known; their efficiency is applied to the weights of the experts that random tokens touch. GPUs
+    without balanced measurements have skewed ones, which are treated as random.
     """
 
     def bound(tokens: np.ndarray, shape: Experts, size: float, even: bool = False) -> np.ndarray:
@@ -143,10 +150,10 @@ def moe(gpu: Gpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> Timing
     here = bound(at, shape, weight_bytes)
     for dtype in ("fp8_block", "fp8", "bf16") if weight_bytes == 1.0 else ("bf16",):
         size = 2.0 if dtype == "bf16" else 1.0
-        found, even = _moe_rows(gpu.tables, dtype)
-        near = sorted(found, key=lambda s: sum(octaves(a, b) for a, b in zip(s, shape, strict=True)))
+        measured, even = _moe_rows(gpu.tables, dtype)
+        near = sorted(measured, key=lambda s: sum(octaves(a, b) for a, b in zip(s, shape, strict=True)))
         for other in near[:10]:
-            tokens, us, kernel = found[other]
+            tokens, us, kernel = measured[other]
             share = efficiency(at, tokens, us, bound(tokens, other, size, even))
             if share is not None:
                 off = max(octaves(a, b) for a, b in zip(other, shape, strict=True))
@@ -157,22 +164,24 @@ def moe(gpu: Gpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> Timing
 
 @cache
 def _moe_rows(name: str, dtype: str) -> tuple[dict[Experts, tuple[np.ndarray, np.ndarray, str]], bool]:
-    """Shape -> (tokens, latencies in us, kernel), never falling, of balanced routing; and whether there is any. If not,
-    the geometric mean of the skewed ones."""
+    """Shape -> (tokens, latencies in us, kernel) as curves that never fall, and whether they are of balanced routing.
+
+    Without balanced measurements they are the geometric means of the skewed ones.
+    """
     rows = tables(name).rows["moe"]
     mine = rows["dtype"] == dtype
     even = mine & (rows["routing"] == "balanced")
     mine = even if even.any() else mine
-    found: dict[Experts, dict[int, list[float]]] = {}
+    latencies: dict[Experts, dict[int, list[float]]] = {}
     kernels: dict[Experts, str] = {}
     columns = ("hidden", "ffn", "gpus", "experts", "active", "tokens", "latency_us", "kernel")
     for hidden, ffn, gpus, experts, active, tokens, us, kernel in zip(*(rows[c][mine] for c in columns), strict=True):
         shape = int(hidden), int(ffn // gpus), int(experts), int(active)
-        found.setdefault(shape, {}).setdefault(int(tokens), []).append(float(us))
+        latencies.setdefault(shape, {}).setdefault(int(tokens), []).append(float(us))
         kernels[shape] = str(kernel)
-    out = {}
-    for shape, by_tokens in found.items():
+    curves = {}
+    for shape, by_tokens in latencies.items():
         at = sorted(by_tokens)
         mean = np.exp([float(np.mean(np.log(by_tokens[t]))) for t in at])
-        out[shape] = np.array(at, float), rising(mean), kernels[shape]
-    return out, bool(even.any())
+        curves[shape] = np.array(at, float), rising(mean), kernels[shape]
+    return curves, bool(even.any())

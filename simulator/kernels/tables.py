@@ -1,7 +1,7 @@
-"""Measured latencies of single kernels on one GPU, as read from configs/kernels/NAME.parquet.
+"""Measured latencies of single kernels on one GPU, read from configs/kernels/NAME.parquet.
 
-The files are written by simulator.kernels.extract, which says where the measurements come from; every file carries
-its source, version, hash, licence and copyright lines in its schema.
+The files are written by simulator.kernels.extract, which names the source of the measurements. Every file has its
+source, version, hash, licence and copyright lines in its schema.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ SCHEMA = pa.schema(
         pa.field("latency_us", pa.float32(), metadata={"meaning": "time of one call, microseconds"}),
     ]
 )
-KEYS = (*_TEXTS, *_NUMBERS)  # the order in which rows are sorted
+KEYS = (*_TEXTS, *_NUMBERS)  # the columns that rows are sorted by
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The kernels of one GPU: operation -> column -> array, rows in the order of KEYS; `about` says where they are
-    from."""
+    """The kernels of one GPU: operation -> column -> array, with rows in the order of KEYS; `about` is the source."""
 
     name: str
     rows: Mapping[str, Mapping[str, np.ndarray]]
@@ -54,21 +53,21 @@ class Tables:
 
 
 def names() -> list[str]:
-    """GPUs that there are tables for."""
+    """The GPUs with tables."""
     files = resources.files("configs").joinpath("kernels").iterdir()
     return sorted(f.name.removesuffix(".parquet") for f in files if f.name.endswith(".parquet"))
 
 
 @cache
 def tables(name: str) -> Tables:
-    """The tables of the GPU `name`, one of `names()`. Raises InputError for another."""
+    """The tables of the GPU `name`, one of `names()`. Raises InputError for any other."""
     if name not in names():
         raise InputError(f"kernels: no measured kernels of {name!r}: {nearest(name, names())}")
     with resources.files("configs").joinpath("kernels", f"{name}.parquet").open("rb") as file:
         table = pq.read_table(file)
     about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     operations = table["operation"].to_numpy(zero_copy_only=False)
-    starts = np.flatnonzero(np.r_[True, operations[1:] != operations[:-1]])  # sorted: each operation is one stretch
+    starts = np.flatnonzero(np.r_[True, operations[1:] != operations[:-1]])  # rows are sorted by operation
     rows = {}
     for begin, end in zip(starts, [*starts[1:], len(operations)], strict=True):
         part = table.slice(begin, end - begin)

@@ -1,5 +1,6 @@
-"""A small, total, typed language that happens to be legal Python; programs are parsed, never executed.
+"""A small, total, typed language that is also legal Python. Programs are parsed, never executed.
 
-Imports `simulator.schema` and `simulator.errors` only. Start at `ir.py`; `parse.py` and `unparse.py` are
-inverse.
+Imports `simulator.schema` and `simulator.errors` only. Start at `ir.py`; `parse.py` and `unparse.py` are inverses.
+Every function has an example that runs in the tests. There, `parse` reads a program, `expr` an expression over `b` and
+`s`, and `spell` writes an expression.
 """

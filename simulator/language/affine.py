@@ -1,9 +1,8 @@
-"""Which constants of a method enter affinely once the branch of every max, min and conditional is taken, and the
-feature vectors of the dot products that remain.
+"""A method as dot products: its affine constants and their features on each branch of its max, min and conditionals.
 
-The host knows latency as such dot products: beta * features for a step, alpha * features for the delay before the
-queue. Constants inside calls, divisors, powers and conditions are not of them, nor is, of two that multiply each other,
-the one that multiplies more.
+The host describes latency by such dot products: beta * features for a step, alpha * features for the delay before the
+queue. Constants inside calls, divisors, powers and conditions are not affine. Of two constants that multiply each
+other only one is: not the one that multiplies more others.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, islice
 
-from simulator.language.ir import Compare, Expr, Function
-from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, collected, reachable
+from simulator.language.ir import Call, Choose, Compare, Const, Expr, Field, Function, Local, Neg, Number, Op, walk
+from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, collected, reachable, scaled
 from simulator.language.unparse import spell, spell_condition
-from simulator.language.written import Written
 
-MOST_PIECES = 16  # that are written out
+LARGEST = 200  # nodes of an atom that is written back; a larger one becomes `...`
+MOST_PIECES = 16  # branch assignments that are written out
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A product of a dot product: the constant (None where the feature stands alone) and what it multiplies."""
+    """A term of a dot product: the constant (None for a feature without one) and the feature it multiplies."""
 
     constant: str | None
     feature: Expr
@@ -31,7 +30,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One branch assignment: what was taken, and the dot product there."""
+    """A branch assignment: the branches taken, and the dot product there."""
 
     taken: tuple[str, ...]
     terms: tuple[Term, ...]
@@ -39,22 +38,26 @@ class Piece:
 
 @dataclass(frozen=True)
 class Affine:
-    """`linear`, `outer`: names of the constants that enter affinely, and of the others. `pieces`: the dot product of
-    each branch assignment, of the first MOST_PIECES; `complete` whether those are all. `whole`: no branches, and every
-    constant affine."""
+    """The affine structure of a method."""
 
-    linear: tuple[str, ...]
-    outer: tuple[str, ...]
-    pieces: tuple[Piece, ...]
-    complete: bool
+    linear: tuple[str, ...]  # constants that enter affinely
+    outer: tuple[str, ...]  # the other constants
+    pieces: tuple[Piece, ...]  # the first MOST_PIECES branch assignments
+    complete: bool  # whether those are all
 
     @property
     def whole(self) -> bool:
+        """Whether the method is one dot product: no branches, and every constant affine."""
         return not self.outer and self.complete and len(self.pieces) == 1
 
 
 def affine(function: Function) -> Affine:
-    """The analysis of one method."""
+    """The affine structure of a method.
+
+    >>> a = affine(parse("def step_time(b, s, *, c=2.0, d=3.0): return max(c * b.tokens, sqrt(d))").functions[0])
+    >>> a.linear, a.outer, [piece.taken for piece in a.pieces]
+    (('c',), ('d',), [('max is c * b.tokens',), ('max is sqrt(d)',)])
+    """
     normal = Normal(expand=False)
     root = normal.function(function)
     outer, written = _outer(normal, root), Written(normal)
@@ -66,20 +69,20 @@ def affine(function: Function) -> Affine:
 
 
 def _outer(normal: Normal, root: Polynomial) -> set[str]:
-    """Constants that are not affine on any branch; of two that multiply each other, the one in more such pairs."""
+    """The constants that are not affine; of two that multiply each other, the one in more such pairs."""
     outer: set[str] = set()
-    pairs: set[tuple[str, str]] = set()
-    inside: dict[int, set[str]] = {}
+    pairs: set[tuple[str, str]] = set()  # constants that multiply each other
+    inside: dict[int, set[str]] = {}  # atom -> constants in it
 
     def visit(p: Polynomial) -> set[str]:
-        """Constants that enter the polynomial affinely as far as is known; notes the others and the pairs."""
-        found: set[str] = set()
+        """The constants in the polynomial. Adds to `outer` and `pairs`."""
+        names: set[str] = set()
         for m, _ in p:
             parts = [atom(i, power) for i, power in m]
             for a, b in combinations(parts, 2):
                 pairs.update((x, y) for x in a for y in b)
-            found.update(*parts)
-        return found
+            names.update(*parts)
+        return names
 
     def atom(i: int, power: int) -> set[str]:
         if i not in inside:
@@ -95,7 +98,7 @@ def _outer(normal: Normal, root: Polynomial) -> set[str]:
             outer.update(inside[i])
         return inside[i]
 
-    for i in reachable(normal, root):  # operands first: nothing recurses far
+    for i in reachable(normal, root):  # operands first, so that nothing recurses far
         atom(i, 1)
     visit(root)
     while clashes := [pair for pair in pairs if outer.isdisjoint(pair)]:
@@ -105,7 +108,7 @@ def _outer(normal: Normal, root: Polynomial) -> set[str]:
 
 
 def _pieces(written: Written, root: Polynomial) -> Iterator[tuple[tuple[str, ...], Polynomial]]:
-    """Every branch assignment of the polynomial with what it leaves."""
+    """Every branch assignment of the polynomial, with the polynomial that it leaves."""
     normal = written.normal
     waiting: list[tuple[tuple[str, ...], Polynomial]] = [((), root)]
     while waiting:
@@ -114,7 +117,7 @@ def _pieces(written: Written, root: Polynomial) -> Iterator[tuple[tuple[str, ...
         if not open_:
             yield taken, p
             continue
-        branch = max(open_)  # the outermost: what is inside it may be open elsewhere too, and is then taken once
+        branch = max(open_)  # the outermost first: a branch inside it may occur elsewhere too, and is taken only once
         for label, choice in reversed(_choices(written, branch)):
             rest: list[tuple[Monomial, float]] = []
             for m, c in p:
@@ -127,6 +130,7 @@ def _pieces(written: Written, root: Polynomial) -> Iterator[tuple[tuple[str, ...
 
 
 def _choices(written: Written, branch: int) -> list[tuple[str, Polynomial]]:
+    """The ways to take a branch: what that says, and the value."""
     a = written.normal.atoms[branch]
     if a.kind in ("max", "min"):
         return [(f"{a.kind} is {spell(written.expression(arg))}", arg) for arg in a.args]
@@ -138,7 +142,7 @@ def _choices(written: Written, branch: int) -> list[tuple[str, Polynomial]]:
 
 
 def _terms(written: Written, p: Polynomial, outer: set[str]) -> tuple[Term, ...]:
-    """The dot product: the feature of each affine constant, in order of the text, then what has none."""
+    """The dot product: the feature of each affine constant in order of the text, then the term without one."""
     atoms = written.normal.atoms
     features: dict[str | None, list[tuple[Monomial, float]]] = {}
     for m, c in p:
@@ -147,5 +151,66 @@ def _terms(written: Written, p: Polynomial, outer: set[str]) -> tuple[Term, ...]
         rest = tuple(entry for entry in m if entry[0] not in linear)
         features.setdefault(name, []).append((rest, c))
     alone = features.pop(None, None)
-    found = [Term(name, written.expression(collected(feature))) for name, feature in features.items()]
-    return (*found, Term(None, written.expression(collected(alone)))) if alone else tuple(found)
+    terms = [Term(name, written.expression(collected(feature))) for name, feature in features.items()]
+    return (*terms, Term(None, written.expression(collected(alone)))) if alone else tuple(terms)
+
+
+class Written:
+    """Polynomials of a normal form written back as expressions, for a reader."""
+
+    def __init__(self, normal: Normal) -> None:
+        self.normal = normal
+        self._atoms: list[Expr] = []  # each made once, operands first as in the normal form, so that nothing recurses
+
+    def expression(self, p: Polynomial) -> Expr:
+        """The polynomial as an expression, its terms in the order in which their atoms came up."""
+        if not p:
+            return Number(0.0)
+        for i in range(len(self._atoms), 1 + max((i for m, _ in p for i, _ in m), default=-1)):
+            made = self._made(i)
+            small = sum(1 for _ in zip(walk(made), range(LARGEST + 1), strict=False)) <= LARGEST
+            self._atoms.append(made if small else Local("..."))
+        (first, c), *rest = p
+        total = self._monomial(first, abs(c))
+        total = total if c > 0 else Neg(total)
+        for m, c in rest:
+            total = Op("+" if c > 0 else "-", total, self._monomial(m, abs(c)))
+        return total
+
+    def condition(self, op: str, gap: Polynomial) -> Compare:
+        """The condition `gap > 0` (or another comparison with 0), with negative terms on the right."""
+        left = tuple((m, c) for m, c in gap if c > 0)
+        right = scaled(tuple((m, c) for m, c in gap if c < 0), -1.0)
+        return Compare(op, self.expression(left), self.expression(right))
+
+    def _monomial(self, m: Monomial, c: float) -> Expr:
+        above = [factor for i, power in m for factor in self._power(i, max(power, int(power == 0)))]
+        below = [factor for i, power in m for factor in self._power(i, max(-power, int(power == 0)))]
+        product, *factors = above if c == 1.0 and above else [Number(c), *above]
+        for factor in factors:
+            product = Op("*", product, factor)
+        for factor in below:
+            product = Op("/", product, factor)
+        return product
+
+    def _power(self, i: int, n: int) -> list[Expr]:
+        return [self._atoms[i]] * n if n <= 4 else [Call("pow", (self._atoms[i], Number(float(n))))]
+
+    def _made(self, i: int) -> Expr:
+        """Atom `i` as an expression, from those before it."""
+        a = self.normal.atoms[i]
+        if a.kind == "const":
+            return Const(a.name)
+        if a.kind == "field":
+            scope, _, name = a.name.partition(".")
+            return Field(scope, name)
+        args = tuple(map(self.expression, a.args))
+        match a.kind:
+            case "inverse":
+                return Op("/", Number(1.0), args[0])
+            case "product":
+                return Op("*", args[0], args[1])
+            case "positive" | "zero":
+                return Choose(self.condition(">" if a.kind == "positive" else "==", a.args[0]), args[1], args[2])
+            case name:
+                return Call(name, args)

@@ -1,12 +1,12 @@
-"""Between which values the fit may move a constant: as annotated, else by physics.
+"""The bounds within which the fit may move a constant: as annotated, else by physics.
 
-Nothing beats the datasheet. So in step_time a pure number that multiplies a time of bytes or FLOPs over a datasheet
-peak is at least 1 (with a number beside it: their product is), and one that divides it, an efficiency, at most 1. Where
-the sum holds the bare time already, what is added to it in proportion may be anything from 0; so may every other
-constant, but a divisor, of which 0 is no limit: x/0 is 0. A pure number that alone multiplies the time of a measured
-kernel corrects a measurement: it lies between 0.5 and 2. One that adds that time again to steps without a captured
-graph is at most 1: the runs at hand have few such steps, so a fit could make it anything. Judged on the normal form,
-not on the spelling.
+No kernel beats the datasheet. So in step_time a pure number that multiplies a time of bytes or FLOPs over a datasheet
+peak is at least 1 (or its product with the number next to it is), and one that divides such a time, an efficiency, is
+at most 1. Where the sum already has the bare time, a multiple added to it may be anything from 0. So may every other
+constant, except divisors, for which 0 is no limit of small values: x/0 is 0. A pure number that alone multiplies the
+time of a measured kernel corrects a measurement: it is between 0.5 and 2. One that adds that time again in steps
+without a captured graph is at most 1, because the shipped runs have too few such steps to determine it. All this is
+decided on the normal form, not on the spelling.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Bounds = tuple[float, float]
 LEAST_EFFICIENCY = 0.01  # share of the datasheet
 LEAST_DIVISOR = 1e-9  # in its own unit
 KERNEL_FACTOR = (0.5, 2.0)  # of a measured kernel
-EAGER_FACTOR = (0.0, 1.0)  # of a measured kernel's time once more, without a captured graph
-# What is known of such a factor beforehand, as a standard deviation from 1: captured graphs run a little faster than
+EAGER_FACTOR = (0.0, 1.0)  # of a measured kernel's time, added in steps without a captured graph
+# Prior of the factor of a measured kernel, as a standard deviation from 1: captured graphs run a little faster than
 # single calls, other versions of a kernel a little slower.
 KERNEL_DEVIATION = 0.1
-# quantities that make a time of a measured kernel: context of the decodes, attended pairs of prefill
+# quantities that make a time of these measured kernels: context of the decodes, attended pairs of prefill
 _PER = {
     "b.kernel_decode_us_per_token": "b.kv_decode_sum", "b.kernel_prefill_us_per_pair": "b.prefill_pairs",
 }  # fmt: skip
 
-# quantities of work, and the peak that makes a datasheet time of them
+# quantities of work, and the peak that turns them into a datasheet time
 _WORK = {
     "b.total_flops": "s.flops_per_us", "b.attention_flops": "s.flops_per_us",
     "b.total_bytes": "s.bytes_per_us", "s.kv_bytes_per_token": "s.bytes_per_us",
@@ -41,27 +41,35 @@ _WORK = {
 
 
 def bounds(program: Program) -> tuple[Bounds, ...]:
-    """(low, high) of every constant, in the order of `program.theta`."""
+    """(low, high) of every constant, in the order of `program.theta`.
+
+    >>> bounds(parse("def step_time(b, s, *, w=1.1, c=2.0): return w * b.weight_read_us + c"))
+    ((1.0, inf), (0.0, inf))
+    """
     return tuple(b for f in program.functions for b in _function_bounds(f))
 
 
 def kernel_factors(program: Program) -> tuple[bool, ...]:
-    """Which constants, in the order of `program.theta`, are factors of measured kernels and of nothing else."""
-    out: list[bool] = []
+    """Whether each constant, in the order of `program.theta`, is a factor of measured kernels and nothing else.
+
+    >>> kernel_factors(parse("def step_time(b, s, *, g=1.0, c=2.0): return g * b.kernel_gemm_us + c"))
+    (True, False)
+    """
+    flags: list[bool] = []
     for f in program.functions:
         normal = Normal(expand=False)
         names = _kernel_factors(normal, normal.function(f)) if f.name == "step_time" else set()
-        out += [c.name in names for c in f.constants]
-    return tuple(out)
+        flags += [c.name in names for c in f.constants]
+    return tuple(flags)
 
 
 def _kernel_factors(normal: Normal, root: Polynomial) -> set[str]:
-    """Names of the constants that occur only as `constant * time of measured kernels`, that time not occurring bare."""
+    """Constants that occur only as `constant * time of measured kernels`, where that time does not occur bare."""
     return _alone(normal, root, lambda m: _kernel_time(normal, m))
 
 
 def _eager_factors(normal: Normal, root: Polynomial) -> set[str]:
-    """The same of `constant * time of measured kernels * b.uncaptured`."""
+    """The same for `constant * time of measured kernels * b.uncaptured`."""
 
     def eager(m: Monomial) -> bool:
         rest = tuple((i, power) for i, power in m if (normal.atoms[i].name, power) != ("b.uncaptured", 1))
@@ -71,7 +79,7 @@ def _eager_factors(normal: Normal, root: Polynomial) -> set[str]:
 
 
 def _alone(normal: Normal, root: Polynomial, wanted: Callable[[Monomial], bool]) -> set[str]:
-    """Names of the constants that occur only as `constant * a wanted product`, that product not occurring bare."""
+    """Constants that occur only as `constant * a wanted product`, where that product does not occur bare."""
     factors: set[str] = set()
     others: set[str] = set()
     for p in (root, *(arg for atom in normal.atoms for arg in atom.args)):
@@ -85,7 +93,7 @@ def _alone(normal: Normal, root: Polynomial, wanted: Callable[[Monomial], bool])
 
 
 def _kernel_time(normal: Normal, m: Monomial) -> bool:
-    """Whether the product is a time of measured kernels, or of a context or pair of theirs and its quantity."""
+    """Whether the product is the time of a measured kernel: a field, or a field per token or pair times those."""
     names = {normal.atoms[i].name: power for i, power in m}
     if any(power != 1 for power in names.values()):
         return False
@@ -115,8 +123,8 @@ def _function_bounds(function: Function) -> list[Bounds]:
 
 
 def _physical(function: Function, normal: Normal, root: Polynomial) -> tuple[dict[str, float], set[str]]:
-    """The pure numbers that multiply a datasheet time somewhere in the function, each with its least value, and those
-    that divide one."""
+    """The pure numbers that multiply a datasheet time in the function, with their least values, and those that divide
+    one."""
     timed, constants = _atoms(normal)
     factors: dict[str, float] = {}
     divisors: set[str] = set()
@@ -140,8 +148,7 @@ _VALUES = ("field", "max", "positive", "zero")
 
 
 def _atoms(normal: Normal) -> tuple[list[bool], list[set[str]]]:
-    """Of every atom, operands first: whether it is a max or a choice that may be a datasheet time; and the constants
-    that it may be."""
+    """For every atom: whether it is a max or a choice that may be a datasheet time, and the constants it may equal."""
     timed: list[bool] = []
     constants: list[set[str]] = []
     for atom in normal.atoms:
@@ -153,16 +160,16 @@ def _atoms(normal: Normal) -> tuple[list[bool], list[set[str]]]:
 
 
 def _times(normal: Normal, root: Polynomial) -> list[Polynomial]:
-    """The method's result and what it is made of by max, min, choice and product: not conditions, not arguments."""
-    found, seen = [root], {root}
-    for p in found:
+    """The method's result and the operands of its max, min, choices and products, without conditions and arguments."""
+    times, seen = [root], {root}
+    for p in times:  # grows while it is walked
         for i in {i for m, _ in p for i, _ in m}:
             atom = normal.atoms[i]
             if atom.kind in (*BRANCHES, "product"):
                 new = [arg for arg in _branches(atom.kind, atom.args) if arg not in seen]
                 seen.update(new)
-                found += new
-    return found
+                times += new
+    return times
 
 
 def _datasheet_time(normal: Normal, m: Monomial, timed: list[bool]) -> bool:
@@ -176,5 +183,5 @@ def _datasheet_time(normal: Normal, m: Monomial, timed: list[bool]) -> bool:
 
 
 def _branches(kind: str, args: tuple[Polynomial, ...]) -> tuple[Polynomial, ...]:
-    """The operands that are values: of a choice not the condition."""
+    """The operands that are values, so not the condition of a choice."""
     return args[1:] if kind in ("positive", "zero") else args

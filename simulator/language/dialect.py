@@ -1,6 +1,6 @@
 """The original proposal's spelling: `def predict_step_time(b)`, `b['prefill_tokens']`, `CONSTANTS = {...}`.
 
-Read into the same representation; `b[...]` names a batch or a deployment field, `r[...]` a request's.
+It is read into the same representation. `b[...]` is a batch or a deployment field, `r[...]` a field of the request.
 """
 
 from __future__ import annotations
@@ -18,11 +18,21 @@ _HEADS = {f"predict_{name}": name for name in METHODS}
 
 
 def is_dialect(tree: ast.Module) -> bool:
+    """Whether a module is written in the dialect.
+
+    >>> is_dialect(ast.parse("def predict_step_time(b): return b['tokens']"))
+    True
+    """
     return any(isinstance(n, ast.FunctionDef) and n.name in _HEADS for n in tree.body)
 
 
 def translate(tree: ast.Module, where: str) -> Program:
-    """The program that a module in the dialect spells; raises ProgramError like `parse`."""
+    """The program that a module in the dialect spells. Raises ProgramError as `parse` does.
+
+    >>> tree = ast.parse("def predict_step_time(b): return b['tokens'] + b['layers']")
+    >>> spell(translate(tree, "mine.py").functions[0].result)
+    'b.tokens + s.layers'
+    """
     doc, statements = docstring(tree.body)
     values: dict[str, Constant] = {}
     functions: dict[str, Function] = {}
@@ -33,7 +43,7 @@ def translate(tree: ast.Module, where: str) -> Program:
                 _read_constants(table, values, Scope((), {}, where))
             case ast.FunctionDef(name=head) if head in _HEADS and _one_object(node):
                 method = _HEADS[head]
-                scope = Scope(METHODS[method], dict(values), where, subscript=subscript, taken=names(node))
+                scope = Scope(METHODS[method], dict(values), where, subscript=_subscript, taken=names(node))
                 if method in functions:
                     raise scope.fail(node, f"{head} is defined twice: keep one")
                 own_doc, rest = docstring(node.body)
@@ -55,14 +65,14 @@ def translate(tree: ast.Module, where: str) -> Program:
 
 
 def _one_object(node: ast.FunctionDef) -> bool:
-    """Whether the head is `def predict_...(b)`, with whichever object the method sees, and nothing else."""
+    """Whether the head is `def predict_...(b)`, with one of the objects that the method may read and nothing else."""
     args = node.args
     more = (args.posonlyargs, args.kwonlyargs, args.vararg, args.kwarg, args.defaults, node.decorator_list)
     return not any(more) and [a.arg for a in args.args] in [[name] for name in METHODS[_HEADS[node.name]]]
 
 
 def _read_constants(table: ast.Dict, values: dict[str, Constant], scope: Scope) -> None:
-    """Adds the entries of `CONSTANTS = {...}`, whose names must be able to stand in our own spelling."""
+    """Add the entries of `CONSTANTS = {...}` to `values`. Their names must be valid in our own spelling."""
     for key, entry in zip(table.keys, table.values, strict=True):
         name = key.value if isinstance(key, ast.Constant) else None
         if not isinstance(name, str) or not NAME.fullmatch(name) or keyword.iskeyword(name):
@@ -72,8 +82,8 @@ def _read_constants(table: ast.Dict, values: dict[str, Constant], scope: Scope) 
         values[name] = Constant(name, number(entry, scope))
 
 
-def subscript(node: ast.Subscript, scope: Scope) -> Expr:
-    """`CONSTANTS['x']`, `b['field']`, `r['input_len']`."""
+def _subscript(node: ast.Subscript, scope: Scope) -> Expr:
+    """The constant or field that `CONSTANTS['x']`, `b['field']` or `r['input_len']` spells."""
     match node:
         case ast.Subscript(value=ast.Name(id="CONSTANTS"), slice=ast.Constant(value=str(name))):
             if name not in scope.constants:

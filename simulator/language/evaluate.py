@@ -1,4 +1,4 @@
-"""The plain interpreter of the IR: slow, obvious, and the yardstick for the opcodes and the Go."""
+"""The plain interpreter of the IR: slow, obvious, and the reference for the opcodes and the Go."""
 
 from __future__ import annotations
 
@@ -49,7 +49,11 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 
 
 def evaluate(function: Function, fields: Fields) -> float:
-    """The function's value, float64, for these fields; raises KeyError for a field that is not given."""
+    """The function's value, float64, for these fields. Raises KeyError for a field that is missing.
+
+    >>> evaluate(parse("def step_time(b, s, *, c=2.0): return c * b.tokens").functions[0], {("b", "tokens"): 3.0})
+    6.0
+    """
     names = {c.name: c.value for c in function.constants}
     for statement in function.body:
         if isinstance(statement, Guard):
@@ -61,10 +65,20 @@ def evaluate(function: Function, fields: Fields) -> float:
 
 
 def holds(condition: Compare, names: Mapping[str, float], fields: Fields) -> bool:
+    """Whether a condition is true, for these constants and locals (`names`) and fields.
+
+    >>> holds(expr("1 if b.tokens > 2 else 0").condition, {}, {("b", "tokens"): 3.0})
+    True
+    """
     return _COMPARE[condition.op](value(condition.left, names, fields), value(condition.right, names, fields))
 
 
 def value(node: Expr, names: Mapping[str, float], fields: Fields) -> float:
+    """The value of an expression, float64, for these constants and locals (`names`) and fields.
+
+    >>> value(expr("b.tokens / 0 + 1"), {}, {("b", "tokens"): 3.0})
+    1.0
+    """
     match node:
         case Number(number):
             return number

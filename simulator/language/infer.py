@@ -1,25 +1,24 @@
-"""Units through a whole program: every wildcard is solved for, or the two sides that do not fit are named.
+"""Unit inference: solve for the units that a program leaves open, or name the two sides that do not fit.
 
-There is one unknown unit for each constant without an annotation. Adding, comparing and choosing equate two units, a
-product adds them; `exp`, `log`, `log1p` and an exponent take pure numbers; a method returns microseconds. A bare 0 has
-any unit; a bare 1, 2 or 0.5 that of what it is added to or compared with, and is a pure number as a factor. The unit
-of `pow(x, c)` has the exponent c itself, which only another unknown, or the same power, can cancel.
+Each constant without an annotation has one unknown unit. Adding, comparing and choosing equate two units; a product
+adds them; `exp`, `log`, `log1p` and exponents take pure numbers; a method returns microseconds. A bare 0 has any unit.
+A bare 1, 2 or 0.5 has the unit of what it is added to or compared with, and as a factor it is a pure number. The unit
+of `pow(x, c)` has c as an exponent, which only another unknown or the same power can cancel.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from simulator.language import units
-from simulator.language.forms import ONE, US, Form, Key, Unknown, form_of, plus, scaled, spell_form
 from simulator.language.ir import (
     Call,
     Choose,
     Compare,
     Const,
+    Constant,
     Expr,
     Field,
     Function,
@@ -34,12 +33,26 @@ from simulator.language.ir import (
     walk,
 )
 from simulator.language.source import ProgramError
+from simulator.language.units import (
+    MICROSECONDS,
+    PURE,
+    Form,
+    Key,
+    Unit,
+    Unknown,
+    form_of,
+    plus,
+    read,
+    scaled,
+    spell_form,
+    unit_of_form,
+)
 from simulator.language.unparse import spell
 from simulator.schema import FIELDS
 
-SHOWN = 60  # characters of an expression or a unit in a complaint
-UNSPELLABLE = "by a constant without a unit"  # where an annotation cannot say which
-LIFTED = re.compile(r"k\d+")  # how the reader calls a number in a formula that became a constant
+SHOWN = 60  # characters of an expression or a unit in a message
+UNSPELLABLE = "by a constant without a unit"  # where no annotation can spell the unit
+LIFTED = re.compile(r"k\d+")  # what the reader names a number in a formula that became a constant
 
 
 class UnitError(ProgramError):
@@ -48,7 +61,7 @@ class UnitError(ProgramError):
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two sides that do not fit: the line of the text (0 where it came from none) and what to do about it."""
+    """Two sides that do not fit: their line in the text (0 if there is no text), and what is wrong and what to do."""
 
     line: int
     why: str
@@ -56,15 +69,19 @@ class Clash:
 
 @dataclass(frozen=True)
 class Inference:
-    """The unit of every constant of a function, as text; None where the program leaves it open; and what does not
-    fit."""
+    """The unit of every constant of a function, as text or None where it is left open, and the sides that clash."""
 
     units: Mapping[str, str | None]
     clashes: tuple[Clash, ...]
 
 
 def check_units(program: Program, where: str) -> Program:
-    """The program itself, or UnitError with the first clash of its methods."""
+    """The program itself. Raises UnitError with the first clash of its methods.
+
+    >>> check_units(parse("def step_time(b, s): return b.tokens"), "mine.py")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    simulator.language.infer.UnitError: mine.py:1: units: step_time returns us, b.tokens is token: ...
+    """
     for function in program.functions:
         for clash in infer(function).clashes:
             raise UnitError(f"{where}:{clash.line or 1}: units: {clash.why}")
@@ -72,8 +89,12 @@ def check_units(program: Program, where: str) -> Program:
 
 
 def infer(function: Function) -> Inference:
-    """Solve for the units of a function's constants."""
-    solver = _Solver(function)
+    """The units of a function's constants, solved for where they are not annotated.
+
+    >>> infer(parse("def step_time(b, s, *, c=2.0): return c * b.tokens").functions[0]).units
+    {'c': 'us/token'}
+    """
+    solver = _Solver(function.constants, function.name)
     for statement in function.body:
         match statement:
             case Let(name, value, line):
@@ -85,66 +106,79 @@ def infer(function: Function) -> Inference:
                 solver.returned(value)
     solver.line = function.line
     solver.returned(function.result)
-    found: dict[str, str | None] = {}
+    units: dict[str, str | None] = {}
     for c in function.constants:
         form = solver.reduced(solver.constants[c.name])
-        found[c.name] = None if any(isinstance(key, str) for key in form) else spell_form(form)
-    return Inference(found, tuple(solver.clashes))
+        units[c.name] = None if any(isinstance(key, str) for key in form) else spell_form(form)
+    return Inference(units, tuple(solver.clashes))
+
+
+def unit_of(node: Expr, constants: Mapping[str, Constant]) -> Unit | None:
+    """The unit of an expression without locals, or None where it is left open or has no integer exponents.
+
+    >>> unit_of(expr("b.tokens / b.batch_size"), {})
+    (0, 1, -1, 0, 0)
+    """
+    solver = _Solver(constants.values())
+    return unit_of_form(solver.reduced(solver.unit(node, bare=True)))
 
 
 class _Solver:
-    """Gaussian elimination as the expression is walked: each equation determines one unknown or must hold already."""
+    """Gaussian elimination while an expression is walked: each equation determines an unknown, or must hold already."""
 
-    def __init__(self, function: Function) -> None:
-        self.method = function.name
+    def __init__(self, constants: Iterable[Constant], method: str = "") -> None:
+        constants = tuple(constants)
+        self.method = method
         self.constants: dict[str, Form] = {
-            c.name: form_of(c.unit) if c.unit is not None else {c.name: Fraction(1)} for c in function.constants
+            c.name: form_of(c.unit) if c.unit is not None else {c.name: Fraction(1)} for c in constants
         }
-        self.annotated = [c.name for c in function.constants if c.unit is not None]
+        self.annotated = [c.name for c in constants if c.unit is not None]
         self.numbered: dict[str, Expr] = {
-            c.name: Number(c.value) for c in function.constants if c.unit is None and LIFTED.fullmatch(c.name)
+            c.name: Number(c.value) for c in constants if c.unit is None and LIFTED.fullmatch(c.name)
         }
         self.locals: dict[str, Form] = {}
-        self.known: dict[Unknown, Form] = {}  # in terms of what was unknown at the time: never a circle
+        self.solved: dict[Unknown, Form] = {}  # in terms of what was unknown at the time, so never circular
         self.raised: dict[Unknown, tuple[Unknown, str]] = {}  # unknown u**c -> u, c
         self.clashes: list[Clash] = []
         self.line = 0
         self.numbers = 0
 
     def reduced(self, form: Form) -> Form:
-        """The form with every unknown that is determined replaced."""
-        while solved := next((key for key in form if isinstance(key, str) and key in self.known), None):
-            n = form[solved]
-            form = plus({key: m for key, m in form.items() if key != solved}, scaled(self.known[solved], n), 1)
+        """The form with every solved unknown replaced."""
+        while unknown := next((key for key in form if isinstance(key, str) and key in self.solved), None):
+            n = form[unknown]
+            form = plus({key: m for key, m in form.items() if key != unknown}, scaled(self.solved[unknown], n), 1)
         return form
 
     def same(self, left: Form, right: Form) -> bool:
-        """Make two forms equal; False if no choice of the unknowns does."""
+        """Make two forms equal. False if no choice of the unknowns does."""
         gap = self.reduced(plus(left, right, -1))
         open_ = [key for key in gap if isinstance(key, str)]
         if not open_:
             return not gap
         chosen = min(open_, key=lambda key: (not key.startswith("#"), key))  # a number's unit rather than a constant's
-        self.known[chosen] = rest = {key: -n / gap[chosen] for key, n in gap.items() if key != chosen}
+        self.solved[chosen] = rest = {key: -n / gap[chosen] for key, n in gap.items() if key != chosen}
         root, exponent = self.raised.get(chosen, (None, ""))
-        if root and root not in self.known and all(isinstance(key, tuple) and key[-1] == exponent for key in rest):
-            self.known[root] = {key[:-1]: n for key, n in rest.items()}  # u**c = token**c: u is token
+        if root and root not in self.solved and all(isinstance(key, tuple) and key[-1] == exponent for key in rest):
+            self.solved[root] = {key[:-1]: n for key, n in rest.items()}  # u**c = token**c: u is token
         return True
 
     def clash(self, why: str, *sides: Expr) -> None:
-        """Note what does not fit; a side that holds a constant with a unit may be wrong about it."""
+        """Note two sides that do not fit. If one has an annotated constant, the remedy may be its annotation."""
         held = {n.name for side in sides for n in walk(side) if isinstance(n, Const)}
         doubted = [name for name in self.annotated if name in held]
         change = "leave out" if why.endswith(UNSPELLABLE) else "correct"
         self.clashes.append(Clash(self.line, why + (f", or {change} the unit of {doubted[0]}" if doubted else "")))
 
     def returned(self, value: Expr) -> None:
+        """Require that a returned expression is in microseconds."""
         form = self.unit(value, bare=True)
-        if not self.same(form, US):
-            remedy = self._factor("it", form, US)
+        if not self.same(form, MICROSECONDS):
+            remedy = self._factor("it", form, MICROSECONDS)
             self.clash(f"{self.method} returns us, {self._side(value)} is {self._text(form)}: {remedy}", value)
 
     def compare(self, condition: Compare) -> None:
+        """Require that both sides of a condition have the same unit."""
         self._sides("compare", condition.left, condition.right)
 
     def _sides(self, verb: str, left: Expr, right: Expr) -> Form:
@@ -154,14 +188,15 @@ class _Solver:
         b = self.unit(right, bare=True)
         if not self.same(a, b):
             sides = f"{self._side(left)} ({self._text(a)}) and {self._side(right)} ({self._text(b)})"
-            first = self.reduced(b) == US  # towards the time that is wanted in the end
+            first = self.reduced(b) == MICROSECONDS  # change the other side: a time is wanted in the end
             remedy = self._factor("the first", a, b) if first else self._factor("the second", b, a)
             self.clash(f"cannot {verb} {sides}: {remedy}", left, right)
         return a
 
     def _factor(self, what: str, form: Form, goal: Form) -> str:
+        """The remedy that turns `form` into `goal`: multiply `what` by a constant of the right unit."""
         ratio = self.reduced(plus(goal, form, -1))
-        if any(isinstance(key, str) or len(key) > 1 or n.denominator > 1 for key, n in ratio.items()):
+        if unit_of_form(ratio) is None:
             return f"multiply {what} {UNSPELLABLE}"
         return f"multiply {what} by a constant of {_cut(spell_form(ratio))}"
 
@@ -169,22 +204,23 @@ class _Solver:
         return _cut(spell_form(self.reduced(form)))
 
     def _side(self, node: Expr) -> str:
-        """The expression as it was written, numbers that became constants as numbers, cut short."""
+        """The expression as it was written, with numbers that became constants as numbers, cut short."""
         return _cut(spell(rebuild(node, lambda n: self.numbered.get(n.name, n) if isinstance(n, Const) else n)))
 
     def pure(self, what: str, value: Expr) -> None:
+        """Require that the argument of `what` is a pure number."""
         form = self.unit(value, bare=True)
-        if not self.same(form, ONE):
+        if not self.same(form, PURE):
             text = self._text(form)
             why = f"{what} takes a pure number (one), {self._side(value)} is {text}: divide it by a constant of {text}"
             self.clash(why, value)
 
     def unit(self, node: Expr, *, bare: bool = False) -> Form:
-        """The unit of an expression; `bare` where a number would take the unit of its surroundings."""
+        """The form of an expression. `bare`: a number here takes the unit of its surroundings."""
         match node:
             case Number(value):
                 if value != 0.0 and not bare:
-                    return ONE
+                    return PURE
                 self.numbers += 1
                 return {f"#{self.numbers}": Fraction(1)}
             case Const(name):
@@ -192,7 +228,7 @@ class _Solver:
             case Local(name):
                 return self.locals[name]
             case Field(scope, name):
-                return form_of(units.read(FIELDS[scope, name].unit))
+                return form_of(read(FIELDS[scope, name].unit))
             case Neg(value):
                 return self.unit(value, bare=bare)
             case Op("*", left, right):
@@ -212,13 +248,14 @@ class _Solver:
                 return self._power(base, exponent)
             case Call(name, (arg,)):
                 self.pure(name, arg)
-                return ONE
+                return PURE
             case Choose(condition, then, other):
                 self.compare(condition)
                 return self._sides("choose between", then, other)
         raise AssertionError(node)
 
     def _power(self, base: Expr, exponent: Expr) -> Form:
+        """The form of `pow(base, exponent)`; the exponent is a number or a constant, either perhaps negated."""
         form, sign, inner = self.unit(base), 1, exponent
         while isinstance(inner, Neg):
             sign, inner = -sign, inner.value

@@ -1,13 +1,13 @@
-"""The intermediate representation: every program, whatever its source, is one of these frozen values.
+"""The intermediate representation: frozen values that every program is read into, and what they mean.
 
     Program   = doc, Function*
     Function  = name, Constant*, (Let | Guard)*, result: Expr
     Expr      = Number | Const | Field | Local | Neg | Op | Call | Choose
-    Condition = Compare                 (truth is not a number: it only ever stands in Guard and Choose)
+    Condition = Compare                 (truth is not a number: it occurs only in Guard and Choose)
 
 Every value is a float64. `x/0 = 0`; `sqrt`, `log`, `log1p` of a negative are those of 0, `log 0 = log 1e-12`;
-`exp` clips its argument to 50; `pow(x, c) = pow(max(x, 0), c)` with c clipped to [-4, 4]; `max`, `min` pass
-NaN on. The guards are the same in every back end, so that all of them agree.
+`exp` clips its argument to 50; `pow(x, c) = pow(max(x, 0), c)` with c clipped to [-4, 4]; `max` and `min` propagate
+NaN. These guards are the same in every back end, so that all of them agree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from simulator.language.units import Unit
 
-# name of each method -> the objects it sees
+# name of each method -> the objects it may read
 METHODS: dict[str, tuple[str, ...]] = {
     "step_time": ("b", "s"),
     "queueing_time": ("r", "s"),
@@ -33,7 +33,7 @@ CALLS = {
     "pow": (2, 2),
 }  # fmt: skip
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-FREE_LITERALS = (0.0, 1.0, 2.0, 0.5)  # may stand in a formula; every other number is a constant
+FREE_LITERALS = (0.0, 1.0, 2.0, 0.5)  # allowed in a formula; every other number becomes a constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Let:
 
     name: str
     value: Expr
-    line: int = field(default=0, compare=False, repr=False)  # where it stands in its text, for complaints only
+    line: int = field(default=0, compare=False, repr=False)  # its line in the text, for messages only
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,10 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A keyword-only default: what the fit may move.
+    """A keyword-only argument with a default: what the fit may change.
 
-    `unit` None is a wildcard, `bounds` None the default ones. Only finite bounds with a unit can be spelled.
+    `unit` None leaves the unit open, `bounds` None means the default ones. Only finite bounds with a unit can be
+    spelled.
     """
 
     name: str
@@ -140,15 +141,16 @@ class Program:
     doc: str = ""
 
     def function(self, name: str) -> Function | None:
+        """The method of that name, or None."""
         return next((f for f in self.functions if f.name == name), None)
 
     @property
     def theta(self) -> tuple[float, ...]:
-        """All constants' values as one flat vector, function by function."""
+        """The values of all constants in one tuple, function by function."""
         return tuple(c.value for f in self.functions for c in f.constants)
 
     def with_theta(self, theta: tuple[float, ...]) -> Program:
-        """The same program with other constants; `theta` as long as `self.theta`."""
+        """The program with other values for its constants, as many as `self.theta` has."""
         values = iter(theta)
         functions = tuple(
             replace(f, constants=tuple(replace(c, value=float(next(values))) for c in f.constants))
@@ -158,6 +160,11 @@ class Program:
 
 
 def children(node: Node) -> tuple[Node, ...]:
+    """The operands of a node, in the order of the text.
+
+    >>> [spell(n) for n in children(expr("b.tokens + 2 * b.kv_sum"))]
+    ['b.tokens', '2 * b.kv_sum']
+    """
     match node:
         case Neg(value):
             return (value,)
@@ -172,14 +179,23 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and everything under it, parents first."""
+    """The node and everything below it, parents first.
+
+    >>> [spell(n) for n in walk(expr("b.tokens / 2"))]
+    ['b.tokens / 2', 'b.tokens', '2']
+    """
     yield node
     for child in children(node):
         yield from walk(child)
 
 
 def roots(function: Function) -> Iterator[Node]:
-    """The outermost nodes of a function, in the order in which they stand in its text."""
+    """The outermost nodes of a function, in the order of the text.
+
+    >>> f = parse("def step_time(b, s): x = b.tokens; return x + 1").functions[0]
+    >>> [spell(n) for n in roots(f)]
+    ['b.tokens', 'x + 1']
+    """
     for statement in function.body:
         if isinstance(statement, Guard):
             yield statement.condition
@@ -188,12 +204,21 @@ def roots(function: Function) -> Iterator[Node]:
 
 
 def nodes(function: Function) -> Iterator[Node]:
+    """Every node of a function.
+
+    >>> [spell(n) for n in nodes(parse("def step_time(b, s): return b.tokens + 1").functions[0])]
+    ['b.tokens + 1', 'b.tokens', '1']
+    """
     for root in roots(function):
         yield from walk(root)
 
 
 def rebuild(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression with `change` applied to every sub-expression, children first."""
+    """The expression with `change` applied to every sub-expression, children first.
+
+    >>> spell(rebuild(expr("b.tokens + 2"), lambda n: Number(1.0) if isinstance(n, Field) else n))
+    '1 + 2'
+    """
     match node:
         case Neg(value):
             node = Neg(rebuild(value, change))

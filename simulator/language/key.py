@@ -1,9 +1,8 @@
-"""The identity of a program's form: two programs with one key differ in nothing that a fit of their constants could not
-make equal.
+"""The key of a program's form: programs with one key could be made equal by fitting their constants.
 
-Each method is brought to its normal form, with derived fields written out; constants are blanked, and called after the
-places where they stand, so that one used twice is not two used once. A constant that has one place to itself takes in
-whatever constants and numbers of one sign multiply it or are added to it there.
+Each method is brought to its normal form, with derived fields written out. Constants lose name and value and are
+labelled by the places where they occur, so that one constant used twice differs from two used once. A constant that
+occurs in one place only absorbs the constants and numbers of one sign that multiply it or are added to it there.
 """
 
 from __future__ import annotations
@@ -17,7 +16,12 @@ from simulator.language.normal import Atom, Monomial, Normal, Polynomial, reacha
 
 
 def key(program: Program) -> str:
-    """16 hex digits, equal for programs of one form."""
+    """16 hexadecimal digits, equal for programs of the same form.
+
+    >>> one, other = "def step_time(b, s, *, c=2.0): return c * b.tokens", "def step_time(b, s): return b.tokens * 70"
+    >>> key(parse(one)) == key(parse(other))
+    True
+    """
     return _digest(";".join(f"{f.name}:{_form(f)}" for f in program.functions))[:16]
 
 
@@ -36,16 +40,19 @@ def _form(function: Function) -> str:
 
 
 def _absorbed(function: Function) -> dict[str | tuple[str, str], float]:
-    """Constants that another one, which nothing else in the method depends on, makes superfluous: with the number
-    that leaves it to that other one (0 where they are added, 1 where they multiply)."""
+    """Constants that another one makes superfluous, each with the number that leaves its part to the other.
+
+    That is 0 for a constant that is added to the other and 1 for one that multiplies it. The other one occurs nowhere
+    else in the method.
+    """
     normal = Normal(expand=False)
     root = normal.function(function)
-    out: dict[str | tuple[str, str], float] = {}
+    values: dict[str | tuple[str, str], float] = {}
     for monomials, _ in _free(normal, reachable(normal, root), root):
         first, *others = sorted((_constants(normal, m) for m in monomials), key=len)
-        out |= {name: 0.0 for names in others for name in names if name not in first}
-        out |= dict.fromkeys(first[1:], 1.0)
-    return out
+        values |= {name: 0.0 for names in others for name in names if name not in first}
+        values |= dict.fromkeys(first[1:], 1.0)
+    return values
 
 
 def _polynomials(normal: Normal, needed: Iterable[int], root: Polynomial) -> list[Polynomial]:
@@ -57,10 +64,13 @@ def _constants(normal: Normal, m: Monomial) -> list[str]:
 
 
 def _free(normal: Normal, needed: list[int], root: Polynomial) -> list[tuple[list[Monomial], set[str]]]:
-    """Groups of like terms whose coefficient is any number of one sign, because its constants stand nowhere else."""
+    """Groups of like terms, with their constants, whose coefficient may be any number of one sign.
+
+    That is so where none of the constants occurs anywhere else.
+    """
     everything = _polynomials(normal, needed, root)
     uses = Counter(name for p in everything for m, _ in p for name in _constants(normal, m))
-    found = []
+    free = []
     for p in everything:
         groups: dict[Monomial, list[tuple[Monomial, float]]] = {}
         for m, c in p:
@@ -70,22 +80,23 @@ def _free(normal: Normal, needed: list[int], root: Polynomial) -> list[tuple[lis
             alone = all(uses[name] == n for name, n in Counter(names).items())
             signs = {c > 0.0 for _, c in group}
             if alone and len(signs) == 1 and all(_plain(normal, m) for m, _ in group):
-                found.append(([m for m, _ in group], set(names)))
-    return found
+                free.append(([m for m, _ in group], set(names)))
+    return free
 
 
 def _plain(normal: Normal, m: Monomial) -> bool:
-    """Whether the term is a multiple of constants, none of them divided by or squared."""
+    """Whether the term has constants as factors, and each of them with power 1."""
     powers = [power for i, power in m if normal.atoms[i].kind == "const"]
     return bool(powers) and all(power == 1 for power in powers)
 
 
 def _basis(normal: Normal, m: Monomial) -> Monomial:
+    """The term without its constants."""
     return tuple((i, power) for i, power in m if normal.atoms[i].kind != "const")
 
 
 def _text(normal: Normal, needed: Iterable[int], root: Polynomial, labels: Mapping[str, str], free: set[str]) -> str:
-    """The polynomial in canonical order, with its constants called as `labels` says."""
+    """The polynomial as text in canonical order, with `labels` for its constants."""
     texts: dict[int, str] = {}
 
     def polynomial(p: Polynomial, sign: float = 1.0) -> str:
@@ -116,5 +127,5 @@ def _atom(atom: Atom, polynomial: Callable[..., str]) -> str:
 
 
 def _short(text: str) -> str:
-    """Digests keep a value used many times from unfolding into an exponential text."""
+    """The text, or a digest of a long one, so that values used many times do not make it grow exponentially."""
     return text if len(text) <= 64 else _digest(text)

@@ -1,4 +1,4 @@
-"""How large a program is: operations, conditionals, constants, features; and the caps on them."""
+"""The size of a program in operations, conditionals, constants and features, and the caps on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator.language.ir import Call, Choose, Compare, Field, Function, Guard,
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What a program may have at most, counted over all functions."""
+    """The most that a program may have, counted over all functions."""
 
     operations: int = 40
     conditionals: int = 4
@@ -32,30 +32,56 @@ def _guards(function: Function) -> int:
 
 
 def operations(program: Program) -> int:
-    """Arithmetic, calls (an n-ary max counts n - 1), comparisons, conditionals; unary minus counts 0."""
+    """Arithmetic operations, calls (an n-ary max counts n - 1), comparisons and conditionals; unary minus counts 0.
+
+    >>> operations(parse("def step_time(b, s): return max(b.tokens, -b.kv_sum, 1) + 2"))
+    3
+    """
     return sum(sum(map(_cost, nodes(f))) + _guards(f) for f in program.functions)
 
 
 def conditionals(program: Program) -> int:
+    """Conditional expressions and early returns.
+
+    >>> conditionals(parse("def step_time(b, s): return 1 if b.tokens > 2 else 0"))
+    1
+    """
     return sum(sum(isinstance(n, Choose) for n in nodes(f)) + _guards(f) for f in program.functions)
 
 
 def constants(program: Program) -> int:
+    """Constants, numbers in formulas included except 0, 1, 2 and 0.5.
+
+    >>> constants(parse("def step_time(b, s, *, c=2.0): return c * b.tokens + 70"))
+    2
+    """
     return sum(len(f.constants) for f in program.functions)
 
 
 def features(program: Program) -> tuple[str, ...]:
-    """The distinct fields that the program reads, sorted, as `b.tokens`."""
-    found = {f"{n.scope}.{n.name}" for f in program.functions for n in nodes(f) if isinstance(n, Field)}
-    return tuple(sorted(found))
+    """The distinct fields that the program reads, sorted.
+
+    >>> features(parse("def step_time(b, s): return b.tokens * s.layers + b.tokens"))
+    ('b.tokens', 's.layers')
+    """
+    return tuple(sorted({f"{n.scope}.{n.name}" for f in program.functions for n in nodes(f) if isinstance(n, Field)}))
 
 
 def complexity(program: Program) -> int:
+    """Operations and constants together.
+
+    >>> complexity(parse("def step_time(b, s, *, c=2.0): return c * b.tokens"))
+    2
+    """
     return operations(program) + constants(program)
 
 
 def complaints(program: Program, caps: Caps) -> list[str]:
-    """What exceeds the caps, a line each; empty when nothing does."""
+    """One line for each cap that the program exceeds.
+
+    >>> complaints(parse("def step_time(b, s): return b.tokens + 1 + 2"), Caps(operations=1))
+    ['2 operations, at most 1 are allowed: shorten the program or raise --max-operations']
+    """
     counted = (
         ("operations", operations(program), caps.operations),
         ("conditionals", conditionals(program), caps.conditionals),
@@ -69,7 +95,12 @@ def complaints(program: Program, caps: Caps) -> list[str]:
 
 
 def enforce(program: Program, caps: Caps, where: str) -> Program:
-    """The program itself, or InputError naming the caps that it exceeds."""
+    """The program itself. Raises InputError with the caps that it exceeds.
+
+    >>> p = parse("def step_time(b, s): return b.tokens + 1")
+    >>> enforce(p, Caps(), "mine.py") is p
+    True
+    """
     if exceeded := complaints(program, caps):
         raise InputError(f"{where}: {'; '.join(exceeded)}")
     return program

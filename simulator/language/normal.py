@@ -6,11 +6,11 @@
 
 Assignments are written out, early returns become choices, products of sums are expanded, equal terms collected, nested
 `max` and `min` flattened, comparisons brought to `difference > 0` or `difference = 0`. Division is the guarded one
-(x/0 = 0), whose inverse obeys x * x * (1/x) = x and (1/x) * (1/y) = 1/(x*y), but x * (1/x) is 1 or 0: such an atom
-stays, with power 0. Equal in the algebra of reals; float64 may differ in the last bit.
+(x/0 = 0). Its inverse obeys x * x * (1/x) = x and (1/x) * (1/y) = 1/(x*y), but x * (1/x) is 1 or 0: such an atom is
+kept, with power 0. A program and its normal form are equal in real arithmetic; in float64 the last bit may differ.
 
-Atoms are numbered as they come and equal ones share a number, so that a polynomial is a small tuple of numbers even
-where assignments double each other.
+Atoms are numbered in the order in which they come up, and equal ones share a number. So a polynomial is a small tuple
+of numbers even where every assignment doubles the one before.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from simulator.language.ir import (
 from simulator.language.opcodes import formula
 from simulator.schema import FIELDS
 
-Monomial = tuple[tuple[int, int], ...]  # (atom, power), by atom; a power below 0 is that of the guarded inverse
+Monomial = tuple[tuple[int, int], ...]  # (atom, power), by atom; negative powers are those of the guarded inverse
 Polynomial = tuple[tuple[Monomial, float], ...]  # (monomial, coefficient), by monomial; () is 0
 
-BRANCHES = ("max", "min", "positive", "zero")  # kinds of atoms that are one of several values
+BRANCHES = ("max", "min", "positive", "zero")  # kinds of atoms that take one of several values
 MAX_TERMS = 64  # of a product that is expanded; a larger one is an atom
 ZERO: Polynomial = ()
 
@@ -50,10 +50,11 @@ _UNARY = {"sqrt": guarded.sqrt, "log": guarded.log, "log1p": guarded.log1p, "exp
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """What a polynomial takes as a whole.
+    """What a polynomial does not look into.
 
-    kind: `const` or `field` (name), a function of the language (args), `inverse` (of args[0]), `product` (of args),
-    `positive` or `zero` (args: difference, then, other): then where the difference is > 0, or = 0.
+    `kind` is `const` or `field` (with a name), a function of the language (with args), `inverse` (of args[0]),
+    `product` (of args), or `positive` or `zero` (args: difference, then, other), which is `then` where the difference
+    is > 0 or = 0.
     """
 
     kind: str
@@ -62,44 +63,64 @@ class Atom:
 
 
 def number(value: float) -> Polynomial:
+    """The polynomial of a number.
+
+    >>> number(2.0), number(0.0)
+    ((((), 2.0),), ())
+    """
     return (((), value),) if value else ZERO
 
 
-def as_number(p: Polynomial) -> float | None:
-    """The value of a polynomial without atoms."""
+def _as_number(p: Polynomial) -> float | None:
+    """The value of a polynomial without atoms, else None."""
     if not p:
         return 0.0
     return p[0][1] if len(p) == 1 and not p[0][0] else None
 
 
 def scaled(p: Polynomial, factor: float) -> Polynomial:
+    """The polynomial times a number.
+
+    >>> scaled(number(2.0), 3.0) == number(6.0)
+    True
+    """
     return tuple((m, c * factor) for m, c in p) if factor else ZERO
 
 
 def collected(terms: Iterable[tuple[Monomial, float]]) -> Polynomial:
-    """The sum of the terms, equal monomials added up."""
-    out: dict[Monomial, float] = {}
+    """The sum of the terms, with equal monomials added up.
+
+    >>> collected([(((0, 1),), 2.0), ((), 1.0), (((0, 1),), 3.0)])
+    (((), 1.0), (((0, 1),), 5.0))
+    """
+    sums: dict[Monomial, float] = {}
     for m, c in terms:
-        out[m] = out.get(m, 0.0) + c
-    return tuple(sorted((m, c) for m, c in out.items() if c))
+        sums[m] = sums.get(m, 0.0) + c
+    return tuple(sorted((m, c) for m, c in sums.items() if c))
 
 
 def plus(p: Polynomial, q: Polynomial, sign: float = 1.0) -> Polynomial:
+    """The polynomial p + sign * q.
+
+    >>> plus(number(2.0), number(3.0), -1.0) == number(-1.0)
+    True
+    """
     return collected([*p, *scaled(q, sign)])
 
 
 def _join(a: Monomial, b: Monomial) -> Monomial:
-    out = dict(a)
+    """The product of two monomials."""
+    powers = dict(a)
     for atom, power in b:
-        out[atom] = out.get(atom, 0) + power
-    return tuple(sorted(out.items()))
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items()))
 
 
 class Normal:
-    """Atoms by number, an operand always before what is made of it.
+    """Atoms by number, operands before what is made of them, and the polynomials of expressions over them.
 
     `expand`: write derived batch fields out by the schema's formulas. `values`: numbers for constants (by name) and
-    fields (by scope and name), where they are known.
+    fields (by scope and name) whose values are known.
     """
 
     def __init__(self, *, expand: bool = True, values: Mapping[str | tuple[str, str], float] | None = None) -> None:
@@ -109,7 +130,7 @@ class Normal:
         self._numbers: dict[Atom, int] = {}
 
     def function(self, function: Function) -> Polynomial:
-        """The method's result."""
+        """The polynomial of a method's result."""
         names: dict[str, Polynomial] = {}
         guards: list[tuple[Compare, dict[str, Polynomial], Polynomial]] = []
         for statement in function.body:
@@ -119,20 +140,20 @@ class Normal:
                 case Guard(condition, value):
                     guards.append((condition, dict(names), self.of(value, names)))
         result = self.of(function.result, names)
-        for condition, known, early in reversed(guards):
-            result = self._choice(condition, early, result, known)
+        for condition, names_then, early in reversed(guards):
+            result = self._choice(condition, early, result, names_then)
         return result
 
     def of(self, node: Expr, names: Mapping[str, Polynomial]) -> Polynomial:
-        """The polynomial of an expression whose locals are `names`."""
+        """The polynomial of an expression with the locals `names`."""
         match node:
             case Number(value):
                 return number(value)
             case Local(name):
                 return names[name]
             case Const(name):
-                known = self.values.get(name)
-                return self._atom(Atom("const", name)) if known is None else number(known)
+                fixed = self.values.get(name)
+                return self._atom(Atom("const", name)) if fixed is None else number(fixed)
             case Field(scope, name):
                 return self._field(scope, name)
             case Neg(value):
@@ -158,31 +179,34 @@ class Normal:
         return ((((self._numbers[atom], 1),), 1.0),)
 
     def _single(self, p: Polynomial) -> Atom | None:
-        """The atom that the polynomial is, if it is just one."""
+        """The atom, if the polynomial is a single one."""
         if len(p) == 1 and p[0][1] == 1.0 and len(p[0][0]) == 1 and p[0][0][0][1] == 1:
             return self.atoms[p[0][0][0][0]]
         return None
 
     def _field(self, scope: str, name: str) -> Polynomial:
-        known = self.values.get((scope, name))
-        if known is not None:
-            return number(known)
+        fixed = self.values.get((scope, name))
+        if fixed is not None:
+            return number(fixed)
         written_out = self.expand and scope == "b" and FIELDS[scope, name].formula is not None
         return self.of(formula(name), {}) if written_out else self._atom(Atom("field", f"{scope}.{name}"))
 
     def product(self, p: Polynomial, q: Polynomial) -> Polynomial:
+        """The product of two polynomials: expanded, or an atom if it has too many terms or would overflow."""
         if len(p) * len(q) <= max(MAX_TERMS, len(p), len(q)):
-            out = collected((_join(a, b), x * y) for a, x in p for b, y in q)
-            if all(math.isfinite(c) for _, c in out):
-                return out
+            expanded = collected((_join(a, b), x * y) for a, x in p for b, y in q)
+            if all(math.isfinite(c) for _, c in expanded):
+                return expanded
         return self._atom(Atom("product", args=tuple(sorted((p, q)))))
 
     def _inverse(self, p: Polynomial) -> Polynomial:
+        """The guarded inverse; that of a sum is an atom."""
         if not p:
             return ZERO
         if len(p) == 1:
             m, c = p[0]
             return ((tuple((atom, -power) for atom, power in m), 1.0 / c),)
+        # Sums that differ by a factor share their inverse: the atom is that of the sum with a largest coefficient of 1.
         scale = max(abs(c) for _, c in p)
         return scaled(self._atom(Atom("inverse", args=(scaled(p, 1.0 / scale),))), 1.0 / scale)
 
@@ -191,15 +215,15 @@ class Normal:
         for arg in args:
             inside = self._single(arg)
             parts.update(inside.args if inside is not None and inside.kind == name else (arg,))
-        numbers = [x for x in map(as_number, parts) if x is not None]
+        numbers = [x for x in map(_as_number, parts) if x is not None]
         if len(numbers) > 1:
             pick = max(numbers) if name == "max" else min(numbers)
-            parts = {p for p in parts if as_number(p) is None} | {number(pick)}
+            parts = {p for p in parts if _as_number(p) is None} | {number(pick)}
         ordered = sorted(parts)
         return ordered[0] if len(ordered) == 1 else self._atom(Atom(name, args=tuple(ordered)))
 
     def _call(self, name: str, args: tuple[Polynomial, ...]) -> Polynomial:
-        values = [as_number(a) for a in args]
+        values = [_as_number(a) for a in args]
         if name == "pow" and values[1] == 0.0:
             return number(1.0)
         if name == "pow" and values[1] == 0.5:
@@ -218,7 +242,7 @@ class Normal:
             then, other = other, then
         gap = plus(left, right, -1.0)
         kind = "zero" if condition.op in ("==", "!=") else "positive"
-        value = as_number(gap)
+        value = _as_number(gap)
         if value is not None:
             return then if (value == 0.0 if kind == "zero" else value > 0.0) else other
         if then == other:
@@ -228,7 +252,12 @@ class Normal:
 
 
 def reachable(normal: Normal, root: Polynomial) -> list[int]:
-    """Numbers of the atoms that the polynomial is made of, operands first."""
+    """The numbers of the atoms that the polynomial is made of, operands first.
+
+    >>> normal = Normal()
+    >>> [normal.atoms[i].name or normal.atoms[i].kind for i in reachable(normal, normal.of(expr("sqrt(b.tokens)"), {}))]
+    ['b.prefill_tokens', 'b.decode_reqs', 'sqrt']
+    """
     needed: set[int] = set()
     waiting = [atom for m, _ in root for atom, _ in m]
     while waiting:

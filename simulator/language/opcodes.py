@@ -1,7 +1,7 @@
-"""Program -> opcodes: one flat table of three-address rows that the compiled clock runs as data.
+"""Program -> opcodes: a flat table of three-address rows that the compiled clock runs as data.
 
-The value vector holds the constants, then the raw batch fields, then input_len and the reference step, then
-deployment fields, literals and temporaries as they come. Rows that depend on constants and deployment only
+The value vector holds the constants, then the raw batch fields, then input_len and the reference step, then deployment
+fields, literals and temporaries in the order in which they come up. Rows that depend on constants and deployment only
 come first and run once per deployment; then the rows of step_time that change with the batch; then those of
 queueing_time. Equal sub-expressions share a slot.
 """
@@ -34,56 +34,55 @@ from simulator.language.ir import (
 from simulator.language.reader import Scope, expression
 from simulator.schema import CURVES, FIELDS, RAW, SPECIAL
 
-OPS = (
+# The operations by name, and the number of each in a row. The compiled kernels use the numbers as constants.
+OPERATIONS = (
     "+", "-", "*", "/", "neg", "max", "min", "sqrt", "log", "log1p", "exp", "pow",
     "<", "<=", ">", ">=", "==", "!=", "select", "experts_fraction", "graph_batch",
     "graph_tokens", "curve",
 )  # fmt: skip
-_CODE = {name: i for i, name in enumerate(OPS)}
+(
+    ADD, SUB, MUL, DIV, NEG, MAX, MIN, SQRT, LOG, LOG1P, EXP, POW,
+    LT, LE, GT, GE, EQ, NE, SELECT, EXPERTS_FRACTION, GRAPH_BATCH,
+    GRAPH_TOKENS, CURVE,
+) = range(len(OPERATIONS))  # fmt: skip
+_NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
 
 STATIC, STEP, REQUEST = 0, 1, 2  # when a row runs: once per deployment, once a step, once a prompt length
 
-CONTEXT = ("kv_sum", "kv_max", "kv_var", "kv_decode_sum", "kv_decode_max")  # raw fields that move while requests decode
+CONTEXT = ("kv_sum", "kv_max", "kv_var", "kv_decode_sum", "kv_decode_max")  # raw fields that change as requests decode
 
-# names of the methods that the search knows, in the order of `Code.results`
+# The methods that the search knows, in the order of `Code.results`, and the position of each there.
 RESULTS = ("step_time", "queueing_time", "output_token_time", "completion_time")
+STEP_TIME, QUEUEING_TIME, OUTPUT_TOKEN_TIME, COMPLETION_TIME = range(len(RESULTS))
+REFERENCE = 1  # slots from `Code.request` to that of reference_step_us
 
 
 @dataclass(frozen=True)
 class Code:
-    """A program's opcodes.
+    """A program's opcodes, and what is in which slot of the value vector."""
 
-    rows: int32[n, 5] = (operation, destination, a, b, c); rows[:static] run once per deployment,
-    rows[static:step] once a step, rows[step:] once a prompt length. slots: length of the value vector.
-    statics: names of the s. fields at their slots; literals: (slot, value); curves: (first slot, name) of the
-    deployment's curves, the number of knots before their values; raw, request: first slots of the
-    raw batch fields and of (input_len, reference_step_us); results: slots of RESULTS (-1 where a method is
-    missing). uses: which raw fields any row reads. moving: bool[n], the rows that depend on the context of requests
-    (CONTEXT), not only on how many requests and new tokens a step has.
-    """
-
-    rows: np.ndarray
-    static: int
-    step: int
-    slots: int
-    constants: int
-    statics: tuple[tuple[int, str], ...]
-    literals: tuple[tuple[int, float], ...]
-    curves: tuple[tuple[int, str], ...]
-    raw: int
-    request: int
-    results: tuple[int, ...]
-    uses: frozenset[str]
-    moving: np.ndarray
+    rows: np.ndarray  # uint32[n, 5]: operation, slot of the result, slots of the operands a, b, c
+    static: int  # rows[:static] run once per deployment
+    step: int  # rows[static:step] run once a step, rows[step:] once a prompt length
+    slots: int  # length of the value vector
+    constants: int  # how many there are, from slot 0 on
+    statics: tuple[tuple[int, str], ...]  # (slot, name) of the s. fields
+    literals: tuple[tuple[int, float], ...]  # (slot, value)
+    curves: tuple[tuple[int, str], ...]  # (first slot, name): the number of knots, then the values at the knots
+    raw: int  # first slot of the raw batch fields
+    request: int  # slot of input_len; that of reference_step_us follows
+    results: tuple[int, ...]  # slots of RESULTS, -1 where a method is missing
+    uses: frozenset[str]  # raw fields that any row reads
+    moving: np.ndarray  # bool[n]: rows that depend on the context of requests (CONTEXT)
 
 
 class _Assembler:
-    """Collects rows; a slot is named by its operation and operands, so that equal ones coincide."""
+    """Collects rows. A slot is identified by its operation and operands, so that equal ones coincide."""
 
     def __init__(self, constants: int) -> None:
         self.constants = constants
         self.when: dict[int, int] = {}  # slot -> STATIC | STEP | REQUEST
-        self.known: dict[tuple[object, ...], int] = {}
+        self.slots: dict[tuple[object, ...], int] = {}  # literal, or operation and operands -> slot
         self.rows: list[tuple[int, int, int, int, int]] = []
         self.statics: list[tuple[int, str]] = []
         self.literals: list[tuple[int, float]] = []
@@ -92,7 +91,7 @@ class _Assembler:
         self.next = constants
         for i in range(constants):
             self.when[i] = STATIC
-        if not constants:  # unused operands point at slot 0, which must never depend on the batch
+        if not constants:  # unused operands refer to slot 0, which must never depend on the batch
             self.fresh(STATIC)
 
     def fresh(self, when: int) -> int:
@@ -101,10 +100,10 @@ class _Assembler:
         return self.next - 1
 
     def literal(self, value: float) -> int:
-        if ("literal", value) not in self.known:
-            self.known["literal", value] = slot = self.fresh(STATIC)
+        if ("literal", value) not in self.slots:
+            self.slots["literal", value] = slot = self.fresh(STATIC)
             self.literals.append((slot, value))
-        return self.known["literal", value]
+        return self.slots["literal", value]
 
     def input(self, scope: str, name: str) -> int:
         """The slot of a deployment, raw batch or request field."""
@@ -127,17 +126,21 @@ class _Assembler:
 
     def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
         identity = (op, a, b, c)
-        if identity not in self.known:
+        if identity not in self.slots:
             when = max(self.when[slot] for slot in (a, b, c))
             if op == "graph_batch":
                 when = STEP
-            slot = self.known[identity] = self.fresh(when)
-            self.rows.append((_CODE[op], slot, a, b, c))
-        return self.known[identity]
+            slot = self.slots[identity] = self.fresh(when)
+            self.rows.append((_NUMBER[op], slot, a, b, c))
+        return self.slots[identity]
 
 
 def assemble(program: Program) -> Code:
-    """The opcodes of the four methods that are timed (scheduling and preemption change nothing measured)."""
+    """The opcodes of the four methods that are timed (scheduling and preemption change nothing that is measured).
+
+    >>> [OPERATIONS[row[0]] for row in assemble(parse("def step_time(b, s): return max(b.tokens, 1)")).rows]
+    ['+', 'max']
+    """
     out = _Assembler(len(program.theta))
     raw = [out.input("b", name) for name in RAW]
     request = [out.input("r", "input_len"), out.input("s", "reference_step_us")]
@@ -173,14 +176,18 @@ def assemble(program: Program) -> Code:
 
 @cache
 def formula(name: str) -> Expr:
-    """The expression of a derived batch field, over other fields; of one that reads a curve, where it is read."""
+    """The expression of a derived batch field over other fields. For a field with a curve: where the curve is read.
+
+    >>> spell(formula("kv_mean")), spell(formula("kernel_gemm_us"))
+    ('b.kv_sum / b.batch_size', 'b.graph_tokens')
+    """
     field = FIELDS["b", name]
     text = field.at or field.formula
     assert text is not None, name
     scope = Scope(("b", "s"), {}, f"schema field b.{name}")
-    found = expression(ast.parse(text, mode="eval").body, scope)
-    numbers = {c.name: Number(c.value) for c in scope.constants.values()}  # nothing fits a field's own
-    return rebuild(found, lambda n: numbers[n.name] if isinstance(n, Const) else n)
+    parsed = expression(ast.parse(text, mode="eval").body, scope)
+    numbers = {c.name: Number(c.value) for c in scope.constants.values()}  # the numbers of a field are not fitted
+    return rebuild(parsed, lambda n: numbers[n.name] if isinstance(n, Const) else n)
 
 
 def _function(function: Function, first: int, out: _Assembler) -> int:

@@ -1,4 +1,4 @@
-"""Text -> Program. `ast.parse` reads it, a whitelist translates it, anything else is a one-line complaint.
+"""Text -> Program. `ast.parse` reads the text, a whitelist translates it, anything else is a one-line error.
 
 The text is never compiled, executed or imported. `unparse` is the inverse.
 """
@@ -16,10 +16,13 @@ from simulator.language.unparse import unparse
 
 
 def parse(text: str | bytes, where: str = "program") -> Program:
-    """The program that `text` spells; raises ProgramError naming the line and what to do about it.
+    """The program that `text` spells. Raises ProgramError with the line and what to do about it.
 
-    `where` is the file's name in complaints. The original proposal's dialect (`predict_step_time(b)` with
+    `where` is the file's name in messages. The original proposal's dialect (`predict_step_time(b)` with
     `b['prefill_tokens']` and `CONSTANTS = {...}`) is read into the same representation.
+
+    >>> parse("def step_time(b, s, *, c: us/token = 2.5): return c * b.tokens").theta
+    (2.5,)
     """
     tree = syntax_tree(text, where)
     program = translate(tree, where) if is_dialect(tree) else _module(tree, where)
@@ -35,7 +38,7 @@ def _module(tree: ast.Module, where: str) -> Program:
     functions: dict[str, Function] = {}
     for node in statements:
         if not isinstance(node, ast.FunctionDef):
-            why = f"only functions may stand here, not {kind(node)}: remove it"
+            why = f"only functions are allowed here, not {kind(node)}: remove it"
             raise ProgramError(f"{where}:{node.lineno}: {why}")
         if node.name in functions:
             raise ProgramError(f"{where}:{node.lineno}: {node.name} is defined twice: keep one")
@@ -58,7 +61,7 @@ def _function(node: ast.FunctionDef, where: str) -> Function:
     plain = not (args.posonlyargs or args.vararg or args.kwarg or args.defaults)
     if not plain or tuple(a.arg for a in args.args) != objects or any(a.annotation for a in args.args):
         head = f"({', '.join(objects)}, *, constants...)"
-        raise scope.fail(node, f"{node.name} takes {head}: write its head so")
+        raise scope.fail(node, f"{node.name} takes {head}: write its head like that")
     for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
         if arg.arg in objects or arg.arg in scope.constants or arg.arg in CALLS:
             raise scope.fail(arg, f"the name {arg.arg!r} is taken: rename the constant")
@@ -74,7 +77,7 @@ def _function(node: ast.FunctionDef, where: str) -> Function:
 
 
 def _annotation(node: ast.expr, scope: Scope) -> tuple[units.Unit, tuple[float, float] | None]:
-    """`us/token**2` or `one[0.8, 3]`. Bounds may stand after the last name: `us/token[0, 5]`."""
+    """The unit and the bounds of `us/token**2` or `us/token[0, 5]`; bounds come after the last name."""
     bounds: list[tuple[float, float]] = []
 
     def read(node: ast.expr, last: bool) -> units.Unit:

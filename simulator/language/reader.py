@@ -1,4 +1,4 @@
-"""Syntax tree -> statements and expressions of the IR: the whitelist, with a complaint for everything else."""
+"""Syntax tree -> statements and expressions of the IR: a whitelist, with a message for everything else."""
 
 from __future__ import annotations
 
@@ -38,22 +38,23 @@ _COMPARE: dict[type[ast.cmpop], str] = dict(
 
 @dataclass
 class Scope:
-    """What a name means inside one function, and the constants found so far."""
+    """What names mean inside one function, and the constants read so far."""
 
     objects: tuple[str, ...]
     constants: dict[str, Constant]
     where: str
-    subscript: Callable[[ast.Subscript, Scope], Expr] | None = None  # how the dialect spells fields and constants
+    subscript: Callable[[ast.Subscript, Scope], Expr] | None = None  # reads a subscript, which only the dialect has
     taken: frozenset[str] = frozenset()
     locals: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     lifted: int = 0
 
     def fail(self, node: ast.AST, why: str) -> ProgramError:
+        """The error about a node, to be raised."""
         return ProgramError(f"{self.where}:{getattr(node, 'lineno', 1)}: {why}")
 
     def lift(self, value: float) -> Const:
-        """A number in a formula becomes a constant of its own, under a name that the text does not use."""
+        """Make a number in a formula a constant, under a name that the text does not use."""
         self.lifted += 1
         while (name := f"k{self.lifted}") in self.constants or name in self.taken:
             self.lifted += 1
@@ -63,8 +64,15 @@ class Scope:
 
 
 def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tuple[Let | Guard, ...], Expr, int]:
-    """Fresh assignments and early returns, then the final return and its line. What follows an if's return is its
-    else."""
+    """The statements of a body: assignments and early returns, then the final return and its line.
+
+    Statements after an `if` that returns are read as its `else`.
+
+    >>> tree = ast.parse("x = b.tokens\\nreturn x + 1")
+    >>> _, result, line = block(tree.body, Scope(("b", "s"), {}, "mine.py"), tree)
+    >>> spell(result), line
+    ('x + 1', 2)
+    """
     body: list[Let | Guard] = []
     rest = list(statements)
     while rest:
@@ -95,7 +103,11 @@ def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tup
 
 
 def expression(node: ast.expr, scope: Scope) -> Expr:
-    """One expression; raises ProgramError for whatever is not on the whitelist."""
+    """The expression that a syntax tree spells. Raises ProgramError for anything that is not on the whitelist.
+
+    >>> spell(expression(ast.parse("b.tokens * 2").body[0].value, Scope(("b", "s"), {}, "mine.py")))
+    'b.tokens * 2'
+    """
     match node:
         case ast.Constant():
             value = number(node, scope)
@@ -173,6 +185,11 @@ def _condition(node: ast.expr, scope: Scope) -> Compare:
 
 
 def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> Field:
+    """The field `owner.name`. Raises ProgramError for one that does not exist or is not allowed here.
+
+    >>> read_field(ast.parse("b.tokens"), "b", "tokens", Scope(("b", "s"), {}, "mine.py"))
+    Field(scope='b', name='tokens')
+    """
     if (owner, name) not in FIELDS:
         seen = [f"{o}.{n}" for o, n in FIELDS if o in scope.objects]
         near = difflib.get_close_matches(f"{owner}.{name}", seen, n=1)
@@ -184,6 +201,11 @@ def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> Field:
 
 
 def number(node: ast.expr, scope: Scope) -> float:
+    """The value of a plain, finite number. Raises ProgramError for anything else.
+
+    >>> number(ast.parse("-1.5").body[0].value, Scope((), {}, "mine.py"))
+    -1.5
+    """
     sign = 1.0
     while isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
         sign = -sign if isinstance(node.op, ast.USub) else sign

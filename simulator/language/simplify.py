@@ -1,4 +1,4 @@
-"""What may be written shorter without changing a result: terms that a fit has switched off, x + 0, x * 1, max(x, x)."""
+"""Shorten a program without changing its results: terms that a fit switched off, x + 0, x * 1, max(x, x)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,14 @@ from simulator.language.ir import (
 
 
 def lean(program: Program) -> Program:
-    """The program without terms that a constant of value 0 multiplies and without operations that do nothing, nested
-    max and min flat; equal on every batch whose values are finite."""
+    """The program without terms that a constant of value 0 multiplies and operations that do nothing.
+
+    Nested max and min are flattened. Equal on every batch whose values are finite.
+
+    >>> print(unparse(lean(parse("def step_time(b, s, *, c=0.0): return c * b.kv_sum + b.tokens * 1"))), end="")
+    def step_time(b, s):
+        return b.tokens
+    """
     return replace(program, functions=tuple(map(_function, program.functions)))
 
 
@@ -70,7 +76,7 @@ def _flat(node: Expr) -> Expr:
 
 
 def _idle(node: Expr) -> Expr:
-    """The operand of an operation that does nothing to it."""
+    """The node, or its operand if the operation does nothing."""
     match node:
         case Op("*" | "/", inner, Number(1.0)) | Op("*", Number(1.0), inner) | Neg(Neg(inner)):
             return inner
@@ -104,7 +110,7 @@ def _is_zero(node: Expr, zeros: set[str]) -> bool:
 
 
 def _without_dead_lets(body: list[Let | Guard], result: Expr) -> list[Let | Guard]:
-    """Assignments that something after them still reads."""
+    """The statements without assignments that nothing after them reads."""
     kept: list[Let | Guard] = []
     read = {n.name for n in walk(result) if isinstance(n, Local)}
     for statement in reversed(body):

@@ -1,4 +1,4 @@
-"""Text -> syntax tree: what is read at all, how deep and how large; and what a complaint calls a piece of syntax."""
+"""Text -> syntax tree, within limits of size and depth; and the names that messages use for pieces of syntax."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import TypeVar
 from simulator.errors import InputError
 
 MAX_BYTES = 20_000
-MAX_DEPTH = 100  # levels of the syntax tree; whatever recurses over it needs a few frames a level
-MAX_PIECES = 2_000  # expressions within expressions, some two an operation; whatever walks them all stays quick
+MAX_DEPTH = 100  # levels of the syntax tree: functions that recurse over it need a few frames a level
+MAX_PIECES = 2_000  # expressions, about two an operation: functions that walk them all stay quick
 MAX_BITS = 1024  # of a whole number: float64 holds no larger one
 NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
-_SUSPECT = re.compile(r"[^\x00-\x7f]|\w{65}")  # without it, every name is plain
+_SUSPECT = re.compile(r"[^\x00-\x7f]|\w{65}")  # if it matches nowhere, every name is plain
 
 Read = TypeVar("Read")
 
@@ -28,6 +28,12 @@ class ProgramError(InputError):
 
 
 def syntax_tree(text: str | bytes, where: str) -> ast.Module:
+    """The syntax tree of a text. Raises ProgramError for one that is not Python, too large or too deep.
+
+    >>> syntax_tree("return (", "mine.py")
+    Traceback (most recent call last):
+    simulator.language.source.ProgramError: mine.py:1: not valid syntax ('(' was never closed): fix the text
+    """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(raw) > MAX_BYTES:
         raise ProgramError(f"{where}:1: {len(raw)} bytes, at most {MAX_BYTES} are read: shorten the program")
@@ -39,10 +45,10 @@ def syntax_tree(text: str | bytes, where: str) -> ast.Module:
         raise ProgramError(f"{where}:1: binary data: give a program's text")
     if not text.strip():
         raise ProgramError(f"{where}:1: empty: define `def step_time(b, s, *, ...): return ...`")
-    # the interpreter reads the line of a SyntaxError from its file, and no file has an empty name
+    # The empty file name keeps the interpreter from looking up the line of a SyntaxError in a file.
     tree = _quietly(lambda: ast.parse(text, ""), where)
     _screen(tree, where)
-    if _SUSPECT.search(text):  # the syntax tree has normalised names, which may hide what was written
+    if _SUSPECT.search(text):  # the syntax tree has normalised names, so look at the tokens as written
         for token in _quietly(lambda: list(tokenize.generate_tokens(io.StringIO(text).readline)), where):
             if token.type == tokenize.NAME and not NAME.fullmatch(token.string):
                 why = f"name {token.string[:40]!r} is not plain ASCII of at most 64 characters: rename it"
@@ -51,32 +57,33 @@ def syntax_tree(text: str | bytes, where: str) -> ast.Module:
 
 
 def _quietly(reading: Callable[[], Read], where: str) -> Read:
-    """What Python's own reader gives, without its warnings, and with our complaint for its errors."""
+    """The result of Python's own reader, without its warnings and with its errors as ProgramError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return reading()
     except SyntaxError as e:
         huge = "int_max_str_digits" in e.msg
-        why = TOO_LARGE if huge else f"not valid syntax ({e.msg}): mend the text"
+        why = TOO_LARGE if huge else f"not valid syntax ({e.msg}): fix the text"
         raise ProgramError(f"{where}:{e.lineno or 1}: {why}") from None
     except (RecursionError, MemoryError):
         raise ProgramError(f"{where}:1: {_TOO_DEEP}") from None
     except (ValueError, tokenize.TokenError) as e:
-        raise ProgramError(f"{where}:1: cannot be read ({str(e).splitlines()[0]}): mend the text") from None
+        raise ProgramError(f"{where}:1: cannot be read ({str(e).splitlines()[0]}): fix the text") from None
 
 
 _TOO_DEEP = f"nested too deeply, at most {MAX_DEPTH} levels are read: split it over assignments"
 TOO_LARGE = "a number too large for float64: give a finite one"
 
 
-# leaves beside those that a person sees; left out, a name is as deep as the number that unparse replaces by it
+# Leaves of the tree that are not visible in the text. They do not count as a level, so that a name is no deeper than
+# the number for which `unparse` writes it.
 _MARKS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 
 def _screen(tree: ast.Module, where: str) -> None:
-    """Bound, without recursion, how far and how deep everything after this walks and how large a number it prints."""
-    parts = (part for node in tree.body for part in getattr(node, "body", [node]))  # heads may list many constants
+    """Reject trees that later functions could not walk or whose numbers they could not print. Does not recurse."""
+    parts = (part for node in tree.body for part in getattr(node, "body", [node]))  # not heads: many constants are fine
     pieces = (n for part in parts for n in ast.walk(part) if isinstance(n, ast.expr))
     if next(itertools.islice(pieces, MAX_PIECES, None), None) is not None:
         why = f"too long, at most {MAX_PIECES} fields, constants, numbers and operations are read: shorten the program"
@@ -112,7 +119,11 @@ KINDS = {
 
 
 def kind(node: ast.AST) -> str:
-    """What a complaint calls the node; short, and without line breaks."""
+    """What messages call the node: short, and without line breaks.
+
+    >>> kind(ast.parse("[]").body[0].value)
+    'a list'
+    """
     match node:
         case ast.Constant(value=value):
             return repr(value)[:40]
@@ -121,12 +132,21 @@ def kind(node: ast.AST) -> str:
 
 
 def names(tree: ast.AST) -> frozenset[str]:
-    """All names that the text uses, whatever for."""
-    found = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-    return frozenset(found | {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)})
+    """All names in the tree, of variables and of arguments.
+
+    >>> sorted(names(ast.parse("def step_time(b, s): return k1")))
+    ['b', 'k1', 's']
+    """
+    variables = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    return frozenset(variables | {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)})
 
 
 def docstring(body: list[ast.stmt]) -> tuple[str, list[ast.stmt]]:
+    """The docstring of a body ("" without one), and the other statements.
+
+    >>> docstring(ast.parse("'A doc.'").body)
+    ('A doc.', [])
+    """
     match body:
         case [ast.Expr(value=ast.Constant(value=str(doc))), *rest]:
             return doc, rest

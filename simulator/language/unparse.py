@@ -24,18 +24,23 @@ from simulator.language.ir import (
     Program,
 )
 
-WIDTH = 100  # columns, as far as breaking a head or a sum allows
+WIDTH = 100  # columns; a line that cannot be broken may be longer
 
 _CHOOSE, _SUM, _PRODUCT, _UNARY, _ATOM = range(5)
 _RANK = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
 
 
 def spell_number(value: float) -> str:
-    """The shortest text that reads back as `value`."""
+    """The shortest text that reads back as `value`.
+
+    >>> spell_number(0.1)
+    '0.1'
+    """
     return repr(float(value))
 
 
 def _spell(node: Expr) -> tuple[str, int]:
+    """The expression as text, and the rank of its outermost operation."""
     match node:
         case Number(value):
             return (str(int(value)) if value == int(value) else repr(value)), _ATOM
@@ -55,15 +60,26 @@ def _spell(node: Expr) -> tuple[str, int]:
 
 
 def _inside(node: Expr, rank: int) -> str:
+    """The expression as text, in brackets where its rank is below `rank`."""
     text, own = _spell(node)
     return text if own >= rank else f"({text})"
 
 
 def spell(node: Expr) -> str:
+    """The expression as text, on one line.
+
+    >>> spell(expr("(b.tokens+1)*2"))
+    '(b.tokens + 1) * 2'
+    """
     return _spell(node)[0]
 
 
 def spell_condition(node: Compare) -> str:
+    """The condition as text.
+
+    >>> spell_condition(expr("1 if b.tokens>2 else 0").condition)
+    'b.tokens > 2'
+    """
     return f"{_inside(node.left, _SUM)} {node.op} {_inside(node.right, _SUM)}"
 
 
@@ -89,7 +105,11 @@ def _head(function: Function) -> str:
 
 
 def terms(node: Expr) -> list[tuple[str, Expr]]:
-    """A sum's terms in order, each with its sign: `a + b - c` -> [(+, a), (+, b), (-, c)]."""
+    """The terms of a sum in order, each with its sign.
+
+    >>> [(sign, spell(term)) for sign, term in terms(expr("b.tokens - b.kv_sum + 1"))]
+    [('+', 'b.tokens'), ('-', 'b.kv_sum'), ('+', '1')]
+    """
     if isinstance(node, Op) and node.op in "+-":
         return [*terms(node.left), (node.op, node.right)]
     return [("+", node)]
@@ -105,7 +125,7 @@ def _assign(prefix: str, value: Expr) -> str:
 
 
 def _rows(node: Expr, rank: int, indent: str, before: str = "", after: str = "") -> list[str]:
-    """The expression on one line if it fits, else broken at its terms, arguments or branches; inside brackets."""
+    """The lines of an expression inside brackets: one if it fits, else broken at its terms, arguments or branches."""
     text = f"{indent}{before}{_inside(node, rank)}{after}"
     if len(text) <= WIDTH:
         return [text]
@@ -132,7 +152,7 @@ def _rows(node: Expr, rank: int, indent: str, before: str = "", after: str = "")
 
 
 def _doc(text: str, indent: str) -> list[str]:
-    """A docstring: what would end it or not survive in a text file is escaped."""
+    """A docstring, with characters escaped that would end it or not survive in a text file."""
     if not text:
         return []
     escaped = re.sub(r'"(?="|\Z)', r"\"", text.replace("\\", "\\\\"))
@@ -154,6 +174,11 @@ def _function(function: Function) -> str:
 
 
 def unparse(program: Program) -> str:
-    """The program's canonical text."""
+    """The program's canonical text.
+
+    >>> print(unparse(parse("def step_time(b,s,*,c=2): return(c*b.tokens)")), end="")
+    def step_time(b, s, *, c=2.0):
+        return c * b.tokens
+    """
     parts = ["\n".join(_doc(program.doc, ""))] if program.doc else []
     return "\n\n\n".join([*parts, *map(_function, program.functions)]) + "\n"

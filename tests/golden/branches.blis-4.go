@@ -2,8 +2,8 @@
 
 // Program branches.
 //
-// Target blis-4: the four methods of the latency model of BLIS, main branch, whose rules of time are those of
-// the replay in which the program was scored.
+// Target blis-4: the four methods of the latency model of BLIS, main branch. Its rules of time are those of the
+// replay in which the program was scored.
 //
 // Times are in microseconds (us). Sums over the batch are integers, everything else is float64 in the
 // written order; float64(x * y) keeps a product from being fused with a sum, so that every machine gives
@@ -32,13 +32,13 @@ type Evolved struct{}
 
 var _ sim.LatencyModel = (*Evolved)(nil)
 
-// NewEvolved returns the model, which reads no fact of a deployment and is the same for all.
+// NewEvolved returns the model, which reads no facts and is the same for all deployments.
 func NewEvolved() *Evolved {
 	return &Evolved{}
 }
 
-// NewEvolvedBackend has the form in which a latency backend is registered. Constants and facts are those of
-// this file: neither coefficients nor configuration are consulted.
+// NewEvolvedBackend is the factory to register as a latency backend. Constants and facts are those of this
+// file; it ignores coefficients and configuration.
 func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
 	return NewEvolved(), nil
 }
@@ -126,8 +126,8 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 	return float64(x*tokens) + float64(y*decodeReqs) + choice2
 }
 
-// batchSums are the sums over the requests of one step that the program reads. A request's progress is
-// ProgressIndex, its tokens done before the step.
+// batchSums are the sums over the requests of a step that the program reads. A request's progress is its
+// ProgressIndex, the tokens done before the step.
 type batchSums struct {
 	prefillReqs   int64 // requests still in their prompt
 	decodeReqs    int64 // requests past their prompt
@@ -138,8 +138,9 @@ type batchSums struct {
 	kvDecodeSum   int64 // sum of progress over decodes, tokens
 }
 
-// sumBatch makes one pass over the batch, which it only reads. A request without new tokens (its prompt was
-// fully cached) does not count; one whose progress is short of its prompt is in prefill, else in decode.
+// sumBatch sums over the batch in one pass, without changing it. Requests without new tokens (their prompt
+// was fully cached) do not count. Requests whose progress is short of their prompt are in prefill, others in
+// decode.
 func sumBatch(batch []*sim.Request) batchSums {
 	var s batchSums
 	for _, req := range batch {
@@ -162,13 +163,13 @@ func sumBatch(batch []*sim.Request) batchSums {
 	return s
 }
 
-// maxTicks is the longest time handed to the clock, 10^10 microseconds.
+// maxTicks is the longest time that the clock takes, 10^10 microseconds.
 const maxTicks = 10_000_000_000
 
-// toTicks is a time as the simulator's clock counts it: truncated to microseconds and clamped to
+// toTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
 // [low, maxTicks]; NaN becomes maxTicks.
 func toTicks(us float64, low int64) int64 {
-	if !(us < maxTicks) { // not us >= maxTicks, which lets NaN pass
+	if !(us < maxTicks) { // unlike us >= maxTicks, this catches NaN
 		return maxTicks
 	}
 	if !(us > float64(low)) {

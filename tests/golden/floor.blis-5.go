@@ -3,9 +3,9 @@
 // Program floor.
 //
 // Target blis-5: the five methods of the latency model of BLIS, stepml-experiments branch. Each method agrees
-// with the program, but that host keeps time differently, and request times differ from the scored replay:
+// with the program, but this host keeps time differently, so request times differ from the scored replay:
 //   - a completed request gets one more inter-token entry (last step + per-token time);
-//   - there is no overhead at completion: the program's completion_time is lost;
+//   - there is no overhead at completion: the program's completion_time is not used;
 //   - requests queued in the same microsecond at an idle instance start parallel chains of steps;
 //   - after an eviction a batch may hold requests that the step does not reach, with their last token counts.
 // Parity of whole runs is claimed for blis-4 only.
@@ -66,7 +66,7 @@ type Evolved struct {
 
 var _ sim.LatencyModel = (*Evolved)(nil)
 
-// NewEvolved returns the model for a deployment, or an error naming the first fact that cannot be.
+// NewEvolved returns the model for a deployment, or an error naming the first fact that is invalid.
 func NewEvolved(d Deployment) (*Evolved, error) {
 	for _, fact := range []struct {
 		name  string
@@ -151,16 +151,17 @@ func (m *Evolved) outputTokenMicros() float64 {
 	return perToken
 }
 
-// batchSums are the sums over the requests of one step that the program reads. A request's progress is
-// ProgressIndex, its tokens done before the step.
+// batchSums are the sums over the requests of a step that the program reads. A request's progress is its
+// ProgressIndex, the tokens done before the step.
 type batchSums struct {
 	decodeReqs    int64 // requests past their prompt
 	prefillTokens int64 // new prompt tokens
 	kvSum         int64 // sum of progress, tokens
 }
 
-// sumBatch makes one pass over the batch, which it only reads. A request without new tokens (its prompt was
-// fully cached) does not count; one whose progress is short of its prompt is in prefill, else in decode.
+// sumBatch sums over the batch in one pass, without changing it. Requests without new tokens (their prompt
+// was fully cached) do not count. Requests whose progress is short of their prompt are in prefill, others in
+// decode.
 func sumBatch(batch []*sim.Request) batchSums {
 	var s batchSums
 	for _, req := range batch {
@@ -179,13 +180,13 @@ func sumBatch(batch []*sim.Request) batchSums {
 	return s
 }
 
-// maxTicks is the longest time handed to the clock, 10^10 microseconds.
+// maxTicks is the longest time that the clock takes, 10^10 microseconds.
 const maxTicks = 10_000_000_000
 
-// toTicks is a time as the simulator's clock counts it: truncated to microseconds and clamped to
+// toTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
 // [low, maxTicks]; NaN becomes maxTicks.
 func toTicks(us float64, low int64) int64 {
-	if !(us < maxTicks) { // not us >= maxTicks, which lets NaN pass
+	if !(us < maxTicks) { // unlike us >= maxTicks, this catches NaN
 		return maxTicks
 	}
 	if !(us > float64(low)) {

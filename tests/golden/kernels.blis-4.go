@@ -3,8 +3,8 @@
 // Program kernels.
 // Deployment: mixtral-8x7b tp2
 //
-// Target blis-4: the four methods of the latency model of BLIS, main branch, whose rules of time are those of
-// the replay in which the program was scored.
+// Target blis-4: the four methods of the latency model of BLIS, main branch. Its rules of time are those of the
+// replay in which the program was scored.
 //
 // Times are in microseconds (us). Sums over the batch are integers, everything else is float64 in the
 // written order; float64(x * y) keeps a product from being fused with a sum, so that every machine gives
@@ -65,7 +65,7 @@ import (
 )
 
 // Deployment holds the static facts of a model on its GPUs, per GPU where each holds a share. The
-// curves, of measured kernels, are kept without a copy: do not change them afterwards.
+// curves of measured kernels are not copied: do not change them afterwards.
 type Deployment struct {
 	MaxNumSeqs          float64   // request limit of a batch, request
 	GemmCurve           []float64 // 113 knots by padded tokens: measured matrix products of all layers (without routed experts), us
@@ -90,7 +90,7 @@ type Evolved struct {
 
 var _ sim.LatencyModel = (*Evolved)(nil)
 
-// NewEvolved returns the model for a deployment, or an error naming the first fact or curve that cannot be.
+// NewEvolved returns the model for a deployment, or an error naming the first fact or curve that is invalid.
 func NewEvolved(d Deployment) (*Evolved, error) {
 	for _, fact := range []struct {
 		name  string
@@ -124,7 +124,7 @@ func NewEvolved(d Deployment) (*Evolved, error) {
 			return nil, fmt.Errorf("evolved: Deployment.%s has %d knots, needs %d", curve.name, len(curve.knots), curve.want)
 		}
 		for i, us := range curve.knots {
-			if !(us >= 0) || math.IsInf(us, 0) { // not us < 0, which lets NaN pass
+			if !(us >= 0) || math.IsInf(us, 0) { // unlike us < 0, this rejects NaN
 				return nil, fmt.Errorf("evolved: Deployment.%s[%d] cannot be %g", curve.name, i, us)
 			}
 		}
@@ -132,7 +132,7 @@ func NewEvolved(d Deployment) (*Evolved, error) {
 	return newEvolved(d), nil
 }
 
-// newEvolved returns the model for facts that can be, its reference step computed.
+// newEvolved returns the model for valid facts, with its reference step computed.
 func newEvolved(d Deployment) *Evolved {
 	m := &Evolved{d: d}
 	m.referenceStepUs = m.stepMicros(batchSums{decodeReqs: 24})
@@ -144,8 +144,8 @@ func NewEvolvedForMixtral_8x7bTp2() *Evolved {
 	return newEvolved(deploymentMixtral_8x7bTp2)
 }
 
-// NewEvolvedBackend has the form in which a latency backend is registered. Constants and facts are those of
-// this file: neither coefficients nor configuration are consulted.
+// NewEvolvedBackend is the factory to register as a latency backend. Constants and facts are those of this
+// file; it ignores coefficients and configuration.
 func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
 	return NewEvolvedForMixtral_8x7bTp2(), nil
 }
@@ -242,8 +242,8 @@ func (m *Evolved) completionMicros() float64 {
 	return completion
 }
 
-// batchSums are the sums over the requests of one step that the program reads. A request's progress is
-// ProgressIndex, its tokens done before the step.
+// batchSums are the sums over the requests of a step that the program reads. A request's progress is its
+// ProgressIndex, the tokens done before the step.
 type batchSums struct {
 	prefillReqs   int64 // requests still in their prompt
 	decodeReqs    int64 // requests past their prompt
@@ -252,8 +252,9 @@ type batchSums struct {
 	kvDecodeSum   int64 // sum of progress over decodes, tokens
 }
 
-// sumBatch makes one pass over the batch, which it only reads. A request without new tokens (its prompt was
-// fully cached) does not count; one whose progress is short of its prompt is in prefill, else in decode.
+// sumBatch sums over the batch in one pass, without changing it. Requests without new tokens (their prompt
+// was fully cached) do not count. Requests whose progress is short of their prompt are in prefill, others in
+// decode.
 func sumBatch(batch []*sim.Request) batchSums {
 	var s batchSums
 	for _, req := range batch {
@@ -274,13 +275,13 @@ func sumBatch(batch []*sim.Request) batchSums {
 	return s
 }
 
-// maxTicks is the longest time handed to the clock, 10^10 microseconds.
+// maxTicks is the longest time that the clock takes, 10^10 microseconds.
 const maxTicks = 10_000_000_000
 
-// toTicks is a time as the simulator's clock counts it: truncated to microseconds and clamped to
+// toTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
 // [low, maxTicks]; NaN becomes maxTicks.
 func toTicks(us float64, low int64) int64 {
-	if !(us < maxTicks) { // not us >= maxTicks, which lets NaN pass
+	if !(us < maxTicks) { // unlike us >= maxTicks, this catches NaN
 		return maxTicks
 	}
 	if !(us > float64(low)) {
@@ -318,7 +319,7 @@ func capturedTokens(tokens, maxSeqs float64) float64 {
 }
 
 // curveAt reads a curve at x. Its knots are eight to an octave, at 1, 1.125, ... 2, 2.25, ... 4, 4.5 and so on, with
-// straight lines between them; below 1 the curve has its first value, beyond the last knot the last line goes on.
+// straight lines between them. Below 1 the curve has its first value; beyond the last knot the last line continues.
 func curveAt(knots []float64, x float64) float64 {
 	if !(x >= 1) {
 		if x != x {
@@ -326,7 +327,7 @@ func curveAt(knots []float64, x float64) float64 {
 		}
 		return knots[0]
 	}
-	x = min(x, 1<<62)           // larger than any count: an infinite x lies in no interval
+	x = min(x, 1<<62)           // larger than any count: an infinite x is in no interval
 	bits := math.Float64bits(x) // the exponent is the octave; of the 52 bits after it, three are the knot, 49 the share
 	i := int(bits>>49) - 1023*8
 	share := float64(bits&(1<<49-1)) / (1 << 49)

@@ -11,7 +11,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from plain_clock import FACTS, Host, host, step_function
 
-from evaluator.summary import aggregate
+from evaluator.host_summary import aggregate
 from simulator.bind import Bound, bind
 from simulator.clock.run import NeverEnds
 from simulator.clock.steps import steps_of

@@ -284,7 +284,7 @@ def test_a_wrong_file_is_refused_in_one_line(path: str, value: object, message: 
 def test_ids_are_unique() -> None:
     raw = copy.deepcopy(MINIMAL)
     raw["experiments"] *= 2
-    assert complaint(raw) == f"{FIRST}id is used twice: give every experiment an id of its own"
+    assert complaint(raw) == f"{FIRST}id is used twice: give every experiment a different id"
 
 
 @pytest.mark.parametrize(
@@ -299,8 +299,8 @@ def test_ids_are_unique() -> None:
             "line 2: not valid YAML, mapping values are not allowed in this context: correct",
         ),
         (b"a: 1\n\x00\x01\n", "not valid YAML, "),
-        (b"a: !!bool perhaps\n", "not valid YAML, a tag that its value does not fit: correct the syntax"),
-        (b"a: !!timestamp perhaps\n", "not valid YAML, a tag that its value does not fit: correct the syntax"),
+        (b"a: !!bool perhaps\n", "not valid YAML, a tag that its value does not match: correct the syntax"),
+        (b"a: !!timestamp perhaps\n", "not valid YAML, a tag that its value does not match: correct the syntax"),
         (b"when: 2024-99-99\n", "not valid YAML, month must be in 1..12: correct the syntax"),
         (
             b"x: !!python/object/apply:os.getcwd []\n",

@@ -1,4 +1,4 @@
-"""Bad texts: one line that says where, what and how to mend it, at once, and nothing is ever run."""
+"""Bad texts: one line that says where, what and how to fix it, at once, and nothing is ever run."""
 
 from __future__ import annotations
 
@@ -223,16 +223,16 @@ def test_a_unit_of_long_names_is_cut_short() -> None:
     [
         ("two\nlines", "text"),
         ("program:1: a reason without a remedy", "text"),
-        ("program:0: no line: mend it", "text"),
-        ("program:3: no such line: mend it", "one\r\ntwo"),
-        ("program:1: a colour \x1b[1m: mend it", "text"),
-        ("program:1: " + "x" * 400 + ": mend it", "text"),
+        ("program:0: no line: fix it", "text"),
+        ("program:3: no such line: fix it", "one\r\ntwo"),
+        ("program:1: a colour \x1b[1m: fix it", "text"),
+        ("program:1: " + "x" * 400 + ": fix it", "text"),
     ],
 )
 def test_the_fuzzing_sees_a_bad_complaint(complaint: str, text: str) -> None:
     with pytest.raises(AssertionError):
         checked_complaint(complaint, text)
-    checked_complaint("program:2: a reason: mend it", "one\r\ntwo")
+    checked_complaint("program:2: a reason: fix it", "one\r\ntwo")
 
 
 def test_nothing_is_ever_executed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evolve.run.program import load
-from simulator.language.affine import MOST_PIECES, Affine, affine
+from simulator.language.affine import MOST_PIECES, Affine, Written, affine
 from simulator.language.evaluate import value
 from simulator.language.ir import (
     Call,
@@ -36,7 +36,6 @@ from simulator.language.normal import Normal
 from simulator.language.opcodes import formula
 from simulator.language.parse import parse
 from simulator.language.unparse import spell
-from simulator.language.written import Written
 from simulator.schema import FIELDS
 
 Values = Mapping[str | tuple[str, str], Fraction]

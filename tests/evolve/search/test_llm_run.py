@@ -326,7 +326,7 @@ def test_a_wrong_key_is_one_line_and_the_run_goes_on_with_the_right_one(told: Te
     first, story = told(refused)
     assert first.status == 2
     assert first.err.startswith("evolve: --llm openai/") and first.err.count("\n") == 1
-    assert "key refused" in first.err and "mend the key" in first.err
+    assert "key refused" in first.err and "fix the key" in first.err
     assert WRONG not in first.out + first.err + (story.run / "journal.jsonl").read_text()
     assert story.ran.status == 0
     assert [e for e in entries(story.run) if e["operator"].startswith("llm:") and e["verdict"] == "scored"]

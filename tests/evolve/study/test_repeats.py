@@ -14,7 +14,6 @@ import pytest
 from tiny_world import run
 
 from evolve.cli import run_command
-from evolve.report.markdown import table
 from evolve.run.folder import open_run
 from evolve.study.seeds import reopen, verdict
 from evolve.study.statistics import Spread, spread
@@ -135,7 +134,7 @@ def test_a_run_leaves_a_page_that_says_everything(made: Path) -> None:
     best = report["champion"]
     assert f"```python\n{best['text'].strip()}\n```" in page
     for words in ("**In sample**", "**chosen with hindsight**", "| seed of the search | 3 |", "simplest program within",
-                  report["data"], open_run(run).about["started"], "12 candidates", f"evolve show {run}:{best['id']}",
+                  report["data"], open_run(run).about.started, "12 candidates", f"evolve show {run}:{best['id']}",
                   "| blackbox |", "INV-M-6"):  # fmt: skip
         assert words in page
     assert "Held-out" not in page
@@ -152,7 +151,3 @@ def test_the_page_counts_the_looks_at_held_out_errors(made: Path, tmp_path: Path
     (copy / "validate.jsonl").write_text("{}\n{}\n")
     assert run_command(["resume", str(copy), "--workers", "1", "--quiet"]) == 0
     assert "Held-out errors were computed 2 times" in (copy / "summary.md").read_text()
-
-
-def test_a_table_is_markdown() -> None:
-    assert table("a|>b", [["x|y", "1"]]) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 |"

@@ -15,15 +15,15 @@ from tiny_world import DATA, FITTED, copy
 
 from archive.population import Population
 from evaluator.experiments import bundled_experiments
+from evaluator.metrics import mean_abs
 from evaluator.score import predictions, score_set
-from evaluator.statistics import bias, clustered_interval, interval, mean_abs, median_abs, signed_rank
+from evaluator.statistics import bias, clustered_interval, interval, median_abs, signed_rank
 from evolve.cli import run_command
 from evolve.run import validations
 from evolve.run.config import Config, DataSettings, config_from, load_config
-from evolve.run.data import chosen, fittable
+from evolve.run.data import but_last, chosen, fittable
 from evolve.run.folder import lock, open_run
 from evolve.run.program import load
-from evolve.run.stages import but_last
 from evolve.study.folds import Fold, folds_of
 from evolve.study.held_out import FIGURES, held_out_errors
 from evolve.study.study import Member, StudyProgress, carry_out
@@ -59,7 +59,7 @@ def test_no_fold_is_given_what_it_holds_out(reference: Path) -> None:
     assert [f["folder"] for f in found["folds"]] == NAMES
     for fold in found["folds"]:
         run = open_run(reference / "validate" / fold["folder"])
-        assert run.about["fitted"] == fold["fitted"]
+        assert list(run.about.fitted) == fold["fitted"]
         elites = [outcome.elite for outcome in run.outcomes() if outcome.elite]
         assert {row[0] for elite in elites for row in elite.rows} == set(fold["fitted"])
         assert run.config.budget == 12 and run.config.seed == 0

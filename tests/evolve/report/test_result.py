@@ -1,0 +1,41 @@
+"""A run's report as a value: what is written is read back to the same value, and to the same bytes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from elites import elite
+
+from archive.champion import Rule
+from evaluator.score import Errors
+from evolve.report.result import Refusals, RunReport
+
+ROWS = (Errors("a", 1.5, -2.0, None), Errors("b", -0.5, 3.0, 0.25))
+FULL = RunReport(
+    engine="0.0", data="d", run="runs/0001", seed=3, seeds=[1, 2, 3], search_seeds=[1], rule=Rule("joint"), fitted=["a"],
+    candidates=5, proposals=9, accepted=2, champion=elite(4, transfer=2.5), best=[(float("inf"), None), (2.0, 2.5)],
+    rejected=[Refusals("units", 3, "us + token")], verdicts={"scored": 5}, cpu_s={"fit": 1.25}, errors=ROWS,
+    fitted_mean={"e2e": 1.5, "worst3": None}, predicted_mean={"e2e": 0.5}, best_seed=elite(0), front=[elite(4)],
+    known={"floor": ROWS}, published={"theirs": ROWS[:1]}, quality={"a": "clean", "b": "overloaded"},
+    observed_ms={"a": [1.0, 2.0, None]}, calls={"usd": 0.5},
+)  # fmt: skip
+
+
+def test_a_report_is_read_back_as_it_was_written() -> None:
+    text = json.dumps(FULL.to_json(), allow_nan=False)
+    again = RunReport.from_json(json.loads(text))
+    assert json.dumps(again.to_json()) == text
+    assert again.champion == FULL.champion and again.best == FULL.best and list(again.errors) == list(ROWS)
+    assert again.calls == {"usd": 0.5}
+
+
+def test_without_a_champion_there_are_no_errors_to_write() -> None:
+    bare = replace(FULL, champion=None, errors=(), known={}, calls={})
+    raw = bare.to_json()
+    assert raw["champion"] is None and "errors" not in raw and "llm" not in raw
+    assert RunReport.from_json(json.loads(json.dumps(raw))).front == ()
+
+
+def test_the_errors_of_fitted_experiments_are_told_apart() -> None:
+    assert FULL.fitted_errors() == [ROWS[0]]

@@ -1,0 +1,96 @@
+"""A user's own programs as the start of a search: read once, kept with the run, journalled, assessed like any seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from evolve.cli import run_command
+from evolve.run.folder import Run, open_run
+from evolve.run.program import seed_texts
+
+MINE = '''"""A floor and what every decode costs."""
+
+def step_time(b, s, *, floor: us = 4000.0, decode: us/request = 20.0):
+    return floor + decode * b.decode_reqs
+
+def queueing_time(r, s, *, base: us = 9000.0):
+    return base
+'''
+CONFIG = """
+name: tiny
+data: {models: [llama-2-7b], workloads: [general]}
+search: {finalists: 0}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program and a configuration, where commands are typed."""
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def search(out: str, budget: int, *more: str) -> int:
+    return run_command(["run", "--config", "c.yaml", "--budget", str(budget), "--workers", "1", "--quiet", "--out", out,
+                        *more])  # fmt: skip
+
+
+def seeds_of(run: Run) -> list[str]:
+    return [o.proposal.operator for o in run.outcomes() if o.proposal.operator.startswith("seed:")]
+
+
+def texts_of(run: Run) -> Sequence[str]:
+    return [o.elite.text for o in run.outcomes() if o.elite]
+
+
+def test_own_programs_come_after_the_shipped_ones(folder: Path) -> None:
+    shipped = [f"seed:{name}" for name, _ in seed_texts()]
+    assert search("first", len(shipped) + 1, "--start", "mine.py") == 0
+    run = open_run(folder / "first")
+    assert seeds_of(run) == [*shipped, "seed:mine"]
+    assert "decode * b.decode_reqs" in texts_of(run)[-1]
+    # a program of a run starts another one, and alone if that is wanted
+    number = run.outcomes()[-1].proposal.id
+    assert search("second", 2, "--start", f"first:{number}", "--start", "mine.py", "--only-start") == 0
+    again = open_run(folder / "second")
+    assert seeds_of(again)[:2] == [f"seed:first-{number}", "seed:mine"]
+    assert again.config.search.only_start
+
+
+def test_a_resumed_search_keeps_the_text_that_it_began_with(folder: Path) -> None:
+    assert search("whole", 3, "--start", "mine.py", "--only-start") == 0
+    whole = (folder / "whole" / "journal.jsonl").read_bytes()
+    (folder / "mine.py").write_text(MINE.replace("decode_reqs", "batch_size"))
+    (folder / "whole" / "journal.jsonl").write_bytes(b"")
+    (folder / "whole" / "report.json").unlink()
+    assert run_command(["resume", "whole", "--workers", "1", "--quiet"]) == 0
+    assert (folder / "whole" / "journal.jsonl").read_bytes() == whole
+
+
+def test_a_configuration_can_name_programs(folder: Path) -> None:
+    (folder / "c.yaml").write_text(CONFIG.replace("finalists: 0", "finalists: 0, start: [mine.py, floor], only_start: true"))
+    assert search("run", 2) == 0
+    # the shipped `floor` is among those left out, so its name would be free, but it still tells the two apart
+    assert seeds_of(open_run(folder / "run")) == ["seed:mine", "seed:floor-2"]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--only-start"], "--only-start leaves no program to start from: name some with --start"),
+        (["--start", "none.py"], "none.py: cannot be read"),
+        (["--start", "mine.py", "--max-constants", "1"], "constants"),
+    ],
+)
+def test_what_cannot_be_started_from_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], more: list[str], says: str
+) -> None:
+    assert search("run", 5, *more) == 2
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1
+    assert not (folder / "run").exists()
