@@ -72,6 +72,10 @@ class LanguageModels:
         self._population: Population
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
+        first, after = population.numbered, population.numbered + self._config.search.batch * len(population.islands)
+        settled = [n for n in range(first, after) if n in self._remembered]
+        self._begun = bool(settled)  # the journal has some of the generation's outcomes
+        self._passed = len(settled) == after - first or max(self._remembered, default=0) >= after  # all it will have
         self._open(generation, population)
         weights = self._operators.weights()
         asks: list[Ask] = []
@@ -101,6 +105,7 @@ class LanguageModels:
 
     def end(self, population: Population) -> None:
         """The last generation is over: learn from its calls, and take notes if they are due."""
+        self._begun = self._passed = False  # the numbers that follow are of polished programs
         self._open(self._generation + 1, population)
 
     def close(self) -> None:
@@ -123,10 +128,6 @@ class LanguageModels:
 
     def _open(self, generation: int, population: Population) -> None:
         """Learn from the calls of the generation before, then reflect."""
-        first, after = population.numbered, population.numbered + self._config.search.batch * len(population.islands)
-        settled = [n for n in range(first, after) if n in self._remembered]
-        self._begun = bool(settled)  # the journal has some of the generation's outcomes
-        self._passed = len(settled) == after - first or max(self._remembered, default=0) >= after  # all it will have
         self._availability.learn(self._dispatch.book, generation - 1)
         self._generation, self._population = generation, population
         self._samples = self._dispatch.book.samples(generation)
