@@ -76,6 +76,10 @@ class LanguageModels:
         return self._dispatch.log
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
+        first, after = population.numbered, population.numbered + self._config.search.batch * len(population.islands)
+        remembered = [n for n in range(first, after) if n in self._remembered]
+        self._has_outcomes = bool(remembered)
+        self._complete = len(remembered) == after - first or max(self._remembered, default=0) >= after
         self._open(generation, population)
         weights = self._operators.weights()
         questions: list[Question] = []
@@ -105,6 +109,7 @@ class LanguageModels:
 
     def end(self, population: Population) -> None:
         """Finish the last generation: learn from its calls, and take notes if they are due."""
+        self._has_outcomes = self._complete = False  # the numbers that follow are of polished programs
         self._open(self._generation + 1, population)
 
     def close(self) -> None:
@@ -125,10 +130,6 @@ class LanguageModels:
 
     def _open(self, generation: int, population: Population) -> None:
         """Start a generation: learn from the calls of the previous one, then take notes if they are due."""
-        first, after = population.numbered, population.numbered + self._config.search.batch * len(population.islands)
-        remembered = [n for n in range(first, after) if n in self._remembered]
-        self._has_outcomes = bool(remembered)
-        self._complete = len(remembered) == after - first or max(self._remembered, default=0) >= after
         self._availability.learn(self._log, generation - 1)
         self._generation, self._population = generation, population
         self._samples = self._log.samples(generation)
