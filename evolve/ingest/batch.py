@@ -26,6 +26,7 @@ from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.processes import deaf_to_interrupts, end_with_parent
 from simulator.errors import InputError
+from simulator.json import JsonObject
 
 OnRead = Callable[[str, int], None]
 """Called with a run's name and the bytes read since the last call."""
@@ -39,7 +40,7 @@ class Run:
     report: QualityReport
     was: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {**self.report.to_json(), "was": self.was}
 
 

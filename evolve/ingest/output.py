@@ -24,6 +24,7 @@ from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.ingest.write.schema import COLUMNS
 from simulator.errors import InputError
+from simulator.json import JsonObject
 
 EXPERIMENTS, QUALITY, STATE = "experiments.yaml", "quality.json", "ingest.json"
 PART, OLD = ".part-", ".old-"  # before a run's name: while it is made, and while it is replaced
@@ -54,7 +55,7 @@ class State:
     id: str | None
     experiment: Mapping[str, Any] | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return asdict(self)
 
     @classmethod

@@ -28,6 +28,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import Limits, Load, load_of
 from simulator.experiment.workload import Requests
 from simulator.jit import njit
+from simulator.json import JsonObject
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
@@ -98,7 +99,7 @@ class Benchmark:
     scaling: tuple[LongTrace, ...]
     peak_mib: float
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"engine": __version__, **asdict(self)}
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import yaml
 
@@ -25,6 +25,7 @@ from evolve.run.files import write_json, write_text
 from evolve.run.ranges import Ranges, read_ranges
 from simulator.errors import InputError, Section
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 
 START = "start"  # folder of the user's programs that a search starts from
 SURVIVORS = 48  # elites that an island keeps besides the cells of its grid
@@ -41,7 +42,7 @@ class About:
     started: str  # time in UTC, ISO 8601
     replayed: str = ""  # path of the recording that the run replays, if it is a replay
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The identity as run.json has it."""
         about = asdict(self)
         if not self.replayed:
@@ -53,7 +54,7 @@ class About:
         """The identity that run.json holds. Raises ValueError if a key is missing or has a value of the wrong type."""
         if not isinstance(raw, dict):
             raise ValueError("not a mapping")
-        texts: dict[str, Any] = {name: raw.get(name) for name in ("engine", "data", "started")}
+        texts: JsonObject = {name: raw.get(name) for name in ("engine", "data", "started")}
         texts["replayed"] = raw.get("replayed", "")
         if not all(isinstance(text, str) for text in texts.values()):
             raise ValueError(f"{', '.join(texts)} must be text")
@@ -82,7 +83,7 @@ class Run:
         """The outcomes of all proposals, in the journal's order. Raises InputError if the journal is damaged."""
         return [Outcome.from_json(line) for line in self.lines() if is_outcome(line)]
 
-    def lines(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[JsonObject]:
         """The journal's complete lines: outcomes of proposals, and calls to language models.
 
         Raises InputError if the journal is damaged before its end.
