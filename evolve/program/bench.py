@@ -103,7 +103,7 @@ class Benchmark:
 
 
 def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
-    """Measure everything in one process, with `most` requests in the longest trace; `announce` names each measurement."""
+    """Measure everything in one process, with `most` requests in the longest trace; `announce` names each step."""
     experiments = [e for e in bundled_experiments() if e.quality == "clean"][:12]
     loads = [load_of(e, SEED) for e in experiments]
     announce("compiling")
