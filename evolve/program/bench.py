@@ -104,7 +104,7 @@ class Benchmark:
 
 
 def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
-    """All measurements in one process, with `most` requests in the longest trace. `announce` names each before it."""
+    """Measure everything in one process, with `most` requests in the longest trace; `announce` names each step."""
     experiments = [e for e in bundled_experiments() if e.quality == "clean"][:12]
     loads = [load_of(e, SEED) for e in experiments]
     announce("compiling")

@@ -192,7 +192,7 @@ def write_start(run: Run, programs: Sequence[tuple[str, str]]) -> None:
     """Keep copies of the user's programs, (name, text), that a search starts from: their files may change or go."""
     for i, (name, text) in enumerate(programs):
         (run.path / START).mkdir(exist_ok=True)
-        (run.path / START / f"{i:03d}-{name}.py").write_text(text, "utf-8")
+        write_text(run.path / START / f"{i:03d}-{name}.py", text)
 
 
 def read_start(run: Run) -> list[tuple[str, str]]:
@@ -207,4 +207,4 @@ def write_programs(run: Run, elites: Sequence[Elite]) -> None:
     for old in folder.glob("*.py"):
         old.unlink()
     for elite in elites:
-        (folder / f"{elite.id}.py").write_text(elite.text)
+        write_text(folder / f"{elite.id}.py", elite.text)
