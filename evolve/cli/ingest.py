@@ -46,12 +46,12 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     evolve score-steps champion --steps ingested
     evolve fit champion --experiments ingested/experiments.yaml --out mine.py
     """
-    found, findings = find(folders)
+    experiments, findings = find(folders)
     given = Given(hardware, parse_overrides(settings), parse_models(models))
-    sizes = {folder.name: batch.bytes_of(folder) for folder in found}
+    sizes = {folder.name: batch.bytes_of(folder) for folder in experiments}
     try:
         with watching(sizes, quiet) as watch:
-            runs = batch.ingest(found, out, given, workers or available_cores(), watch.on_read, watch.on_done)
+            runs = batch.ingest(experiments, out, given, workers or available_cores(), watch.on_read, watch.on_done)
     except KeyboardInterrupt:
         return fail("interrupted; finished folders are kept: run the same command to continue", 130)
     reports = [run.report for run in runs]

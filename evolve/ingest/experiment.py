@@ -56,12 +56,12 @@ class ObservedEntry:
     output_len: int
 
     def to_json(self) -> dict[str, Any]:
-        out: dict[str, Any] = {}
+        observed: dict[str, Any] = {}
         if self.summary:
-            out["summary"] = observed_json(self.summary, self.output_len)
+            observed["summary"] = observed_json(self.summary, self.output_len)
         if any(self.stages):
-            out["stages"] = [observed_json(stage, self.output_len) if stage else {} for stage in self.stages]
-        return out
+            observed["stages"] = [observed_json(stage, self.output_len) if stage else {} for stage in self.stages]
+        return observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +91,20 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         """The entry as a mapping, its keys in the order of the files that ship."""
-        out: dict[str, Any] = {"id": self.id, "source_run": self.source_run, "model": self.model}
+        entry: dict[str, Any] = {"id": self.id, "source_run": self.source_run, "model": self.model}
         if self.model_config:
-            out["model_config"] = dict(self.model_config)
-        out |= {"hardware": self.hardware, "engine": dict(self.engine), "workload": self.workload.to_json()}
+            entry["model_config"] = dict(self.model_config)
+        entry |= {"hardware": self.hardware, "engine": dict(self.engine), "workload": self.workload.to_json()}
         if observed := self.observed.to_json():
-            out["observed"] = observed
-        out["quality"] = self.quality
+            entry["observed"] = observed
+        entry["quality"] = self.quality
         if self.notes:
-            out["x_note"] = list(self.notes)
+            entry["x_note"] = list(self.notes)
         if self.components:
-            out |= {"x_components_ms": self.components.parts_ms, "x_components_requests": self.components.requests}
+            entry |= {"x_components_ms": self.components.parts_ms, "x_components_requests": self.components.requests}
             if self.components.note:
-                out["x_note"] = [*self.notes, self.components.note]
-        return out
+                entry["x_note"] = [*self.notes, self.components.note]
+        return entry
 
 
 def describe(inputs: Inputs, derived: Derived, given: Given, findings: Findings) -> tuple[Entry | None, Quality]:
@@ -151,19 +151,19 @@ def make_entry(
         return None
     assert model and load, "neither is missing"
     observed = _observed(reports, load, findings)
-    known, terms = model_table().get(model), given.models.get(model)
-    if known:
-        _check_precision(known, folder.listed.precision, findings)
-    if known is None and terms is None:
+    listed, terms = model_table().get(model), given.models.get(model)
+    if listed:
+        _check_precision(listed, folder.listed.precision, findings)
+    if listed is None and terms is None:
         text = (
             f"{model} is not in the model table: no experiment is written; --model-config {model}=config.json adds it"
         )
         findings.warn("exp-config.yaml", text)
         return None
     entry = Entry(
-        id=_id(folder, known),
+        id=_id(folder, listed),
         source_run=folder.name,
-        model=known["id"] if known else model,
+        model=listed["id"] if listed else model,
         model_config=terms,
         hardware=hardware,
         engine=engine,
@@ -203,12 +203,12 @@ def _missing(model: str | None, engine: Mapping[str, Setting], load: Load | None
     return missing + [k for k in ("stages", "shared_prefix", "output_len") if load is None or getattr(load, k) is None]
 
 
-def _id(folder: Folder, known: Mapping[str, Any] | None) -> str:
+def _id(folder: Folder, listed: Mapping[str, Any] | None) -> str:
     """`<model>-tp<N>-<workload>` for folders named by time; names of the other scheme are ids already."""
     parts = folder.parts
     if parts.stamp is None or parts.group is None:
         return folder.name
-    model = known["aliases"][0] if known and known["aliases"] else parts.group
+    model = listed["aliases"][0] if listed and listed["aliases"] else parts.group
     return f"{model}-tp{parts.tensor_parallel}-{parts.workload}"
 
 
@@ -265,11 +265,11 @@ def _observed(reports: Reports, load: Load, findings: Findings) -> ObservedEntry
     return ObservedEntry(reports.summary, tuple(map(stages.get, range(count))), load.output_len)
 
 
-def _check_precision(known: Mapping[str, Any], precision: str | None, findings: Findings) -> None:
+def _check_precision(listed: Mapping[str, Any], precision: str | None, findings: Findings) -> None:
     """A finding if the weights were quantized, but the model of the table is not."""
-    bare = {"quantization", "quantization_config"}.isdisjoint(known["config"])
+    bare = {"quantization", "quantization_config"}.isdisjoint(listed["config"])
     if precision and precision.upper() not in WIDE and bare:
-        text = f"the weights are not {' or '.join(WIDE)}, but {known['id']} is not quantized: name the served one"
+        text = f"the weights are not {' or '.join(WIDE)}, but {listed['id']} is not quantized: name the served one"
         findings.warn(FILE, text)
 
 

@@ -102,23 +102,23 @@ class Benchmark:
         return {"engine": __version__, **asdict(self)}
 
 
-def bench(most: int, say: Callable[[str], None]) -> Benchmark:
-    """Measure everything in one process; `most` requests in the longest trace. `say` is told what is measured next."""
+def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
+    """All measurements in one process, with `most` requests in the longest trace. `announce` names each before it."""
     experiments = [e for e in bundled_experiments() if e.quality == "clean"][:12]
     loads = [load_of(e, SEED) for e in experiments]
-    say("compiling")
+    announce("compiling")
     affine = bounds(AFFINE, experiments)
-    runs, replay_ms = _replays(experiments, loads, affine, say)
+    runs, replay_ms = _replays(experiments, loads, affine, announce)
     requests = sum(len(load.requests) for load in loads)
     steps = {name: sum(r.steps for r in of_kind) for name, of_kind in runs.items()}
     # other step times make other numbers of steps, so times are compared per step
     per_step = {name: ms / steps[name] for name, ms in replay_ms.items()}
     kinds = [name for name in runs if name != "compiled"]
-    say("taking in new candidates")
+    announce("taking in new candidates")
     candidate_ms, growth_mib = candidates(experiments[0], loads[0])
     scaling = []
     for size in [s for s in SIZES if s <= most]:
-        say(f"one trace of {size:,} requests")
+        announce(f"one trace of {size:,} requests")
         scaling.append(long_trace(size, affine[0]))
     return Benchmark(
         data=data_hash(experiments),
@@ -140,7 +140,7 @@ def bench(most: int, say: Callable[[str], None]) -> Benchmark:
 
 
 def _replays(
-    experiments: list[Experiment], loads: list[Load], affine: list[Bound], say: Callable[[str], None]
+    experiments: list[Experiment], loads: list[Load], affine: list[Bound], announce: Callable[[str], None]
 ) -> tuple[dict[str, list[Run]], dict[str, float]]:
     """The replays of every kind, and the shortest time that each took, in ms."""
     general, champion = bounds(GENERAL, experiments), bounds(programs.load(programs.CHAMPION).text, experiments)
@@ -159,7 +159,7 @@ def _replays(
     }
     runs, replay_ms = {}, {}
     for name, replay in kinds.items():
-        say(f"replaying the 12 clean runs, {name}")
+        announce(f"replaying the 12 clean runs, {name}")
         replay_ms[name], runs[name] = best_ms(replay)
     for name in ("exact", "compiled"):  # the same formula must give the same times
         for one, other in zip(runs["affine"], runs[name], strict=True):

@@ -256,8 +256,8 @@ def components(requests: Requests) -> tuple[dict[str, float], int] | None:
         "after_finish": columns["finish_to_departure_us"],
     }
     if "e2e_ms" in columns:
-        known = [part for part in us.values() if not np.isnan(part).all()]
-        us["client"] = columns["e2e_ms"] * 1e3 - sum(known)
+        of_server = [part for part in us.values() if not np.isnan(part).all()]
+        us["client"] = columns["e2e_ms"] * 1e3 - sum(of_server)
     parts = {name: part for name, part in us.items() if not np.isnan(part).all()}
     rows = columns["usable"] & columns["completed"] & ~np.isnan(sum(parts.values(), np.zeros(len(requests))))
     if not rows.any():

@@ -88,24 +88,24 @@ def read_reports(folder: Folder) -> Reports:
 
 def observed_json(report: Report, output_len: int | None) -> dict[str, Any]:
     """A report as a mapping of `observed`: ms to 3 decimals, ITL to 4, counts, mean lengths in tokens."""
-    out: dict[str, Any] = {}
+    observed: dict[str, Any] = {}
     for key, statistics in (("e2e_ms", report.e2e_s), ("ttft_ms", report.ttft_s)):
         figures = {ours: round(statistics[theirs] * 1e3, 3) for theirs, ours in SHOWN.items() if theirs in statistics}
         if figures:
-            out[key] = figures
+            observed[key] = figures
     if report.completed is not None:
-        out["completed"] = report.completed
+        observed["completed"] = report.completed
     if report.failed is not None:
-        out["failed"] = report.failed
+        observed["failed"] = report.failed
     if "mean" in report.prompt_len:
-        out["prompt_len_mean"] = report.prompt_len["mean"]
+        observed["prompt_len_mean"] = report.prompt_len["mean"]
     if "mean" in report.reported_output_len:
-        out["reported_output_len_mean"] = round(report.reported_output_len["mean"], 3)
+        observed["reported_output_len_mean"] = round(report.reported_output_len["mean"], 3)
     if "mean" in report.harness_itl_s:
-        out["harness_itl_mean_ms"] = round(report.harness_itl_s["mean"] * 1e3, 4)
+        observed["harness_itl_mean_ms"] = round(report.harness_itl_s["mean"] * 1e3, 4)
     if "mean" in report.e2e_s and "mean" in report.ttft_s and output_len and output_len > 1:
-        out["itl_mean_ms"] = round((report.e2e_s["mean"] - report.ttft_s["mean"]) * 1e3 / (output_len - 1), 4)
-    return out
+        observed["itl_mean_ms"] = round((report.e2e_s["mean"] - report.ttft_s["mean"]) * 1e3 / (output_len - 1), 4)
+    return observed
 
 
 def _report(path: Path, source: str, findings: Findings) -> Report | None:

@@ -93,7 +93,7 @@ def check_keys(models: Sequence[str], api_base: str) -> None:
         variables = ", ".join(f"{names} for {model}" for model, names in needed.items())
         raise InputError(f"no key for a model: set {variables} in the environment")
     if api_base and not any(_base_of(model, api_base) for model in models):
-        raise InputError(f"--api-base {api_base}: is of no model here: name one as openai/NAME")
+        raise InputError(f"--api-base {api_base}: applies to none of the models: name one as openai/NAME")
 
 
 def listed_price(model: str) -> tuple[float, float] | None:

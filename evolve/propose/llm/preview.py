@@ -33,7 +33,7 @@ def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview
     for outcome in outcomes:
         population.tell(outcome)
     if number not in population.archive.by_id:
-        raise InputError(f"{run.path}: {number} is no scored proposal: `evolve archive {run.path}` lists the ids")
+        raise InputError(f"{run.path}: {number} is not a scored proposal: `evolve archive {run.path}` lists the ids")
     fitted, _ = chosen(config.data)
     base = population.archive.by_id[number]
     rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
@@ -82,7 +82,7 @@ def _answer(run: Run, number: int) -> tuple[CallLog, Answered]:
     for entry in lines:
         if is_outcome(entry) and entry["id"] == number and entry.get("call") in log.answers:
             return log, log.answers[entry["call"]]
-    raise InputError(f"{run.path}: {number} is no proposal of a language model: "
+    raise InputError(f"{run.path}: {number} is not a proposal of a language model: "
                      f"`evolve archive {run.path} --by proposer` says who proposed")  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def prices_of(
         price = given.get(model) or ours.get(model) or listed(model)
         if price is None:
             raise InputError(
-                f"{model}: its price is not known: give it as --price {model}=IN,OUT in USD per million tokens "
+                f"{model}: its price is unknown: give it as --price {model}=IN,OUT in USD per million tokens "
                 "(0,0 for a model of your own)"
             )
         prices[model] = Price(*price)

@@ -809,7 +809,7 @@ def test_keys_and_names_that_are_missing(model: str, base: str, why: str, monkey
 def test_an_address_of_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     check_keys(["anthropic/m", "openai/m"], "http://127.0.0.1:1/v1")
-    with pytest.raises(InputError, match=r"--api-base \S+: is of no model here"):
+    with pytest.raises(InputError, match=r"--api-base \S+: applies to none of the models"):
         check_keys(["anthropic/m"], "http://127.0.0.1:1/v1")
 
 
@@ -822,7 +822,7 @@ def test_prices_by_the_users_word_then_ours_then_litellms() -> None:
         "openai/mine": Price(0, 0),
     }
     assert prices_of(models[:1], {models[0]: [3, 4]}, listed.get) == {models[0]: Price(3, 4)}
-    with pytest.raises(InputError, match="openai/mine: its price is not known: give it as --price openai/mine=IN,OUT"):
+    with pytest.raises(InputError, match="openai/mine: its price is unknown: give it as --price openai/mine=IN,OUT"):
         prices_of(models, {}, listed.get)
     assert Price(0.75, 4.5).usd(1_000_000, 100_000) == pytest.approx(0.75 + 0.45)
     assert all(len(price) == 2 and 0 < price[0] < price[1] for price in table().values())
