@@ -163,7 +163,17 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_an_offline_run_imports_no_library_of_language_models_and_no_rival(tmp_path: Path) -> None:
-    options = ["--config", str(write(tmp_path, ONE)), "--budget", "9", "--workers", "1", "--quiet", "--out", str(tmp_path / "run")]
+    options = [
+        "--config",
+        str(write(tmp_path, ONE)),
+        "--budget",
+        "9",
+        "--workers",
+        "1",
+        "--quiet",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     loaded = modules_after(f"from evolve.cli import run_command\nassert run_command({['run', *options]}) == 0")
     assert not loaded & {"litellm", "openevolve", "plotly", "matplotlib", "dask", "distributed"}
     assert "numba" in loaded  # as it would be of any run
