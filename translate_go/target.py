@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.language.ir import Field, Function, Program, nodes
+from simulator.language.simplify import without_dead_lets
 from simulator.schema import KERNELS
 from translate_go.batch import BatchUse, batch_use
 from translate_go.deployment import FACTS
-from translate_go.lower import without_dead_lets
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator.fit.uncached import new_tokens
+from simulator import schema
 from simulator.bind import base_values, bind, settle
 from simulator.experiment.experiment import Experiment, Observation
 from simulator.experiment.load import Load
@@ -24,19 +25,6 @@ from simulator.language.complete import complete
 from simulator.language.ir import Function, Number, Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import Replay, replay_bound
-from simulator.schema import (
-    DECODE_REQS,
-    KV_DECODE_MAX,
-    KV_DECODE_SUM,
-    KV_MAX,
-    KV_SUM,
-    KV_VAR,
-    MAX_PREFILL_CHUNK,
-    PREFILL_PAIRS,
-    PREFILL_REQS,
-    PREFILL_TOKENS,
-    RAW_FIELDS,
-)
 from simulator.vm import run
 
 # columns of Stages.table
@@ -135,16 +123,16 @@ def _step(rows, static, step, raw, out, v, n, k, chunk, shortest, span):  # type
     """Step time in us with n decodes, contexts evenly spread over `span` tokens, and k prompts of `chunk` tokens."""
     context = shortest + span / 2.0
     longest = shortest + span * n / (n + 1.0) if n > 0 else 0.0
-    v[raw + PREFILL_REQS] = k if chunk > 0 else 0.0
-    v[raw + DECODE_REQS] = n
-    v[raw + PREFILL_TOKENS] = k * chunk
-    v[raw + MAX_PREFILL_CHUNK] = chunk if k > 0 else 0.0
-    v[raw + PREFILL_PAIRS] = k * chunk * (chunk + 1.0) / 2.0
-    v[raw + KV_SUM] = n * context
-    v[raw + KV_MAX] = longest
-    v[raw + KV_VAR] = span * span / 12.0 if n > 0 else 0.0
-    v[raw + KV_DECODE_SUM] = n * context
-    v[raw + KV_DECODE_MAX] = longest
+    v[raw + schema.PREFILL_REQS] = k if chunk > 0 else 0.0
+    v[raw + schema.DECODE_REQS] = n
+    v[raw + schema.PREFILL_TOKENS] = k * chunk
+    v[raw + schema.MAX_PREFILL_CHUNK] = chunk if k > 0 else 0.0
+    v[raw + schema.PREFILL_PAIRS] = k * chunk * (chunk + 1.0) / 2.0
+    v[raw + schema.KV_SUM] = n * context
+    v[raw + schema.KV_MAX] = longest
+    v[raw + schema.KV_VAR] = span * span / 12.0 if n > 0 else 0.0
+    v[raw + schema.KV_DECODE_SUM] = n * context
+    v[raw + schema.KV_DECODE_MAX] = longest
     run(rows, static, step, v)
     return v[out]
 
@@ -316,4 +304,4 @@ def _begin(v, base):  # type: ignore[no-untyped-def]
         v[i] = base[i]
 
 
-assert RAW_FIELDS == 10  # _step writes all of them
+assert schema.RAW_FIELDS == 10  # _step writes all of them

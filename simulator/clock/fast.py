@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator import schema
 from simulator.clock.calendar import admit, end_decodes, end_prompts, next_chunks, oldest_left, release, u
 from simulator.clock.queue import DONE, HOSTILE, MORE, UNPROVEN
 from simulator.clock.steps import CHUNKS, DIRECT, LINE, MARGIN, NO_CHUNKS, evaluate, piece_for, put, recall
 from simulator.experiment.load import NEVER
 from simulator.jit import njit
-from simulator.schema import KV_DECODE_MAX, KV_MAX, KV_VAR
 from simulator.vm import clamps, run, to_ticks
 
 STATE = np.dtype(
@@ -160,12 +160,12 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                 total = context + chunks.context
                 put(v, raw, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, total, context)
                 if longest:
-                    v[raw + KV_MAX] = max(tall, chunks.longest)
-                    v[raw + KV_DECODE_MAX] = tall
+                    v[raw + schema.KV_MAX] = max(tall, chunks.longest)
+                    v[raw + schema.KV_DECODE_MAX] = tall
                 if spread:
                     size = decodes + chunks.count
                     squared = size * (squares + chunks.squares) - total * total
-                    v[raw + KV_VAR] = squared / (size * size) if size > 0 else 0.0
+                    v[raw + schema.KV_VAR] = squared / (size * size) if size > 0 else 0.0
                 run(t.rows, t.first, t.last, v)
                 x = v[t.out]
                 if clamps(x, 1):
