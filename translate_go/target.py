@@ -17,7 +17,9 @@ class Target:
 
     name: str
     branch: str
-    overheads: tuple[tuple[str, str], ...]  # (Go method, the program's function), besides StepTime and QueueingTime
+    overheads: tuple[
+        tuple[str, str], ...
+    ]  # (Go method, the program's function), in addition to StepTime and QueueingTime
     token_type: str  # of the elements of a request's prompt
     remarks: tuple[str, ...]  # what a reader of the file has to know about this host
 

@@ -53,6 +53,7 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
         #   context, squares  sums over the decodes of their contexts and of the squares
         #   oldest            largest (input_len - born) of the decodes: the longest context is oldest + k - 1
         #   k, place, phase   this step's number; k modulo the calendar's size; k modulo the block size
+        #   tall              the longest context of a decode in this step, 0 if the program does not read it
         #   now, dt           start of this step and its duration; -1 while that is not known
         #   used, due         blocks not free; blocks of those that are still to be taken out of the segments
         #   first, last       the first segment of free blocks, and the one behind the last
