@@ -14,13 +14,7 @@ from typing import Any
 from simulator.architecture import architecture
 from simulator.errors import InputError, Section, nearest, shown
 from simulator.experiment.deployment import deployment_facts
-from simulator.experiment.experiment import (
-    ARRIVALS,
-    Engine,
-    Experiment,
-    Stage,
-    Workload,
-)
+from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage, Workload
 from simulator.experiment.hardware import gpu_of, mfu_of
 from simulator.experiment.observations import FREE, doubts, only, read_components, read_observed
 from simulator.experiment.workload import prompt_lengths
