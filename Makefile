@@ -4,13 +4,16 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test llm check docs parity fuzz traces champion kernels lock clean help
+.PHONY: run test slow llm check docs parity fuzz traces champion kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
 
 test: $(VENV)/dev  ## set up, then pass the tests
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m 'not slow'
+
+slow: $(VENV)/dev  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
 
 check: $(VENV)/dev  ## style and types
 	$(BIN)/ruff check .

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
+from tiny_world import ONE, write
 
 # The lowest floor first. A module imports its own room and the rooms of lower floors, nothing else of the project.
 # A room is a package, or a single module where it is named here; the longest name that fits counts.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("seeds", "configs", "archive", "simulator.errors", "simulator.jit", "simulator.schema", "simulator.stream"),
+    ("seeds", "configs", "simulator.json"),
+    ("archive", "simulator.errors", "simulator.jit", "simulator.schema", "simulator.stream"),
     ("simulator.language", "simulator.architecture", "simulator.knots"),
     ("simulator.kernels", "simulator.vm"),
     ("simulator.experiment",),
@@ -162,9 +164,17 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_an_offline_run_imports_no_library_of_language_models_and_no_rival(tmp_path: Path) -> None:
-    config = tmp_path / "c.yaml"
-    config.write_text("data: {models: [llama-2-7b], workloads: [general]}\nsearch: {finalists: 0}\n")
-    options = ["--config", str(config), "--budget", "9", "--workers", "1", "--quiet", "--out", str(tmp_path / "run")]
+    options = [
+        "--config",
+        str(write(tmp_path, ONE)),
+        "--budget",
+        "9",
+        "--workers",
+        "1",
+        "--quiet",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     loaded = modules_after(f"from evolve.cli import run_command\nassert run_command({['run', *options]}) == 0")
     assert not loaded & {"litellm", "openevolve", "plotly", "matplotlib", "dask", "distributed"}
     assert "numba" in loaded  # as it would be of any run

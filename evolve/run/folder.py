@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import yaml
 
@@ -25,6 +25,7 @@ from evolve.run.files import write_json, write_text
 from evolve.run.ranges import Ranges, read_ranges
 from simulator.errors import InputError, Section, shown
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 
 REMEDY = "restore it from a copy"
 START = "start"  # folder of the user's programs that a search starts from
@@ -42,7 +43,7 @@ class About:
     started: str  # time in UTC, ISO 8601
     replayed: str = ""  # path of the recording that the run replays, if it is a replay
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The identity as run.json has it."""
         about = {
             "engine": self.engine,
@@ -89,7 +90,7 @@ class Run:
         """The outcomes of all proposals, in the journal's order. Raises InputError if the journal is damaged."""
         return [Outcome.from_json(line) for line in self.lines() if is_outcome(line)]
 
-    def lines(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[JsonObject]:
         """The journal's complete lines: outcomes of proposals, and calls to language models.
 
         Raises InputError if the journal is damaged before its end.
@@ -198,7 +199,7 @@ def write_start(run: Run, programs: Sequence[tuple[str, str]]) -> None:
     """Keep copies of the user's programs, (name, text), that a search starts from: their files may change or go."""
     for i, (name, text) in enumerate(programs):
         (run.path / START).mkdir(exist_ok=True)
-        (run.path / START / f"{i:03d}-{name}.py").write_text(text, "utf-8")
+        write_text(run.path / START / f"{i:03d}-{name}.py", text)
 
 
 def read_start(run: Run) -> list[tuple[str, str]]:
@@ -213,4 +214,4 @@ def write_programs(run: Run, elites: Sequence[Elite]) -> None:
     for old in folder.glob("*.py"):
         old.unlink()
     for elite in elites:
-        (folder / f"{elite.id}.py").write_text(elite.text)
+        write_text(folder / f"{elite.id}.py", elite.text)

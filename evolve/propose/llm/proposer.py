@@ -27,6 +27,7 @@ from evolve.propose.llm.templates import Templates, fill
 from evolve.propose.proposer import Operators, Place, places
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
+from evolve.run.files import write_text
 from evolve.run.llm_settings import weighted
 from simulator.stream import stream
 
@@ -147,7 +148,7 @@ class LanguageModels:
             self._carry_out([call], "notes")
         if call.name in self._log.answers and (text := notes.kept(self._log.text(call.name))):
             self._notes, self._noted = text, max(population.archive.by_id)
-            (self._folder / NOTES).write_text(f"After generation {number - 1}:\n\n{text}\n", "utf-8")
+            write_text(self._folder / NOTES, f"After generation {number - 1}:\n\n{text}\n")
 
     def _claim(self, place: Place, ahead: int, questions: list[Question]) -> int | None:
         """How many places, from this one on, a model is asked to fill; its question is added to `questions`.

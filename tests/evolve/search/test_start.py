@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tiny_world import ONE, write
 
 from evolve.cli import run_command
 from evolve.run.folder import Run, open_run
@@ -19,24 +20,19 @@ def step_time(b, s, *, floor: us = 4000.0, decode: us/request = 20.0):
 def queueing_time(r, s, *, base: us = 9000.0):
     return base
 '''
-CONFIG = """
-name: tiny
-data: {models: [llama-2-7b], workloads: [general]}
-search: {finalists: 0}
-"""
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a program and a configuration, where commands are typed."""
     (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "c.yaml").write_text(CONFIG)
+    write(tmp_path, ONE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def search(out: str, budget: int, *more: str) -> int:
-    return run_command(["run", "--config", "c.yaml", "--budget", str(budget), "--workers", "1", "--quiet", "--out", out,
+    return run_command(["run", "--config", "tiny.yaml", "--budget", str(budget), "--workers", "1", "--quiet", "--out", out,
                         *more])  # fmt: skip
 
 
@@ -73,7 +69,7 @@ def test_a_resumed_search_keeps_the_text_that_it_began_with(folder: Path) -> Non
 
 
 def test_a_configuration_can_name_programs(folder: Path) -> None:
-    (folder / "c.yaml").write_text(CONFIG.replace("finalists: 0", "finalists: 0, start: [mine.py, floor], only_start: true"))
+    write(folder, ONE, search="{finalists: 0, start: [mine.py, floor], only_start: true}")
     assert search("run", 2) == 0
     # the shipped `floor` is among those left out, so its name would be free, but it still tells the two apart
     assert seeds_of(open_run(folder / "run")) == ["seed:mine", "seed:floor-2"]
@@ -82,7 +78,7 @@ def test_a_configuration_can_name_programs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--only-start"], "--only-start leaves no program to start from: name some with --start"),
+        (["--only-start"], "--only-start leaves no program to start from: name one with --start"),
         (["--start", "none.py"], "none.py: cannot be read"),
         (["--start", "mine.py", "--max-constants", "1"], "constants"),
     ],

@@ -31,7 +31,7 @@ from evolve.study.comparison import CURVE, DONE, JOURNAL, verdict
 from evolve.study.engines import bench, openevolve
 from evolve.study.engines.bench import Bench, GlobalRandom
 from evolve.study.engines.engines import ENGINES, engine_names
-from evolve.study.engines.gp import text_of
+from evolve.study.engines.gp import Genetic, text_of
 from evolve.study.engines.primitives import language
 from evolve.study.engines.trees import expression, tree_of
 from evolve.study.statistics import spread
@@ -212,6 +212,22 @@ def test_every_engine_is_a_proposer_that_proposes_the_same_again_under_the_same_
     assert [p.id for p in (*first, *second)] == list(range(SEEDS, SEEDS + len(first) + len(second)))
     assert all(parse(p.text) and p.operator for p in (*first, *second))
     random.setstate(before)
+
+
+def test_genetic_programming_knows_a_form_again_and_leaves_what_is_refused_without_an_error(
+    made: Path, config: Config, words: Vocabulary
+) -> None:
+    past, population = outcomes(made / "gp-0")[:SEEDS], first_population(config)
+    engine = Genetic(Bench(config, words, prober()))
+    engine.tell([(outcome, population.tell(outcome)) for outcome in past])
+    scored, again, refused, *rest = engine.ask(population, 1)
+    elite = next(o.elite for o in past if o.elite)
+    form = key(complete(parse(scored.text)))
+    told = [Outcome(scored, replace(elite, key=form, joint=2.5), form)]
+    told += [Outcome(replace(again, text=scored.text), Rejected("duplicate", "known"))]
+    told += [Outcome(replace(p, text=scored.text), Rejected("caps", "too long")) for p in (refused, *rest)]
+    engine.tell([(outcome, False) for outcome in told])
+    assert [tree.fitness.values for tree in engine._trees[:4]] == [(2.5,), (2.5,), (float("inf"),), (float("inf"),)]
 
 
 def test_random_search_never_takes_a_result_as_a_parent(
