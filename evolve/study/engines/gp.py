@@ -57,12 +57,12 @@ class Genetic:
 
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
         self._joint |= {outcome.key: outcome.elite.joint for outcome, _ in outcomes if outcome.elite}
-        # no tree was asked for the seeds, and the budget may end within a generation: the two need not be equally many
+        # The lengths differ for the seed programs, which have no trees, and when the budget ends within a generation.
         for tree, (outcome, _) in zip(self._asked, outcomes, strict=False):
             tree.fitness.values = (self._joint_of(outcome),)
 
     def _joint_of(self, outcome: Outcome) -> float:
-        """The joint error of a program; of a form proposed before, what it got then."""
+        """The joint error of a program; for a form that was proposed before, its joint error then."""
         if outcome.rejection and outcome.rejection.stage == "duplicate":
             return self._joint.get(key(complete(parse(outcome.proposal.text))), float("inf"))
         return outcome.elite.joint if outcome.elite else float("inf")
