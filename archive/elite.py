@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from simulator.json import JsonObject
+
 UNMEASURED = 1e3  # percent; stands in for a transfer error that was not measured
 DIGITS = 6  # significant digits of errors in a journal
 
@@ -85,7 +87,7 @@ class Elite:
         errors = {name: _round(getattr(self, name)) for name in ("worst3", "joint", "e2e", "ttft", "itl", "transfer")}
         return replace(self, rows=rows, **errors)  # type: ignore[arg-type]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The elite as a JSON object.
 
         >>> example(joint=3.0).to_json()["joint"]
@@ -94,7 +96,7 @@ class Elite:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> Elite:
+    def from_json(cls, raw: JsonObject) -> Elite:
         """The elite of a JSON object.
 
         >>> Elite.from_json(example().to_json()) == example()

@@ -7,10 +7,11 @@ import lzma
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+from simulator.json import JsonObject
 
 
-def read_journal(path: Path) -> list[dict[str, Any]]:
+def read_journal(path: Path) -> list[JsonObject]:
     """Every complete line of a journal, in order; the file may be compressed (.xz) or missing.
 
     A last line without a newline was torn by a crash and is skipped. Raises ValueError for damage anywhere else.
@@ -54,7 +55,7 @@ class Journal:
                 os.truncate(path, whole)
         self._file = path.open("ab")
 
-    def append(self, entries: Iterable[dict[str, Any]]) -> None:
+    def append(self, entries: Iterable[JsonObject]) -> None:
         """Write the entries and wait until they are on disk."""
         for entry in entries:
             self._file.write(json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from archive.elite import Elite
+from simulator.json import JsonObject
 
 MODEL = "llm:"  # prefix of a language model's name where an operator's name is expected
 SEED = "seed:"  # prefix of a starting program's name
@@ -101,14 +102,14 @@ class Outcome:
         """
         return self.verdict if isinstance(self.verdict, Rejected) else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The journal line: everything that the archive and later proposals depend on, but no times or places.
 
         >>> Outcome(Proposal(7, 0, "x", "add", (1, 2)), Rejected("parse", "no function")).to_json()["stage"]
         'parse'
         """
         p = self.proposal
-        line: dict[str, Any] = {"kind": OUTCOME, "id": p.id, "island": p.island, "operator": p.operator,
+        line: JsonObject = {"kind": OUTCOME, "id": p.id, "island": p.island, "operator": p.operator,
                                 "parents": list(p.parents)}  # fmt: skip
         if p.call:
             line |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}

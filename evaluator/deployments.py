@@ -15,6 +15,7 @@ from simulator.errors import InputError, nearest
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
+from simulator.json import JsonObject
 
 GPU = "H100-SXM-80GB"  # the GPU of the shipped runs
 TPS = (1, 2, 4)
@@ -31,7 +32,7 @@ class KnownDeployment:
     hardware: str
 
 
-def known_model(name: str, label: str) -> dict[str, Any]:
+def known_model(name: str, label: str) -> JsonObject:
     """The config.json terms of a shipped model; `label` names the argument in an error message.
 
     Raises InputError for an unknown name.
@@ -58,7 +59,7 @@ def known_gpu(name: str, label: str) -> Mapping[str, Any]:
     return gpus[name]
 
 
-def model_config(name: str) -> dict[str, Any]:
+def model_config(name: str) -> JsonObject:
     """The config.json terms of a shipped model, or of a config.json file or a folder with one.
 
     Raises InputError for an unknown name and for a file that is not a JSON object.

@@ -69,9 +69,9 @@ class Bound:
 
     def steps_us(self, table: np.ndarray) -> np.ndarray:
         """float64[rows]: `step_us` of every row of float64[rows, RAW]."""
-        code, out = self.code, np.empty(len(table))
-        steps(code.rows, code.static, code.step, code.results[STEP_TIME], code.raw, table, self.values.copy(), out)
-        return out
+        code, us = self.code, np.empty(len(table))
+        steps(code.rows, code.static, code.step, code.results[STEP_TIME], code.raw, table, self.values.copy(), us)
+        return us
 
     def queueing_us(self, input_len: int) -> float:
         """The queueing time in us, before truncation; 0 if the program has none."""
@@ -85,12 +85,12 @@ class Bound:
 
     def queueing_ticks(self, lengths: np.ndarray) -> tuple[np.ndarray, int, float]:
         """int64[lengths]: the queueing time in whole us of each prompt length; how many were clamped, one of them."""
-        out = np.zeros(len(lengths), np.int64)
+        us = np.zeros(len(lengths), np.int64)
         slot = self.code.results[QUEUEING_TIME]
         if slot < 0:
-            return out, 0, 0.0
+            return us, 0, 0.0
         v, low = self.values.copy(), self.code.step
-        return out, *waits(self.code.rows, low, len(self.code.rows), v, self.code.request, slot, lengths, out)
+        return us, *waits(self.code.rows, low, len(self.code.rows), v, self.code.request, slot, lengths, us)
 
     def output_token_us(self) -> float:
         """The time per output token in us, before truncation; 0 if the program has none."""

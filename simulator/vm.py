@@ -8,31 +8,8 @@ import numpy as np
 
 from simulator.jit import njit
 from simulator.knots import curve
+from simulator.language import opcodes
 from simulator.language.guarded import EXP_LIMIT, LOG_FLOOR, POW_LIMIT
-from simulator.language.opcodes import (
-    ADD,
-    DIV,
-    EQ,
-    EXP,
-    EXPERTS_FRACTION,
-    GE,
-    GRAPH_BATCH,
-    GRAPH_TOKENS,
-    GT,
-    LE,
-    LOG,
-    LOG1P,
-    LT,
-    MAX,
-    MIN,
-    MUL,
-    NE,
-    NEG,
-    POW,
-    SELECT,
-    SQRT,
-    SUB,
-)
 from simulator.schema import GRAPH_LIMIT
 
 
@@ -92,50 +69,50 @@ def run(rows: np.ndarray, low: int, high: int, v: np.ndarray) -> None:
         op = rows[i, 0]
         x = v[rows[i, 2]]
         y = v[rows[i, 3]]
-        if op == ADD:
+        if op == opcodes.ADD:
             z = x + y
-        elif op == SUB:
+        elif op == opcodes.SUB:
             z = x - y
-        elif op == MUL:
+        elif op == opcodes.MUL:
             z = x * y
-        elif op == DIV:
+        elif op == opcodes.DIV:
             z = x / y if y != 0.0 else 0.0
-        elif op == NEG:
+        elif op == opcodes.NEG:
             z = -x
-        elif op == MAX:
+        elif op == opcodes.MAX:
             z = x if x > y or x != x else y
-        elif op == MIN:
+        elif op == opcodes.MIN:
             z = x if x < y or x != x else y
-        elif op == SQRT:
+        elif op == opcodes.SQRT:
             z = math.sqrt(x) if x > 0.0 else (x if x != x else 0.0)
-        elif op == LOG:
+        elif op == opcodes.LOG:
             z = math.log(x) if x > 0.0 else (x if x != x else math.log(LOG_FLOOR))
-        elif op == LOG1P:
+        elif op == opcodes.LOG1P:
             z = math.log1p(x) if x > 0.0 else (x if x != x else 0.0)
-        elif op == EXP:
+        elif op == opcodes.EXP:
             z = math.exp(min(x, EXP_LIMIT)) if x == x else x
-        elif op == POW:
+        elif op == opcodes.POW:
             c = max(-POW_LIMIT, min(POW_LIMIT, y)) if y == y else y
             z = math.pow(x if x > 0.0 or x != x else 0.0, c)
-        elif op == LT:
+        elif op == opcodes.LT:
             z = 1.0 if x < y else 0.0
-        elif op == LE:
+        elif op == opcodes.LE:
             z = 1.0 if x <= y else 0.0
-        elif op == GT:
+        elif op == opcodes.GT:
             z = 1.0 if x > y else 0.0
-        elif op == GE:
+        elif op == opcodes.GE:
             z = 1.0 if x >= y else 0.0
-        elif op == EQ:
+        elif op == opcodes.EQ:
             z = 1.0 if x == y else 0.0
-        elif op == NE:
+        elif op == opcodes.NE:
             z = 1.0 if x != y else 0.0
-        elif op == SELECT:
+        elif op == opcodes.SELECT:
             z = y if x != 0.0 else v[rows[i, 4]]
-        elif op == EXPERTS_FRACTION:
+        elif op == opcodes.EXPERTS_FRACTION:
             z = experts_fraction(x, y, v[rows[i, 4]])
-        elif op == GRAPH_BATCH:
+        elif op == opcodes.GRAPH_BATCH:
             z = graph_batch(x, y)
-        elif op == GRAPH_TOKENS:
+        elif op == opcodes.GRAPH_TOKENS:
             z = graph_tokens(x, y)
         else:
             z = curve(v, rows[i, 3], x)

@@ -149,25 +149,25 @@ def sum_function(use: BatchUse) -> list[str]:
     return [*lines, "\t}", "\treturn s", "}"]
 
 
-def declare(use: BatchUse, out: Lowering) -> None:
+def declare(use: BatchUse, lowering: Lowering) -> None:
     """Declare the batch fields as float64 variables of the step function, operands first."""
     for name in use.fields:
         if name == "kv_var":
-            _variance(out)
+            _variance(lowering)
         elif name in RAW:
-            out.add(f"{batch_name(name)} := ", Atom(f"float64(b.{batch_name(name)})"))
+            lowering.add(f"{batch_name(name)} := ", Atom(f"float64(b.{batch_name(name)})"))
         elif name in SPECIAL:
             helper, operands = _SPECIAL[name]
-            out.add(f"{batch_name(name)} := ", out.helper(helper, *map(out.field, operands)))
+            lowering.add(f"{batch_name(name)} := ", lowering.helper(helper, *map(lowering.field, operands)))
         else:
-            value = rounded(out.lower(formula(name)))
+            value = rounded(lowering.lower(formula(name)))
             if curve := FIELDS["b", name].curve:
-                value = out.helper("curveAt", Atom(f"d.{curve_name(curve)}"), value)
-            out.add(f"{batch_name(name)} := ", value)
+                value = lowering.helper("curveAt", Atom(f"d.{curve_name(curve)}"), value)
+            lowering.add(f"{batch_name(name)} := ", value)
 
 
-def _variance(out: Lowering) -> None:
-    out.lines += [
+def _variance(lowering: Lowering) -> None:
+    lowering.lines += [
         "\tkvVar := 0.0 // population variance of progress, from integers",
         "\tif n := b.prefillReqs + b.decodeReqs; n > 0 {",
         "\t\tkvVar = float64(n*b.kvSquares-b.kvSum*b.kvSum) / float64(n*n)",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from simulator.language.evaluate import value
@@ -196,21 +195,3 @@ class Lowering:
 def _steps(inside: list[Node], constants: Mapping[str, float]) -> list[float]:
     """The values of all sub-expressions."""
     return [value(n, constants, {}) for n in inside if not isinstance(n, Compare)]
-
-
-def without_dead_lets(function: Function) -> Function:
-    """The function without lets that nothing depends on, because Go rejects variables that are never used."""
-    needed = _locals(function.result)
-    body: list[Let | Guard] = []
-    for part in reversed(function.body):
-        if isinstance(part, Guard):
-            needed |= _locals(part.condition)
-        elif part.name not in needed:
-            continue
-        needed |= _locals(part.value)
-        body.insert(0, part)
-    return replace(function, body=tuple(body))
-
-
-def _locals(node: Node) -> set[str]:
-    return {n.name for n in walk(node) if isinstance(n, Local)}

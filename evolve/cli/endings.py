@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from evolve.processes import available_cores
+from simulator.json import JsonObject
 
 
 class _Folder(Protocol):
@@ -17,7 +18,7 @@ class _Folder(Protocol):
 
 
 class _Report(Protocol):
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> JsonObject: ...
 
 
 T = TypeVar("T", bound=_Folder)

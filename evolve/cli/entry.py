@@ -22,11 +22,11 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 # name: (module, the command in it, the first sentence of its help); in the order of `evolve --help`
 COMMANDS = {
     "run": ("search", "run", "Search for latency models and report the best."),
-    "pilot": ("search", "pilot", "A short search on a single model, several times over: is it worth a full one?"),
+    "pilot": ("search", "pilot", "Repeat a short search on a single model: is a full one worth it?"),
     "resume": (
         "search",
         "resume",
-        "Go on with a run, repeats or baselines that were interrupted or killed, exactly as if they had not been.",
+        "Continue a run, repeats or baselines after an interruption, exactly as if there had been none.",
     ),
     "baselines": (
         "search",
@@ -37,7 +37,7 @@ COMMANDS = {
     "validate": (
         "validate",
         "validate",
-        "Held-out errors of a run: the whole search repeated in every fold without what is held out.",
+        "Measure held-out errors of a run: repeat the whole search in every fold, without what the fold holds out.",
     ),
     "show": ("programs", "show", "Show a program: text, size, constants, dot products, and what it reached."),
     "check": ("programs", "check", "Check a program as a search would: language, caps, units and gates."),

@@ -25,7 +25,9 @@ from evolve.ingest.output import OLD, PART, QUALITY, STATE, State
 from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.processes import deaf_to_interrupts, end_with_parent
+from evolve.run.files import write_json
 from simulator.errors import InputError
+from simulator.json import JsonObject
 
 OnRead = Callable[[str, int], None]
 """Called with a run's name and the bytes read since the last call."""
@@ -39,7 +41,7 @@ class Run:
     report: QualityReport
     was: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {**self.report.to_json(), "was": self.was}
 
 
@@ -164,7 +166,7 @@ def _write(task: Task, part: Path, on_read: Callable[[int], None]) -> None:
     if fingerprint(task.folder, task.given) != task.fingerprint:
         findings.warn("folder", "changed while it was read: ingest it again once it is complete")
     report = account(inputs, derived, quality, findings, output.digest(part, experiment), entry is not None)
-    output.dump(part / QUALITY, report.to_json())
+    write_json(part / QUALITY, report.to_json())
     state = State(
         engine=__version__,
         fingerprint=task.fingerprint,
@@ -173,7 +175,7 @@ def _write(task: Task, part: Path, on_read: Callable[[int], None]) -> None:
         id=task.id,
         experiment=experiment,
     )
-    output.dump(part / STATE, state.to_json())
+    write_json(part / STATE, state.to_json())
 
 
 _queue: Any = None  # of a worker: where it reports the bytes it has read

@@ -24,6 +24,7 @@ from evolve.ingest.read.values import Findings
 from simulator.errors import InputError
 from simulator.experiment.experiment import Stage
 from simulator.experiment.file import experiment_from_mapping
+from simulator.json import JsonObject
 
 WIDE = ("FP16", "BF16")  # precisions of weights that need no quantization_config
 MOST_WITHOUT = 0.01  # of the client's requests may lack a journey before a note says how many the components rest on
@@ -42,7 +43,7 @@ class WorkloadEntry:
     ignore_eos: bool | None
     timeout_s: float | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         fields = {**asdict(self), "stages": [asdict(stage) for stage in self.stages]}
         return {key: value for key, value in fields.items() if value is not None}
 
@@ -55,8 +56,8 @@ class ObservedEntry:
     stages: tuple[Report | None, ...]
     output_len: int
 
-    def to_json(self) -> dict[str, Any]:
-        observed: dict[str, Any] = {}
+    def to_json(self) -> JsonObject:
+        observed: JsonObject = {}
         if self.summary:
             observed["summary"] = observed_json(self.summary, self.output_len)
         if any(self.stages):
@@ -89,9 +90,9 @@ class Entry:
     notes: tuple[str, ...]
     components: Components | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The entry as a mapping, its keys in the order of the files that ship."""
-        entry: dict[str, Any] = {"id": self.id, "source_run": self.source_run, "model": self.model}
+        entry: JsonObject = {"id": self.id, "source_run": self.source_run, "model": self.model}
         if self.model_config:
             entry["model_config"] = dict(self.model_config)
         entry |= {"hardware": self.hardware, "engine": dict(self.engine), "workload": self.workload.to_json()}

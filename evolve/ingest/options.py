@@ -13,6 +13,7 @@ from evolve.ingest.read.values import plain
 from simulator.architecture import KEYS, architecture
 from simulator.errors import InputError, Section, nearest
 from simulator.experiment.file import engine_of
+from simulator.json import JsonObject
 
 Setting = bool | int | float | str
 """The value of an engine setting."""
@@ -111,6 +112,6 @@ def parse_models(pairs: Sequence[str]) -> dict[str, Terms]:
     return given
 
 
-def _terms(raw: Terms) -> dict[str, Any]:
+def _terms(raw: Terms) -> JsonObject:
     kept = {key: value for key, value in raw.items() if key in _KEPT and value is not None}
     return {key: _terms(v) if key in _PARTS and isinstance(v, Mapping) else v for key, v in kept.items()}

@@ -23,7 +23,9 @@ from evolve.ingest.options import Given
 from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.ingest.write.schema import COLUMNS
+from evolve.run.files import write_json, write_text
 from simulator.errors import InputError
+from simulator.json import JsonObject
 
 EXPERIMENTS, QUALITY, STATE = "experiments.yaml", "quality.json", "ingest.json"
 PART, OLD = ".part-", ".old-"  # before a run's name: while it is made, and while it is replaced
@@ -54,7 +56,7 @@ class State:
     id: str | None
     experiment: Mapping[str, Any] | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return asdict(self)
 
     @classmethod
@@ -131,17 +133,15 @@ def write_experiments(out: Path) -> None:
     entries = {name: state.experiment for name, state in states.items() if state.experiment}
     ids = {name: ident for name in entries if (ident := states[name].id)}
     target = out / EXPERIMENTS
-    part = target.with_name(f"{PART}{EXPERIMENTS}")
     try:
         for name, entry in entries.items():
             if name not in ids:
                 ids[name] = name if entry["id"] in ids.values() else entry["id"]
-                dump(out / name / STATE, replace(states[name], id=ids[name]).to_json())
+                write_json(out / name / STATE, replace(states[name], id=ids[name]).to_json())
         if not entries:
             target.unlink(missing_ok=True)
             return
-        part.write_text(experiments_yaml([{**entry, "id": ids[name]} for name, entry in entries.items()]), "utf-8")
-        part.replace(target)
+        write_text(target, experiments_yaml([{**entry, "id": ids[name]} for name, entry in entries.items()]))
     except OSError as e:
         text = f"{shown_path(target)}: cannot be written ({e.strerror or e}): run the same command again"
         raise InputError(text) from None
@@ -188,10 +188,6 @@ def digest(home: Path, experiment: Mapping[str, Any] | None) -> str:
 def data_of(reports: Iterable[QualityReport]) -> str:
     """The data hash of several runs."""
     return sha256("".join(report.data for report in reports).encode()).hexdigest()[:16]
-
-
-def dump(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", "utf-8")
 
 
 def _load(path: Path) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evolve.ingest.read.values import Finding
+from simulator.json import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class RequestCounts:
     preemptions: int | None = None
     matched_with_client: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """All counts; those of a missing per-request file or of missing traces are left out."""
         return {k: v for k, v in asdict(self).items() if v is not None or k.startswith("reported")}
 
@@ -130,7 +131,7 @@ class QualityReport:
     data: str
     experiment: bool
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {**asdict(self), "requests": self.requests.to_json()}
 
     @classmethod

@@ -28,6 +28,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import Limits, Load, load_of
 from simulator.experiment.workload import Requests
 from simulator.jit import njit
+from simulator.json import JsonObject
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
@@ -98,12 +99,12 @@ class Benchmark:
     scaling: tuple[LongTrace, ...]
     peak_mib: float
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"engine": __version__, **asdict(self)}
 
 
 def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
-    """All measurements in one process, with `most` requests in the longest trace. `announce` names each before it."""
+    """Measure everything in one process, with `most` requests in the longest trace; `announce` names each step."""
     experiments = [e for e in bundled_experiments() if e.quality == "clean"][:12]
     loads = [load_of(e, SEED) for e in experiments]
     announce("compiling")

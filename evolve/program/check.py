@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from evolve.report.table import Table, console, show
 from evolve.run.program import Source
 from simulator.bind import bind
 from simulator.fields import raw_row
+from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.schema import FIELDS
@@ -48,7 +48,7 @@ class Verdict:
         """Whether every gate passes."""
         return all(gate.passes for gate in self.gates)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         gates = [asdict(g) | {"invariant": INVARIANTS.get(g.name)} for g in self.gates]
         return {**self.description.to_json(), "gates": gates, "ok": self.ok}
 
@@ -106,7 +106,7 @@ def print_check(verdict: Verdict) -> None:
         out.print(f"- {g.name}: {g.complaint}", markup=False, soft_wrap=True)
 
 
-def fields_json() -> dict[str, Any]:
+def fields_json() -> JsonObject:
     """Every field that a program may read, as JSON values."""
     rows = [
         {"field": f"{f.scope}.{f.name}", "unit": f.unit, "meaning": f.meaning, "formula": f.formula}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
 from simulator.fields import Active, BatchFields
+from simulator.json import JsonObject
 from simulator.kernels.curves import Operation, kernels
 from simulator.kernels.roofline import LAUNCH_US
 from simulator.kernels.tables import names, tables
@@ -75,7 +75,7 @@ class OperationTimes:
     def name(self) -> str:
         return _NAME.get(self.operation.curve, self.operation.name)
 
-    def to_json(self, total_us: Sequence[float]) -> dict[str, Any]:
+    def to_json(self, total_us: Sequence[float]) -> JsonObject:
         o = self.operation
         return {
             "name": self.name, "curve": o.curve, "calls": o.calls, "shape": o.shape, "provenance": o.timing.kind,
@@ -103,7 +103,7 @@ class Breakdown:
         """The time of each step, all operations together."""
         return tuple(sum(times.us[i] for times in self.rows) for i in range(len(self.steps)))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         about, total = tables(self.tables).about, self.total_us
         return {
             "engine": __version__,

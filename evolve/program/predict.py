@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from rich.console import Console
 
@@ -19,6 +18,7 @@ from evolve.run.program import Source
 from evolve.run.ranges import outside
 from evolve.run.records import Record
 from simulator.experiment.experiment import Components, Experiment, Observation
+from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
@@ -57,7 +57,7 @@ class Comparison:
             name: {q: error_pct(getattr(p, q), getattr(o, q)) for q in QUANTITIES} for name, (p, o) in pairs.items()
         }
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "predicted": _observation(self.predicted),
             "observed": _observation(self.observed),
@@ -65,7 +65,7 @@ class Comparison:
         }
 
 
-def _observation(o: Observation | None) -> dict[str, Any] | None:
+def _observation(o: Observation | None) -> JsonObject | None:
     if o is None:
         return None
     return {
@@ -86,7 +86,7 @@ class Forecast:
     stages: tuple[Comparison, ...]
     warnings: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "id": self.id,
             **self.summary.to_json(),
@@ -109,7 +109,7 @@ class Forecasts:
     experiments: tuple[Forecast, ...]
     mean_abs_error_pct: Mapping[str, float | None]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "engine": __version__,
             "data": self.data,

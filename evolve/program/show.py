@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from rich.console import Console
 
@@ -15,6 +14,7 @@ from evolve.report.table import Table, bias_label, console, number, show
 from evolve.run.program import Source
 from evolve.run.records import ConstantRecord, Record
 from evolve.run.selectors import known_constants
+from simulator.json import JsonObject
 from simulator.language import measure
 from simulator.language.affine import Affine, affine
 from simulator.language.bounds import KERNEL_DEVIATION, bounds, kernel_factors
@@ -80,7 +80,7 @@ class Description:
             f"key {key(self.source.complete)}"
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         program, record = self.source.program, self.source.record
         certainty = self.certainty
         return {
@@ -102,7 +102,7 @@ class Description:
         }
 
 
-def _products_json(dots: Affine) -> dict[str, Any]:
+def _products_json(dots: Affine) -> JsonObject:
     pieces = [
         {"where": list(piece.taken),
          "terms": [{"constant": t.constant, "feature": spell(t.feature)} for t in piece.terms]}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from simulator.clock.run import NeverEnds
 from simulator.errors import InputError
 from simulator.experiment.experiment import Engine, Experiment
 from simulator.experiment.load import Limits, Load, load_of
+from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
@@ -65,7 +66,7 @@ class Simulated:
     figures: Mapping[str, object]
     clamped: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         about = {"engine": __version__, "data": self.data, "seeds": list(self.seeds)}
         return {**about, **self.figures, "clamped_times": self.clamped}
 

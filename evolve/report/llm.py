@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from simulator.json import JsonObject
 
 # The option that raises each limit.
 OPTIONS = {"max_usd": "--max-usd", "max_calls": "--max-calls", "max_tokens": "--max-tokens"}
 
 
-def lines(calls: dict[str, Any], run: str) -> list[str]:
+def lines(calls: JsonObject, run: str) -> list[str]:
     """The cost of each model, what is uncertain about it, and why the run stopped early, if it did.
 
     `calls`: the totals of the calls to language models, as `llm` in report.json has them.

@@ -10,6 +10,7 @@ from typing import Any
 from archive.champion import Rule
 from archive.elite import Elite
 from evaluator.score import Errors
+from simulator.json import JsonObject
 
 Means = Mapping[str, float | None]  # e2e, ttft, itl and worst3: mean absolute errors in percent
 
@@ -58,9 +59,9 @@ class RunReport:
         """The errors of the fitted experiments."""
         return [errors for errors in self.errors if errors.experiment in self.fitted]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The report as report.json has it."""
-        report: dict[str, Any] = {
+        report: JsonObject = {
             "engine": self.engine,
             "data": self.data,
             "run": self.run,
@@ -123,5 +124,5 @@ def _rows(raw: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Erro
     return {name: [Errors(**row) for row in rows] for name, rows in raw.items()}
 
 
-def _rows_json(rows: Mapping[str, Sequence[Errors]]) -> dict[str, list[dict[str, Any]]]:
+def _rows_json(rows: Mapping[str, Sequence[Errors]]) -> dict[str, list[JsonObject]]:
     return {name: [asdict(errors) for errors in of_name] for name, of_name in rows.items()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 
@@ -18,6 +18,7 @@ from evaluator.score import Errors
 from evolve.report.llm import lines
 from evolve.report.result import RunReport
 from evolve.report.table import Row, Table, bias_label, console, fits, mean_cells, number, passes, row, show
+from simulator.json import JsonObject
 
 T = TypeVar("T")
 
@@ -132,7 +133,7 @@ def means_table(report: RunReport) -> Table:
     return Table.of(title, "model|>E2E|>TTFT|>ITL|>over|constants", rows)
 
 
-def _of(errors: Iterable[Errors], experiments: Collection[str]) -> list[dict[str, Any]]:
+def _of(errors: Iterable[Errors], experiments: Collection[str]) -> list[JsonObject]:
     return [asdict(r) for r in errors if r.experiment in experiments]
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rich import table as rich_table
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table as RichTable
 from rich.text import Text
 
 PASS_PCT = {"e2e": 10.0, "ttft": 15.0, "itl": 15.0}  # an experiment passes if each error is within these
@@ -74,7 +74,7 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 190, highlight=False, soft_wrap=False)
 
 
-def show(out: Console, table: Table | rich_table.Table, wrap: bool = False) -> None:
+def show(out: Console, table: Table, wrap: bool = False) -> None:
     """Print a table in full: where the terminal is too narrow its lines wrap, so that no figure is lost.
 
     `wrap`: fit the table to the terminal's width by wrapping the text of its wrapping columns instead.
@@ -113,19 +113,10 @@ def plain(table: Table) -> str:
     return "\n".join([*texts, table.caption] if table.caption else texts)
 
 
-def new_table(title: str, heads: str) -> rich_table.Table:
-    """An empty rich table, for reports that add their rows one by one; heads as in `Table.of`."""
-    return _drawn(Table.of(title, heads, ()))
-
-
-def _drawn(table: Table | rich_table.Table) -> rich_table.Table:
+def _drawn(table: Table) -> RichTable:
     """The table for rich to print. Text is never read as markup, and columns are never cut."""
-    if isinstance(table, rich_table.Table):
-        return table
-    caption = escape(table.caption) or None
-    drawn = rich_table.Table(
-        title=escape(table.title), caption=caption, title_justify="left", box=SIMPLE_HEAD, pad_edge=False
-    )
+    title, caption = escape(table.title), escape(table.caption) or None
+    drawn = RichTable(title=title, caption=caption, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for c in table.columns:
         justify, overflow = "right" if c.right else "left", "fold" if c.wraps else "ellipsis"
         drawn.add_column(escape(c.name), justify=justify, no_wrap=not c.wraps, overflow=overflow)  # type: ignore[arg-type]
@@ -134,7 +125,7 @@ def _drawn(table: Table | rich_table.Table) -> rich_table.Table:
     return drawn
 
 
-def _natural_width(out: Console, drawn: rich_table.Table) -> int:
+def _natural_width(out: Console, drawn: RichTable) -> int:
     """The columns of text that the table needs to show everything."""
     return out.measure(drawn, options=out.options.update(max_width=1000)).maximum
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
 from evolve import __version__
@@ -16,9 +15,10 @@ from evolve.run.config import bundled_configs
 from evolve.run.folder import Run
 from evolve.run.program import seed_names
 from evolve.run.validations import calls_note
+from simulator.json import JsonObject
 
 
-def archive_json(run: Run) -> dict[str, Any]:
+def archive_json(run: Run) -> JsonObject:
     """The archive of a run as JSON values. It depends on the run's seed, data and settings only."""
     archive = run.archive()
     return {
@@ -78,7 +78,7 @@ class Inventory:
     models: Mapping[str, tuple[str, ...]]
     hardware: Mapping[str, tuple[str, ...]]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"engine": __version__, "data": data_hash(bundled_experiments()), "seeds": [], **asdict(self)}
 
 

@@ -6,9 +6,9 @@ import fcntl
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import yaml
 
@@ -23,9 +23,11 @@ from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.files import write_json, write_text
 from evolve.run.ranges import Ranges, read_ranges
-from simulator.errors import InputError, Section
+from simulator.errors import InputError, Section, shown
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 
+REMEDY = "restore it from a copy"
 START = "start"  # folder of the user's programs that a search starts from
 SURVIVORS = 48  # elites that an island keeps besides the cells of its grid
 
@@ -41,28 +43,34 @@ class About:
     started: str  # time in UTC, ISO 8601
     replayed: str = ""  # path of the recording that the run replays, if it is a replay
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The identity as run.json has it."""
-        about = asdict(self)
-        if not self.replayed:
-            del about["replayed"]
-        return about
+        about = {
+            "engine": self.engine,
+            "data": self.data,
+            "fitted": list(self.fitted),
+            "ranges": self.ranges.to_json(),
+            "started": self.started,
+        }
+        return about | ({"replayed": self.replayed} if self.replayed else {})
 
-    @classmethod
-    def from_json(cls, raw: object) -> About:
-        """The identity that run.json holds. Raises ValueError if a key is missing or has a value of the wrong type."""
-        if not isinstance(raw, dict):
-            raise ValueError("not a mapping")
-        texts: dict[str, Any] = {name: raw.get(name) for name in ("engine", "data", "started")}
-        texts["replayed"] = raw.get("replayed", "")
-        if not all(isinstance(text, str) for text in texts.values()):
-            raise ValueError(f"{', '.join(texts)} must be text")
-        fitted = raw.get("fitted")
-        if not isinstance(fitted, list) or not all(isinstance(name, str) for name in fitted):
-            raise ValueError("fitted must be a list of ids")
-        if not isinstance(raw.get("ranges"), dict):
-            raise ValueError("ranges must be a mapping")
-        return cls(**texts, fitted=tuple(fitted), ranges=read_ranges(Section("run.json", "ranges", raw["ranges"])))
+
+def read_about(value: object, where: str) -> About:
+    """The identity in the JSON value of the file `where`. Raises InputError, naming the key, if it is damaged."""
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: must be a mapping, got {shown(value)}: {REMEDY}")
+    top = Section(where, "", value)
+    fitted = top.required("fitted", REMEDY)
+    if not isinstance(fitted, list) or not all(isinstance(name, str) for name in fitted):
+        raise top.error("fitted", f"must be a list of names, got {shown(fitted)}", REMEDY)
+    return About(
+        engine=top.text("engine", REMEDY),
+        data=top.text("data", REMEDY),
+        fitted=tuple(fitted),
+        ranges=read_ranges(top.section("ranges", REMEDY)),
+        started=top.text("started", REMEDY),
+        replayed=top.text("replayed", REMEDY) if top.has("replayed") else "",
+    )
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ class Run:
         """The outcomes of all proposals, in the journal's order. Raises InputError if the journal is damaged."""
         return [Outcome.from_json(line) for line in self.lines() if is_outcome(line)]
 
-    def lines(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[JsonObject]:
         """The journal's complete lines: outcomes of proposals, and calls to language models.
 
         Raises InputError if the journal is damaged before its end.
@@ -148,13 +156,13 @@ def _write_config(path: Path, config: Config) -> None:
 def open_run(path: Path) -> Run:
     """The run in the folder `path`. Raises InputError if there is none, or if its files are damaged."""
     try:
-        about = About.from_json(json.loads((path / "run.json").read_text()))
+        about = json.loads((path / "run.json").read_text())
         raw = yaml.safe_load((path / "config.yaml").read_text())
     except OSError:
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): `evolve list` names the runs") from None
     except (ValueError, yaml.YAMLError):
-        raise InputError(f"{path}: run.json or config.yaml is damaged: restore it from a copy") from None
-    return Run(path, config_from(raw, str(path / "config.yaml")), about)
+        raise InputError(f"{path}: run.json or config.yaml is damaged: {REMEDY}") from None
+    return Run(path, config_from(raw, str(path / "config.yaml")), read_about(about, str(path / "run.json")))
 
 
 def check_same(run: Run, fitted: Sequence[Experiment]) -> None:
@@ -191,7 +199,7 @@ def write_start(run: Run, programs: Sequence[tuple[str, str]]) -> None:
     """Keep copies of the user's programs, (name, text), that a search starts from: their files may change or go."""
     for i, (name, text) in enumerate(programs):
         (run.path / START).mkdir(exist_ok=True)
-        (run.path / START / f"{i:03d}-{name}.py").write_text(text, "utf-8")
+        write_text(run.path / START / f"{i:03d}-{name}.py", text)
 
 
 def read_start(run: Run) -> list[tuple[str, str]]:
@@ -206,4 +214,4 @@ def write_programs(run: Run, elites: Sequence[Elite]) -> None:
     for old in folder.glob("*.py"):
         old.unlink()
     for elite in elites:
-        (folder / f"{elite.id}.py").write_text(elite.text)
+        write_text(folder / f"{elite.id}.py", elite.text)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from archive.journal import Journal, read_journal
 from evolve.run.config import Config, to_mapping
 from evolve.run.folder import Run
 from simulator.errors import InputError
+from simulator.json import JsonObject
 
 LOG = "validate.jsonl"
 BUDGET = "fold budget"  # the protocol's key for the budget of a fold's search
 OPTIMISTIC = "figures are optimistic if anything was changed or chosen after an earlier one"
 
 
-def calls(run_path: Path) -> list[dict[str, Any]]:
+def calls(run_path: Path) -> list[JsonObject]:
     """The validate calls of a run, the first one first. Raises InputError if the file is damaged."""
     try:
         return read_journal(run_path / LOG)
@@ -31,7 +31,7 @@ def calls_note(run_path: Path) -> str:
     return f"{count} validate calls: {OPTIMISTIC}"
 
 
-def append(run_path: Path, line: dict[str, Any]) -> None:
+def append(run_path: Path, line: JsonObject) -> None:
     """Add the line of a finished call."""
     journal = Journal(run_path / LOG)
     try:
@@ -40,20 +40,20 @@ def append(run_path: Path, line: dict[str, Any]) -> None:
         journal.close()
 
 
-def protocol(run: Run, budget: int | None) -> dict[str, Any]:
+def protocol(run: Run, budget: int | None) -> JsonObject:
     """The settings that held-out figures depend on, as {section.key: value}. `budget`: None if no fold is searched."""
     return {**flat(to_mapping(run.config)), BUDGET: budget}
 
 
-def flat(mapping: dict[str, Any]) -> dict[str, Any]:
+def flat(mapping: JsonObject) -> JsonObject:
     """The mapping of a configuration as {section.key: value}."""
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     for name, value in mapping.items():
         settings |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
     return settings
 
 
-def changed(run_path: Path, current: dict[str, Any]) -> list[str]:
+def changed(run_path: Path, current: JsonObject) -> list[str]:
     """How the `current` protocol differs from that of the first call, a phrase per setting.
 
     The budget is compared with that of the first call that searched.

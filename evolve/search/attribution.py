@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from archive.archive import Archive
 from archive.champion import champion
@@ -15,6 +14,7 @@ from evolve.propose.llm import ledger
 from evolve.report.table import Table, console, number, show
 from evolve.run.config import Config
 from evolve.run.folder import Run, empty_archive
+from simulator.json import JsonObject
 
 COUNTS = ("proposals", "fitted", "scored", "members", "front", "champions", "ancestors")
 
@@ -45,7 +45,7 @@ class Contribution:
         """USD for each candidate that was fitted; None if there is none, or for an operator."""
         return self.cost.usd / self.fitted if self.cost and self.fitted else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The contribution as `evolve archive --by proposer --json` prints it."""
         cost = asdict(self.cost) if self.cost else {"tokens": None, "usd": None}
         return {**{name: getattr(self, name) for name in COUNTS}, **cost, "usd_per_fitted": self.usd_per_fitted}
@@ -59,7 +59,7 @@ class Attribution:
     champion: int | None  # its proposal number
     proposers: dict[str, Contribution]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The attribution as `evolve archive --by proposer --json` prints it."""
         return {
             "engine": self.run.about.engine,

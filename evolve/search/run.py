@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from archive.champion import champion
 from archive.journal import Journal
@@ -39,6 +38,7 @@ from evolve.search.workers import start as start_workers
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
+from simulator.json import JsonObject
 from simulator.language.parse import parse
 
 
@@ -115,7 +115,7 @@ def _search(
     processes: int,
     progress: Progress,
     full: bool,
-) -> tuple[Search, dict[str, list[Errors]], dict[str, Any]]:
+) -> tuple[Search, dict[str, list[Errors]], JsonObject]:
     """The finished search, the known answers (with `full`), and the totals of calls to language models, if there are
     any. One pool of workers computes all of them."""
     config = run.config
@@ -123,7 +123,7 @@ def _search(
     workers = start_workers(processes, fitted, config)
     journal = Journal(run.journal)
     models: LanguageModels | None = None
-    calls: dict[str, Any] = {}
+    calls: JsonObject = {}
     try:
         operators = Operators(config, workers, remembered)
         if config.search.proposer != "offline":
@@ -184,7 +184,7 @@ def _report(
     fitted: Sequence[Experiment],
     others: Sequence[Experiment],
     answers: dict[str, list[Errors]],
-    calls: dict[str, Any],
+    calls: JsonObject,
 ) -> RunReport:
     """The report of the finished search."""
     population, score = search.population, run.config.score
@@ -228,7 +228,7 @@ def _report(
     )
 
 
-def _ledger(run: Run, stopped: str) -> dict[str, Any]:
+def _ledger(run: Run, stopped: str) -> JsonObject:
     """The totals of the calls to language models, each of which is written to ledger.csv.
 
     `stopped`: why the calls ended before the search did, or "".

@@ -35,6 +35,7 @@ from evolve.study.engines.engines import ENGINES
 from evolve.study.study import read_about
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 
 FILE = "baselines.json"
 
@@ -194,7 +195,7 @@ def _past(folder: Path) -> dict[int, Outcome]:
     return {line["id"]: Outcome.from_json(line) for line in lines}
 
 
-def _ended(task: Task, population: Population) -> dict[str, Any]:
+def _ended(task: Task, population: Population) -> JsonObject:
     """What done.json keeps of a finished search: counts, rejections by stage (duplicates included), and the champion by
     the configuration's rule."""
     best = population.champion()

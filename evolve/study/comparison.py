@@ -20,6 +20,7 @@ from evolve.run.files import draft_of
 from evolve.study.engines.engines import ENGINES, OURS
 from evolve.study.statistics import Spread, spread
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 
 # The files of a search, in its folder.
 JOURNAL = "journal.jsonl"
@@ -99,7 +100,7 @@ class EngineResult:
     duplicate_share: float  # of all proposals
     champions: Sequence[Mapping[str, Any] | None]  # elites as JSON, None for a search without one
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The engine as report.json has it."""
         return {
             "what": self.what,
@@ -140,7 +141,7 @@ class ComparisonReport:
         """Whether an engine has a median joint error at the full budget."""
         return any(engine.figures["joint"]["100"].median is not None for engine in self.engines.values())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The report as report.json has it."""
         config = self.comparison.config
         return {

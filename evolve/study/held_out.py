@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from evaluator import baselines
 from evaluator.fit.fit import fit, fit_set
@@ -15,6 +14,7 @@ from evaluator.statistics import bias
 from evolve.run.program import Source
 from evolve.study.folds import Fold, Winner
 from simulator.experiment.experiment import Experiment, Observation, Observed
+from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.measure import constants, features, operations
 from simulator.language.parse import parse
@@ -56,7 +56,7 @@ class Row:
     known: Mapping[str, Figures]  # of MEANS, for each known answer, fitted on the same training experiments
     against: Rival | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The row as validate.json has it."""
         names = ("kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion", "observed")
         row = {name: getattr(self, name) for name in names} | dict(self.errors)
@@ -84,7 +84,7 @@ class FoldResult:
     winner: Winner | None
     gates: Sequence[Invariant]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The fold as validate.json has it."""
         champion = None
         if self.winner:
@@ -119,7 +119,7 @@ class Unfitted:
     failed: tuple[int | None, int | None]  # requests, predicted and observed
     errors: Figures  # of MEANS
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The row as validate.json has it."""
         counts = {
             name: {"predicted": predicted, "observed": observed}

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from archive.elite import Elite
 from evaluator.score import Errors, summarise
@@ -25,6 +24,7 @@ from evolve.search.run import start as start_run
 from evolve.study.statistics import Spread, spread
 from evolve.study.study import Member, carry_out, read_about
 from simulator.errors import InputError
+from simulator.json import JsonObject
 from simulator.language.measure import features
 from simulator.language.parse import parse
 
@@ -51,7 +51,7 @@ class Repeat:
     errors: Mapping[str, float | None]  # FIGURES of the champion over the fitted experiments, percent
     candidates: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The repeat as report.json has it."""
         champion = self.champion.to_json() if self.champion else None
         row = {"seed": self.seed, "run": self.run, "champion": champion}
@@ -86,7 +86,7 @@ class RepeatsReport:
     pilot: bool
     verdict: Verdict | None  # None unless this is a pilot with a champion
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The report as report.json has it."""
         figures = {}
         for name, figure in self.figures.items():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from evaluator.metrics import mean_abs, present
 from evaluator.statistics import SignedRank, bias, clustered_interval, interval, median_abs, signed_rank
 from evolve.study.held_out import FIGURES, MEANS, Figures, Row
+from simulator.json import JsonObject
 from simulator.language.measure import features
 from simulator.language.parse import parse
 
@@ -54,7 +54,7 @@ class Summary:
     best_known: str | None  # the first of them that predicts every experiment
     against: Against | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The summary as validate.json has it."""
         return asdict(self)
 

@@ -28,6 +28,7 @@ from evolve.study.statistics import FieldCounts, Group, Summary, breakdown, fiel
 from evolve.study.study import Member, carry_out, finished
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Validation:
     fold_fields: Mapping[str, FieldCounts]  # of the folds' programs, by kind
     never_fitted: Sequence[Unfitted]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The validation as validate.json has it."""
         return {
             "call": self.call,
@@ -184,7 +185,7 @@ def _results(
     return results, rows
 
 
-def _line(validation: Validation, protocol: Mapping[str, Any], searched: int) -> dict[str, Any]:
+def _line(validation: Validation, protocol: Mapping[str, Any], searched: int) -> JsonObject:
     """The line about a call in RUN/validate.jsonl."""
     figures = {
         kind: {name: of_kind.mean_abs_error_pct[name] for name in MEANS} | {"over": of_kind.experiments}

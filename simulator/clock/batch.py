@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simulator import schema
 from simulator.clock.blocks import FREE, name, release, take
 from simulator.experiment.load import NEVER
 from simulator.jit import inlined, njit
-from simulator.schema import KV_DECODE_MAX, KV_MAX, KV_VAR
 
 UNFINISHED, COMPLETED, GAVE_UP = 0, 1, 2  # Exact.outcome
 FAR = 2**30  # more tokens, and more steps in one call, than any request has
@@ -182,9 +182,9 @@ def single_contexts(q, w, s, t, ahead):  # type: ignore[no-untyped-def]
             longest = max(longest, done)
             if done >= q.input_len[w.who[i]]:
                 longest_decode = max(longest_decode, done)
-    t.values[t.raw + KV_MAX] = longest
-    t.values[t.raw + KV_VAR] = (size * s2 - s1 * s1) / (size * size) if size > 0 else 0.0
-    t.values[t.raw + KV_DECODE_MAX] = longest_decode
+    t.values[t.raw + schema.KV_MAX] = longest
+    t.values[t.raw + schema.KV_VAR] = (size * s2 - s1 * s1) / (size * size) if size > 0 else 0.0
+    t.values[t.raw + schema.KV_DECODE_MAX] = longest_decode
     return longest_decode
 
 

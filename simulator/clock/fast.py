@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator import schema
 from simulator.clock.calendar import admit, end_decodes, end_prompts, next_chunks, oldest_left, release, u
 from simulator.clock.queue import DONE, HOSTILE, MORE, UNPROVEN
 from simulator.clock.steps import CHUNKS, DIRECT, LINE, MARGIN, NO_CHUNKS, evaluate, piece_for, put, recall
 from simulator.experiment.load import NEVER
 from simulator.jit import njit
-from simulator.schema import KV_DECODE_MAX, KV_MAX, KV_VAR
 from simulator.vm import clamps, run, to_ticks
 
 STATE = np.dtype(
@@ -53,6 +53,7 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
         #   context, squares  sums over the decodes of their contexts and of the squares
         #   oldest            largest (input_len - born) of the decodes: the longest context is oldest + k - 1
         #   k, place, phase   this step's number; k modulo the calendar's size; k modulo the block size
+        #   tall              the longest context of a decode in this step, 0 if the program does not read it
         #   now, dt           start of this step and its duration; -1 while that is not known
         #   used, due         blocks not free; blocks of those that are still to be taken out of the segments
         #   first, last       the first segment of free blocks, and the one behind the last
@@ -160,12 +161,12 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                 total = context + chunks.context
                 put(v, raw, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, total, context)
                 if longest:
-                    v[raw + KV_MAX] = max(tall, chunks.longest)
-                    v[raw + KV_DECODE_MAX] = tall
+                    v[raw + schema.KV_MAX] = max(tall, chunks.longest)
+                    v[raw + schema.KV_DECODE_MAX] = tall
                 if spread:
                     size = decodes + chunks.count
                     squared = size * (squares + chunks.squares) - total * total
-                    v[raw + KV_VAR] = squared / (size * size) if size > 0 else 0.0
+                    v[raw + schema.KV_VAR] = squared / (size * size) if size > 0 else 0.0
                 run(t.rows, t.first, t.last, v)
                 x = v[t.out]
                 if clamps(x, 1):

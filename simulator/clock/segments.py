@@ -59,7 +59,7 @@ def claim(f, who):  # type: ignore[no-untyped-def]
 def give(f, first, last, who, blocks):  # type: ignore[no-untyped-def]
     """Append `blocks` of owner `who` to the free list. Returns its new end."""
     if who < 0 and last > first and f.owner[last - 1] < 0:
-        f.count[last - 1] += blocks  # nobody looks either up, so they need not be told apart
+        f.count[last - 1] += blocks  # neither is looked up, so they need not be kept apart
     else:
         f.owner[last], f.count[last] = who, blocks
         last += 1

@@ -17,21 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simulator import schema
 from simulator.bind import Bound
 from simulator.experiment.load import NEVER, Limits
 from simulator.jit import inlined, njit
 from simulator.language.opcodes import ADD, DIV, LT, MAX, MIN, MUL, NE, NEG, SELECT, STEP_TIME, SUB
-from simulator.schema import (
-    DECODE_REQS,
-    KV_DECODE_MAX,
-    KV_DECODE_SUM,
-    KV_MAX,
-    KV_SUM,
-    MAX_PREFILL_CHUNK,
-    PREFILL_PAIRS,
-    PREFILL_REQS,
-    PREFILL_TOKENS,
-)
 from simulator.vm import MAX_TICKS, clamps, run
 
 # Kinds of pieces.
@@ -121,13 +111,13 @@ def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
 @njit
 def put(v, raw, prefills, decodes, tokens, largest, pairs, context, decode_context):  # type: ignore[no-untyped-def]
     """Write the raw batch fields (schema.RAW) into the value vector, except those of single contexts."""
-    v[raw + PREFILL_REQS] = prefills
-    v[raw + DECODE_REQS] = decodes
-    v[raw + PREFILL_TOKENS] = tokens
-    v[raw + MAX_PREFILL_CHUNK] = largest
-    v[raw + PREFILL_PAIRS] = pairs
-    v[raw + KV_SUM] = context
-    v[raw + KV_DECODE_SUM] = decode_context
+    v[raw + schema.PREFILL_REQS] = prefills
+    v[raw + schema.DECODE_REQS] = decodes
+    v[raw + schema.PREFILL_TOKENS] = tokens
+    v[raw + schema.MAX_PREFILL_CHUNK] = largest
+    v[raw + schema.PREFILL_PAIRS] = pairs
+    v[raw + schema.KV_SUM] = context
+    v[raw + schema.KV_DECODE_SUM] = decode_context
 
 
 @njit
@@ -137,8 +127,8 @@ def evaluate(t, prefills, decodes, tokens, largest, pairs, context, tall):  # ty
     For steps whose prompt chunks start at 0, and programs that do not read the variance of the contexts.
     """
     put(t.values, t.raw, prefills, decodes, tokens, largest, pairs, context, context)
-    t.values[t.raw + KV_MAX] = tall
-    t.values[t.raw + KV_DECODE_MAX] = tall
+    t.values[t.raw + schema.KV_MAX] = tall
+    t.values[t.raw + schema.KV_DECODE_MAX] = tall
     run(t.rows, t.first, t.last, t.values)
     return t.values[t.out]
 
@@ -211,10 +201,10 @@ def look(  # type: ignore[no-untyped-def]
     # slope, up, error   the row's result, to be stored in m[d]; an infinite error means that it is no line
     p = pieces[i]
     put(v, raw, prefills, decodes, tokens, largest, pairs, context, context)
-    v[raw + KV_MAX], v[raw + KV_DECODE_MAX] = tall, tall
+    v[raw + schema.KV_MAX], v[raw + schema.KV_DECODE_MAX] = tall, tall
     unit = 1.0 if decodes > 0 else 0.0  # the slope of a context in itself; without decodes there is no context
-    m[raw + KV_SUM, 0], m[raw + KV_DECODE_SUM, 0] = unit, unit
-    m[raw + KV_MAX, 1], m[raw + KV_DECODE_MAX, 1] = unit, unit
+    m[raw + schema.KV_SUM, 0], m[raw + schema.KV_DECODE_SUM, 0] = unit, unit
+    m[raw + schema.KV_MAX, 1], m[raw + schema.KV_DECODE_MAX, 1] = unit, unit
     p.low, p.high, p.tall_low, p.tall_high = 0, max(4 * context, REACH), 0, min(max(4 * tall, TALL_REACH), TALLEST)
     width, height = float(p.high), float(p.tall_high)
     for row in range(first, last):

@@ -6,20 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 
 from simulator.language import guarded
-from simulator.language.ir import (
-    Call,
-    Choose,
-    Compare,
-    Const,
-    Expr,
-    Field,
-    Function,
-    Guard,
-    Local,
-    Neg,
-    Number,
-    Op,
-)
+from simulator.language.ir import Call, Choose, Compare, Const, Expr, Field, Function, Guard, Local, Neg, Number, Op
 
 Fields = Mapping[tuple[str, str], float]  # ("b", "tokens") -> value
 

@@ -141,16 +141,16 @@ def assemble(program: Program) -> Code:
     >>> [OPERATIONS[row[0]] for row in assemble(parse("def step_time(b, s): return max(b.tokens, 1)")).rows]
     ['+', 'max']
     """
-    out = _Assembler(len(program.theta))
-    raw = [out.input("b", name) for name in RAW]
-    request = [out.input("r", "input_len"), out.input("s", "reference_step_us")]
+    assembler = _Assembler(len(program.theta))
+    raw = [assembler.input("b", name) for name in RAW]
+    request = [assembler.input("r", "input_len"), assembler.input("s", "reference_step_us")]
     results, first = dict.fromkeys(RESULTS, -1), 0
     for function in program.functions:
         if function.name in results:
-            results[function.name] = _function(function, first, out)
+            results[function.name] = _function(function, first, assembler)
         first += len(function.constants)
-    ordered = sorted(out.rows, key=lambda row: out.when[row[1]])  # stable: operands stay before their use
-    counts = [sum(out.when[row[1]] <= when for row in ordered) for when in (STATIC, STEP)]
+    ordered = sorted(assembler.rows, key=lambda row: assembler.when[row[1]])  # stable: operands stay before their use
+    counts = [sum(assembler.when[row[1]] <= when for row in ordered) for when in (STATIC, STEP)]
     moved, moving = {slot for name, slot in zip(RAW, raw, strict=True) if name in CONTEXT}, []
     for _, slot, *operands in ordered:
         moving.append(not moved.isdisjoint(operands))
@@ -161,11 +161,11 @@ def assemble(program: Program) -> Code:
         rows=np.array(ordered, dtype=np.uint32).reshape(-1, 5),
         static=counts[0],
         step=counts[1],
-        slots=out.next,
-        constants=out.constants,
-        statics=tuple(out.statics),
-        literals=tuple(out.literals),
-        curves=tuple((slot, name) for name, slot in out.curves.items()),
+        slots=assembler.next,
+        constants=assembler.constants,
+        statics=tuple(assembler.statics),
+        literals=tuple(assembler.literals),
+        curves=tuple((slot, name) for name, slot in assembler.curves.items()),
         raw=raw[0],
         request=request[0],
         results=tuple(results.values()),
@@ -190,59 +190,59 @@ def formula(name: str) -> Expr:
     return rebuild(parsed, lambda n: numbers[n.name] if isinstance(n, Const) else n)
 
 
-def _function(function: Function, first: int, out: _Assembler) -> int:
+def _function(function: Function, first: int, assembler: _Assembler) -> int:
     names = {c.name: first + i for i, c in enumerate(function.constants)}
     guards: list[tuple[int, int]] = []
     for statement in function.body:
         match statement:
             case Let(name, value):
-                names[name] = _lower(value, names, out)
+                names[name] = _lower(value, names, assembler)
             case Guard(condition, value):
-                guards.append((_compare(condition, names, out), _lower(value, names, out)))
-    result = _lower(function.result, names, out)
+                guards.append((_compare(condition, names, assembler), _lower(value, names, assembler)))
+    result = _lower(function.result, names, assembler)
     for test, early in reversed(guards):
-        result = out.emit("select", test, early, result)
+        result = assembler.emit("select", test, early, result)
     return result
 
 
-def _compare(node: Compare, names: dict[str, int], out: _Assembler) -> int:
-    return out.emit(node.op, _lower(node.left, names, out), _lower(node.right, names, out))
+def _compare(node: Compare, names: dict[str, int], assembler: _Assembler) -> int:
+    return assembler.emit(node.op, _lower(node.left, names, assembler), _lower(node.right, names, assembler))
 
 
-def _lower(node: Expr, names: dict[str, int], out: _Assembler) -> int:
+def _lower(node: Expr, names: dict[str, int], assembler: _Assembler) -> int:
     match node:
         case Number(value):
-            return out.literal(value)
+            return assembler.literal(value)
         case Const(name) | Local(name):
             return names[name]
         case Field("b", name) if name in SPECIAL:
-            return _special(name, out)
+            return _special(name, assembler)
         case Field("b", name) if name not in RAW:
-            value = _lower(formula(name), {}, out)
+            value = _lower(formula(name), {}, assembler)
             curve = FIELDS["b", name].curve
-            return out.emit("curve", value, out.curve(curve)) if curve else value
+            return assembler.emit("curve", value, assembler.curve(curve)) if curve else value
         case Field(scope, name):
-            return out.input(scope, name)
+            return assembler.input(scope, name)
         case Neg(value):
-            return out.emit("neg", _lower(value, names, out))
+            return assembler.emit("neg", _lower(value, names, assembler))
         case Op(op, left, right):
-            return out.emit(op, _lower(left, names, out), _lower(right, names, out))
+            return assembler.emit(op, _lower(left, names, assembler), _lower(right, names, assembler))
         case Call(name, args):
-            slot = _lower(args[0], names, out)
+            slot = _lower(args[0], names, assembler)
             if len(args) == 1:
-                return out.emit(name, slot)
+                return assembler.emit(name, slot)
             for arg in args[1:]:
-                slot = out.emit(name, slot, _lower(arg, names, out))
+                slot = assembler.emit(name, slot, _lower(arg, names, assembler))
             return slot
         case Choose(condition, then, other):
-            test = _compare(condition, names, out)
-            return out.emit("select", test, _lower(then, names, out), _lower(other, names, out))
+            test = _compare(condition, names, assembler)
+            return assembler.emit("select", test, _lower(then, names, assembler), _lower(other, names, assembler))
 
 
-def _special(name: str, out: _Assembler) -> int:
+def _special(name: str, assembler: _Assembler) -> int:
     if name == "graph_batch":
-        return out.emit(name, out.input("b", "prefill_reqs"), out.input("b", "decode_reqs"))
-    tokens = _lower(formula("tokens"), {}, out)
+        return assembler.emit(name, assembler.input("b", "prefill_reqs"), assembler.input("b", "decode_reqs"))
+    tokens = _lower(formula("tokens"), {}, assembler)
     if name == "graph_tokens":
-        return out.emit(name, tokens, out.input("s", "max_num_seqs"))
-    return out.emit(name, out.input("s", "active_experts"), out.input("s", "experts"), tokens)
+        return assembler.emit(name, tokens, assembler.input("s", "max_num_seqs"))
+    return assembler.emit(name, assembler.input("s", "active_experts"), assembler.input("s", "experts"), tokens)

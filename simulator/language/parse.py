@@ -95,8 +95,8 @@ def _annotation(node: ast.expr, scope: Scope) -> tuple[units.Unit, tuple[float, 
                 return units.power(read(left, False), n)
             case _:
                 what = repr(node.id) if isinstance(node, ast.Name) else kind(node)
-                known = ", ".join(("one", *units.BASES))
-                raise scope.fail(node, f"{what} is not a unit: use {known} with * / **, e.g. us/token[0, 5]")
+                bases = ", ".join(("one", *units.BASES))
+                raise scope.fail(node, f"{what} is not a unit: use {bases} with * / **, e.g. us/token[0, 5]")
 
     unit = read(node, True)
     if any(abs(n) > 9 for n in unit):

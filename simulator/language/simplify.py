@@ -15,6 +15,7 @@ from simulator.language.ir import (
     Let,
     Local,
     Neg,
+    Node,
     Number,
     Op,
     Program,
@@ -36,6 +37,29 @@ def lean(program: Program) -> Program:
     return replace(program, functions=tuple(map(_function, program.functions)))
 
 
+def without_dead_lets(function: Function) -> Function:
+    """The function without assignments that nothing after them reads.
+
+    >>> f = parse("def step_time(b, s): x = b.tokens; return x").functions[0]
+    >>> without_dead_lets(replace(f, result=Number(1.0))).body
+    ()
+    """
+    read = _locals(function.result)
+    body: list[Let | Guard] = []
+    for statement in reversed(function.body):
+        if isinstance(statement, Guard):
+            read |= _locals(statement.condition)
+        elif statement.name not in read:
+            continue
+        read |= _locals(statement.value)
+        body.insert(0, statement)
+    return replace(function, body=tuple(body))
+
+
+def _locals(node: Node) -> set[str]:
+    return {n.name for n in walk(node) if isinstance(n, Local)}
+
+
 def _function(function: Function) -> Function:
     zeros = {c.name for c in function.constants if c.value == 0.0}
 
@@ -50,8 +74,7 @@ def _function(function: Function) -> Function:
             case Guard(Compare(op, left, right), value):
                 body.append(Guard(Compare(op, simpler(left), simpler(right)), simpler(value)))
     result = simpler(function.result)
-    kept = _without_dead_lets(body, result)
-    bare = replace(function, body=tuple(kept), result=result)
+    bare = without_dead_lets(replace(function, body=tuple(body), result=result))
     used = {n.name for n in nodes(bare) if isinstance(n, Const)}
     return replace(bare, constants=tuple(c for c in function.constants if c.name in used))
 
@@ -107,16 +130,3 @@ def _is_zero(node: Expr, zeros: set[str]) -> bool:
             return all(_is_zero(a, zeros) for a in args)
         case _:
             return False
-
-
-def _without_dead_lets(body: list[Let | Guard], result: Expr) -> list[Let | Guard]:
-    """The statements without assignments that nothing after them reads."""
-    kept: list[Let | Guard] = []
-    read = {n.name for n in walk(result) if isinstance(n, Local)}
-    for statement in reversed(body):
-        if isinstance(statement, Let) and statement.name not in read:
-            continue
-        kept.append(statement)
-        parts = (statement.value, *((statement.condition,) if isinstance(statement, Guard) else ()))
-        read |= {n.name for part in parts for n in walk(part) if isinstance(n, Local)}
-    return kept[::-1]

@@ -35,7 +35,8 @@ from llm_replies import (
 )
 from llm_server import Paid, Server
 
-from evaluator.assess import Rejected, read
+from archive.proposal import Rejected
+from evaluator.assess import read
 from simulator.language.key import key
 from simulator.language.measure import Caps
 from simulator.language.parse import parse

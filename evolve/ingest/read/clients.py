@@ -29,6 +29,7 @@ import ijson
 import numpy as np
 
 from evolve.ingest.columns import NONE, Columns, Growing, as_array
+from simulator.json import JsonObject
 
 CUT_OFF = "file cut off or not JSON from some point on, the rows before it kept"
 NOT_ROWS = "malformed rows, dropped"
@@ -181,7 +182,7 @@ def _row(raw: Any, prompts: dict[bytes, int]) -> tuple[tuple[float, ...], str, l
     return (start, end, *limits, *counts, number), _error(raw.get("error")), times
 
 
-def _body(request: Any) -> dict[str, Any]:
+def _body(request: Any) -> JsonObject:
     """The request's body, which is JSON inside a string."""
     try:
         body = json.loads(request) if isinstance(request, str) else request

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evolve.ingest.read.files import json_lines
+from simulator.json import JsonObject
 
 MALFORMED = "malformed batches or events, dropped"
 UNKNOWN = "events of unknown types, kept as `other`"
@@ -86,7 +87,7 @@ def _event(raw: Any, batch: int, ts_s: float, rank: int | None, tally: Counter[s
         return None
 
 
-def _stored(r: list[Any]) -> dict[str, Any]:
+def _stored(r: list[Any]) -> JsonObject:
     hashes, parent, tokens, size = _list(r[0]), r[1], _list(r[2]), r[3]
     medium = r[5] if len(r) > 5 else None
     return {
@@ -95,16 +96,16 @@ def _stored(r: list[Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _removed(r: list[Any]) -> dict[str, Any]:
+def _removed(r: list[Any]) -> JsonObject:
     hashes = tuple(map(low_64, _list(r[0])))
     return {"hashes": hashes, "blocks": len(hashes), "medium": _text(r[1] if len(r) > 1 else None)}
 
 
-def _committed(r: list[Any]) -> dict[str, Any]:
+def _committed(r: list[Any]) -> JsonObject:
     return {"request": _text(r[0]), "medium": _text(r[1]), "blocks": _whole(r[2]), "step": _whole(r[3])}
 
 
-def _evicted(r: list[Any]) -> dict[str, Any]:
+def _evicted(r: list[Any]) -> JsonObject:
     # The last field is a list of hashes or null.
     hashes = tuple(map(low_64, r[4])) if len(r) > 4 and isinstance(r[4], list) else ()
     return {
@@ -116,17 +117,17 @@ def _evicted(r: list[Any]) -> dict[str, Any]:
     }
 
 
-def _transfer(r: list[Any]) -> dict[str, Any]:
+def _transfer(r: list[Any]) -> JsonObject:
     ends = {"request": _text(r[1]), "source": _text(r[2]), "medium": _text(r[3])}
     return {"transfer": _whole(r[0], 2**62), **ends, "blocks": _whole(r[4]), **_outcome(r[5:])}
 
 
-def _remote(r: list[Any]) -> dict[str, Any]:
+def _remote(r: list[Any]) -> JsonObject:
     ends = {"request": _text(r[1]), "source": f"rank {_whole(r[3])}", "medium": f"rank {_whole(r[4])}"}
     return {"transfer": _whole(r[0], 2**62), **ends, "reason": _text(r[2]), "blocks": _whole(r[5]), **_outcome(r[6:])}
 
 
-def _outcome(r: list[Any]) -> dict[str, Any]:
+def _outcome(r: list[Any]) -> JsonObject:
     """`success` and `step` from the end of an event: only completed transfers have a flag before the step."""
     success = r[0] if r and isinstance(r[0], bool) else None
     step = next((x for x in r if type(x) is int), None)
@@ -134,7 +135,7 @@ def _outcome(r: list[Any]) -> dict[str, Any]:
 
 
 # What turns the fields of an event after its type into those of KvEvent.
-_READ: dict[str, Callable[[list[Any]], dict[str, Any]]] = {
+_READ: dict[str, Callable[[list[Any]], JsonObject]] = {
     "BlockStored": _stored, "BlockRemoved": _removed, "AllBlocksCleared": lambda r: {},
     "CacheStoreCommitted": _committed, "CacheLoadCommitted": _committed, "CacheEviction": _evicted,
     "TransferInitiated": _transfer, "TransferCompleted": _transfer,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from evolve.ingest.read.values import Finding, Findings
+from simulator.json import JsonObject
 
 BLOCK_SIZE = 16  # tokens per block in the log's own count, independent of --block-size
 LONGEST_LINE = 64 * 1024  # bytes of a line that are searched; the line with the engine's configuration has about 3 kB
@@ -127,7 +128,7 @@ def read_log(path: Path | None) -> Log:
     if path is None:
         return Log()
     findings = Findings()
-    facts: dict[str, Any] = {}
+    facts: JsonObject = {}
     unread: dict[str, int] = {}
     lines = cut = 0
     try:
@@ -156,7 +157,7 @@ def read_log(path: Path | None) -> Log:
     return Log(**facts, findings=tuple(findings))
 
 
-def _search(line: bytes, facts: dict[str, Any], unread: dict[str, int]) -> None:
+def _search(line: bytes, facts: JsonObject, unread: dict[str, int]) -> None:
     """Add the line's facts to `facts`, and count in `unread` those that are not numbers."""
     for name, sign, pattern, read in _PATTERNS:
         if name in facts or sign not in line:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from evolve.ingest.read.files import read_json
 from evolve.ingest.read.sources import SUMMARY, Folder
 from evolve.ingest.read.values import Finding, Findings, Values
 from simulator.errors import InputError
+from simulator.json import JsonObject
 
 SHOWN = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
 """The statistics that are carried into an experiments file, and their names there."""
@@ -86,9 +86,9 @@ def read_reports(folder: Folder) -> Reports:
     return Reports(summary, stages, tuple(findings))
 
 
-def observed_json(report: Report, output_len: int | None) -> dict[str, Any]:
+def observed_json(report: Report, output_len: int | None) -> JsonObject:
     """A report as a mapping of `observed`: ms to 3 decimals, ITL to 4, counts, mean lengths in tokens."""
-    observed: dict[str, Any] = {}
+    observed: JsonObject = {}
     for key, statistics in (("e2e_ms", report.e2e_s), ("ttft_ms", report.ttft_s)):
         figures = {ours: round(statistics[theirs] * 1e3, 3) for theirs, ours in SHOWN.items() if theirs in statistics}
         if figures:

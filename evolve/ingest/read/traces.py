@@ -15,6 +15,7 @@ from typing import Any
 from evolve.ingest.columns import NONE, Columns, Growing
 from evolve.ingest.read.files import json_lines
 from evolve.ingest.read.otlp import Attributes, attributes, events, spans
+from simulator.json import JsonObject
 
 JOURNEY = ("QUEUED", "SCHEDULED", "FIRST_TOKEN", "PREEMPTED", "FINISHED")
 API = ("ARRIVED", "HANDOFF_TO_CORE", "FIRST_RESPONSE_FROM_CORE", "DEPARTED", "ABORTED")
@@ -106,7 +107,7 @@ class _Collector:
         self.steps = Growing(tuple(SUMMARY), ("kv_usage_ratio",))
         self.snapshots = Growing(("request", "step_id", *_SNAPSHOT))
 
-    def add(self, scope: str, span: dict[str, Any]) -> None:
+    def add(self, scope: str, span: JsonObject) -> None:
         name = span["name"]
         if scope == "vllm.scheduler" and name == "llm_core":
             take = self._core
@@ -129,7 +130,7 @@ class _Collector:
         self.spans += 1
         take(span)
 
-    def _core(self, span: dict[str, Any]) -> None:
+    def _core(self, span: JsonObject) -> None:
         ident = self._ident(attributes(span.get("attributes"), self.tally))
         if ident is None:
             return
@@ -154,7 +155,7 @@ class _Collector:
                 phase = self._named(PHASES, a.get("phase"))
                 self.journey_events.append((request, kind, step, at, epoch, phase, *counts, *codes))
 
-    def _request(self, span: dict[str, Any]) -> None:
+    def _request(self, span: JsonObject) -> None:
         ident = self._ident(attributes(span.get("attributes"), self.tally))
         if ident is None:
             return
@@ -173,7 +174,7 @@ class _Collector:
             else:
                 self.api_events.append((number, kind, at, epoch))
 
-    def _steps(self, span: dict[str, Any]) -> None:
+    def _steps(self, span: JsonObject) -> None:
         for name, _, a in events(span, self.tally):
             step = _whole(a, "step.id", self.tally)
             if step == NONE:

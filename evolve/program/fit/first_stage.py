@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from evolve.program.steps.targets import OWN, Targets, cycle_targets, together
 from evolve.run.records import StepsRecord
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 from simulator.language.ir import Program
 
 FITTED, JUDGED = "train", "test"  # splits
@@ -60,7 +60,7 @@ class StageFigures:
     left_out: tuple[str, ...]
     per_step: Mapping[str, Mapping[str, Figures]]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return asdict(self)
 
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from evaluator.experiments import model_table
 from evaluator.fit.loss import FitSet
@@ -22,6 +21,7 @@ from evolve.run.program import Source
 from evolve.run.records import ConstantRecord, constant_records, record
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
@@ -38,7 +38,7 @@ class Try:
     errors: tuple[Errors, ...]
     seconds: float
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         score = summarise(self.errors)
         return {"method": self.method, "loss": self.fit.loss, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl,
                 "seconds": self.seconds}  # fmt: skip
@@ -119,7 +119,7 @@ class Calibration:
         """The files that were written."""
         return [p.out for p in self.programs if p.out]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "engine": __version__,
             "data": self.data,

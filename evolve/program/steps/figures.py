@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from evolve.ingest.derive.steps import SPLITS
 from evolve.program.steps.targets import ESTIMATED, NEIGHBOUR, OWN
+from simulator.json import JsonObject
 from simulator.schema import RAW
 
 PHASES = ("pure decode", "mixed with prefill", "prefill only")
@@ -43,7 +43,7 @@ class Grouped:
     all: Figures
     by: Mapping[str, Mapping[str, Figures]]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         by = {f"by_{name}": {m: asdict(f) for m, f in members.items()} for name, members in self.by.items()}
         return {"all": asdict(self.all), **by}
 

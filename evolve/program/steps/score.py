@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -29,6 +28,7 @@ from evolve.run.program import Source
 from evolve.run.records import measured
 from simulator.bind import bind
 from simulator.errors import InputError
+from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.opcodes import assemble
@@ -67,7 +67,7 @@ class RunScore:
     def id(self) -> str:
         return self.targets.run.experiment.id
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         t, s = self.targets, self.targets.run.steps
         return {
             "id": self.id,
@@ -110,7 +110,7 @@ class StepScores:
     def usable(self) -> int:
         return sum(run.targets.usable for run in self.runs)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "engine": __version__,
             "data": self.data,

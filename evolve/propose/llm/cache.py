@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from lzma import LZMAError
 from pathlib import Path
 
 from evolve.propose.llm.calls import Answered, Call, unpack
+from evolve.run.files import write_text
 from simulator.errors import InputError
 
 KEPT = ("model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd", "seconds", "finish", "answer")
@@ -30,11 +30,9 @@ def find(folder: str, call: Call) -> Answered | None:
 def keep(folder: str, call: Call, answered: Answered) -> None:
     """Write an answer to the folder. Raises InputError if the folder cannot be written."""
     path = _path(folder, call)
-    draft = path.with_suffix(f".{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps({name: getattr(answered, name) for name in KEPT}))
-        os.replace(draft, path)
+        write_text(path, json.dumps({name: getattr(answered, name) for name in KEPT}))
     except OSError as e:
         raise InputError(f"--cache {folder}: cannot be written ({e.strerror}): choose another folder") from None
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from evolve.propose.llm.client import Fault, Reply
 from evolve.propose.llm.prices import Price
+from simulator.json import JsonObject
 
 Messages = tuple[tuple[str, str], ...]
 ABSURD = 10**9  # tokens; no call has as many
@@ -153,7 +154,7 @@ _KINDS: dict[str, type[CallLine]] = {
 }  # fmt: skip
 
 
-def to_json(line: CallLine) -> dict[str, Any]:
+def to_json(line: CallLine) -> JsonObject:
     """The journal's JSON object for a line, `kind` first. Flags that are not set are left out."""
     kind = next(name for name, line_class in _KINDS.items() if isinstance(line, line_class))
     values = {f.name: getattr(line, f.name) for f in fields(line)}

@@ -11,6 +11,7 @@ from typing import Any
 
 from archive.proposal import is_outcome
 from evolve.propose.llm.calls import Answered, Failed, Sent, call_log
+from simulator.json import JsonObject
 
 FILE = "ledger.csv"
 
@@ -114,7 +115,7 @@ class Total:
             self.versions.append(row.version)
 
 
-def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def summary(lines: Sequence[Mapping[str, Any]]) -> JsonObject:
     """Totals of a journal, by model and overall, as JSON values; {} if no model was called."""
     by_model: dict[str, Total] = {}
     for row in rows(lines):

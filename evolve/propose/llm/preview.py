@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -17,9 +16,10 @@ from evolve.propose.llm.setup import prompts_of
 from evolve.run.data import chosen
 from evolve.run.folder import Run, first_population
 from simulator.errors import InputError
+from simulator.json import JsonObject
 from simulator.stream import stream
 
-Preview = tuple[Messages, dict[str, Any]]  # messages, and facts about them for the JSON output
+Preview = tuple[Messages, JsonObject]  # messages, and facts about them for the JSON output
 
 
 def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview:
@@ -86,7 +86,7 @@ def _answer(run: Run, number: int) -> tuple[CallLog, Answered]:
                      f"`evolve archive {run.path} --by proposer` says who proposed")  # fmt: skip
 
 
-def _about(run: Run) -> dict[str, Any]:
+def _about(run: Run) -> JsonObject:
     return {"engine": run.about.engine, "data": run.about.data, "seeds": run.config.score.arrival_seeds}
 
 

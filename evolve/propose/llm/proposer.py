@@ -27,6 +27,7 @@ from evolve.propose.llm.templates import Templates, fill
 from evolve.propose.proposer import Operators, Place, places
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
+from evolve.run.files import write_text
 from evolve.run.llm_settings import weighted
 from simulator.stream import stream
 
@@ -76,6 +77,10 @@ class LanguageModels:
         return self._dispatch.log
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
+        first, after = population.numbered, population.numbered + self._config.search.batch * len(population.islands)
+        remembered = [n for n in range(first, after) if n in self._remembered]
+        self._has_outcomes = bool(remembered)
+        self._complete = len(remembered) == after - first or max(self._remembered, default=0) >= after
         self._open(generation, population)
         weights = self._operators.weights()
         questions: list[Question] = []
@@ -105,6 +110,7 @@ class LanguageModels:
 
     def end(self, population: Population) -> None:
         """Finish the last generation: learn from its calls, and take notes if they are due."""
+        self._has_outcomes = self._complete = False  # the numbers that follow are of polished programs
         self._open(self._generation + 1, population)
 
     def close(self) -> None:
@@ -125,10 +131,6 @@ class LanguageModels:
 
     def _open(self, generation: int, population: Population) -> None:
         """Start a generation: learn from the calls of the previous one, then take notes if they are due."""
-        first, after = population.numbered, population.numbered + self._config.search.batch * len(population.islands)
-        remembered = [n for n in range(first, after) if n in self._remembered]
-        self._has_outcomes = bool(remembered)
-        self._complete = len(remembered) == after - first or max(self._remembered, default=0) >= after
         self._availability.learn(self._log, generation - 1)
         self._generation, self._population = generation, population
         self._samples = self._log.samples(generation)
@@ -146,7 +148,7 @@ class LanguageModels:
             self._carry_out([call], "notes")
         if call.name in self._log.answers and (text := notes.kept(self._log.text(call.name))):
             self._notes, self._noted = text, max(population.archive.by_id)
-            (self._folder / NOTES).write_text(f"After generation {number - 1}:\n\n{text}\n", "utf-8")
+            write_text(self._folder / NOTES, f"After generation {number - 1}:\n\n{text}\n")
 
     def _claim(self, place: Place, ahead: int, questions: list[Question]) -> int | None:
         """How many places, from this one on, a model is asked to fill; its question is added to `questions`.

@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
+from evolve.run.files import write_text
 from simulator.errors import InputError
 
 # The placeholders ($name) that each template may use.
@@ -56,7 +57,7 @@ def write(folder: Path, texts: Templates) -> None:
     """Write the templates to a run's folder, so that a resumed run uses the words it started with."""
     folder.mkdir(exist_ok=True)
     for name, text in texts.items():
-        (folder / f"{name}.md").write_text(text, "utf-8")
+        write_text(folder / f"{name}.md", text)
 
 
 def fill(text: str, **values: str) -> str:

@@ -34,7 +34,7 @@ def test_without_a_champion_there_are_no_errors_to_write() -> None:
     bare = replace(FULL, champion=None, errors=(), known={}, calls={})
     raw = bare.to_json()
     assert raw["champion"] is None and "errors" not in raw and "llm" not in raw
-    assert RunReport.from_json(json.loads(json.dumps(raw))).front == ()
+    assert not RunReport.from_json(json.loads(json.dumps(raw))).front
 
 
 def test_the_errors_of_fitted_experiments_are_told_apart() -> None:
