@@ -52,7 +52,9 @@ class Genetic:
             return []
         with self._random:
             self._trees = self._next() if self._trees else self._first()
-        self._asked = [tree for tree in self._trees if not tree.fitness.valid][:left]
+        # deap's limits on height and size may put one tree into two places
+        new = {id(tree): tree for tree in self._trees if not tree.fitness.valid}
+        self._asked = list(new.values())[:left]
         return numbered(population, "gp", [text_of(tree, self._language) for tree in self._asked])
 
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:

@@ -230,6 +230,16 @@ def test_genetic_programming_knows_a_form_again_and_leaves_what_is_refused_witho
     assert [tree.fitness.values for tree in engine._trees[:4]] == [(2.5,), (2.5,), (float("inf"),), (float("inf"),)]
 
 
+def test_genetic_programming_proposes_a_tree_once_even_where_deap_has_it_in_two_places(
+    config: Config, words: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    population = first_population(config)
+    engine = Genetic(Bench(config, words, prober()))
+    first, second, *_ = engine._first()
+    monkeypatch.setattr(engine, "_first", lambda: [first, second, first])
+    assert [p.text for p in engine.ask(population, 1)] == [text_of(tree, engine._language) for tree in (first, second)]
+
+
 def test_random_search_never_takes_a_result_as_a_parent(
     config: Config, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
