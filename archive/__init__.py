@@ -1,4 +1,4 @@
-"""What a search keeps: elites in a grid, on a Pareto front and on islands, and the journal to rebuild them from.
+"""What a search keeps: elites in a grid, on a Pareto front and on islands, and the journal that rebuilds them.
 
-Knows numbers and text, not programs. Start at `elite.py` and `proposal.py`, then `population.py`.
+The package knows numbers and text, not programs. Start at `elite.py` and `proposal.py`, then read `population.py`.
 """

@@ -1,4 +1,4 @@
-"""The archive of a run: grid, Pareto front and known forms, all rebuilt from scored candidates in order."""
+"""The archive of a run: its grid, Pareto front and forms, rebuilt by adding the scored candidates in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from archive.pareto import dominates
 
 @dataclass
 class Archive:
-    """All that a run keeps. `add` in the order of proposals: the result depends on nothing else."""
+    """Everything that a run keeps. The result depends only on the elites added and their order.
+
+    `by_id` holds every elite that was ever added, `keys` the keys of their forms.
+
+    >>> from archive.elite import example
+    >>> archive = Archive(Grid())
+    >>> archive.add(example(id=1)), archive.add(example(id=2, key="other", joint=2.0))
+    (<Added.NEW: 2>, <Added.BETTER: 1>)
+    >>> [elite.id for elite in archive.members()]
+    [2]
+    """
 
     grid: Grid
     front: list[Elite] = field(default_factory=list)
@@ -19,7 +29,13 @@ class Archive:
     keys: set[str] = field(default_factory=set)
 
     def add(self, elite: Elite) -> Added:
-        """Offer an elite to its cell and to the front; NOT if neither keeps it."""
+        """Offer an elite to its cell and to the front; NOT if neither keeps it.
+
+        >>> from archive.elite import example
+        >>> archive = Archive(Grid())
+        >>> [archive.add(example(id=i, worst3=worst3)).name for i, worst3 in enumerate((9.0, 8.0, 10.0))]
+        ['NEW', 'BETTER', 'NOT']
+        """
         self.by_id[elite.id] = elite
         self.keys.add(elite.key)
         added = self.grid.add(elite)
@@ -29,9 +45,21 @@ class Archive:
         return added
 
     def front_by_size(self) -> list[Elite]:
-        """The front from the simplest program to the largest."""
+        """The front, from the simplest program to the largest.
+
+        >>> from archive.elite import example
+        >>> archive = Archive(Grid(), front=[example(id=1, operations=9), example(id=2, operations=4, joint=4.0)])
+        >>> [elite.id for elite in archive.front_by_size()]
+        [2, 1]
+        """
         return sorted(self.front, key=lambda e: (e.complexity, e.id))
 
     def members(self) -> list[Elite]:
-        """Cell winners and front, each once, by id: where parents come from."""
+        """Cell winners and the front, each elite once, by id.
+
+        >>> from archive.elite import example
+        >>> archive = Archive(Grid(), front=[example(id=2), example(id=1)])
+        >>> [elite.id for elite in archive.members()]
+        [1, 2]
+        """
         return sorted({e.id: e for e in (*self.grid.cells.values(), *self.front)}.values(), key=lambda e: e.id)

@@ -1,8 +1,8 @@
-"""The champion: the program that a run is judged by, and the rule that chooses it."""
+"""The champion of a run: the one program that represents it, and the rule that chooses it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from archive.elite import Elite
@@ -10,10 +10,14 @@ from archive.elite import Elite
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How a champion is chosen: the simplest program within `within` (relative) of the lowest merit, among those with
-    no experiment above `worst_pct` percent E2E and, if there are any, sound ones. Where no program is that good, that
-    limit is dropped: a run that nothing explains must not choose for all the others. merit: the joint error, or the
-    mean of it and the transfer error (`by`: joint, transfer).
+    """How a champion is chosen: the simplest program within `within` (relative) of the lowest merit.
+
+    Only sound programs compete, if there are any, and only those with no experiment above `worst_pct` percent E2E. If
+    no program is that good, this limit is dropped, because a run that nothing explains must not choose for all others.
+    `by` names the merit: `joint` is the joint error, `transfer` the mean of the joint and the transfer error.
+
+    >>> Rule("joint").within
+    0.05
     """
 
     by: str = "transfer"
@@ -21,37 +25,60 @@ class Rule:
     worst_pct: float = 10.0
 
     def merit(self, elite: Elite) -> float:
-        """In percent; smaller is better."""
+        """The elite's merit in percent; smaller is better.
+
+        >>> from archive.elite import example
+        >>> elite = example(joint=3.0, transfer=5.0)
+        >>> Rule("joint").merit(elite), Rule("transfer").merit(elite)
+        (3.0, 4.0)
+        """
         if self.by == "joint":
             return elite.joint
         return (elite.joint + elite.objectives[3]) / 2.0
 
 
-def finalists(elites: Iterable[Elite], rule: Rule, count: int) -> list[Elite]:
-    """The champion and those who would be if it were not there, `count` at most."""
-    pool, out = list(elites), list[Elite]()
-    while pool and len(out) < count:
-        best = champion(pool, rule)
-        assert best is not None
-        out.append(best)
-        pool.remove(best)
-    return out
-
-
 def champion(elites: Iterable[Elite], rule: Rule) -> Elite | None:
-    """The elite that `rule` chooses. Ties: the lower merit, then the earlier one."""
-    pool: Sequence[Elite] = list(elites)
-    pool = [e for e in pool if e.sound] or pool
-    if all(e.transfer is None for e in pool):  # nothing could be left out
+    """The elite that `rule` chooses, None if there are none. Ties: the lower merit, then the earlier elite.
+
+    >>> from archive.elite import example
+    >>> best = example(id=1, joint=2.0, operations=20)
+    >>> simple = example(id=2, joint=2.05, operations=8)  # within 5 %, and simpler
+    >>> champion([best, simple], Rule("joint")).id
+    2
+    """
+    candidates = list(elites)
+    candidates = [e for e in candidates if e.sound] or candidates
+    if all(e.transfer is None for e in candidates):  # no model could be left out of the fit
         rule = replace(rule, by="joint")
-    if not pool:
+    if not candidates:
         return None
-    close = [e for e in pool if e.worst_e2e <= rule.worst_pct] or pool
+    close = [e for e in candidates if e.worst_e2e <= rule.worst_pct] or candidates
     limit = (1.0 + rule.within) * min(map(rule.merit, close))
     return min((e for e in close if rule.merit(e) <= limit), key=lambda e: (e.complexity, rule.merit(e), e.id))
 
 
+def finalists(elites: Iterable[Elite], rule: Rule, count: int) -> list[Elite]:
+    """Up to `count` elites: the champion, then the champion of the remaining elites, and so on.
+
+    >>> from archive.elite import example
+    >>> elites = [example(id=i, joint=joint) for i, joint in enumerate((4.0, 2.0, 3.0))]
+    >>> [elite.id for elite in finalists(elites, Rule("joint"), 2)]
+    [1, 2]
+    """
+    candidates, chosen = list(elites), list[Elite]()
+    while candidates and len(chosen) < count:
+        best = champion(candidates, rule)
+        assert best is not None
+        chosen.append(best)
+        candidates.remove(best)
+    return chosen
+
+
 def merit(best: tuple[float, float | None]) -> float:
-    """The mean of a champion's joint and transfer error; the joint error where the other was not measured."""
+    """The mean of a champion's (joint, transfer) errors; the joint error alone if the other was not measured.
+
+    >>> merit((2.0, 4.0)), merit((2.0, None))
+    (3.0, 2.0)
+    """
     joint, transfer = best
     return joint if transfer is None else (joint + transfer) / 2.0

@@ -1,28 +1,35 @@
-"""An elite: a candidate that was fitted and scored, as numbers and text."""
+"""An elite: a candidate program that was fitted and scored, as text and numbers."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-UNMEASURED = 1e3  # percent
+from simulator.json import JsonObject
 
-
-DIGITS = 6
-
-
-def _round(x: float | None) -> float | None:
-    return None if x is None else float(f"{x:.{DIGITS}g}")
+UNMEASURED = 1e3  # percent; stands in for a transfer error that was not measured
+DIGITS = 6  # significant digits of errors in a journal
 
 
 @dataclass(frozen=True, slots=True)
 class Elite:
-    """A scored candidate. `id` is its proposal number (seeds: their position, negative), errors are in percent.
+    """A scored candidate. All errors are in percent.
 
-    worst3, joint, e2e, ttft, itl: see evaluator.score.Score; None where never observed.
-    rows: (experiment, e2e, ttft, itl) signed errors. transfer: the joint error on models left out of the fit, None
-    where it was not measured. sound: consistent with what is known of hardware.
-    operator: what proposed it; parents: ids of the elites it was made from.
+    - id: the number of its proposal.
+    - key: identifies its form, that is, the program without the values of its constants. text: the program.
+    - operations, constants, features: the size of the program; features are the distinct fields it reads.
+    - worst3, joint, e2e, ttft, itl: see evaluator.score.Score. The last three are None if they were never observed.
+    - rows: signed errors (experiment, e2e, ttft, itl).
+    - operator: what proposed it. parents: ids of the elites it was made from.
+    - transfer: the joint error on models that were left out of the fit; None if it was not measured.
+    - sound: whether it is consistent with what is known about the hardware.
+
+    >>> Elite(
+    ...     id=7, key="3f2a", text="def step_time(b, s): ...", operations=4, constants=2, features=2,
+    ...     worst3=9.0, joint=3.0, e2e=2.0, ttft=4.0, itl=3.0, rows=(("chat", -2.0, 4.0, 3.0),),
+    ...     operator="add", parents=(1, 2),
+    ... ).complexity
+    6
     """
 
     id: int
@@ -44,29 +51,74 @@ class Elite:
 
     @property
     def complexity(self) -> int:
+        """Operations plus constants.
+
+        >>> example(operations=10, constants=5).complexity
+        15
+        """
         return self.operations + self.constants
 
     @property
     def worst_e2e(self) -> float:
-        """The largest absolute E2E error of any experiment, percent."""
+        """The largest absolute E2E error of any experiment, in percent; NaN if E2E was never observed.
+
+        >>> example(rows=(("chat", -4.0, None, None), ("code", 3.0, None, None))).worst_e2e
+        4.0
+        """
         return max((abs(row[1]) for row in self.rows if row[1] is not None), default=float("nan"))
 
     @property
     def objectives(self) -> tuple[float, float, float, float]:
-        """(worst3, joint, complexity, transfer), all to be minimised; a transfer that was not measured is the worst."""
+        """(worst3, joint, complexity, transfer), all to be minimised. An unmeasured transfer error counts as the worst.
+
+        >>> example(worst3=9.0, joint=3.0, operations=10, constants=5).objectives
+        (9.0, 3.0, 15.0, 1000.0)
+        """
         transfer = UNMEASURED if self.transfer is None else self.transfer
         return (self.worst3, self.joint, float(self.complexity), transfer)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     def rounded(self) -> Elite:
-        """The elite with errors of DIGITS significant digits: the last bits are noise that a journal need not carry."""
+        """The elite with its errors rounded to DIGITS significant digits, because the last bits are only noise.
+
+        >>> example(joint=2.123456789).rounded().joint
+        2.12346
+        """
         rows = tuple((name, _round(e2e), _round(ttft), _round(itl)) for name, e2e, ttft, itl in self.rows)
         errors = {name: _round(getattr(self, name)) for name in ("worst3", "joint", "e2e", "ttft", "itl", "transfer")}
         return replace(self, rows=rows, **errors)  # type: ignore[arg-type]
 
+    def to_json(self) -> JsonObject:
+        """The elite as a JSON object.
+
+        >>> example(joint=3.0).to_json()["joint"]
+        3.0
+        """
+        return asdict(self)
+
     @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> Elite:
+    def from_json(cls, raw: JsonObject) -> Elite:
+        """The elite of a JSON object.
+
+        >>> Elite.from_json(example().to_json()) == example()
+        True
+        """
         rows = tuple((r[0], r[1], r[2], r[3]) for r in raw["rows"])
         return cls(**{**raw, "rows": rows, "parents": tuple(raw["parents"])})
+
+
+def example(**changes: Any) -> Elite:
+    """A made-up elite with some fields changed, for the examples in this package.
+
+    >>> example(id=3, joint=2.5).joint
+    2.5
+    """
+    elite = Elite(
+        id=1, key="form", text="def step_time(b, s): ...", operations=10, constants=5, features=4,
+        worst3=9.0, joint=3.0, e2e=2.0, ttft=4.0, itl=3.0, rows=(("chat", -2.0, 4.0, 3.0),),
+        operator="add", parents=(),
+    )  # fmt: skip
+    return replace(elite, **changes)
+
+
+def _round(x: float | None) -> float | None:
+    return None if x is None else float(f"{x:.{DIGITS}g}")

@@ -1,4 +1,4 @@
-"""The MAP-Elites grid: operations by distinct features, the lowest joint error in every cell."""
+"""The MAP-Elites grid: cells by operations and distinct features, with the lowest joint error kept in each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from archive.elite import Elite
 
 
 class Added(IntEnum):
-    """What became of an elite offered to a cell; truthy when it was kept."""
+    """What happened to an elite that was offered to a cell. True if it was kept.
+
+    >>> bool(Added.NOT), bool(Added.BETTER)
+    (False, True)
+    """
 
     NOT = 0
     BETTER = 1
@@ -18,7 +22,13 @@ class Added(IntEnum):
 
 @dataclass
 class Grid:
-    """`operation_bins` equal bins up to `operation_cap`, `feature_bins` bins of two features each, open at the end."""
+    """`operation_bins` equal bins up to `operation_cap` operations, by `feature_bins` bins of two features each.
+
+    >>> from archive.elite import example
+    >>> grid = Grid()
+    >>> grid.add(example(id=1)), len(grid.cells)
+    (<Added.NEW: 2>, 1)
+    """
 
     operation_cap: int = 40
     operation_bins: int = 10
@@ -26,13 +36,26 @@ class Grid:
     cells: dict[tuple[int, int], Elite] = field(default_factory=dict)
 
     def cell(self, elite: Elite) -> tuple[int, int]:
-        """(operations bin, features bin); what lies beyond the last edge is counted in the last bin."""
+        """(operations bin, features bin). Anything beyond the last edge counts in the last bin.
+
+        >>> from archive.elite import example
+        >>> Grid().cell(example(operations=5, features=3)), Grid().cell(example(operations=99, features=99))
+        ((1, 1), (9, 4))
+        """
         column = max(elite.operations - 1, 0) * self.operation_bins // self.operation_cap
         row = max(elite.features - 1, 0) // 2
         return min(column, self.operation_bins - 1), min(row, self.feature_bins - 1)
 
     def add(self, elite: Elite) -> Added:
-        """Keep the elite if its cell is empty, holds an unsound one or a larger joint error (ties: the earlier)."""
+        """Keep the elite if its cell is empty or holds a worse one: unsound, or with a larger joint error.
+
+        The earlier elite wins ties.
+
+        >>> from archive.elite import example
+        >>> grid = Grid()
+        >>> [grid.add(example(joint=joint)).name for joint in (3.0, 3.0, 2.0)]
+        ['NEW', 'NOT', 'BETTER']
+        """
         cell = self.cell(elite)
         holder = self.cells.get(cell)
         if holder is not None and not (not elite.sound, elite.joint) < (not holder.sound, holder.joint):

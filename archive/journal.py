@@ -1,4 +1,4 @@
-"""The append-only journal of a run: one JSON object a line, synced to disk, tolerant of a torn last line."""
+"""The append-only journal of a run: one JSON object per line, synced to disk; a torn last line is tolerated."""
 
 from __future__ import annotations
 
@@ -7,32 +7,45 @@ import lzma
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+from simulator.json import JsonObject
 
 
-def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Every whole line, in order, of a journal or of one compressed with xz; a last line that a crash tore is left out.
-    Raises ValueError for damage elsewhere."""
+def read_journal(path: Path) -> list[JsonObject]:
+    """Every complete line of a journal, in order; the file may be compressed (.xz) or missing.
+
+    A last line without a newline was torn by a crash and is skipped. Raises ValueError for damage anywhere else.
+
+    >>> read_journal(Path("no-such-journal.jsonl"))
+    []
+    """
     raw = path.read_bytes() if path.exists() else b""
     if path.suffix == ".xz":
         try:
             raw = lzma.decompress(raw)
         except lzma.LZMAError as e:
             raise ValueError(f"{path}: not an xz file ({e})") from None
-    lines = raw.split(b"\n")
-    out = []
+    *lines, _torn = raw.split(b"\n")  # after the last newline comes nothing, or a torn line
+    entries = []
     for number, line in enumerate(lines, 1):
-        if number == len(lines):  # after the last newline: nothing, or a torn line
-            break
         try:
-            out.append(json.loads(line))
+            entries.append(json.loads(line))
         except ValueError:
             raise ValueError(f"{path}:{number}: not JSON: the journal is damaged before its end") from None
-    return out
+    return entries
 
 
 class Journal:
-    """Opened for appending; a torn last line is cut off first."""
+    """A journal opened for appending. A torn last line is cut off first.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     journal = Journal(Path(folder) / "journal.jsonl")
+    ...     journal.append([{"id": 0}, {"id": 1}])
+    ...     journal.close()
+    ...     read_journal(Path(folder) / "journal.jsonl")
+    [{'id': 0}, {'id': 1}]
+    """
 
     def __init__(self, path: Path) -> None:
         if path.exists():
@@ -42,7 +55,7 @@ class Journal:
                 os.truncate(path, whole)
         self._file = path.open("ab")
 
-    def append(self, entries: Iterable[dict[str, Any]]) -> None:
+    def append(self, entries: Iterable[JsonObject]) -> None:
         """Write the entries and wait until they are on disk."""
         for entry in entries:
             self._file.write(json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n")
@@ -50,4 +63,5 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()

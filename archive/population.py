@@ -1,6 +1,6 @@
-"""The population of a search: its archive, its islands, and all that it remembers of what was proposed.
+"""The population of a search: its archive, its islands, and everything it remembers about past proposals.
 
-It is rebuilt from a journal by telling it the outcomes in order. Nothing else changes it but migration.
+Telling it the outcomes of a journal in order rebuilds it. Only outcomes and migration change it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,26 @@ from archive.grid import Added, Grid
 from archive.pareto import fitness
 from archive.proposal import MODEL, Outcome
 
-REMEMBERED = 64  # rejections
-GREED = 8  # times as many elites compete on greedy islands, so that most parents there are among the very best
-EXCESS = 0.1  # percent of merit for each percent of E2E error by which the worst experiment exceeds the rule's limit
+REMEMBERED = 64  # the number of latest rejections that are kept
+GREED = 8  # greedy islands enter this many times more elites, so that most of their parents are among the very best
+EXCESS = 0.1  # percent of merit added per percent by which the worst E2E error exceeds the rule's limit
 
 
 @dataclass
 class Island:
-    """A part of the population whose members become parents of its own proposals.
+    """A part of the population whose members become the parents of its own proposals.
 
-    It has the cells of a grid and, chosen by NSGA-II, the `size` fittest of all elites that were added. `cells` says
-    whether the grid's cells are parents too. Sound elites come before unsound ones (Deb's rule for constraints), then
-    rank and crowding on worst3, joint error, complexity and transfer.
+    Members are the cells of a grid (if `cells` is true) and the `size` fittest of all elites that were added. NSGA-II
+    chooses the fittest on worst3, joint error, complexity and transfer error; sound elites come before unsound ones
+    (Deb's rule for constraints).
+
+    >>> from archive.elite import example
+    >>> island = Island(Grid(), size=1)
+    >>> for i, joint in enumerate((3.0, 2.0)):
+    ...     _ = island.add(example(id=i, key=f"form {i}", joint=joint))
+    >>> island.select()
+    >>> [elite.id for elite in island.members()]
+    [1]
     """
 
     grid: Grid
@@ -38,37 +46,66 @@ class Island:
     survivors: list[Elite] = field(default_factory=list)
 
     def add(self, elite: Elite) -> Added:
-        """Offer an elite to its cell; it is also among the survivors until the next `select`."""
+        """Offer an elite to its cell. Until the next `select` it is also among the survivors.
+
+        >>> from archive.elite import example
+        >>> island = Island(Grid(), size=1)
+        >>> island.add(example()).name, island.add(example(id=2)).name  # the same form, no better
+        ('NEW', 'NOT')
+        """
         if any(e.key == elite.key and e.joint <= elite.joint for e in self.survivors):
             return Added.NOT
         self.survivors.append(elite)
         return self.grid.add(elite)
 
     def select(self) -> None:
-        """Keep the fittest survivors."""
+        """Keep only the fittest survivors."""
         if len(self.survivors) > self.size:
             self.survivors = self.fittest(self.size)
 
     def fittest(self, count: int) -> list[Elite]:
-        """The fittest survivors, the best first."""
+        """Up to `count` survivors, the fittest first.
+
+        >>> from archive.elite import example
+        >>> island = Island(Grid(), 2, survivors=[example(id=1, joint=3.0), example(id=2, joint=2.0)])
+        >>> [elite.id for elite in island.fittest(2)]
+        [2, 1]
+        """
         order = fitness(self.survivors)
         chosen = sorted(range(len(self.survivors)), key=lambda i: (order[i], self.survivors[i].id))
         return [self.survivors[i] for i in chosen[:count]]
 
     def members(self) -> list[Elite]:
-        """All elites that may become parents, each once, by id."""
+        """All elites that may become parents, each once, by id.
+
+        >>> from archive.elite import example
+        >>> [elite.id for elite in Island(Grid(), 2, survivors=[example(id=2), example(id=1)]).members()]
+        [1, 2]
+        """
         holders = self.grid.cells.values() if self.cells else ()
         return sorted({e.id: e for e in (*holders, *self.survivors)}.values(), key=lambda e: e.id)
 
 
 @dataclass
 class Population:
-    """All that a search knows.
+    """Everything that a search knows.
 
-    rule: how a champion is chosen. selection: how parents are (nsga2 or lexicographic), by tournaments of `tournament`.
-    fitted: candidates that reached fitting. numbered: ids given away, those of empty places included.
-    stages: outcomes by stage of the cascade. best: the champion's joint and transfer error (None: not measured) after
-    every generation. rejected: the last rejections. reached: (proposer, what) -> count of proposals, fits and gains.
+    - rule: how a champion is chosen.
+    - selection: how parents are chosen (nsga2 or lexicographic), in tournaments of `tournament` elites.
+    - fitted: the number of candidates that were fitted. proposals: the number of outcomes so far.
+    - numbered: how many ids are assigned, including those of places that stayed empty.
+    - stages: outcomes by stage of the cascade.
+    - best: the champion's joint and transfer error after every generation; transfer is None if it was not measured.
+    - rejected: the latest rejections.
+    - reached: proposals, fits and gains, counted by (proposer, what).
+
+    >>> from archive.elite import example
+    >>> from archive.proposal import Proposal
+    >>> population = Population(Archive(Grid()), [Island(Grid(), 48)], Rule())
+    >>> population.tell(Outcome(Proposal(1, 0, "...", "add", ()), example(id=1), key="form"))
+    True
+    >>> population.champion().id, population.fitted
+    (1, 1)
     """
 
     archive: Archive
@@ -85,7 +122,7 @@ class Population:
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def tell(self, outcome: Outcome) -> bool:
-        """Take in an outcome; True if its elite took a place on its island."""
+        """Take in an outcome. True if its elite took a place on an island."""
         self.proposals += 1
         self.stages[outcome.rejection.stage if outcome.rejection else "scored"] += 1
         if outcome.key:
@@ -96,6 +133,7 @@ class Population:
         if elite:
             self.archive.add(elite)
             homes = self.islands if island is None else [self.islands[island]]
+            # a list, not any(): every island must be offered the elite
             gained = [home.add(elite) for home in homes] != [Added.NOT] * len(homes)
         else:
             self.rejected.append(outcome)
@@ -105,16 +143,34 @@ class Population:
         return gained
 
     def champion(self) -> Elite | None:
-        """The best elite so far, by the rule."""
+        """The best elite so far, by the rule; None if nothing was scored yet.
+
+        >>> Population(Archive(Grid()), [], Rule()).champion() is None
+        True
+        """
         return champion(self.archive.members(), self.rule)
 
     def end_generation(self) -> None:
-        """Note how good the champion is now."""
+        """Record how good the champion is now.
+
+        >>> population = Population(Archive(Grid()), [], Rule())
+        >>> population.end_generation()
+        >>> population.best  # without a champion
+        [(inf, None)]
+        """
         best = self.champion()
         self.best.append((best.joint, best.transfer) if best else (float("inf"), None))
 
     def migrate(self, count: int) -> None:
-        """Copy each island's `count` fittest to the next island round the ring."""
+        """Copy the `count` fittest elites of each island to the next island around the ring.
+
+        >>> from archive.elite import example
+        >>> population = Population(Archive(Grid()), [Island(Grid(), 48), Island(Grid(), 48)], Rule())
+        >>> _ = population.islands[0].add(example(id=5))
+        >>> population.migrate(1)
+        >>> [elite.id for elite in population.islands[1].members()]
+        [5]
+        """
         if len(self.islands) < 2:
             return
         leaving = [island.fittest(count) for island in self.islands]
@@ -123,16 +179,33 @@ class Population:
                 self.islands[(i + 1) % len(self.islands)].add(elite)
 
     def greedy(self, island: int) -> bool:
-        """Whether an island follows the merit: three of four do, and one that is alone."""
+        """Whether an island follows the merit: three of every four do, and an only island does.
+
+        >>> population = Population(Archive(Grid()), [Island(Grid(), 48) for _ in range(4)], Rule())
+        >>> [population.greedy(island) for island in range(4)]
+        [False, True, True, True]
+        """
         return len(self.islands) == 1 or island % 4 != 0
 
     def entrants(self, island: int) -> tuple[int, int]:
-        """How many elites compete to be the first parent, and how many to be another."""
+        """How many elites compete to become the first parent, and how many for every other parent.
+
+        >>> Population(Archive(Grid()), [Island(Grid(), 48)], Rule()).entrants(0)
+        (24, 3)
+        """
         return self.tournament * (GREED if self.greedy(island) else 1), self.tournament
 
     def order(self, elites: Sequence[Elite], island: int) -> list[tuple[float, ...]]:
-        """What a tournament compares, smaller is fitter: NSGA-II's ranks, or on greedy islands the merit by which a
-        champion is chosen, worsened by what the worst experiment exceeds the rule's limit by."""
+        """What a tournament compares; smaller is fitter.
+
+        It is the rank of NSGA-II or, on greedy islands, the merit by which a champion is chosen. The merit gets worse
+        as the worst experiment exceeds the rule's limit.
+
+        >>> from archive.elite import example
+        >>> population = Population(Archive(Grid()), [Island(Grid(), 48)], Rule("joint"))
+        >>> population.order([example(joint=3.0)], 0)  # (unsound, merit, complexity)
+        [(0.0, 3.0, 15.0)]
+        """
         if self.selection == "lexicographic":
             return [(e.worst3, e.joint if e.itl is None else e.itl, float(e.complexity)) for e in elites]
         if not self.greedy(island):
@@ -147,11 +220,20 @@ class Population:
 def tournament(
     elites: Sequence[Elite], order: Sequence[tuple[float, ...]], size: int, rng: np.random.Generator
 ) -> Elite:
-    """The fittest of `size` elites drawn with replacement; the earlier one on ties."""
+    """The fittest of `size` elites drawn with replacement; the earlier one on ties.
+
+    >>> from archive.elite import example
+    >>> tournament([example(id=1), example(id=2)], [(0.2,), (0.1,)], 20, np.random.default_rng(0)).id
+    2
+    """
     entrants = rng.integers(len(elites), size=size)
     return elites[min(entrants, key=lambda i: (order[i], elites[i].id))]
 
 
 def proposers(operator: str) -> list[str]:
-    """The names that a proposal counts for: both operators of `add+drop`, or the language model."""
+    """The names that a proposal counts for: every operator of `add+drop`, or the language model.
+
+    >>> proposers("add+drop"), proposers("llm:openai/gpt-5.4-mini")
+    (['add', 'drop'], ['llm:openai/gpt-5.4-mini'])
+    """
     return [operator] if operator.startswith(MODEL) else operator.split("+")

@@ -1,4 +1,4 @@
-"""A proposal, and what became of it: the values that a search passes around and its journal keeps."""
+"""A proposal and its outcome: the values that a search passes around and its journal keeps."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from archive.elite import Elite
+from simulator.json import JsonObject
 
 MODEL = "llm:"  # prefix of a language model's name where an operator's name is expected
 SEED = "seed:"  # prefix of a starting program's name
-POLISH = "polish"  # the operator of a finalist whose constants were polished
-JUDGES = "judges"  # the stage at which language models that review proposals refuse one
-OUTCOME = "outcome"  # the kind of journal line that holds an Outcome
+POLISH = "polish"  # the operator of a finalist whose constants were polished, and the stage that rejects it
+JUDGES = "judges"  # the stage at which reviewing language models reject a proposal
+OUTCOME = "outcome"  # the kind of a journal line that holds an Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Why a candidate went no further: the stage (parse, caps, units, fields, duplicate, the gates' names, replay) and
-    one line of text."""
+    """Why a candidate was rejected: the stage and one line of text.
+
+    Stages are parse, caps, units, fields, duplicate, the names of the gates, and replay.
+
+    >>> Rejected("units", "adds us to token").stage
+    'units'
+    """
 
     stage: str
     why: str
@@ -26,7 +32,11 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A judge's marks for a proposal, each from 0 to 10, and a remark."""
+    """A judge's marks for a proposal, each from 0 to 10, and a remark.
+
+    >>> Review("openai/gpt-5.4-mini", mechanism=8, transfer=6, identifiable=7, economy=9, remark="").transfer
+    6
+    """
 
     judge: str
     mechanism: int
@@ -38,10 +48,13 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A program text to be assessed: its number, the island it is for (None: all), what made it, and from which elites.
+    """A program text to assess: its number, its island (None: all islands), what proposed it, and its parents' ids.
 
-    A language model's proposal also has the call that it answers, its idea in a sentence and the judges' reviews.
-    `refused` is set where it must not be assessed.
+    A language model's proposal also has the name of the call that it answers, its idea in one sentence and the judges'
+    reviews. `refused` is set if it must not be assessed.
+
+    >>> Proposal(7, 0, "def step_time(b, s): ...", "add", (1, 2)).refused is None
+    True
     """
 
     id: int
@@ -57,9 +70,13 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a proposal: an elite, or why it was rejected.
+    """The outcome of a proposal: an elite, or why it was rejected.
 
-    `key` is the key of its form if it reached fitting, which counts against the budget; otherwise it is "".
+    `key` identifies the program's form if the proposal was fitted, which counts against the budget; otherwise it is "".
+
+    >>> proposal = Proposal(7, 0, "def step_time(b, s): ...", "add", (1, 2))
+    >>> Outcome(proposal, Rejected("units", "adds us to token")).elite is None
+    True
     """
 
     proposal: Proposal
@@ -68,22 +85,31 @@ class Outcome:
 
     @property
     def elite(self) -> Elite | None:
-        """The scored program, None if the proposal was rejected."""
+        """The scored program, None if the proposal was rejected.
+
+        >>> from archive.elite import example
+        >>> Outcome(Proposal(1, 0, "...", "add", ()), example(id=1), "form").elite.id
+        1
+        """
         return self.verdict if isinstance(self.verdict, Elite) else None
 
     @property
     def rejection(self) -> Rejected | None:
-        """Why the proposal was rejected, None if it was scored."""
+        """Why the proposal was rejected, None if it was scored.
+
+        >>> Outcome(Proposal(1, 0, "...", "add", ()), Rejected("parse", "no function")).rejection.why
+        'no function'
+        """
         return self.verdict if isinstance(self.verdict, Rejected) else None
 
-    def to_json(self) -> dict[str, Any]:
-        """The journal line: all that the archive and later proposals depend on, nothing about when or where.
+    def to_json(self) -> JsonObject:
+        """The journal line: everything that the archive and later proposals depend on, but no times or places.
 
         >>> Outcome(Proposal(7, 0, "x", "add", (1, 2)), Rejected("parse", "no function")).to_json()["stage"]
         'parse'
         """
         p = self.proposal
-        line: dict[str, Any] = {"kind": OUTCOME, "id": p.id, "island": p.island, "operator": p.operator,
+        line: JsonObject = {"kind": OUTCOME, "id": p.id, "island": p.island, "operator": p.operator,
                                 "parents": list(p.parents)}  # fmt: skip
         if p.call:
             line |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
@@ -95,7 +121,12 @@ class Outcome:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Outcome:
-        """The outcome that a journal line holds. Lines of older runs have no `kind`."""
+        """The outcome in a journal line. Lines of older runs have no `kind`.
+
+        >>> outcome = Outcome(Proposal(7, 0, "x", "add", (1, 2)), Rejected("parse", "no function"))
+        >>> Outcome.from_json(outcome.to_json()) == outcome
+        True
+        """
         scored = line["verdict"] == "scored"
         text = line["elite"]["text"] if scored else line["text"]
         reviews = tuple(Review(**review) for review in line.get("reviews", ()))
@@ -106,6 +137,10 @@ class Outcome:
 
 
 def is_outcome(line: Mapping[str, Any]) -> bool:
-    """Whether a journal line holds an Outcome; lines of older runs are known by their verdict."""
+    """Whether a journal line holds an Outcome. Lines of older runs are recognised by their verdict.
+
+    >>> is_outcome({"kind": "outcome"}), is_outcome({"verdict": "scored"}), is_outcome({"kind": "sent"})
+    (True, True, False)
+    """
     kind: str = line.get("kind", OUTCOME if "verdict" in line else "")
     return kind == OUTCOME

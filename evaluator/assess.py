@@ -1,6 +1,6 @@
 """The pipeline of one candidate, cheapest rejection first: text -> Scored | Rejected.
 
-A bad candidate is data, never an exception that stops a run: it is stored and shown to the next proposal.
+A bad candidate is data, never an exception that stops a run: it is stored and shown to later proposals.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from archive.proposal import Rejected
-from evaluator.fit.fit import FitSet, fit, fit_set
+from evaluator.fit.fit import fit, fit_set
+from evaluator.fit.loss import FitSet
 from evaluator.fit.polish import polish
 from evaluator.judge import gates
 from evaluator.judge.kernel_sums import KernelSums, kernel_checks, kernel_sums
@@ -34,8 +35,11 @@ from simulator.language.unparse import unparse
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A candidate with its constants fitted and the terms left out that the fit set to 0: `text` is exactly what was
-    scored. transfer: see evaluator.transfer, None where it was not measured; sound: see evaluator.judge.physics."""
+    """A candidate with fitted constants, without the terms that the fit set to 0: `text` is exactly what was scored.
+
+    transfer: see evaluator.transfer, None if not measured. sound: consistent with datasheets and measured kernels, see
+    evaluator.judge.
+    """
 
     text: str
     score: Score
@@ -48,7 +52,11 @@ class Scored:
 
 @dataclass(frozen=True)
 class Data:
-    """What candidates are measured on: prepared once per process."""
+    """The data that candidates are assessed on, prepared once per process.
+
+    deployments: of the experiments. hardware, kernels: deployments for the checks of consistency with datasheets and
+    with measured kernels, which make a program sound.
+    """
 
     fit: FitSet
     score: ScoreSet
@@ -59,6 +67,20 @@ class Data:
     kernels: KernelSums | None
 
 
+class Laps:
+    """CPU seconds of this process by stage of the pipeline."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._since = time.process_time()
+
+    def lap(self, stage: str) -> None:
+        """Charge the time since the last lap to `stage`."""
+        now = time.process_time()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._since
+        self._since = now
+
+
 def prepare(
     experiments: Sequence[Experiment],
     seeds: Sequence[int] = SCORE_SEEDS,
@@ -66,16 +88,25 @@ def prepare(
     hardware: gates.Facts | None = None,
     kernels: gates.Facts | None = None,
 ) -> Data:
-    """`hardware`: deployments, named `MODEL tpN`, on which a program must be consistent with datasheets to be sound;
-    `kernels`: those on which it must be consistent with measured kernels."""
+    """The data of these experiments.
+
+    To be sound, a program must be consistent with datasheets on the deployments `hardware`, named `MODEL tpN`, and with
+    measured kernels on the deployments `kernels`.
+    """
     fitted, scored = fit_set(experiments), score_set(experiments, seeds)
-    deployments = gates.deployments_of(experiments)
-    sums = kernel_sums(kernels) if kernels else None
-    return Data(fitted, scored, deployments, moe_weight, folds_of(fitted, scored), hardware or {}, sums)
+    return Data(
+        fit=fitted,
+        score=scored,
+        deployments=gates.deployments_of(experiments),
+        moe_weight=moe_weight,
+        folds=folds_of(fitted, scored),
+        hardware=hardware or {},
+        kernels=kernel_sums(kernels) if kernels else None,
+    )
 
 
 def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program | Rejected:
-    """The complete program that `text` spells, within the caps, of sound units and the allowed fields (None: all)."""
+    """The complete program of `text`, if it respects the caps, the units and the allowed fields (None: all)."""
     try:
         program = complete(parse(text))
         for complaint in complaints(program, caps):
@@ -93,61 +124,42 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
     return program
 
 
-class Laps:
-    """CPU seconds of this process by stage of the cascade."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._since = time.process_time()
-
-    def lap(self, stage: str) -> None:
-        """All since the last lap went into `stage`."""
-        now = time.process_time()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._since
-        self._since = now
-
-
 def assess(
     program: Program, data: Data, transfer_below: float = math.inf, laps: Laps | None = None
 ) -> Scored | Rejected:
-    """Gates, fit, gates at the fitted constants, score; where the joint error is at most `transfer_below` percent, the
-    error on models left out. Deterministic: depends on the arguments only, `laps` apart."""
+    """Gates, fit, gates at the fitted constants, score; then, if the joint error is at most `transfer_below` percent,
+    the error on models left out.
+
+    Deterministic: depends only on the arguments, except for `laps`.
+    """
     laps = laps or Laps()
     first = gates.finite(program, data.deployments)
     laps.lap("gates")
     if not first.passes:
         return Rejected(first.name, first.complaint)
     try:
-        found = fit(program, data.fit, forget=True)
-        program = lean(found.program)
+        fitted = fit(program, data.fit, forget=True)
+        program = lean(fitted.program)
         laps.lap("fit")
-        return _judged(program, found.ratio, data, transfer_below, laps)
+        return _judged(program, fitted.ratio, data, transfer_below, laps)
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))
 
 
 def polished(program: Program, data: Data, laps: Laps) -> Scored | Rejected:
-    """A finalist with its constants moved on by CMA-ES on the replays (see
-    evaluator.fit.polish), judged like any other."""
+    """A finalist with constants improved by CMA-ES on the replays (evaluator.fit.polish), assessed like any other."""
     try:
-        found = polish(program, data.fit)
+        better = polish(program, data.fit)
         laps.lap("polish")
-        if found.program == program:
+        if better.program == program:
             return Rejected("polish", "CMA-ES on the replays found no better constants")
-        return _judged(found.program, found.ratio, data, math.inf, laps)
+        return _judged(better.program, better.ratio, data, math.inf, laps)
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))
 
 
-def _sound(program: Program, data: Data) -> bool:
-    """Whether the program contradicts neither datasheets nor measured kernels, as far as those are asked."""
-    checks = physics(program, data.hardware) if data.hardware else []
-    if data.kernels and all(gate.passes for gate in checks):
-        checks += kernel_checks(program, data.kernels)
-    return all(gate.passes for gate in checks)
-
-
 def _judged(program: Program, ratio: np.ndarray, data: Data, transfer_below: float, laps: Laps) -> Scored | Rejected:
+    """Gates, score and transfer of a fitted program; `ratio`: replay over mean field at its constants."""
     for gate in gates.judge(program, data.deployments):
         if not gate.passes:
             return Rejected(gate.name, gate.complaint)
@@ -159,3 +171,11 @@ def _judged(program: Program, ratio: np.ndarray, data: Data, transfer_below: flo
     laps.lap("transfer")
     counts = operations(program), constants(program), len(features(program))
     return Scored(unparse(program), result, left_out, sound, *counts)
+
+
+def _sound(program: Program, data: Data) -> bool:
+    """Whether the program contradicts neither datasheets nor measured kernels, as far as `data` has them."""
+    checks = physics(program, data.hardware) if data.hardware else []
+    if data.kernels and all(gate.passes for gate in checks):
+        checks += kernel_checks(program, data.kernels)
+    return all(gate.passes for gate in checks)

@@ -1,9 +1,9 @@
-"""Known answers: what simple or published models reach on the same experiments, by the same fit and the same replay.
+"""Known answers: the errors of simple and published models on the same experiments, by the same fit and replay.
 
-Shown beside ours in every table of errors. naive mean: one step time for everything; blackbox: the host's linear
-form, with one set of constants for all, per model or per experiment; roofline: the datasheet alone, nothing fitted;
-host roofline: the host's analytical model, nothing fitted; kernel sum: the measured kernels, nothing fitted; overhead
-floor: the larger of a floor and the memory time.
+Every table of errors shows them for comparison. naive mean: one step time for everything. blackbox: the host's linear
+form, with one set of constants for all, per model or per experiment. overhead floor: the larger of a floor and the
+memory time. With nothing fitted: roofline, the datasheet alone; host roofline, the host's analytical model; kernel sum,
+the measured kernels.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from evaluator.experiments import published_errors
-from evaluator.fit.fit import fit, fit_set
-from evaluator.fit.noise import BLACKBOX
+from evaluator.fit.fit import BLACKBOX, fit, fit_set
+from evaluator.judge.kernel_sums import KERNEL_STEP
 from evaluator.score import SCORE_SEEDS, Errors, error_rows, score_set
 from simulator.experiment.experiment import Experiment, Mfu
 from simulator.experiment.facts import has_curves
@@ -56,12 +56,12 @@ def step_time(b, s, *, floor: us = 4000.0, compute: one[0, 100] = 1.0):
 """
 HOST_ROOFLINE = "host roofline"
 KERNEL_SUM = "kernel sum"
-_KERNEL_SUM = "def step_time(b, s): return b.kernel_us" + _NO_OVERHEADS
+_KERNEL_SUM = KERNEL_STEP + _NO_OVERHEADS
 _NAIVE = "def step_time(b, s, *, mean: us = 10000.0): return mean"
 
 
 def datasheet() -> Program:
-    """The roofline, unfitted: what no deployment can beat."""
+    """The unfitted roofline, which no deployment can beat."""
     return complete(parse(_ROOFLINE, "roofline"))
 
 
@@ -72,7 +72,7 @@ def host_roofline(mfu: Mfu) -> str:
     KV cache read and written, over bandwidth. A step takes the larger of the two; layers, steps and requests add no
     overhead. Like the host, it counts the layers without the output projection. Unlike the host, it ignores softmax,
     rotary embeddings and activations, which are small, and it always counts three matrices in a feed-forward block,
-    where later versions of the host count two.
+    while later versions of the host count two.
 
     Source: github.com/inference-sim/inference-sim, rooflineStepTime in sim/latency/roofline.go; the defaults of `Mfu`
     are those of its first hardware_config.json.
@@ -80,7 +80,7 @@ def host_roofline(mfu: Mfu) -> str:
     return _HOST_ROOFLINE.format(prefill=mfu.prefill, decode=mfu.decode)
 
 
-# name -> (program, constants are shared by all the experiments with one value of this; None: nothing is fitted)
+# name -> (program, scope); experiments with equal values of the attribute `scope` share the constants, None: no fit
 _ANSWERS = {
     "naive mean": (_NAIVE, "all"),
     "blackbox": (BLACKBOX, "all"),
@@ -104,33 +104,31 @@ class Task:
 
 
 def tasks(fitted: Sequence[Experiment], everything: Sequence[Experiment]) -> list[Task]:
-    """All the work of the known answers, in pieces that may run in any order."""
-    out = []
+    """The work of all known answers, in pieces that may run in any order."""
+    tasks: list[Task] = []
     for name, (_, scope) in _ANSWERS.items():
-        if name == HOST_ROOFLINE:  # GPUs of another MFU have another program
+        if name == HOST_ROOFLINE:  # every MFU has its own program
             mfus = dict.fromkeys(e.mfu for e in everything)
-            out += [Task(name, (), tuple(e for e in everything if e.mfu == mfu)) for mfu in mfus]
-            continue
-        if name == KERNEL_SUM:
-            out.append(Task(name, (), tuple(e for e in everything if has_curves(e.facts))))
-            continue
-        if scope is None or scope == "all":
-            out.append(Task(name, tuple(fitted), tuple(everything)))
-            continue
-        ordered = sorted(fitted, key=lambda e: str(getattr(e, scope)))
-        for value, group in groupby(ordered, key=lambda e: str(getattr(e, scope))):
-            same = tuple(e for e in everything if getattr(e, scope) == value)
-            out.append(Task(name, tuple(group), same))
-    return out
+            tasks += [Task(name, (), tuple(e for e in everything if e.mfu == mfu)) for mfu in mfus]
+        elif name == KERNEL_SUM:
+            tasks.append(Task(name, (), tuple(e for e in everything if has_curves(e.facts))))
+        elif scope is None or scope == "all":
+            tasks.append(Task(name, tuple(fitted), tuple(everything)))
+        else:
+            ordered = sorted(fitted, key=lambda e: str(getattr(e, scope)))
+            for value, group in groupby(ordered, key=lambda e: str(getattr(e, scope))):
+                predicted = tuple(e for e in everything if getattr(e, scope) == value)
+                tasks.append(Task(name, tuple(group), predicted))
+    return tasks
 
 
 def solve(task: Task, seeds: Sequence[int] = SCORE_SEEDS) -> list[Errors]:
-    """The errors of one task; step times out of range are clamped, as the host would."""
+    """The errors of one task; step times out of range are clamped, as the host does."""
     return error_rows(program_of(task), score_set(task.predicted, seeds))
 
 
 def program_of(task: Task) -> Program:
-    """The program of one task, its constants fitted on what the task says, if any are."""
+    """The program of one task, with its constants fitted if the task fits any."""
     text, scope = _ANSWERS[task.name]
     if task.name == HOST_ROOFLINE:
         text = host_roofline(task.predicted[0].mfu)
@@ -139,11 +137,11 @@ def program_of(task: Task) -> Program:
 
 
 def published() -> dict[str, list[Errors]]:
-    """The published absolute errors by system. Their ITL was taken against the halved ITL of the harness."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    """The published absolute errors by system. Their ITL errors refer to the harness's ITL, half the true one."""
+    by_system: dict[str, dict[str, dict[str, float]]] = {}
     for row in published_errors():
-        found.setdefault(row.system, {}).setdefault(row.experiment, {})[row.metric] = row.abs_error_pct
+        by_system.setdefault(row.system, {}).setdefault(row.experiment, {})[row.metric] = row.abs_error_pct
     return {
         system: [Errors(name, m.get("e2e"), m.get("ttft"), m.get("itl")) for name, m in experiments.items()]
-        for system, experiments in found.items()
+        for system, experiments in by_system.items()
     }

@@ -1,4 +1,4 @@
-"""Models, GPUs and deployments by name: of the shipped tables, or of a model's config.json."""
+"""Models, GPUs and deployments by name, from the shipped tables or a model's config.json."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from simulator.errors import InputError, nearest
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
+from simulator.json import JsonObject
 
 GPU = "H100-SXM-80GB"  # the GPU of the shipped runs
 TPS = (1, 2, 4)
@@ -22,8 +23,8 @@ MEASURED_TPS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A known model on a known GPU with the engine's defaults; `facts` are its s. fields."""
+class KnownDeployment:
+    """A known model on known GPUs with the engine's defaults; `facts` are its s. fields."""
 
     name: str
     facts: Facts
@@ -31,7 +32,7 @@ class Known:
     hardware: str
 
 
-def known_model(name: str, label: str) -> dict[str, Any]:
+def known_model(name: str, label: str) -> JsonObject:
     """The config.json terms of a shipped model; `label` names the argument in an error message.
 
     Raises InputError for an unknown name.
@@ -47,19 +48,19 @@ def known_model(name: str, label: str) -> dict[str, Any]:
     }
 
 
-def known_gpu(name: str, said: str) -> Mapping[str, Any]:
-    """A GPU's entry in the shipped table; `said` is what an error message calls the argument.
+def known_gpu(name: str, label: str) -> Mapping[str, Any]:
+    """A GPU's entry in the shipped table; `label` names the argument in an error message.
 
     Raises InputError for an unknown name.
     """
     gpus = hardware_table()
     if name not in gpus:
-        raise InputError(f"{said}: is not a known GPU: {nearest(name, sorted(gpus))}")
+        raise InputError(f"{label}: is not a known GPU: {nearest(name, sorted(gpus))}")
     return gpus[name]
 
 
-def model_config(name: str) -> dict[str, Any]:
-    """The config.json terms of a shipped model, or of a config.json file or the folder that holds one.
+def model_config(name: str) -> JsonObject:
+    """The config.json terms of a shipped model, or of a config.json file or a folder with one.
 
     Raises InputError for an unknown name and for a file that is not a JSON object.
     """
@@ -72,56 +73,56 @@ def model_config(name: str) -> dict[str, Any]:
         hint = nearest(name, sorted(model_table()))
         raise InputError(f"MODEL {name}: is neither a known model nor a config.json: {hint}")
     try:
-        found = json.loads(path.read_bytes())
+        config = json.loads(path.read_bytes())
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path}: cannot be read ({why}): give a model's config.json") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not JSON ({error}): give a model's config.json") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise InputError(f"{path}: is not a JSON object: give a model's config.json")
-    return found
+    return config
 
 
 def facts_of(model: str, hardware: str, engine: Engine, option: str = "") -> Facts:
     """The deployment fields of a known model on a known GPU.
 
-    Raises InputError for an unknown name; `option` is what the user gave, if not --model, --hardware and --tp.
+    Raises InputError for an unknown name. `option`: the option that the user gave, if not --model, --hardware and --tp.
     """
     config = known_model(model, f"{option}: {model}" if option else f"--model {model}")
     gpu = known_gpu(hardware, f"{option}: {hardware}" if option else f"--hardware {hardware}")
     return deployment_facts(config, gpu, engine, option or f"--model {model} --tp {engine.tensor_parallel}")
 
 
-def named_deployment(model: str, hardware: str, tp: int, option: str = "") -> Known:
+def named_deployment(model: str, hardware: str, tp: int, option: str = "") -> KnownDeployment:
     """A known model on `tp` known GPUs with the engine's defaults. Raises InputError like `facts_of`."""
     facts = facts_of(model, hardware, Engine(tensor_parallel=tp), option)
     entry, gpu = model_table()[model], hardware_table()[hardware]
-    return Known(f"{model}/{gpu['name']}/tp{tp}", facts, str(entry["id"]), str(gpu["name"]))
+    return KnownDeployment(f"{model}/{gpu['name']}/tp{tp}", facts, str(entry["id"]), str(gpu["name"]))
 
 
-def measured_deployments() -> list[Known]:
-    """Every known model on one to eight of every GPU with measured kernels, where its weights fit."""
+def measured_deployments() -> list[KnownDeployment]:
+    """Every known model on one to eight of every GPU with measured kernels, if its weights fit."""
     gpus = dict.fromkeys(str(entry["name"]) for entry in hardware_table().values() if entry.get("kernels"))
-    found = []
+    deployments = []
     for model, gpu, tp in product(_models(), gpus, MEASURED_TPS):
         with suppress(InputError):  # the weights do not fit, or the heads cannot be split evenly
-            found.append(named_deployment(model, gpu, tp))
-    return found
+            deployments.append(named_deployment(model, gpu, tp))
+    return deployments
 
 
 def kernel_deployments() -> dict[str, Mapping[str, float]]:
     """The fields of all `measured_deployments` by name."""
-    return {known.name: known.facts for known in measured_deployments()}
+    return {deployment.name: deployment.facts for deployment in measured_deployments()}
 
 
 def datasheet_deployments() -> dict[str, Mapping[str, float]]:
-    """The fields of every known model on one, two and four of the shipped runs' GPU, where its weights fit."""
-    found: dict[str, Mapping[str, float]] = {}
+    """The fields of every known model on one, two and four of the shipped runs' GPU, if its weights fit."""
+    deployments: dict[str, Mapping[str, float]] = {}
     for model, tp in product(_models(), TPS):
         with suppress(InputError):  # the weights do not fit, or the heads cannot be split evenly
-            found[f"{model} tp{tp}"] = facts_of(model, GPU, Engine(tensor_parallel=tp))
-    return found
+            deployments[f"{model} tp{tp}"] = facts_of(model, GPU, Engine(tensor_parallel=tp))
+    return deployments
 
 
 def _models() -> list[str]:

@@ -1,4 +1,4 @@
-"""Reading experiments files, and the data the project ships: runs, model and GPU tables, published errors."""
+"""Experiments files, and the data that the project ships: runs, model and GPU tables, published errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_SAFE_LOADER):  # type: ignore[misc]
-    """YAML's safe loader, except that a key that stands twice in one mapping is an error, not the last one's win."""
+    """YAML's safe loader, except that a duplicate key in a mapping is an error; PyYAML lets the last one win."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -39,7 +39,7 @@ class _Loader(_SAFE_LOADER):  # type: ignore[misc]
 class PublishedError:
     """A published absolute error in percent of one system on one experiment; `metric` is e2e, ttft or itl.
 
-    ITL errors of these systems were taken against the harness's ITL, which is half the true one.
+    ITL errors of these systems are relative to the harness's ITL, which is half the true one.
     """
 
     system: str
@@ -60,27 +60,27 @@ def load_experiments(path: Path) -> list[Experiment]:
 
 
 def source_runs(name: str) -> dict[str, str]:
-    """`source_run` -> id of the experiments of a bundled file (a name of BUNDLED) or another that was read before.
+    """`source_run` -> id of the experiments of a bundled file (a name of BUNDLED) or another file already read.
 
-    Raises InputError if two experiments name one run.
+    Raises InputError if two experiments name the same run.
     """
     path = Path(name)
     bundled = name in BUNDLED and not path.exists()
     raw: Any = _shipped(name) if bundled else parse_yaml(path.read_bytes(), name)
-    out: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for entry in raw["experiments"]:
         run = entry.get("source_run")
         if not isinstance(run, str):
             continue
-        if run in out:
-            raise InputError(f"{name}: experiment {entry['id']!r}: source_run {run!r} is also that of {out[run]!r}: "
+        if run in ids:
+            raise InputError(f"{name}: experiment {entry['id']!r}: source_run {run!r} is also that of {ids[run]!r}: "
                              "give each run to one experiment")  # fmt: skip
-        out[run] = entry["id"]
-    return out
+        ids[run] = entry["id"]
+    return ids
 
 
 def parse_yaml(data: bytes, file: str, begin: str = BEGIN) -> object:
-    """YAML text as plain values. Raises InputError, with a line number where one is known.
+    """YAML text as plain values. Raises InputError, with a line number if one is known.
 
     `begin` is the remedy for an empty file.
     """
@@ -102,11 +102,11 @@ def parse_yaml(data: bytes, file: str, begin: str = BEGIN) -> object:
             problem = "a tab where spaces must indent"
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1 if isinstance(error.position, int) else 1
-        place, problem = f"line {line}: ", "a character that text may not hold (is it a binary file?)"
+        place, problem = f"line {line}: ", "a character that text must not contain (is it a binary file?)"
     except (ValueError, RecursionError) as error:
         place, problem = "", str(error)
-    except (KeyError, AttributeError):  # PyYAML's own, at `!!bool perhaps` and `!!timestamp perhaps`
-        place, problem = "", "a tag that its value does not fit"
+    except (KeyError, AttributeError):  # what PyYAML raises for `!!bool perhaps` and `!!timestamp perhaps`
+        place, problem = "", "a tag that its value does not match"
     raise InputError(" ".join(f"{file}: {place}not valid YAML, {problem}: correct the syntax".split()))
 
 
@@ -134,20 +134,20 @@ def hardware_table() -> dict[str, Mapping[str, Any]]:
 
 
 def data_hash(experiments: Sequence[Experiment]) -> str:
-    """16 hex digits that change with any figure, setting or fact of the experiments, not with their order."""
+    """16 hex digits that change with any figure, setting or fact of the experiments, but not with their order."""
     values = sorted((asdict(e) for e in experiments), key=lambda e: str(e["id"]))
-    for e in values:  # without them, the hash is that of releases that did not have these fields
+    for e in values:  # leave out later fields at their defaults, so that hashes of earlier releases stay valid
         if e["components"] is None:
             del e["components"]
         if e["mfu"] == asdict(Mfu()):
             del e["mfu"]
-        del e["weight_bits"]  # the facts say it in bytes
+        del e["weight_bits"]  # the facts hold it in bytes
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def published_errors() -> list[PublishedError]:
-    """What earlier models were published to reach, one row per system, experiment and metric."""
+    """The published errors of earlier models, one row per system, experiment and metric."""
     text = resources.files("configs").joinpath("published_errors.csv").read_text("utf-8")
     return [
         PublishedError(r["system"], r["experiment"], r["metric"], float(r["abs_error_pct"]), r["source"])

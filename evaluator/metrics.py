@@ -1,4 +1,4 @@
-"""Statistics of a replay in the terms in which runs are measured: per run and per load stage, in milliseconds."""
+"""Metrics of a replay as a load generator reports them, per run and per load stage, in ms; and errors from them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from simulator.replay import Replay
 
 LATENCIES = ("e2e_ms", "ttft_ms", "itl_ms")
 PARTS = ("queueing", "waiting", "prefill_steps", "decode_steps", "per_token", "completion")
+UNCACHED_PERCENTILE = 95  # see step_tokens
 
 
 def statistic(values_us: np.ndarray) -> Statistic:
@@ -56,7 +57,7 @@ def stage_means(replay: Replay, stages: int) -> np.ndarray:
 
 @njit
 def _stage_sums(stage, done, arrival, first, decode, output, token, completion, sums, counts):  # type: ignore[no-untyped-def]
-    """Sums over completed requests of what `Replay` defines, in one pass: a fit does this for every replay."""
+    """Sums over completed requests of the latencies of `Replay`, in one pass: a fit does this for every replay."""
     for i in range(stage.size):
         if not done[i]:
             continue
@@ -71,8 +72,8 @@ def _stage_sums(stage, done, arrival, first, decode, output, token, completion, 
 
 def components_ms(replay: Replay) -> dict[str, float]:
     """Mean E2E of a request split into PARTS, in ms; the parts add up to the mean E2E."""
-    n = max(int(replay.completed.sum()), 1)
     done = replay.completed
+    n = max(int(done.sum()), 1)
     tokens = replay.requests.output_len[done].sum(dtype=np.int64)
     totals = (
         replay.queueing_us[done].sum(),
@@ -85,14 +86,55 @@ def components_ms(replay: Replay) -> dict[str, float]:
     return {part: float(total) / n / 1e3 for part, total in zip(PARTS, totals, strict=True)}
 
 
+def new_tokens(replay: Replay) -> np.ndarray:
+    """int64 per request in order of arrival: its prompt tokens that were not cached at its last admission."""
+    cached_blocks = np.maximum(replay.spread(replay.run.cached), 0).astype(np.int64)
+    return np.asarray(replay.requests.input_len - cached_blocks * replay.load.limits.block)
+
+
+def step_tokens(replay: Replay) -> int:
+    """The most new prompt tokens that a request brings into one step: the 95th percentile over completed requests.
+
+    The percentile leaves out the first uses of prompts that the cache holds afterwards, unless they are many. The
+    engine's limits of a step cap it. Requests that prefill in the same step are not added up.
+    """
+    new = new_tokens(replay)[replay.completed]
+    if not len(new):
+        return 0
+    limits = replay.load.limits
+    most = min(limits.budget, limits.threshold) if limits.threshold else limits.budget
+    return min(int(np.percentile(new, UNCACHED_PERCENTILE, method="lower")), most)
+
+
+def evicted(replay: Replay) -> int:
+    """How many requests compute at least a block of a prompt that was used before and is no longer in the cache."""
+    if not replay.load.limits.caching:
+        return 0
+    prompt = replay.requests.prompt
+    repeated = prompt >= 0
+    repeated[np.unique(prompt, return_index=True)[1]] = False
+    return int((repeated & replay.completed & (new_tokens(replay) >= replay.load.limits.block)).sum())
+
+
 def mean(values: Sequence[float | None]) -> float | None:
-    """None where any is missing."""
-    known = [v for v in values if v is not None]
-    return sum(known) / len(known) if len(known) == len(values) else None
+    """The mean; None if any value is missing."""
+    numbers = present(values)
+    return sum(numbers) / len(numbers) if len(numbers) == len(values) else None
+
+
+def mean_abs(errors: Sequence[float | None]) -> float | None:
+    """The mean absolute error over those that are not None; None if all are."""
+    numbers = present(errors)
+    return sum(map(abs, numbers)) / len(numbers) if numbers else None
+
+
+def present(values: Sequence[float | None]) -> list[float]:
+    """The values that are not None."""
+    return [v for v in values if v is not None]
 
 
 def run_means_ms(replay: Replay) -> tuple[float | None, float | None, float | None]:
-    """Mean E2E, TTFT and ITL of a run: those of `observe`, without the percentiles."""
+    """Mean E2E, TTFT and ITL of a run in ms, as in `observe`, without the percentiles."""
     done = replay.completed
     several = done & (replay.requests.output_len > 1)
     columns = (replay.e2e_us[done], replay.ttft_us[done], replay.itl_us[several])
@@ -101,7 +143,7 @@ def run_means_ms(replay: Replay) -> tuple[float | None, float | None, float | No
 
 
 def average(observations: Sequence[Observation]) -> Observation:
-    """Each statistic averaged over arrival seeds; None where any seed has none."""
+    """Each statistic averaged over arrival seeds; None if a seed has none."""
 
     def merge(name: str) -> Statistic:
         parts = [getattr(o, name) for o in observations]
@@ -114,7 +156,7 @@ def average(observations: Sequence[Observation]) -> Observation:
 
 
 def error_pct(predicted: float | None, observed: float | None) -> float | None:
-    """Signed relative error in percent, (predicted - observed)/observed; None where either is missing."""
+    """Signed relative error in percent, (predicted - observed)/observed; None if either is missing or observed is 0."""
     if predicted is None or not observed:
         return None
     return 100.0 * (predicted - observed) / observed

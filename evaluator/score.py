@@ -1,4 +1,4 @@
-"""How good a program is: errors per experiment, and the objectives made from them (contracts: errors in percent)."""
+"""How good a program is: its errors per experiment in percent, and the objectives computed from them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluator.fit.uncached import evicted, step_tokens
-from evaluator.metrics import LATENCIES, average, components_ms, error_pct, mean, observe_all, run_means_ms
+from evaluator.metrics import (
+    LATENCIES,
+    average,
+    components_ms,
+    error_pct,
+    evicted,
+    mean,
+    mean_abs,
+    observe_all,
+    present,
+    run_means_ms,
+    step_tokens,
+)
 from simulator.bind import bind
 from simulator.clock.steps import steps_of
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.load import Load, load_of
 from simulator.language.ir import Program
-from simulator.language.opcodes import Code, assemble
+from simulator.language.opcodes import assemble
 from simulator.replay import Replay, replay_bound
 
-SCORE_SEEDS = (1, 2, 3)  # arrival seeds of reported figures; never those of a fit
+SCORE_SEEDS = (1, 2, 3)  # arrival seeds of reported figures; a fit uses other seeds
 
 
 @dataclass(frozen=True)
@@ -26,14 +37,18 @@ class ScoreSet:
     experiments: tuple[Experiment, ...]
     loads: tuple[tuple[Load, ...], ...]
 
+    def subset(self, keep: Sequence[int]) -> ScoreSet:
+        """The experiments at the positions `keep`, with their loads."""
+        return ScoreSet(tuple(self.experiments[i] for i in keep), tuple(self.loads[i] for i in keep))
+
 
 @dataclass(frozen=True)
 class Prediction:
     """What a program predicts for one experiment, averaged over arrival seeds; components in ms.
 
-    clamped, preemptions, refused (longer than max_model_len or than the KV cache), gave_up: counts, the
-    mean over seeds rounded up. So are `uncached` (evaluator.fit.uncached.step_tokens)
-    and `evicted` (requests that compute a prompt again).
+    The others are counts, the mean over seeds rounded up: times clamped, preemptions, requests refused (longer than
+    max_model_len or than the KV cache), requests whose client gave up, `uncached` tokens (metrics.step_tokens) and
+    requests whose prompt was `evicted` from the cache and computed again.
     """
 
     experiment: str
@@ -59,8 +74,11 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Mean absolute errors over experiments in percent, None where a latency was never observed; joint = the mean of
-    those that were (NaN if none); worst3 = mean of the three largest E2E errors (joint where there is no E2E)."""
+    """Mean absolute errors over experiments in percent, None for a latency that was never observed.
+
+    joint: the mean of those that were observed (NaN if none). worst3: the mean of the three largest E2E errors (joint
+    without any E2E).
+    """
 
     rows: tuple[Errors, ...]
     e2e: float | None
@@ -70,51 +88,37 @@ class Score:
     worst3: float
 
 
+class NothingCompletes(Exception):
+    """No request of an observed experiment completes under a program: its clients all give up."""
+
+
 def score_set(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SEEDS) -> ScoreSet:
+    """`experiments` with their loads under the arrival seeds."""
     return ScoreSet(tuple(experiments), tuple(tuple(load_of(e, s) for s in seeds) for e in experiments))
 
 
-def subset(data: ScoreSet, keep: Sequence[int]) -> ScoreSet:
-    """The experiments `keep`, positions in `data.experiments`, with the loads they have."""
-    return ScoreSet(tuple(data.experiments[i] for i in keep), tuple(data.loads[i] for i in keep))
-
-
-def predictions(program: Program, data: ScoreSet, *, stop_when_hostile: bool = False) -> list[Prediction]:
-    """Replay every experiment under every seed. Raises HostileStep if `stop_when_hostile`."""
-    code, out = assemble(program), []
-    for replays, e in zip(_replays(program, code, data, stop_when_hostile), data.experiments, strict=True):
-        seen = [observe_all(r) for r in replays]
-        summaries = [o.summary for o in seen if o.summary is not None]
-        stages = tuple(average([o.stages[i] for o in seen]) for i in range(len(e.workload.stages)))
+def predictions(program: Program, data: ScoreSet) -> list[Prediction]:
+    """Predictions for every experiment, from a replay under every seed; step times out of range are clamped."""
+    rows = []
+    for replays, e in zip(_replays(program, data), data.experiments, strict=True):
+        observed = [observe_all(r) for r in replays]
+        summaries = [o.summary for o in observed if o.summary is not None]
+        stages = tuple(average([o.stages[i] for o in observed]) for i in range(len(e.workload.stages)))
         parts = [components_ms(r) for r in replays]
-        components = {name: sum(p[name] for p in parts) / len(parts) for name in parts[0]}
-        out.append(
+        rows.append(
             Prediction(
                 e.id,
                 Observed(average(summaries), stages),
-                components,
-                clamped=_count(r.clamped for r in replays),
-                preemptions=_count(r.run.preemptions for r in replays),
-                refused=_count(int((~r.load.accepted).sum()) for r in replays),
-                gave_up=_count(int(r.run.gave_up.sum()) for r in replays),
-                uncached=_count(map(step_tokens, replays)),
-                evicted=_count(map(evicted, replays)),
+                {name: sum(p[name] for p in parts) / len(parts) for name in parts[0]},
+                clamped=_mean_count(r.clamped for r in replays),
+                preemptions=_mean_count(r.run.preemptions for r in replays),
+                refused=_mean_count(int((~r.load.accepted).sum()) for r in replays),
+                gave_up=_mean_count(int(r.run.gave_up.sum()) for r in replays),
+                uncached=_mean_count(map(step_tokens, replays)),
+                evicted=_mean_count(map(evicted, replays)),
             )
         )
-    return out
-
-
-def _count(values: Iterable[int]) -> int:
-    known = list(values)
-    return math.ceil(sum(known) / len(known))
-
-
-def _replays(program: Program, code: Code, data: ScoreSet, stop_when_hostile: bool) -> Iterator[list[Replay]]:
-    """The replays of every experiment, one an arrival seed."""
-    for e, loads in zip(data.experiments, data.loads, strict=True):
-        bound = bind(code, program.theta, e.facts)
-        steps = steps_of(bound, loads[0].limits)
-        yield [replay_bound(load, bound, steps=steps, stop_when_hostile=stop_when_hostile) for load in loads]
+    return rows
 
 
 def errors(prediction: Prediction, experiment: Experiment) -> Errors:
@@ -123,43 +127,16 @@ def errors(prediction: Prediction, experiment: Experiment) -> Errors:
     return _errors(experiment, None if summary is None else [getattr(summary, name).mean for name in LATENCIES])
 
 
-def _errors(experiment: Experiment, means_ms: Sequence[float | None] | None) -> Errors:
-    """Of mean E2E, TTFT and ITL in ms."""
-    summary = experiment.observed.summary if experiment.observed else None
-    if summary is None or means_ms is None:
-        return Errors(experiment.id, None, None, None)
-    observed = (getattr(summary, name).mean for name in LATENCIES)
-    return Errors(experiment.id, *(error_pct(p, o) for p, o in zip(means_ms, observed, strict=True)))
-
-
 def error_rows(program: Program, data: ScoreSet, *, stop_when_hostile: bool = False) -> list[Errors]:
-    """The signed errors of `program` on every experiment, in their order: those of `predictions`, without the rest."""
-    code, out = assemble(program), []
-    for replays, e in zip(_replays(program, code, data, stop_when_hostile), data.experiments, strict=True):
-        seeds = [run_means_ms(r) for r in replays]
-        out.append(_errors(e, [mean(values) for values in zip(*seeds, strict=True)]))
-    return out
+    """The `errors` of `predictions` for every experiment, in order, without the cost of the other statistics.
 
-
-def _mean_abs(values: Sequence[float | None]) -> float | None:
-    known = [abs(v) for v in values if v is not None]
-    return sum(known) / len(known) if known else None
-
-
-def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None) -> Score:
-    """The objectives of these experiments; `weights` multiplies an experiment's E2E error in worst3."""
-    e2e, ttft, itl = (_mean_abs([getattr(r, name) for r in rows]) for name in ("e2e", "ttft", "itl"))
-    weights = weights or {}
-    measured = [x for x in (e2e, ttft, itl) if x is not None]
-    joint = sum(measured) / len(measured) if measured else float("nan")
-    e2es = (abs(r.e2e) * weights.get(r.experiment, 1.0) for r in rows if r.e2e is not None)
-    largest = sorted(e2es, reverse=True)[:3]
-    worst3 = sum(largest) / len(largest) if largest else joint
-    return Score(tuple(rows), e2e, ttft, itl, joint, worst3)
-
-
-class NothingCompletes(Exception):
-    """No request of an observed experiment completes under a program: its clients all give up."""
+    Raises HostileStep if `stop_when_hostile` and a step time lies outside [1, 10^10] us.
+    """
+    rows = []
+    for replays, e in zip(_replays(program, data, stop_when_hostile), data.experiments, strict=True):
+        means_ms = [run_means_ms(r) for r in replays]
+        rows.append(_errors(e, [mean(values) for values in zip(*means_ms, strict=True)]))
+    return rows
 
 
 def score(program: Program, data: ScoreSet, moe_weight: float = 1.0) -> Score:
@@ -170,3 +147,39 @@ def score(program: Program, data: ScoreSet, moe_weight: float = 1.0) -> Score:
         if summary is not None and summary.e2e_ms.mean and row.e2e is None:
             raise NothingCompletes(f"no request of {e.id} completes: every client gives up")
     return summarise(rows, {e.id: moe_weight for e in data.experiments if e.facts["is_moe"]})
+
+
+def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None) -> Score:
+    """The objectives of these experiments; `weights` multiplies an experiment's E2E error in worst3."""
+    e2e, ttft, itl = (mean_abs([getattr(r, name) for r in rows]) for name in ("e2e", "ttft", "itl"))
+    weights = weights or {}
+    means = present((e2e, ttft, itl))
+    joint = sum(means) / len(means) if means else float("nan")
+    e2es = (abs(r.e2e) * weights.get(r.experiment, 1.0) for r in rows if r.e2e is not None)
+    largest = sorted(e2es, reverse=True)[:3]
+    worst3 = sum(largest) / len(largest) if largest else joint
+    return Score(tuple(rows), e2e, ttft, itl, joint, worst3)
+
+
+def _replays(program: Program, data: ScoreSet, stop_when_hostile: bool = False) -> Iterator[list[Replay]]:
+    """The replays of every experiment, one per arrival seed."""
+    code = assemble(program)
+    for e, loads in zip(data.experiments, data.loads, strict=True):
+        bound = bind(code, program.theta, e.facts)
+        steps = steps_of(bound, loads[0].limits)
+        yield [replay_bound(load, bound, steps=steps, stop_when_hostile=stop_when_hostile) for load in loads]
+
+
+def _mean_count(counts: Iterable[int]) -> int:
+    """The mean, rounded up."""
+    counts = list(counts)
+    return math.ceil(sum(counts) / len(counts))
+
+
+def _errors(experiment: Experiment, means_ms: Sequence[float | None] | None) -> Errors:
+    """The errors of predicted mean E2E, TTFT and ITL in ms."""
+    summary = experiment.observed.summary if experiment.observed else None
+    if summary is None or means_ms is None:
+        return Errors(experiment.id, None, None, None)
+    observed = (getattr(summary, name).mean for name in LATENCIES)
+    return Errors(experiment.id, *(error_pct(p, o) for p, o in zip(means_ms, observed, strict=True)))

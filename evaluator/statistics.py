@@ -1,4 +1,4 @@
-"""Statistics of held-out errors over experiments: mean absolute error, bias, their uncertainty, a paired test."""
+"""Statistics of held-out errors over experiments: median, bias, confidence intervals, a paired test."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import bootstrap, wilcoxon
 
+from evaluator.metrics import present
+
 RESAMPLES = 9999
 LEVEL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class SignedRank:
-    """Wilcoxon's signed-rank test of paired absolute errors (ours - theirs): two-sided p; `better`: pairs in which ours
-    is smaller; median_difference in percentage points. p is None where every pair is equal."""
+    """Wilcoxon's signed-rank test of paired absolute errors (ours - theirs), two-sided.
+
+    better: pairs in which ours is smaller. median_difference: in percentage points. statistic, p: None if the errors of
+    every pair are equal.
+    """
 
     pairs: int
     better: int
@@ -24,42 +29,33 @@ class SignedRank:
     p: float | None
 
 
-def known(values: Sequence[float | None]) -> list[float]:
-    """Those that are not None."""
-    return [v for v in values if v is not None]
-
-
-def mean_abs(errors: Sequence[float | None]) -> float | None:
-    """Mean absolute error over those that are known; None if none is."""
-    found = known(errors)
-    return sum(map(abs, found)) / len(found) if found else None
-
-
 def median_abs(errors: Sequence[float | None]) -> float | None:
-    """Median absolute error over those that are known: one run that saturates does not move it. None if none is."""
-    found = known(errors)
-    return float(np.median(np.abs(found))) if found else None
+    """Median absolute error over the errors that are not None; None if all are. One saturated run barely moves it."""
+    numbers = present(errors)
+    return float(np.median(np.abs(numbers))) if numbers else None
 
 
 def bias(errors: Sequence[float | None]) -> float | None:
-    """Mean signed error over those that are known; None if none is."""
-    found = known(errors)
-    return sum(found) / len(found) if found else None
+    """Mean signed error over the errors that are not None; None if all are."""
+    numbers = present(errors)
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 def interval(errors: Sequence[float | None], seed: int) -> tuple[float, float] | None:
-    """Bootstrap 95 % percentile interval (Efron 1979) of the mean absolute error, experiments resampled.
+    """Bootstrap 95 % percentile interval (Efron 1979) of the mean absolute error over resampled experiments.
 
-    None for fewer than two experiments. Drawn from SeedSequence([seed]) alone.
+    None for fewer than two experiments. The draws depend on SeedSequence([seed]) alone.
     """
-    return _interval([[abs(v)] for v in known(errors)], seed)
+    return _interval([[abs(v)] for v in present(errors)], seed)
 
 
 def clustered_interval(
     errors: Sequence[float | None], clusters: Sequence[str], seed: int
 ) -> tuple[float, float] | None:
-    """The same with whole clusters resampled (all experiments of a model stand or fall together): the mean over all
-    experiments of the clusters drawn. None for fewer than two clusters."""
+    """`interval` with whole clusters resampled, because the experiments of a model share their errors.
+
+    The statistic is the mean over all experiments of the drawn clusters. None for fewer than two clusters.
+    """
     groups: dict[str, list[float]] = {}
     for value, cluster in zip(errors, clusters, strict=True):
         if value is not None:
@@ -68,22 +64,21 @@ def clustered_interval(
 
 
 def _interval(groups: Sequence[Sequence[float]], seed: int) -> tuple[float, float] | None:
-
     if len(groups) < 2:
         return None
     totals = np.array([sum(g) for g in groups])
     sizes = np.array([float(len(g)) for g in groups])
-    found = bootstrap(
+    limits = bootstrap(
         (totals, sizes),
         lambda t, n, axis=-1: t.sum(axis=axis) / n.sum(axis=axis),
         paired=True, vectorized=True, n_resamples=RESAMPLES, confidence_level=LEVEL, method="percentile",
         rng=np.random.default_rng(np.random.SeedSequence([seed])),
     ).confidence_interval  # fmt: skip
-    return float(found.low), float(found.high)
+    return float(limits.low), float(limits.high)
 
 
 def signed_rank(ours: Sequence[float | None], theirs: Sequence[float | None]) -> SignedRank | None:
-    """The test of |ours| against |theirs|, pairs with both known; None where there is no such pair."""
+    """The test of |ours| against |theirs| over the pairs with both; None without such a pair."""
     pairs = [(abs(a), abs(b)) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
     if not pairs:
         return None
@@ -91,5 +86,5 @@ def signed_rank(ours: Sequence[float | None], theirs: Sequence[float | None]) ->
     better, median = int((difference < 0).sum()), float(np.median(difference))
     if not difference.any():
         return SignedRank(len(pairs), better, median, None, None)
-    found = wilcoxon(difference)
-    return SignedRank(len(pairs), better, median, float(found.statistic), float(found.pvalue))
+    test = wilcoxon(difference)
+    return SignedRank(len(pairs), better, median, float(test.statistic), float(test.pvalue))

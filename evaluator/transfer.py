@@ -1,8 +1,8 @@
 """Transfer: how well a form predicts models that its constants were not fitted on.
 
-Leave-one-model-out: for every model the constants are fitted again without it, then its runs are replayed. Where all
-runs are of one model, one run at a time is left out. In a fold a constant that enters affinely is pulled towards the
-least it may be and not towards what other programs were fitted to: what the fold's runs do not show is not known.
+Leave-one-model-out: for every model the constants are fitted again without its runs, which are then replayed. If all
+runs are of one model, each run is left out in turn. In a fold the prior pulls constants that enter affinely towards
+their low bounds, not towards their values from other fits: a fold must not know what its own runs do not show.
 """
 
 from __future__ import annotations
@@ -12,21 +12,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evaluator.fit.fit import stages_at, subset
-from evaluator.fit.gauss_newton import solve
 from evaluator.fit.loss import FitSet
-from evaluator.fit.pose import forgetful, problem_of
+from evaluator.fit.problem import forgetful, problem_of
+from evaluator.fit.solvers import solve
 from evaluator.score import Errors, ScoreSet, error_rows, summarise
-from evaluator.score import subset as score_subset
 from simulator.language.ir import Program
 
-MOST_PCT = 20.0  # an error beyond this counts as this much: one queue that runs away must not hide the others
+MOST_PCT = 20.0  # cap on an error: one queue that runs away must not hide the other errors
 
 
 @dataclass(frozen=True)
 class Fold:
-    """One model's runs left out: what is fitted and what is then predicted; `rows` are the positions of the fitted load
-    stages among all."""
+    """One model's runs left out: what is fitted, and what is then predicted. rows: positions of the fitted load stages
+    among all."""
 
     rows: np.ndarray
     fit: FitSet
@@ -34,17 +32,17 @@ class Fold:
 
 
 def folds_of(fit: FitSet, score: ScoreSet) -> tuple[Fold, ...]:
-    """A fold for each model; for each run if all are of one model; none for a single run."""
+    """A fold for each model, or for each run if all are of one model; none for a single run."""
     groups = left_out([e.model for e in fit.experiments])
     if len(groups) < 2:
         groups = left_out([e.id for e in fit.experiments])
     if len(groups) < 2:
         return ()
-    out = []
+    folds = []
     for group in groups:
         kept = [i for i in range(len(fit.experiments)) if i not in group]
-        out.append(Fold(np.concatenate(stages_at(fit, kept)), subset(fit, kept), score_subset(score, group)))
-    return tuple(out)
+        folds.append(Fold(np.concatenate(fit.stages_at(kept)), fit.subset(kept), score.subset(group)))
+    return tuple(folds)
 
 
 def left_out(names: Sequence[str]) -> list[list[int]]:
@@ -53,10 +51,10 @@ def left_out(names: Sequence[str]) -> list[list[int]]:
 
 
 def transfer(program: Program, ratio: np.ndarray, folds: Sequence[Fold]) -> float | None:
-    """The mean joint error in percent over the left-out runs, each at most MOST_PCT; None where nothing is left out.
+    """The mean joint error in percent over the left-out runs, each error at most MOST_PCT; None without folds.
 
-    `program`: fitted on everything; the folds start there and reuse `ratio`, replay over mean field of all stages.
-    Raises HostileStep if a left-out run meets a step time out of range.
+    `program` was fitted on everything: the folds start from its constants and reuse `ratio`, replay over mean field of
+    all stages. Raises HostileStep if a left-out run meets a step time out of range.
     """
     if not folds:
         return None
@@ -65,7 +63,7 @@ def transfer(program: Program, ratio: np.ndarray, folds: Sequence[Fold]) -> floa
 
 
 def refit(program: Program, ratio: np.ndarray, data: FitSet) -> Program:
-    """`program`, fitted on more than `data`, fitted again on `data` by the mean field times `ratio`."""
+    """`program`, which was fitted on more than `data`, fitted again on `data` by the mean field times `ratio`."""
     problem = forgetful(problem_of(without_bounds(program), data))
     if not problem.free.size:
         return program
@@ -75,8 +73,10 @@ def refit(program: Program, ratio: np.ndarray, data: FitSet) -> Program:
 
 
 def without_bounds(program: Program) -> Program:
-    """The program with the language's default bounds: a proposer's narrower ones may encode what only the runs that are
-    left out have shown."""
+    """The program with the language's default bounds.
+
+    A proposer's narrower bounds may encode what only the left-out runs show.
+    """
     functions = (replace(f, constants=tuple(replace(c, bounds=None) for c in f.constants)) for f in program.functions)
     return replace(program, functions=tuple(functions))
 

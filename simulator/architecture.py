@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.errors import Section, shown
+from simulator.json import JsonObject
 
 KEYS = {
     "layers": ("num_hidden_layers", "n_layers"),
@@ -68,7 +69,7 @@ class Architecture:
 
 def architecture(config: Mapping[str, Any], where: str) -> Architecture:
     """The architecture in config.json terms. Raises InputError at a missing, malformed or inconsistent key."""
-    flat: dict[str, Any] = dict(config)
+    flat: JsonObject = dict(config)
     for part in ("attn_config", "ffn_config", "text_config"):
         if isinstance(config.get(part), Mapping):
             flat |= config[part]

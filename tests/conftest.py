@@ -1,5 +1,22 @@
-"""The tests compute as the command line does."""
+"""The tests compute as the command line does. Finished runs that tests only read are made once a session."""
+
+from pathlib import Path
+
+import pytest
+import tiny_world
 
 from evolve import processes
 
 processes.settle()
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of the tiny world."""
+    return tiny_world.write(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of 30 candidates by one worker, the only one in its folder. To be read only."""
+    return tiny_world.run(tiny, tmp_path_factory.mktemp("runs") / "one", "--budget", 30)

@@ -1,22 +1,22 @@
-"""Where and how a fitted program is wrong, as plain values: what a person or a model needs to propose a better form.
+"""Where and how a fitted program is wrong, as plain values.
 
-Errors are those of replays under the arrivals that scores are made with. Batch fields are means over the steps that
-tokens meet (`typical.py`) at the observed ITL, so that what the program says of a step and what was measured are of one
-and the same batch; where no ITL was observed, at the ITL of the replays.
+Errors come from replays under the arrival seeds of scores. Batch fields are means over the steps that tokens meet
+(`stage_steps.py`) at the observed ITL, so that the program's step time and the measured one belong to the same batch.
+Without an observed ITL they are taken at the ITL of the replays.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import rankdata
 
 from evaluator.assess import Data
-from evaluator.diagnose.correlate import Correlation, correlations
+from evaluator.diagnose.stage_steps import StageSteps, stage_steps
 from evaluator.fit.meanfield import INPUT, OUTPUT
-from evaluator.judge.typical import Typical, typical
 from evaluator.metrics import error_pct
 from evaluator.score import Errors, errors, predictions
 from simulator.bind import Bound, bind
@@ -30,12 +30,21 @@ PARTS = (
     "weight_read_us", "kv_read_us", "decode_gemm_us", "prefill_gemm_us", "prefill_attention_us", "decode_attention_us",
     "logits_us", "allreduce_us",
 )  # fmt: skip
+LEAST_STAGES = 4  # with fewer stages every field correlates with every residual
+MOST_FIELDS = 8  # per residual
+ALIKE = 0.98  # rank correlation above which these stages cannot tell two fields apart
+DIGITS = 9  # significant digits that are ranked: sums in another order must not change ranks
+
+Values = Mapping[tuple[str, str], Sequence[float | None]]  # ("b", "tokens") -> its value in every stage
 
 
 @dataclass(frozen=True, slots=True)
 class StageErrors:
-    """Signed errors in percent of a load stage's mean E2E, TTFT, ITL, and the observed means in ms; None where nothing
-    was observed or, of the errors, nothing completed. stage: its position, from 0; rate: requests/s."""
+    """Signed errors of a load stage's mean E2E, TTFT, ITL in percent, and the observed means in ms.
+
+    None where nothing was observed; errors are also None where nothing completed. stage: its position, from 0; rate:
+    requests/s.
+    """
 
     experiment: str
     stage: int
@@ -51,11 +60,11 @@ class StageErrors:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The mean step of a stage. error_pct: of its mean `of`, "itl", or "e2e" where no ITL was observed.
+    """The mean step of a stage. error_pct: the error of the stage's mean `of`: "itl", or "e2e" without an observed ITL.
 
     Requests and tokens of a step are means over the tokens that meet it. step_us: the program's time for it;
-    observed_us: the step time that the observed ITL implies, what is left of it without overhead_us, the program's
-    times per token and per completion; parts_us: the component fields (PARTS). None where not observed or not finite.
+    observed_us: the step time implied by the observed ITL, which is the ITL less overhead_us, the program's times per
+    token and per completion; parts_us: the component fields (PARTS). None where not observed or not finite.
     """
 
     experiment: str
@@ -73,12 +82,27 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class Correlation:
+    """r: Spearman's rank correlation of `residual`, a signed error, with a field over so many load stages.
+
+    alike: weaker fields with the same or the opposite ranks in these stages.
+    """
+
+    residual: str
+    field: str
+    unit: str
+    r: float
+    stages: int
+    alike: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """runs: errors of whole runs; stages: of their load stages; worst: batches of the stages with the largest errors.
 
-    correlations: with "step_us" (step_us - observed_us of the mean step: what another term of step_time would have to
-    add or take), "ttft_us" (predicted - observed: that of queueing_time), and "itl_pct", "ttft_pct", "e2e_pct" (those
-    of `stages`), in this order, each from the strongest on.
+    correlations: for each residual in this order, from the strongest down. "step_us": step_us - observed_us of the mean
+    step, which another term of step_time would have to change. "ttft_us": predicted - observed, likewise for
+    queueing_time. "itl_pct", "ttft_pct", "e2e_pct": as in `stages`.
     """
 
     runs: tuple[Errors, ...]
@@ -95,10 +119,10 @@ class _Point:
     row: np.ndarray
     bound: Bound
     facts: Mapping[str, float]
-    steps: Typical | None
+    steps: StageSteps | None
 
     def value(self, scope: str, name: str) -> float | None:
-        """A field's value in this stage: the mean of a batch field over its steps, of a request's over its prompts."""
+        """A field's value in this stage: the mean of a batch field over its steps, of a request field over prompts."""
         if scope == "b":
             return None if self.steps is None else self.steps.mean(name)
         if scope == "r":
@@ -109,24 +133,24 @@ class _Point:
 
 
 def diagnose(program: Program, data: Data) -> Diagnosis:
-    """What is wrong with `program` at its constants. Deterministic; step times out of range are clamped in replays."""
+    """The errors of `program` at its constants. Deterministic; replays clamp step times that are out of range."""
     code, runs, points = assemble(program), [], list[_Point]()
     for e, prediction in zip(data.score.experiments, predictions(program, data.score), strict=True):
         runs.append(errors(prediction, e))
         bound = bind(code, program.theta, e.facts)
-        for i, (stage, made) in enumerate(zip(e.workload.stages, prediction.predicted.stages, strict=True)):
-            row, seen = data.fit.stages.table[len(points)], data.fit.stages.observed_ms[len(points)]
-            observed = [_finite(x) for x in seen]
-            predicted = [made.e2e_ms.mean, made.ttft_ms.mean, made.itl_ms.mean]
-            wrong = [error_pct(p, o) for p, o in zip(predicted, observed, strict=True)]
-            told = StageErrors(e.id, i, stage.rate, e.facts["is_moe"] > 0, *wrong, *observed)
+        for i, (stage, replayed) in enumerate(zip(e.workload.stages, prediction.predicted.stages, strict=True)):
+            row, observed_ms = data.fit.stages.table[len(points)], data.fit.stages.observed_ms[len(points)]
+            observed = [_finite(x) for x in observed_ms]
+            predicted = [replayed.e2e_ms.mean, replayed.ttft_ms.mean, replayed.itl_ms.mean]
+            errors_pct = [error_pct(p, o) for p, o in zip(predicted, observed, strict=True)]
+            stage_errors = StageErrors(e.id, i, stage.rate, e.facts["is_moe"] > 0, *errors_pct, *observed)
             pace_ms = predicted[2] if observed[2] is None else observed[2]
-            steps = None if pace_ms is None else typical(row, pace_ms * 1e3, e.facts)
-            points.append(_Point(told, row, bound, e.facts, steps))
+            steps = None if pace_ms is None else stage_steps(row, pace_ms * 1e3, e.facts)
+            points.append(_Point(stage_errors, row, bound, e.facts, steps))
     batches = [_batch(p) for p in points]
     residuals = {
-        "step_us": [_excess_us(b) for b in batches],
-        "ttft_us": [_late_us(p.errors) for p in points],
+        "step_us": [_step_residual_us(b) for b in batches],
+        "ttft_us": [_ttft_residual_us(p.errors) for p in points],
         "itl_pct": [p.errors.itl_pct for p in points],
         "ttft_pct": [p.errors.ttft_pct for p in points],
         "e2e_pct": [p.errors.e2e_pct for p in points],
@@ -136,23 +160,23 @@ def diagnose(program: Program, data: Data) -> Diagnosis:
     return Diagnosis(
         runs=tuple(runs),
         stages=tuple(p.errors for p in points),
-        correlations=tuple(c for name, errs in residuals.items() for c in correlations(name, errs, fields)),
+        correlations=tuple(c for name, values in residuals.items() for c in correlations(name, values, fields)),
         worst=tuple(sorted((b for b in batches if b), key=lambda b: -abs(b.error_pct))[:MOST_BATCHES]),
     )
 
 
 def _batch(p: _Point) -> Batch | None:
-    """The mean step of a stage; None where nothing is known of it."""
+    """The mean step of a stage; None if it has no error or no known steps."""
     e, steps = p.errors, p.steps
-    of, wrong = ("e2e", e.e2e_pct) if e.itl_ms is None else ("itl", e.itl_pct)
-    if wrong is None or steps is None:
+    of, error = ("e2e", e.e2e_pct) if e.itl_ms is None else ("itl", e.itl_pct)
+    if error is None or steps is None:
         return None
     overhead = p.bound.output_token_us() + p.bound.completion_us() / max(p.row[OUTPUT] - 1.0, 1.0)
     return Batch(
         experiment=e.experiment,
         stage=e.stage,
         of=of,
-        error_pct=wrong,
+        error_pct=error,
         decode_reqs=steps.mean("decode_reqs"),
         prefill_tokens=steps.mean("prefill_tokens"),
         kv_sum=steps.mean("kv_sum"),
@@ -164,17 +188,46 @@ def _batch(p: _Point) -> Batch | None:
     )
 
 
-def _excess_us(batch: Batch | None) -> float | None:
-    """How much longer the step is predicted than observed."""
+def _step_residual_us(batch: Batch | None) -> float | None:
+    """The predicted minus the observed step time."""
     if batch is None or batch.step_us is None or batch.observed_us is None:
         return None
     return batch.step_us - batch.observed_us
 
 
-def _late_us(stage: StageErrors) -> float | None:
-    """How much later the first token is predicted than observed."""
+def _ttft_residual_us(stage: StageErrors) -> float | None:
+    """The predicted minus the observed TTFT."""
     return None if stage.ttft_pct is None or stage.ttft_ms is None else stage.ttft_pct / 100.0 * stage.ttft_ms * 1e3
 
 
 def _finite(x: float) -> float | None:
     return float(x) if math.isfinite(x) else None
+
+
+def correlations(residual: str, errors: Sequence[float | None], fields: Values) -> list[Correlation]:
+    """The fields that correlate most with a residual, from the strongest down, one for each set of alike fields.
+
+    Considers fields that are known in all stages with an error and vary over them. Empty with fewer than LEAST_STAGES
+    such stages.
+    """
+    stages = [i for i, error in enumerate(errors) if error is not None]
+    target = _rounded(errors, stages)
+    columns = {field: _rounded(values, stages) for field, values in fields.items()}
+    varying = [field for field, column in columns.items() if len(set(column)) > 1 and not np.isnan(column).any()]
+    if len(stages) < LEAST_STAGES or len(set(target)) == 1 or not varying:
+        return []
+    r = np.corrcoef(rankdata([target, *(columns[field] for field in varying)], axis=1)).round(DIGITS)
+    to_error, mutual, names = r[0, 1:], r[1:, 1:], [".".join(field) for field in varying]
+    strongest: list[Correlation] = []
+    left = sorted(range(len(varying)), key=lambda j: -abs(to_error[j]))
+    while left and len(strongest) < MOST_FIELDS:
+        first, *others = left
+        alike = [j for j in others if abs(mutual[first, j]) > ALIKE]
+        left = [j for j in others if j not in alike]
+        unit, same = FIELDS[varying[first]].unit, tuple(names[j] for j in alike)
+        strongest.append(Correlation(residual, names[first], unit, float(to_error[first]), len(stages), same))
+    return strongest
+
+
+def _rounded(values: Sequence[float | None], stages: Sequence[int]) -> list[float]:
+    return [float("nan") if (x := values[i]) is None else float(f"{x:.{DIGITS}g}") for i in stages]

@@ -1,8 +1,8 @@
 """Constants from measurements: a mean-field fit on load stages, corrected by full replays.
 
-The residuals are relative errors of stage means of E2E, TTFT and ITL under a Huber-like loss, weighted by how much the
-arrivals alone move them (`loss.py`, `noise.py`). The mean field is fitted by one of several routes (`routes.py`); a
-full replay then shows what it left out (`corrections.py`).
+The residuals are relative errors of stage means of E2E, TTFT and ITL under a Huber loss, weighted by how much arrivals
+alone move them (`loss.py`). One of several methods fits the mean field (`methods.py`); a full replay then shows what
+the mean field leaves out (`corrections.py`).
 """
 
 from __future__ import annotations
@@ -14,24 +14,28 @@ import numpy as np
 
 from evaluator.fit.corrections import CORRECTIONS, corrected
 from evaluator.fit.loss import FitSet
-from evaluator.fit.meanfield import DEPLOYMENT, stages_of
-from evaluator.fit.noise import measure
-from evaluator.fit.pose import forgetful, problem_of
-from evaluator.fit.routes import METHODS, ROUTES
+from evaluator.fit.methods import METHODS, linear
+from evaluator.fit.problem import forgetful, problem_of
+from evaluator.fit.stages import stages_of
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import load_of
+from simulator.language.complete import complete
 from simulator.language.ir import Program
+from simulator.language.parse import parse
 
-__all__ = ["FIT_SEED", "METHODS", "Fit", "FitSet", "fit", "fit_set", "subset"]
-
-FIT_SEED = 1000  # arrival seed of the correcting replays; reports use other ones
+FIT_SEED = 1000  # arrival seed of the correcting replays; reports use other seeds
+NOISE_SEEDS = (1001, 1002, 1003, 1004, 1005, 1006)  # arrival seeds for the noise: not those of a fit or a score
+BLACKBOX = """
+def step_time(b, s, *, b0: us = 8000.0, b1: us/token = 10.0, b2: us/request = 30.0):
+    return b0 + b1 * b.prefill_tokens + b2 * b.decode_reqs
+"""
 
 
 @dataclass(frozen=True)
 class Fit:
     """A fitted program and its loss (mean Huber loss of the replay's residuals) with the fit's own arrivals.
 
-    ratio: float64[stages, 3], replay over mean field at its constants.
+    ratio: float64[stages, 3], replay over mean field at the program's constants.
     """
 
     program: Program
@@ -39,54 +43,47 @@ class Fit:
     ratio: np.ndarray = field(compare=False, repr=False)
 
 
-def fit_set(experiments: Sequence[Experiment], seed: int = FIT_SEED) -> FitSet:
-    """Prepare `experiments`, which need observed stage means, for any number of fits: about 20 ms each."""
-    loads = tuple(load_of(e, seed) for e in experiments)
+def fit_set(experiments: Sequence[Experiment]) -> FitSet:
+    """`experiments`, which need observed stage means, prepared for any number of fits: about 20 ms each."""
+    loads = tuple(load_of(e, FIT_SEED) for e in experiments)
     stages = stages_of(experiments, loads)
-    plain = np.ones_like(stages.observed_ms)
-    data = FitSet(tuple(experiments), stages, loads, 0.0 * plain, plain)
-    measured = [measure(subset(data, [i])) for i in range(len(experiments))]
+    ones = np.ones_like(stages.observed_ms)
+    data = FitSet(tuple(experiments), stages, loads, 0.0 * ones, ones)
+    measured = [_noise_and_ratio(data.subset([i])) for i in range(len(experiments))]
     noise, ratio = (np.concatenate(parts) for parts in zip(*measured, strict=True))
     return replace(data, noise=noise, ratio=ratio)
 
 
-def stages_at(data: FitSet, keep: Sequence[int]) -> list[np.ndarray]:
-    """The positions of the load stages of each of the experiments `keep`."""
-    ends = (*data.stages.first, len(data.stages.table))
-    return [np.arange(ends[i], ends[i + 1]) for i in keep]
+def _noise_and_ratio(one: FitSet) -> tuple[np.ndarray, np.ndarray]:
+    """(noise, ratio) of a single experiment, float64[stages, 3] each; 0 and 1 where no request of a stage completes.
 
-
-def subset(data: FitSet, keep: Sequence[int]) -> FitSet:
-    """The experiments `keep`, positions in `data.experiments`: equal to a fresh `fit_set` of them, without the work."""
-    stages = data.stages
-    rows = stages_at(data, keep)
-    every = np.concatenate(rows) if rows else np.arange(0)
-    table = stages.table[every]
-    table[:, DEPLOYMENT] = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
-    experiments = tuple(data.experiments[i] for i in keep)
-    first = tuple(int(x) for x in np.cumsum([0, *(len(r) for r in rows)])[:-1])
-    kept = replace(stages, table=table, observed_ms=stages.observed_ms[every], experiments=experiments, first=first)
-    return FitSet(experiments, kept, tuple(data.loads[i] for i in keep), data.noise[every], data.ratio[every])
+    Both depend on the load and on how long steps take, not on the terms that explain the step time. So the host's
+    blackbox form, fitted to this experiment, can stand in for any program that is right here. No other experiment
+    enters, so nothing leaks between folds.
+    """
+    problem = problem_of(complete(parse(BLACKBOX, "blackbox")), one)
+    phi, _, ratio = corrected(problem, linear, 2, True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = [
+            replace(problem, data=replace(one, loads=(load_of(one.experiments[0], seed),))).replay(phi, True)
+            for seed in NOISE_SEEDS
+        ]
+        noise = np.std(means, axis=0, ddof=1) / np.mean(means, axis=0)
+    return np.where(np.isfinite(noise), noise, 0.0), ratio
 
 
 def fit(
-    program: Program,
-    data: FitSet,
-    corrections: int = CORRECTIONS,
-    *,
-    allow_hostile: bool = False,
-    method: str = "auto",
-    forget: bool = False,
+    program: Program, data: FitSet, *, allow_hostile: bool = False, method: str = "auto", forget: bool = False
 ) -> Fit:
-    """`program` with the constants that fit `data` best by `method`, one of METHODS, starting from those it came with.
+    """`program` with the constants that fit `data` best by `method` (a key of METHODS), starting from its own.
 
-    Without constants it is only scored. Deterministic: depends on the program and the data. `forget`: what the data
-    leave open goes to the constants' low bounds instead of staying near the values they came with; for held-out errors,
-    where those were learned from the runs held out. Raises HostileStep if a replay near the optimum meets a step time
-    outside [1, 10^10] us (unless `allow_hostile`).
+    A program without constants is only scored. Deterministic: the result depends on the program and the data alone.
+    `forget`: constants that the data leave open go to their low bounds instead of staying near their start values. Use
+    it for held-out errors where the start values were learned from the held-out runs. Raises HostileStep if a replay
+    near the optimum meets a step time outside [1, 10^10] us (unless `allow_hostile`).
     """
     problem = problem_of(program, data)
     if forget:
         problem = forgetful(problem)
-    phi, loss, ratio = corrected(problem, ROUTES[method], corrections, allow_hostile)
+    phi, loss, ratio = corrected(problem, METHODS[method], CORRECTIONS, allow_hostile)
     return Fit(program.with_theta(tuple(phi)), loss, ratio)

@@ -1,23 +1,26 @@
-"""What a fit makes small: weighted relative errors of stage means under a Huber loss.
+"""The data of a fit and the loss on them: weighted relative errors of stage means under a Huber loss.
 
-A stage counts as much as it can tell: where the arrivals alone move a mean, its residual says less about the program.
+The noisier a stage mean is from one draw of arrivals to the next, the less its residual says about the program, and
+the smaller its weight.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from evaluator.fit.meanfield import Stages
+from evaluator.fit.meanfield import DEPLOYMENT
+from evaluator.fit.stages import Stages
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import Load
 
 HUBER = 0.03  # relative error beyond which a residual counts linearly
-WEIGHTS = np.array([1.0, 0.3, 1.0])  # of E2E, TTFT, ITL in a stage that the arrivals do not move
-# What a good program still misses of a calm stage, about a percent (the data's E2E errors). A residual is this and the
-# arrivals' noise together, whose variances add: in units of it, the weight is that of the smaller inverse deviation.
+WEIGHTS = np.array([1.0, 0.3, 1.0])  # of E2E, TTFT, ITL in a stage without arrival noise
+# What a good program still misses in a calm stage: about a percent, as in the E2E errors of the data. The residual's
+# variance is the sum of this one and the arrival noise's; weights are inverse deviations in units of MODEL_ERROR.
 MODEL_ERROR = 0.01
 
 
@@ -26,8 +29,8 @@ class FitSet:
     """Experiments prepared for fitting: their load stages, and the loads of the correcting replays.
 
     noise: float64[stages, 3], the relative standard deviation over arrival seeds of each stage's mean E2E, TTFT, ITL.
-    ratio: float64[stages, 3], a replay over its mean field as each experiment's own blackbox has them: where a fit
-    starts, before it has replays of its program.
+    ratio: float64[stages, 3], replay over mean field for a blackbox fitted to each experiment alone. A fit starts from
+    it, until it has replays of its own program.
     """
 
     experiments: tuple[Experiment, ...]
@@ -36,9 +39,15 @@ class FitSet:
     noise: np.ndarray
     ratio: np.ndarray
 
+    @property
+    def experiment_of(self) -> np.ndarray:
+        """int[stages]: the position of each stage's experiment."""
+        positions: np.ndarray = self.stages.table[:, DEPLOYMENT].astype(int)
+        return positions
+
     @cached_property
     def weights(self) -> np.ndarray:
-        """float64[stages, 3]: of the relative errors, 0 where nothing was observed."""
+        """float64[stages, 3]: the weights of the relative errors, 0 where nothing was observed."""
         weights = WEIGHTS / np.sqrt(1.0 + np.square(self.noise / MODEL_ERROR))
         return np.where(np.isnan(self.stages.observed_ms), 0.0, weights)
 
@@ -54,15 +63,32 @@ class FitSet:
         """Mean Huber loss of the residuals."""
         return float(huber(self.residuals(predicted_ms)).mean())
 
+    def stages_at(self, keep: Sequence[int]) -> list[np.ndarray]:
+        """The positions of the load stages of each of the experiments at `keep`."""
+        ends = (*self.stages.first, len(self.stages.table))
+        return [np.arange(ends[i], ends[i + 1]) for i in keep]
+
+    def subset(self, keep: Sequence[int]) -> FitSet:
+        """The experiments at the positions `keep`: equal to a fresh `fit_set` of them, without the work."""
+        rows = self.stages_at(keep)
+        every = np.concatenate(rows) if rows else np.arange(0)
+        table = self.stages.table[every]
+        table[:, DEPLOYMENT] = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
+        first = tuple(int(x) for x in np.cumsum([0, *(len(r) for r in rows)])[:-1])
+        observed_ms = self.stages.observed_ms[every]
+        stages = replace(self.stages, table=table, observed_ms=observed_ms, first=first)
+        experiments = tuple(self.experiments[i] for i in keep)
+        return FitSet(experiments, stages, tuple(self.loads[i] for i in keep), self.noise[every], self.ratio[every])
+
 
 def huber_weights(residuals: np.ndarray) -> np.ndarray:
-    """Of their squares, under which least squares makes the same step as the Huber loss: 1 up to HUBER."""
+    """Weights of the squared residuals under which least squares takes the step of the Huber loss: 1 up to HUBER."""
     weights: np.ndarray = np.minimum(1.0, HUBER / np.maximum(np.abs(residuals), 1e-12))
     return weights
 
 
 def huber(residuals: np.ndarray) -> np.ndarray:
-    """Squared up to HUBER, linear beyond."""
+    """The Huber loss of each residual: its square up to HUBER, linear beyond."""
     size = np.abs(residuals)
     loss: np.ndarray = np.where(size <= HUBER, size * size, HUBER * (2 * size - HUBER))
     return loss

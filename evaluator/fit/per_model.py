@@ -1,4 +1,4 @@
-"""Constants of one's own for each model, the others shared, in one fit."""
+"""Fits in which some constants have a value for each model and the others are shared."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 
 from evaluator.fit.corrections import CORRECTIONS, corrected
 from evaluator.fit.loss import FitSet
-from evaluator.fit.pose import make
-from evaluator.fit.problem import Problem
-from evaluator.fit.routes import ROUTES
+from evaluator.fit.methods import METHODS
+from evaluator.fit.problem import Problem, grouped_problem
 from simulator.language.ir import Program
 
 
@@ -27,15 +26,17 @@ class ScopedFit:
 
 
 def models_of(data: FitSet) -> tuple[str, ...]:
-    """The models of the experiments, each once, in their order."""
+    """The models of the experiments, each once, in order of appearance."""
     return tuple(dict.fromkeys(e.model for e in data.experiments))
 
 
 def scoped(
-    program: Program, data: FitSet, own: Sequence[int], held: Sequence[int] = (), known: bool = False
+    program: Program, data: FitSet, own: Sequence[int], held: Sequence[int] = (), fitted_before: bool = False
 ) -> Problem:
-    """The problem in which the constants at `own`, positions in theta, have a value for each model; phi holds the
-    shared ones first, then those of each model in turn. `held`, `known`: see `problem_of`."""
+    """The problem in which the constants at `own`, positions in theta, have a value for each model.
+
+    phi holds the shared constants first, then those of each model in turn. `held`, `fitted_before`: see `Problem`.
+    """
     models, n = models_of(data), len(program.theta)
     members = [tuple(i for i, e in enumerate(data.experiments) if e.model == m) for m in models]
     shared = [j for j in range(n) if j not in set(own)]
@@ -43,13 +44,11 @@ def scoped(
     index[:, shared] = np.arange(len(shared))
     for g in range(len(models)):
         index[g, list(own)] = len(shared) + g * len(own) + np.arange(len(own))
-    return make(program, data, members, index, held, known)
+    return grouped_problem(program, data, members, index, held, fitted_before)
 
 
-def fit_scoped(
-    problem: Problem, corrections: int = CORRECTIONS, *, allow_hostile: bool = False, method: str = "auto"
-) -> ScopedFit:
-    """The fit of `scoped`, as `fit.fit` is of one program. Raises HostileStep as it does."""
-    phi, loss, _ = corrected(problem, ROUTES[method], corrections, allow_hostile)
+def fit_scoped(problem: Problem, method: str = "auto") -> ScopedFit:
+    """The fit of a problem of `scoped` by `method`, a key of METHODS. Raises HostileStep like `fit.fit`."""
+    phi, loss, _ = corrected(problem, METHODS[method], CORRECTIONS, False)
     programs = tuple(problem.program.with_theta(tuple(phi[g.index])) for g in problem.groups)
     return ScopedFit(models_of(problem.data), programs, problem, phi, loss)

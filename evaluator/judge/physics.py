@@ -1,8 +1,8 @@
-"""Is what a program says of hardware consistent? Five checks that measurements of a few deployments cannot make.
+"""Consistency of a program with hardware: five checks that measurements of a few deployments cannot make.
 
     roofline   a step takes at least 0.8 of its bytes over the bandwidth and of its FLOPs over the peak
     efficiency a step full of prefill takes at most twenty times as long as that
-    parallel   four GPUs do a heavy step 1.5 to 4 times as fast as one
+    parallel   four GPUs run a heavy step 1.5 to 4 times as fast as one
     sublinear  twice the decodes take at most twice as long, for every batch
     size       of two dense models on the same GPUs, the one with more parameters is slower, one request at a time
 
@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from evaluator.judge.gates import Facts, Gate, bound_on, verdict
+from evaluator.judge.gates import ROUNDING, Case, Facts, Gate, bound_on, verdict
 from evaluator.judge.sweep import Batch, table_of
 from simulator.bind import Bound
 from simulator.fields import Active, BatchFields
@@ -25,14 +25,13 @@ from simulator.language.ir import Program
 LEAST_OF_ROOFLINE = 0.8
 MOST_OF_ROOFLINE = 20.0  # the poorest of the shipped runs, a mixture of experts in fp8, takes about 5 over 900 tokens
 PARALLEL = (1.5, 4.0)
-ROUNDING = 1e-9
 
 
 def _decodes(n: int, context: int) -> Batch:
     return tuple(Active(32, context, 1) for _ in range(n))
 
 
-# Steps as an engine with a budget of 2048 tokens makes them.
+# Steps as an engine with a budget of 2048 tokens schedules them.
 _STEPS: dict[str, Batch] = {
     "1 decode in 512 context": _decodes(1, 512),
     "64 decodes in 512 context": _decodes(64, 512),
@@ -49,11 +48,11 @@ _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 def physics(program: Program, deployments: Facts) -> list[Gate]:
-    """The checks over `deployments`, one (model, tp) each as far as the names say, all of one kind of GPU."""
+    """The five checks over `deployments`, which are named `MODEL tpN` and all have the same kind of GPU."""
     bounds = bound_on(program, deployments)
     return [
-        _roofline(_shares(bounds, deployments, _STEPS)),
-        _efficiency(_shares(bounds, deployments, _FULL)),
+        _roofline(_over_datasheet(bounds, deployments, _STEPS)),
+        _efficiency(_over_datasheet(bounds, deployments, _FULL)),
         _parallel(bounds, deployments),
         _sublinear(bounds),
         _size(bounds, deployments),
@@ -61,75 +60,68 @@ def physics(program: Program, deployments: Facts) -> list[Gate]:
 
 
 def _steps_us(bounds: Mapping[str, Bound], batches: Iterable[Batch]) -> dict[str, list[float]]:
-    """The time of each batch on every deployment, no less than the clock's least step of 1 us."""
+    """The time of each batch on every deployment, at least 1 us like the clock's steps."""
     table = table_of(batches)
     return {name: np.maximum(bound.steps_us(table), 1.0).tolist() for name, bound in bounds.items()}
 
 
 def roofline_us(batch: Batch, facts: Mapping[str, float]) -> float:
-    """The datasheet's lower bound of a step: the larger of bytes over bandwidth and FLOPs over peak, in us."""
+    """The datasheet's lower bound on a step in us: the larger of bytes over bandwidth and FLOPs over peak."""
     fields = BatchFields(batch, facts)
     return max(fields["b", "total_bytes"] / facts["bytes_per_us"], fields["b", "total_flops"] / facts["flops_per_us"])
 
 
-Shares = list[tuple[float, str]]  # a time over the datasheet's, and which step that is
-
-
-def _shares(bounds: Mapping[str, Bound], deployments: Facts, steps: Mapping[str, Batch]) -> Shares:
-    """Every step on every deployment."""
-    found = []
+def _over_datasheet(bounds: Mapping[str, Bound], deployments: Facts, steps: Mapping[str, Batch]) -> list[Case]:
+    """The time of every step on every deployment over the datasheet's."""
+    cases = []
     for name, times in _steps_us(bounds, steps.values()).items():
-        for (what, batch), said in zip(steps.items(), times, strict=True):
+        for (label, batch), step_us in zip(steps.items(), times, strict=True):
             least = roofline_us(batch, deployments[name])
-            found.append((said / least, f"{name}: {what}: {said:,.0f} us, the datasheet allows {least:,.0f} us"))
-    return found
+            cases.append((step_us / least, f"{name}: {label}: {step_us:,.0f} us, the datasheet allows {least:,.0f} us"))
+    return cases
 
 
-def _roofline(found: Shares) -> Gate:
-    ratio, worst = min(found)
-    low = sum(r < LEAST_OF_ROOFLINE for r, _ in found)
-    share = f"{low} of {len(found)} steps below {LEAST_OF_ROOFLINE}"
+def _roofline(cases: list[Case]) -> Gate:
+    ratio, worst = min(cases)
+    low = sum(r < LEAST_OF_ROOFLINE for r, _ in cases)
+    share = f"{low} of {len(cases)} steps below {LEAST_OF_ROOFLINE}"
     measured = f"{ratio:.2f} of the datasheet's time at least ({share}): {worst}"
-    return verdict(
-        "roofline", not low, measured, f"no step may take less than {LEAST_OF_ROOFLINE} of the datasheet's time"
-    )
+    rule = f"no step may take less than {LEAST_OF_ROOFLINE} of the datasheet's time"
+    return verdict("roofline", not low, measured, rule)
 
 
-def _efficiency(found: Shares) -> Gate:
-    ratio, worst = max(found)
+def _efficiency(cases: list[Case]) -> Gate:
+    ratio, worst = max(cases)
     measured = f"{ratio:.1f} times the datasheet's time at most: {worst}"
     rule = f"a step of {FULL} tokens takes at most {MOST_OF_ROOFLINE:g} times the datasheet's time"
     return verdict("efficiency", ratio <= MOST_OF_ROOFLINE, measured, rule)
 
 
 def _parallel(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
-    found, times = [], _steps_us(bounds, [_HEAVY])
+    cases, times = [], _steps_us(bounds, [_HEAVY])
     for model, by_tp in _by_model(deployments).items():
         if 1 in by_tp and 4 in by_tp:
             one, four = (times[by_tp[tp]][0] for tp in (1, 4))
-            found.append((one / four, f"{model}: {HEAVY}: {one:,.0f} us on one GPU, {four:,.0f} us on four"))
-    if not found:
+            cases.append((one / four, f"{model}: {HEAVY}: {one:,.0f} us on one GPU, {four:,.0f} us on four"))
+    if not cases:
         return Gate("parallel", True, "no model here fits on one GPU and on four")
     low, high = PARALLEL
-    (least, slow), (most, fast) = min(found), max(found)
-    measured = f"{least:.2f} to {most:.2f} times as fast over {len(found)} models: {slow if least < low else fast}"
-    return verdict(
-        "parallel", low <= least and most <= high, measured, f"four GPUs do it {low} to {high:g} times as fast"
-    )
+    (least, slow), (most, fast) = min(cases), max(cases)
+    measured = f"{least:.2f} to {most:.2f} times as fast over {len(cases)} models: {slow if least < low else fast}"
+    rule = f"four GPUs run it {low} to {high:g} times as fast"
+    return verdict("parallel", low <= least and most <= high, measured, rule)
 
 
 def _sublinear(bounds: Mapping[str, Bound]) -> Gate:
-    found = []
+    cases = []
     for name, times in _steps_us(bounds, [_decodes(n, 1024) for n in _COUNTS]).items():
         for n, (one, other) in zip(_COUNTS, pairwise(times), strict=False):
-            found.append(
-                (other / one, f"{name}: {n} -> {2 * n} decodes in 1024 context: {one:,.0f} -> {other:,.0f} us")
-            )
-    ratio, worst = max(found)
+            step = f"{name}: {n} -> {2 * n} decodes in 1024 context: {one:,.0f} -> {other:,.0f} us"
+            cases.append((other / one, step))
+    ratio, worst = max(cases)
     passes = ratio <= 2.0 * (1.0 + ROUNDING)
-    return verdict(
-        "sublinear", passes, f"{ratio:.2f} times at most: {worst}", "twice the decodes take at most twice as long"
-    )
+    measured = f"{ratio:.2f} times at most: {worst}"
+    return verdict("sublinear", passes, measured, "twice the decodes take at most twice as long")
 
 
 def _size(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
@@ -139,7 +131,7 @@ def _size(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
     for small, a in dense.items():
         for large, c in dense.items():
             if a["tp"] != c["tp"] or a["model_params_b"] * 1.5 > c["model_params_b"]:
-                continue  # of nearly equal ones the shapes decide
+                continue  # for models of nearly equal size the shapes decide
             pairs += 1
             one, other = (times[name][0] for name in (small, large))
             if not other > one:
@@ -147,12 +139,12 @@ def _size(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
     measured = f"{pairs - len(wrong)} of {pairs} pairs of dense models"
     if wrong:
         measured += f", worst: {min(wrong)[1]}"
-    return verdict("size", not wrong, measured, "a model with half as many parameters again must be slower")
+    return verdict("size", not wrong, measured, "a model with at least half as many parameters again must be slower")
 
 
 def _by_model(deployments: Facts) -> dict[str, dict[int, str]]:
-    """Model -> tp -> name of the deployment; a name is `MODEL tpN`."""
-    out: dict[str, dict[int, str]] = {}
+    """Model -> tp -> name of the deployment, `MODEL tpN`."""
+    names: dict[str, dict[int, str]] = {}
     for name, facts in deployments.items():
-        out.setdefault(name.rpartition(" tp")[0], {})[int(facts["tp"])] = name
-    return out
+        names.setdefault(name.rpartition(" tp")[0], {})[int(facts["tp"])] = name
+    return names

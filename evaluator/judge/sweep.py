@@ -1,4 +1,4 @@
-"""Batches of our own making, on which programs are judged: edges, and seeded ones with what is more work than they."""
+"""Synthetic batches for the gates: edge cases, and random pairs in which the second batch is strictly more work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def edges() -> tuple[list[str], np.ndarray]:
         batches[f"one decode in {k}k context"] = decode_batch(1, 1024 * k)
         batches[f"128 decodes in {k}k context"] = decode_batch(128, 1024 * k)
         batches[f"last chunk of a {k}k prompt"] = (Active(1024 * k, 1024 * k - 2048, 2048),)
-        batches[f"chunk of a {k}k prompt beside 64 decodes"] = (
+        batches[f"chunk of a {k}k prompt with 64 decodes"] = (
             *decode_batch(64, 1024 * k),
             Active(1024 * k, 1024 * k - 1024, 1024),
         )
@@ -53,10 +53,10 @@ def table_of(batches: Iterable[Batch]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Seeded batches and what is made of them.
+    """Random batches, the same batches doubled, and batches with more work.
 
-    raw: float64[rows, len(RAW)], first the batches; names: what each row is; twice: the row of each batch doubled;
-    base, more: the rows of each pair, of which the second is more work.
+    raw: float64[rows, len(RAW)], first the random batches; names: a description of each row; twice: the row of each
+    random batch doubled; base, more: the rows of each pair, the second of which is more work.
     """
 
     raw: np.ndarray
@@ -68,26 +68,26 @@ class Sweep:
 
 @cache
 def sweep() -> Sweep:
-    """The seeded batches, each doubled and each moved in every way that applies."""
+    """The random batches, each of them doubled, and each changed by every move that applies."""
     rng = Random(SEED)
     batches = [_random_batch(rng) for _ in range(BATCHES)]
     rows: list[Batch] = [*batches, *map(_doubled, batches)]
-    names = [*map(_said, batches), *(f"{_said(batch)}, doubled" for batch in batches)]
+    names = [*map(_description, batches), *(f"{_description(batch)}, doubled" for batch in batches)]
     base = []
     for i, batch in enumerate(batches):
-        for what, (move, most) in _MOVES.items():
+        for label, (move, most) in _MOVES.items():
             size = round(2 ** rng.uniform(0, most))
             changed = move(batch, size, rng)
             if changed is not None:
                 base.append(i)
-                names.append(f"{names[i]}, {what.format(size)}")
+                names.append(f"{names[i]}, {label.format(size)}")
                 rows.append(changed)
     n = len(batches)
     return Sweep(table_of(rows), names, np.arange(n, 2 * n), np.array(base), np.arange(2 * n, len(rows)))
 
 
 def _random_batch(rng: Random) -> Batch:
-    """Up to 64 decodes in up to 32k of context, in half of the batches with a prefill chunk or two."""
+    """Up to 64 decodes in up to 32k of context; half of these batches also have a prefill chunk or two."""
     decodes, context = 0 if rng.random() < 0.2 else round(2 ** rng.uniform(0, 6)), round(2 ** rng.uniform(5, 15))
     batch = [Active(32, round(context * rng.uniform(0.5, 1.5)) + 32, 1) for _ in range(decodes)]
     for _ in range(rng.choice((0, 0, 1, 2)) if decodes else rng.choice((1, 2))):
@@ -97,10 +97,10 @@ def _random_batch(rng: Random) -> Batch:
     return tuple(batch)
 
 
-def _said(batch: Batch) -> str:
+def _description(batch: Batch) -> str:
     decodes = [r.progress for r in batch if r.progress >= r.input_len]
-    many = f"{len(decodes)} decode{'s' * (len(decodes) > 1)}"
-    parts = [f"{many} after some {round(sum(decodes) / len(decodes))} tokens"] if decodes else []
+    count = f"{len(decodes)} decode{'s' * (len(decodes) > 1)}"
+    parts = [f"{count} after about {round(sum(decodes) / len(decodes))} tokens"] if decodes else []
     parts += [f"a prefill of {r.new} after {r.progress}" for r in batch if r.progress < r.input_len]
     return " and ".join(parts)
 
@@ -128,7 +128,7 @@ def _longer_contexts(batch: Batch, more: int, rng: Random) -> Batch:
 
 
 def _later(r: Active, more: int) -> Active:
-    """The request with more tokens done before the step, in the same phase."""
+    """The request with `more` tokens of progress before the step, in the same phase."""
     return Active(r.input_len + more * (r.progress < r.input_len), r.progress + more, r.new)
 
 
@@ -136,7 +136,7 @@ def _more_decodes(batch: Batch, more: int, rng: Random) -> Batch:
     return (*batch, *(Active(32, round(2 ** rng.uniform(5, 15)), 1) for _ in range(more)))
 
 
-# what is said of a move -> the move, and the largest size as a power of two
+# description of a move -> the move, and its largest size as a power of two
 _MOVES: dict[str, tuple[Callable[[Batch, int, Random], Batch | None], int]] = {
     "every chunk {} tokens longer": (_longer_chunks, 10),
     "one context {} tokens longer": (_longer_context, 12),

@@ -1,8 +1,8 @@
 """The command line: what each command takes, and what it prints.
 
-`entry.py` has the group of all commands and turns errors into a line and an exit status; every other module has one or
-more commands and is imported when one of them is named; `options.py` has what they take in common, `endings.py` how
-they end.
+Start at `entry.py`: the group of all commands, which turns errors into a line and an exit status. Every other module
+has one command or more and is imported when one of them is named; `options.py` has their common options, `endings.py`
+how they end.
 """
 
 from evolve.cli.entry import cli, main, run_command

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from evolve.processes import available_cores
+from simulator.json import JsonObject
 
 
 class _Folder(Protocol):
@@ -17,7 +18,7 @@ class _Folder(Protocol):
 
 
 class _Report(Protocol):
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> JsonObject: ...
 
 
 T = TypeVar("T", bound=_Folder)
@@ -25,30 +26,30 @@ R = TypeVar("R", bound=_Report)
 
 
 def fail(message: str, status: int) -> int:
-    """`status`, after the message as one line on stderr."""
+    """Print the message as one line on stderr, and return `status`."""
     print("evolve: " + " ".join(message.split()), file=sys.stderr)
     return status
 
 
 def print_json(value: Any) -> None:
-    """`value` on stdout; raises ValueError if a number in it is not finite."""
+    """Print a JSON value on stdout. Raises ValueError if a number in it is not finite."""
     print(json.dumps(value, indent=1, allow_nan=False))
 
 
 def carry_out(
     work: Callable[[T, int, bool], R],
-    made: T,
+    folder: T,
     workers: int | None,
     as_json: bool,
     quiet: bool,
     show: Callable[[R], None],
     good: Callable[[R], bool],
 ) -> int:
-    """Long work on a folder that exists: its report, and status 1 where nothing came of it."""
+    """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1."""
     try:
-        report = work(made, workers or available_cores(), quiet)
+        report = work(folder, workers or available_cores(), quiet)
     except KeyboardInterrupt:
-        return fail(f"interrupted; nothing is lost: `evolve resume {made.path}` goes on", 130)
+        return fail(f"interrupted; nothing is lost: `evolve resume {folder.path}` goes on", 130)
     if as_json:
         print_json(report.to_json())
     else:

@@ -1,4 +1,4 @@
-"""The entry: the group of all commands, and one place where errors become a line and an exit status.
+"""The entry point: the group of all commands, and the one place where errors become a line and an exit status.
 
 Exit status: 0 done; 1 failed, or a gate said no; 2 anything the user supplied was wrong; 130 interrupted.
 """
@@ -23,19 +23,39 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 COMMANDS = {
     "run": ("search", "run", "Search for latency models and report the best."),
     "pilot": ("search", "pilot", "A short search on a single model, several times over: is it worth a full one?"),
-    "resume": ("search", "resume", "Go on with a run, repeats or baselines that were interrupted or killed."),
-    "baselines": ("search", "baselines", "Compare our engine with other ways to search, under the same budget."),
+    "resume": (
+        "search",
+        "resume",
+        "Go on with a run, repeats or baselines that were interrupted or killed, exactly as if they had not been.",
+    ),
+    "baselines": (
+        "search",
+        "baselines",
+        "Compare our engine with other ways to search, under the same budget and the same evaluator.",
+    ),
     "archive": ("runs", "archive", "Show what a run kept, rebuilt from its journal."),
-    "validate": ("validate", "validate", "Held-out errors of a run: the whole search repeated in every fold."),
-    "show": ("programs", "show", "Show a program: text, counts, constants, and what it reached."),
-    "check": ("programs", "check", "Check a program as a search would: language, caps, units, gates."),
+    "validate": (
+        "validate",
+        "validate",
+        "Held-out errors of a run: the whole search repeated in every fold without what is held out.",
+    ),
+    "show": ("programs", "show", "Show a program: text, size, constants, dot products, and what it reached."),
+    "check": ("programs", "check", "Check a program as a search would: language, caps, units and gates."),
     "fit": ("programs", "fit", "Fit a program's constants to experiments."),
-    "predict": ("programs", "predict", "Predict latencies of experiments."),
-    "ingest": ("ingest", "ingest", "Make experiments and tables from folders of vLLM traces and reports."),
+    "predict": ("programs", "predict", "Predict TTFT, ITL and E2E of experiments."),
+    "ingest": (
+        "ingest",
+        "ingest",
+        "Make experiments and tables from folders of vLLM traces and load-generator reports.",
+    ),
     "score-steps": ("steps", "score_steps", "Score a program's step_time on sampled scheduler steps."),
     "kernels": ("kernels", "kernels", "Show where a step's time goes, from measured kernels."),
-    "prompt": ("runs", "prompt", "Print what a language model would be sent, or was sent."),
-    "simulate": ("host", "simulate", "Replay a trace, or an experiment's load, as the host simulator does."),
+    "prompt": (
+        "runs",
+        "prompt",
+        "Print what a language model would be sent to improve a program of a run, or was sent.",
+    ),
+    "simulate": ("host", "simulate", "Replay a trace, or an experiment's load, exactly as the host simulator does."),
     "emit": ("host", "emit", "Write a program as Go that runs unchanged in the host simulator."),
     "bench": ("host", "bench", "Measure how fast replays are on this machine."),
     "list": ("runs", "list_", "List runs, shipped programs, configurations, models and GPUs."),
@@ -52,8 +72,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, attribute, _ = COMMANDS[cmd_name]
-        found: click.Command = getattr(importlib.import_module(f"evolve.cli.{module}"), attribute)
-        return found
+        command: click.Command = getattr(importlib.import_module(f"evolve.cli.{module}"), attribute)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -71,13 +91,13 @@ def cli() -> None:
 
 
 def main() -> None:
-    """What `evolve` does, see evolve.__main__."""
-    # a service manager's wish to stop is Ctrl-C's
+    """What `evolve` does: see evolve.__main__."""
+    # a service manager's request to stop is handled like Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status = run_command(sys.argv[1:])
         sys.stdout.flush()
-    except OSError as e:  # a full disk, a pipe whose reader went away
+    except OSError as e:  # a full disk, or a pipe whose reader is gone
         status = fail(f"standard output: {e.strerror}", 1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)

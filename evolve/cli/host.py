@@ -1,4 +1,4 @@
-"""The commands of the host simulator: replay as it does, write its Go, and measure how fast that is."""
+"""The commands that replay like the host simulator or write Go for it: simulate, emit, bench."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from simulator.errors import InputError
 
 @click.command()
 @click.option("--case", "case", type=click.Path(path_type=Path), help="Engine limits and backend constants, JSON.")
-@click.option("--trace", type=click.Path(path_type=Path), help="One request a row, CSV; with --case.")
-@click.option("--experiments", metavar="FILE", help="Take the load of an experiment from here [default: shipped runs].")
-@click.option("--id", "experiment", metavar="ID", help="The experiment to simulate instead of a trace.")
-@click.option("--program", metavar="PROGRAM", help="Time it by this program [default: the case's backend, champion].")
-@click.option("--model", help="The model whose fields a program reads; with --case, --hardware and --tp.")
+@click.option("--trace", type=click.Path(path_type=Path), help="One request per row, CSV; with --case.")
+@click.option("--experiments", metavar="FILE", help="File of the experiment named by --id [default: shipped runs].")
+@click.option("--id", "experiment", metavar="ID", help="Simulate this experiment's load instead of a trace.")
+@click.option("--program", metavar="PROGRAM",
+              help="Time steps by this program [default: the case's backend; with --id champion].")  # fmt: skip
+@click.option("--model", help="The model whose deployment fields a program reads; with --case, --hardware and --tp.")
 @click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
 @click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
 @click.option("--seed", type=click.IntRange(min=0), help="Arrival seed [default: 1]; with --id.")
@@ -33,11 +34,12 @@ from simulator.errors import InputError
 def simulate(case: Path | None, trace: Path | None, experiments: str | None, experiment: str | None,
              program: str | None, model: str | None, hardware: str | None, tp: int | None, seed: int | None,
              out: Path | None, as_json: bool, quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
-    """Replay a trace, or an experiment's load, as the host simulator does, to the microsecond.
+    """Replay a trace, or an experiment's load, exactly as the host simulator does.
 
-    A case holds `engine` (total_kv_blocks, block_size, max_num_seqs, max_num_batched_tokens,
-    long_prefill_token_threshold, max_model_len), `alpha` and `step_linear_kv` in microseconds, and `horizon_us`.
-    A trace has the columns arrival_s, input_len, output_len and, if wanted, row, prefix_group, prefix_len, timeout_s.
+    Times agree to the microsecond. A case holds `engine` (total_kv_blocks, block_size, max_num_seqs,
+    max_num_batched_tokens, long_prefill_token_threshold, max_model_len), `alpha` and `step_linear_kv` in microseconds,
+    and `horizon_us`. A trace has the columns arrival_s, input_len, output_len and optionally row, prefix_group,
+    prefix_len, timeout_s.
 
     \b
     evolve simulate --case case.json --trace trace.csv --out results.csv
@@ -69,7 +71,7 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
         )
     result = run(work, out, quiet)
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         print_aggregate(result)
     return 0
@@ -79,23 +81,21 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
 @click.argument("program", default="champion")
 @click.option("--target", type=click.Choice(["blis-4", "blis-5"]), default="blis-4", show_default=True,
               help="blis-4: the host's main branch. blis-5: the frozen five-method interface.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the Go files.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Folder for the Go file and what goes with it."
-)
-@click.option(
-    "--experiments", metavar="FILE", help="Take the deployment to bake in from here [default: the shipped runs]."
+    "--experiments", metavar="FILE", help="File of the experiments named by --id [default: the shipped runs]."
 )
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Bake in this experiment's deployment (repeatable).")
-@click.option("--model", help="Bake in this model (with --hardware and --tp) instead of an experiment's deployment.")
+@click.option("--model", help="Bake in this model (with --hardware and --tp) instead of experiments' deployments.")
 @click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
 @click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
 @click.option("--deployment", "named", multiple=True, metavar="MODEL,HARDWARE[,TP]",
-              help="Bake in this model on this GPU (repeatable, also beside --id).")  # fmt: skip
+              help="Bake in this model on this GPU (repeatable, also together with --id).")  # fmt: skip
 @click.option(
     "--check",
     "verify",
     is_flag=True,
-    help="Build, vet, test and time it with the Go toolchain, and hold 10,000 random batches against Python; "
+    help="Build, vet, test and time it with the Go toolchain, and compare 10,000 random batches with Python; "
     "exit status 1 if anything fails.",
 )
 @caps_options
@@ -104,9 +104,9 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
          caps: dict[str, int]) -> int:  # fmt: skip
     """Write a program as Go that runs unchanged in the host simulator.
 
-    Deployments that are named are baked in, with a constructor for each of a few and a table by name of many. Without
-    any, the Go takes its facts as arguments; a program that reads measured kernels gets every known model on every GPU
-    that has tables.
+    Named deployments are baked in: a few with a constructor each, many in a table by name. If none is named, the Go
+    takes the facts of a deployment as arguments; but a program that reads measured kernels gets every known model on
+    every GPU that has measurements.
 
     \b
     evolve emit champion --target blis-4 --out go/ --id llama-2-7b-tp1-general
@@ -127,7 +127,9 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
     deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
     if model and hardware:
         deployments = [emitting.of_names(model, hardware, tp or 1)]
-    return emitting.emit_to(source, target, out, deployments, verify)
+    emitted = emitting.emit_to(source, target, out, deployments)
+    emitting.print_emitted(emitted)
+    return 0 if not verify or emitting.verify(emitted) else 1
 
 
 @click.command()
@@ -136,7 +138,9 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.option("--quiet", is_flag=True, help="No progress lines.")
 def bench(most: int, as_json: bool, quiet: bool) -> int:
-    """Measure how fast replays are on this machine, beside the same formula compiled into the clock.
+    """Measure how fast replays are on this machine.
+
+    They are compared with the same formula compiled into the clock.
 
     \b
     evolve bench
@@ -144,7 +148,7 @@ def bench(most: int, as_json: bool, quiet: bool) -> int:
     """
     result = measure(most, lambda text: None if quiet else print(f"{text} ...", file=sys.stderr, flush=True))
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         print_bench(result)
     return 0

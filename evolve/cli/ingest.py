@@ -8,41 +8,36 @@ import click
 
 from evolve import __version__
 from evolve.cli.endings import fail, print_json
-from evolve.ingest.engine import parse_overrides
-from evolve.ingest.entry import Given
-from evolve.ingest.many import ingest as carry_out
-from evolve.ingest.many import size
-from evolve.ingest.models import parse_models
+from evolve.ingest import batch
+from evolve.ingest.options import Given, parse_models, parse_overrides
 from evolve.ingest.output import data_of
-from evolve.ingest.progress import watching
-from evolve.ingest.sources.findings import Finding
-from evolve.ingest.sources.folder import find
-from evolve.ingest.sources.values import plain
-from evolve.ingest.view import print_ingested
+from evolve.ingest.read.sources import find
+from evolve.ingest.read.values import plain
+from evolve.ingest.view import print_runs, watching
 from evolve.processes import available_cores
 
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER...")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for experiments.yaml and tables.")
-@click.option("--hardware", metavar="GPU", help="The GPU that ran, e.g. H100-SXM-80GB, where no manifest names it.")
+@click.option("--hardware", metavar="GPU", help="The GPU, e.g. H100-SXM-80GB, if no manifest names it.")
 @click.option("--engine", "settings", metavar="KEY=VALUE", multiple=True,
-              help="A setting of the engine that no file tells, e.g. version=0.15.1 (repeatable).")  # fmt: skip
+              help="An engine setting that no file gives, e.g. version=0.15.1 (repeatable).")  # fmt: skip
 @click.option("--model-config", "models", metavar="MODEL=FILE", multiple=True,
               help="config.json of a model that `evolve list` does not have (repeatable).")  # fmt: skip
-@click.option("--workers", type=click.IntRange(min=1), help="Folders read at a time [default: one for each core].")
+@click.option("--workers", type=click.IntRange(min=1), help="Folders to read in parallel [default: one per core].")
 @click.option("--json", "as_json", is_flag=True, help="The quality report of every folder as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings: tuple[str, ...],
            models: tuple[str, ...], workers: int | None, as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Make experiments and tables from folders of vLLM traces and load-generator reports.
 
-    Read are, as far as they are there: traces.json, kv_events.jsonl, vllm.log, exp-config.yaml, profile.yaml, and of
-    results/ (or inference-perf-data/) config.yaml, the per-request file, the summary and the stages. What is missing
-    narrows the output, and is said. A folder of such folders stands for all of them.
+    Reads traces.json, kv_events.jsonl, vllm.log, exp-config.yaml and profile.yaml of each folder, and of its results/
+    (or inference-perf-data/) config.yaml, the per-request file, the summary and the stages. Files that are missing
+    narrow the output; the report lists them. A folder that contains such folders is expanded to them.
 
     OUT gets experiments.yaml and, for every run, a folder with quality.json and the parquet tables requests, steps,
-    journeys, kv_events and cycles. The same call again reads only what has changed; other folders are added.
+    journeys, kv_events and cycles. The same command again reads only what has changed; other folders are added.
 
     \b
     evolve ingest 20260217-155451-llama-2-7b-tp1-codegen --out ingested --hardware H100-SXM-80GB
@@ -51,17 +46,20 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     evolve score-steps champion --steps ingested
     evolve fit champion --experiments ingested/experiments.yaml --out mine.py
     """
-    found, said = find(folders)
+    experiments, findings = find(folders)
     given = Given(hardware, parse_overrides(settings), parse_models(models))
+    sizes = {folder.name: batch.bytes_of(folder) for folder in experiments}
     try:
-        with watching({f.name: size(f) for f in found}, quiet) as watch:
-            reports = carry_out(found, out, given, workers or available_cores(), watch.told, watch.finished)
+        with watching(sizes, quiet) as watch:
+            runs = batch.ingest(experiments, out, given, workers or available_cores(), watch.on_read, watch.on_done)
     except KeyboardInterrupt:
-        return fail("interrupted; folders that are done are kept: the same command goes on", 130)
+        return fail("interrupted; finished folders are kept: run the same command to continue", 130)
+    reports = [run.report for run in runs]
     if as_json:
-        print_json({"engine": __version__, "data": data_of(reports), "seeds": [], "runs": reports})
+        as_values = [run.to_json() for run in runs]
+        print_json({"engine": __version__, "data": data_of(reports), "seeds": [], "runs": as_values})
     else:
-        unused = sorted(set(given.models) - {r["model"] for r in reports})
-        said += [Finding("--model-config", 1, f"{plain(name)}: is the model of none of these runs") for name in unused]
-        print_ingested(reports, said, out)
-    return 0 if any(r["experiment"] or r["tables"] for r in reports) else 1
+        for name in sorted(set(given.models) - {report.model for report in reports}):
+            findings.note("--model-config", f"{plain(name)}: no run has this model")
+        print_runs(runs, findings, out)
+    return 0 if any(report.experiment or report.tables for report in reports) else 1

@@ -1,4 +1,4 @@
-"""Options that several commands have, and what their words name."""
+"""The options that several commands share, and the programs and experiments that they name."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import click
 from evaluator.experiments import BUNDLED
 from evolve.run import program as programs
 from evolve.run.data import experiments_of, parse_list
+from evolve.run.program import Source
 from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
 from simulator.language.measure import Caps
 
 
 def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--max-operations and so on, handed to the command as one mapping `caps` of those that are given."""
+    """Add --max-operations and so on; the command receives the given ones as one mapping, `caps`."""
     defaults = asdict(Caps())
 
     @wraps(command)
@@ -33,7 +35,7 @@ def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What `run` and `pilot` share."""
+    """Add the options that `run` and `pilot` share."""
     seed = "Seed of the search: same seed, same archive."
     workers = "Processes [default: all cores]; changes nothing but speed."
     experiments = "Fit these experiments instead of the bundled ones (repeatable)."
@@ -57,31 +59,34 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def load(program: str, caps: dict[str, int]) -> Any:
-    """The program that the user names, held to the caps if it is a file."""
+def load(program: str, caps: dict[str, int]) -> Source:
+    """The program that the user names; a file must keep to the caps."""
     return programs.load(program, Caps(**caps))
 
 
-def named_experiments(file: str | None, ids: str | None) -> list[Any]:
-    """The experiments of a file, or the bundled ones; of them those in `ids`, if any. InputError for an unknown id."""
-    found = experiments_of([file] if file else BUNDLED)
+def named_experiments(file: str | None, ids: str | None) -> list[Experiment]:
+    """The experiments of a file, or the bundled ones; only those in `ids`, if given.
+
+    Raises InputError for an unknown id.
+    """
+    offered = {e.id: e for e in experiments_of([file] if file else BUNDLED)}
     wanted = parse_list(ids)
     for name in wanted:
-        if name not in {e.id for e in found}:
-            raise InputError(f"--id {name}: no such experiment: there are {', '.join(e.id for e in found)}")
-    return [e for e in found if not wanted or e.id in wanted]
+        if name not in offered:
+            raise InputError(f"--id {name}: no such experiment: there are {', '.join(offered)}")
+    return [e for e in offered.values() if not wanted or e.id in wanted]
 
 
-def named_experiment(file: str | None, name: str) -> Any:
-    """The one experiment of that id. InputError for several."""
-    found = named_experiments(file, name)
-    if len(found) != 1:
+def named_experiment(file: str | None, name: str) -> Experiment:
+    """The one experiment of that id. Raises InputError for several."""
+    experiments = named_experiments(file, name)
+    if len(experiments) != 1:
         raise InputError(f"--id {name}: name one experiment")
-    return found[0]
+    return experiments[0]
 
 
 def whole_names(model: str | None, hardware: str | None, tp: int | None, why: str = "") -> None:
-    """A deployment is named by model and GPU; `why` --tp alone names none."""
+    """Raises InputError unless model and GPU are given together; `why` --tp means nothing without them."""
     if bool(model) != bool(hardware):
         raise InputError("--model and --hardware go together: give both")
     if tp is not None and not model:

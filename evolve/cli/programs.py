@@ -8,18 +8,18 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load, named_experiments
-from evolve.program.check import check as judge
-from evolve.program.check import print_check
+from evolve.program.check import check as check_program
+from evolve.program.check import fields_json, print_check, print_fields
 from evolve.program.fit.calibrate import Settings, calibrate
 from evolve.program.fit.view import print_fit
-from evolve.program.predict import predict as make
-from evolve.program.show import print_show, show_json
+from evolve.program.predict import predict as predict_all
+from evolve.program.predict import print_prediction
+from evolve.program.show import describe, print_show
 from evolve.program.steps.sources import sources
-from evolve.report.views import fields_json, print_fields, print_prediction
 from evolve.run.data import parse_list
 from simulator.errors import InputError
 
-FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.fit.METHODS, and all of them
+FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.methods.METHODS, and all
 
 
 @click.command()
@@ -27,33 +27,34 @@ FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evalua
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def show(program: str, as_json: bool, caps: dict[str, int]) -> int:
-    """Show a program: text, counts, constants with units and bounds, its dot products, and what it reached.
+    """Show a program: text, size, constants, dot products, and what it reached.
 
     \b
     evolve show champion
     evolve show runs/0001:137
     evolve show my_model.py --json
     """
-    source = load(program, caps)
+    description = describe(load(program, caps))
     if as_json:
-        print_json(show_json(source))
+        print_json(description.to_json())
     else:
-        print_show(source)
+        print_show(description)
     return 0
 
 
 @click.command()
 @click.argument("program", required=False)
-@click.option("--fields", is_flag=True, help="List the fields that a program may read, with units and meanings.")
+@click.option("--fields", is_flag=True, help="List the fields that a program may read, with their units and meanings.")
 @click.option(
-    "--physics", is_flag=True, help="Also: is it consistent with datasheets, parallelism, batch and model size?"
+    "--physics", is_flag=True, help="Also check consistency with datasheets, parallelism, batch and model size."
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps: dict[str, int]) -> int:
-    """Check a program as a search would: language, caps, units, then the gates on batches of many kinds.
+    """Check a program as a search would: language, caps, units and gates.
 
-    Exit status 2 where the text is not a program of sound units within the caps, 1 where a gate refuses it.
+    The gates run it on batches of many kinds. Exit status 2 if the text is not a program with consistent units within
+    the caps, 1 if a gate refuses it.
 
     \b
     evolve check my_model.py
@@ -69,12 +70,12 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps:
             print_fields()
         return 0
 
-    result = judge(load(str(program), caps), physics)
+    verdict = check_program(load(str(program), caps), physics)
     if as_json:
-        print_json(result)
+        print_json(verdict.to_json())
     else:
-        print_check(result)
-    return 0 if result["ok"] else 1
+        print_check(verdict)
+    return 0 if verdict.ok else 1
 
 
 @click.command()
@@ -82,26 +83,27 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps:
 @click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those of --steps, else "
               "those the project ships].")  # fmt: skip
 @click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
-@click.option("--only", metavar="NAME,NAME", help="Change only these: alpha, beta, a method, or names of constants.")
+@click.option("--only", metavar="NAME,NAME", help="Change only these constants: alpha, beta, a method, or names.")
 @click.option("--scope", type=click.Choice(["shared", "per-model"]), help="One value for all models, or one for each.")
-@click.option("--per-model", metavar="NAME,NAME", help="Only these constants have a value for each model.")
-@click.option("--method", "methods", type=click.Choice(FIT_METHODS), multiple=True, help="Route to the constants "
-              "(repeatable: side by side) [default: auto].")  # fmt: skip
+@click.option("--per-model", metavar="NAME,NAME", help="Only these constants have a value per model.")
+@click.option("--method", "methods", type=click.Choice(FIT_METHODS), multiple=True, help="How to fit "
+              "(repeatable: compare several) [default: auto].")  # fmt: skip
 @click.option("--steps", "steps", type=click.Path(path_type=Path), multiple=True, help="First fit step_time to these "
-              "step tables: parquet files or folders of `evolve ingest` (repeatable).")  # fmt: skip
+              "step tables: parquet files, or folders of `evolve ingest` (repeatable).")  # fmt: skip
 @click.option("--sync", is_flag=True, help="With --steps: the engines did not schedule ahead.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, its record beside it; "
-              "per model: a file each, NAME-MODEL.py.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, with its record next to "
+              "it; per model: a file each, NAME-MODEL.py.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def fit(program: str, experiments: str | None, ids: str | None, only: str | None, scope: str | None,
         per_model: str | None, methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, out: Path | None,
         as_json: bool, caps: dict[str, int]) -> int:  # fmt: skip
-    """Calibrate a program's constants on experiments: the same form, your measurements.
+    """Fit a program's constants to experiments.
 
-    Says of each constant how far it may be off, how far it moved, and whether the measurements decide it at all.
-    `alpha` is queueing_time and the overheads, `beta` step_time. Methods: linear (Gauss-Newton; CMA-ES over what stands
-    in conditions), lbfgsb, neldermead, cma; auto takes linear, and CMA-ES after it with more than two conditionals.
+    The form stays the same. The output says of each constant how far it may be off, how far it moved, and whether the
+    measurements decide it at all. `alpha` means queueing_time and the overheads, `beta` step_time. Methods: linear
+    (Gauss-Newton; CMA-ES over the constants in conditions), lbfgsb, neldermead, cma; auto takes linear, followed by
+    CMA-ES if there are more than two conditionals.
 
     \b
     evolve fit champion --experiments mine.yaml --out mine.py
@@ -117,15 +119,15 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
     routes = FIT_METHODS[:-1] if "all" in methods else tuple(dict.fromkeys(methods)) or FIT_METHODS[:1]
     source = load(program, caps)
     if sync and not steps:
-        raise InputError("--sync is said of step tables: give it with --steps")
+        raise InputError("--sync only applies together with --steps")
     if steps:
-        found = sources(steps, experiments, ids, sync)
-        runs, fitted = found.runs, list(found.experiments)
+        named = sources(steps, experiments, ids, sync)
+        runs, fitted = named.runs, list(named.experiments)
     else:
         runs, fitted = (), named_experiments(experiments, ids)
     result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs))
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         print_fit(result)
     return 0
@@ -143,16 +145,18 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
 def predict(
     program: str, experiments: str | None, ids: str | None, seeds: int, as_json: bool, caps: dict[str, int]
 ) -> int:
-    """Predict TTFT, ITL and E2E of experiments, beside what was observed if anything was.
+    """Predict TTFT, ITL and E2E of experiments.
+
+    The predictions are compared with observations where there are any.
 
     \b
     evolve predict champion --experiments plan.yaml
     evolve predict runs/0001:137 --experiments plan.yaml --json
     """
     source = load(program, caps)
-    result = make(source, named_experiments(experiments, ids), range(1, seeds + 1))
+    forecasts = predict_all(source, named_experiments(experiments, ids), range(1, seeds + 1))
     if as_json:
-        print_json(result)
+        print_json(forecasts.to_json())
     else:
-        print_prediction(result, program)
+        print_prediction(forecasts)
     return 0

@@ -1,4 +1,4 @@
-"""The commands on what there is: the archive of a run, the questions to its language models, and the inventory."""
+"""The commands on runs: their archive, the questions to their language models, and the inventory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from evolve.report.views import archive_json, inventory, print_archive, print_in
 from evolve.run.data import chosen
 from evolve.run.folder import Run, open_run
 from evolve.search import workers
-from evolve.search.attribution import print_proposers, proposers
+from evolve.search.attribution import attribution, print_attribution
 
 
 @click.command()
 @click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--grid", is_flag=True, help="The MAP-Elites grid: best joint error by operations and features.")
 @click.option("--pareto", is_flag=True, help="The Pareto front (the default).")
-@click.option("--by", type=click.Choice(["proposer"]), help="Who found what at which cost: operators and models.")
+@click.option("--by", type=click.Choice(["proposer"]), help="What each operator and model found, and at which cost.")
 @click.option("--json", "as_json", is_flag=True, help="Everything as JSON.")
 def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, as_json: bool) -> int:
     """Show what a run kept, rebuilt from its journal.
@@ -30,28 +30,28 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, as_json: b
     evolve archive runs/0001 --by proposer
     evolve archive runs/0001 --json > archive.json
     """
-    found = open_run(run_path)
+    run = open_run(run_path)
     if by:
-        result = proposers(found)
-        print_json(result) if as_json else print_proposers(result)
-        return 0
-    if as_json:
-        print_json(archive_json(found))
+        result = attribution(run)
+        print_json(result.to_json()) if as_json else print_attribution(result)
+    elif as_json:
+        print_json(archive_json(run))
     else:
-        print_archive(found, grid, pareto or not grid)
+        print_archive(run, grid, pareto or not grid)
     return 0
 
 
 @click.command()
 @click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("number", metavar="ID", type=click.IntRange(min=0))
-@click.option("--sent", is_flag=True, help="What was sent for the model's proposal ID instead.")
+@click.option("--sent", is_flag=True, help="What was sent for the model's proposal ID.")
 @click.option("--answer", is_flag=True, help="What came back for it, verbatim.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON: the messages with their roles.")
 def prompt(run_path: Path, number: int, sent: bool, answer: bool, as_json: bool) -> int:
-    """Print what a language model would be sent to improve program ID of a run, or was sent. Nothing is sent.
+    """Print what a language model would be sent to improve a program of a run, or was sent. Nothing is sent.
 
-    Also of an offline run. Which programs stand beside ID is drawn; in a run it is drawn for every question anew.
+    ID is the program's number; the run may be an offline one. The other programs in the question are drawn at random; a
+    run draws them again for every question.
 
     \b
     evolve prompt runs/0001 137
@@ -73,13 +73,14 @@ def prompt(run_path: Path, number: int, sent: bool, answer: bool, as_json: bool)
 
 
 def _diagnosis(run: Run, text: str) -> str:
+    """What the program's residuals on the run's experiments say, as a question shows it."""
     fitted, _ = chosen(run.config.data)
     return workers.start(1, fitted, run.config).diagnose(text).result()
 
 
 @click.command("list")
 @click.option(
-    "--runs", "folder", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs lie."
+    "--runs", "folder", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of runs."
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_(folder: Path, as_json: bool) -> int:
@@ -90,7 +91,7 @@ def list_(folder: Path, as_json: bool) -> int:
     evolve list --runs elsewhere --json
     """
     if as_json:
-        print_json(inventory(folder))
+        print_json(inventory(folder).to_json())
     else:
         print_inventory(inventory(folder))
     return 0

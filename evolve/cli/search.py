@@ -1,4 +1,4 @@
-"""The commands that search: run, pilot, baselines, and resume, which goes on with any of them."""
+"""The commands that search: run, pilot, baselines, and resume, which continues any of them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from simulator.errors import InputError
 
 
 @click.command()
-@click.option("--models", metavar="A,B", help="Fit only these models (Hugging Face id or alias).")
+@click.option("--models", metavar="A,B", help="Fit only these models (Hugging Face ids or aliases).")
 @click.option("--start", metavar="PROGRAM", multiple=True,
               help="Start from this program too: a file, RUN:ID or a shipped name (repeatable).")  # fmt: skip
-@click.option("--only-start", is_flag=True, help="Start from the programs of --start alone, not from the shipped ones.")
+@click.option("--only-start", is_flag=True, help="Start from the programs of --start only, not from the shipped ones.")
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Runs under as many seeds, and the spread of what they reach.")  # fmt: skip
+              help="Number of runs, each under its own seed; the report has the spread of their results.")  # fmt: skip
 @click.option("--replay", metavar="RUN", type=click.Path(path_type=Path),
-              help="Search again with the answers of a recorded run of language models, offline.")  # fmt: skip
+              help="Repeat a run of language models offline, with its recorded answers.")  # fmt: skip
 @llm_options
 @run_options
 def run(
@@ -51,8 +51,9 @@ def run(
 ) -> int:
     """Search for latency models and report the best.
 
-    Language models can propose programs too: --proposer llm, or mixed, where one bandit shares the budget among them
-    and the offline operators. Every request is journalled with its cost before it is sent, and no limit is passed.
+    Language models can propose programs too: with --proposer llm, or mixed, where one bandit shares the budget among
+    them and the offline operators. Every request is journalled with its cost before it is sent, and no limit is
+    exceeded.
 
     \b
     evolve run --budget 1000                      the bundled measurements
@@ -60,78 +61,85 @@ def run(
     evolve run --models llama-2-7b,llama-2-70b   two of the models
     evolve run --experiments mine.yaml --out runs/mine
     evolve run --start mine.py --start runs/0001:137
-    evolve run --repeats 5                       seeds 0 to 4: how much of it is luck?
+    evolve run --repeats 5                       seeds 0 to 4: how much of the result is luck?
     evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
     evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1 --price openai/mine=0,0
     evolve run --config panel --max-usd 3        a creator, three judges, a summariser
-    evolve run --replay runs/0007                the same archive again, out of its journal
+    evolve run --replay runs/0007                the same archive again, from its journal
     """
     if replay is not None:
         return _replay(replay, options)
     config = _starting_from(llm_config(_config(options, models), llm), start, only_start)
     if repeats > 1:
-        _offline_only(config, "--repeats", "give every --seed a run of its own")
-
-        made = seeds.start(config, repeats, options["out"])
-        return _work_repeats(made, options["workers"], options["as_json"], options["quiet"])
-
+        _offline_only(config, "--repeats", "start a run for each --seed instead")
+        several = seeds.start(config, repeats, options["out"])
+        return _work_repeats(several, options["workers"], options["as_json"], options["quiet"])
     return _work_run(run_module.start(config, options["out"]), options["workers"], options["as_json"], options["quiet"])
 
 
 @click.command()
 @click.option("--model", required=True, help="Hugging Face id or alias, e.g. llama-2-7b.")
 @click.option("--generations", type=click.IntRange(min=1), default=100, show_default=True, help="Of each repeat.")
-@click.option("--repeats", type=click.IntRange(min=2), default=3, show_default=True, help="Runs, each with its seed.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=2),
+    default=3,
+    show_default=True,
+    help="Number of runs, each under its own seed.",
+)
 @run_options
 def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
-    """A short search on a single model, several times over: is it worth a full one?
+    """Repeat a short search on a single model: is a full one worth it?
 
-    Escalate or stop: whether the median joint error of the repeats is below that of blackbox, the host's linear form
-    fitted on the same runs, by more than the repeats differ (their interquartile range). A pilot has one population
-    (search.islands: 1) and, unless --budget says otherwise, as many candidates as its generations propose: 800 a
-    repeat, in all about a minute for the three runs of a bundled model on two cores.
+    The verdict is to escalate if the median joint error of the repeats is below that of blackbox, the host's linear
+    form fitted on the same experiments, by more than the interquartile range of the repeats, and else to stop. A pilot
+    has one population (search.islands: 1) and, without --budget, as many candidates as its generations propose: 800 per
+    repeat, in all about a minute for the three experiments of a bundled model on two cores.
 
     \b
     evolve pilot --model llama-2-7b
     evolve pilot --model mixtral-8x7b --generations 50 --repeats 5
     """
     if "," in model:
-        raise InputError(f"--model {model}: a pilot is of one model: name one, or `evolve run --models {model}`")
+        raise InputError(f"--model {model}: a pilot has one model: name one, or use `evolve run --models {model}`")
     config = _config(options, model)
     _offline_only(config, "pilot", "use `evolve run --models`")
     search = replace(config.search, generations=generations, islands=1)
     budget = options["budget"] or generations * search.batch
-    made = seeds.start(replace(config, search=search, budget=budget), repeats, options["out"], pilot=True)
-    return _work_repeats(made, options["workers"], options["as_json"], options["quiet"])
+    several = seeds.start(replace(config, search=search, budget=budget), repeats, options["out"], pilot=True)
+    return _work_repeats(several, options["workers"], options["as_json"], options["quiet"])
 
 
 def _starting_from(config: Config, programs: tuple[str, ...], only: bool) -> Config:
-    """The configuration with programs of the command line to start from; folds and repeats find them from anywhere."""
+    """The configuration with the command line's programs to start from.
+
+    Their paths are absolute, so that they are found when the run is resumed or validated from another folder.
+    """
     if only and not (programs or config.search.start):
-        raise InputError("--only-start leaves no program to start from: name some with --start")
+        raise InputError("--only-start leaves no program to start from: name one with --start")
     specs = tuple(str(Path(spec).resolve()) if "/" in spec or spec.endswith(".py") else spec for spec in programs)
     search = replace(config.search, start=(*config.search.start, *specs), only_start=only or config.search.only_start)
     return replace(config, search=search)
 
 
 def _replay(recording: Path, options: dict[str, Any]) -> int:
-
+    """Repeat a recorded run. Raises InputError for an option that would change its settings."""
     context = click.get_current_context()
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
         if given and option.name not in ("replay", "out", "workers", "as_json", "quiet"):
-            raise InputError(f"--replay {recording}: goes by the recorded settings: leave out {option.opts[0]}")
+            raise InputError(f"--replay {recording}: uses the recorded settings: leave out {option.opts[0]}")
     return _work_run(replay(recording, options["out"]), options["workers"], options["as_json"], options["quiet"])
 
 
-def _offline_only(config: Any, what: str, remedy: str) -> None:
-    """Raises InputError for what would pay language models many times over."""
+def _offline_only(config: Config, what: str, remedy: str) -> None:
+    """Raises InputError if the configuration uses language models, which `what` would pay for each search."""
     if config.search.proposer != "offline":
         raise InputError(f"{what} repeats a search, and would pay its models every time: {remedy}")
 
 
-def _config(options: dict[str, Any], models: str | None) -> Any:
-    """The configuration with what the command line overrides."""
+def _config(options: dict[str, Any], models: str | None) -> Config:
+    """The configuration, as changed by the command line."""
     config = load_config(options["config_name"])
     data = config.data
     if options["experiments"]:
@@ -148,7 +156,9 @@ def _config(options: dict[str, Any], models: str | None) -> Any:
 
 @click.command()
 @click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--max-usd", type=click.FloatRange(min=0), help="A new limit for a run of language models, in all.")
+@click.option(
+    "--max-usd", type=click.FloatRange(min=0), help="A new limit on what a run of language models may spend in all."
+)
 @click.option("--max-calls", type=click.IntRange(min=0), help="The same for requests; 0: no limit.")
 @click.option("--max-tokens", type=click.IntRange(min=0), help="The same for tokens; 0: no limit.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes [default: all cores].")
@@ -156,9 +166,10 @@ def _config(options: dict[str, Any], models: str | None) -> Any:
 @click.option("--quiet", is_flag=True, help="No progress line.")
 def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tokens: int | None, workers: int | None,
            as_json: bool, quiet: bool) -> int:  # fmt: skip
-    """Go on with a run, repeats or baselines that were interrupted or killed, exactly as if they had not been.
+    """Continue a run, repeats or baselines after an interruption, exactly as if there had been none.
 
-    A run of language models pays no answer twice; with a higher limit it goes on where the old one stopped it.
+    A run of language models does not pay for an answer twice. With a higher limit it continues where the old one
+    stopped it.
 
     \b
     evolve resume runs/0001
@@ -177,8 +188,8 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
 
 @click.command()
 @click.option("--config", "config_name", default="default", show_default=True, metavar="NAME|FILE",
-              help="What is fitted, its caps and gates, and our engine's settings.")  # fmt: skip
-@click.option("--budget", type=click.IntRange(min=1), default=300, show_default=True, help="Candidates of a search.")
+              help="Data, caps and gates of all engines, and the settings of our own.")  # fmt: skip
+@click.option("--budget", type=click.IntRange(min=1), default=300, show_default=True, help="Candidates of each search.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Searches of each engine.")
 @click.option("--only", metavar="A,B", help="Only these engines [default: all].")
 @click.option(
@@ -191,36 +202,37 @@ def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: 
               as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Compare our engine with other ways to search, under the same budget and the same evaluator.
 
-    evolution (ours), random, climb (hill climbing), gp (plain genetic programming), openevolve (its database and
-    islands); ours without a part: no-islands, no-grid, no-bandit. All start from the same programs, and all have the
-    same fits, gates, data and caps. The defaults are 12,000 candidates: a quarter of an hour on two cores.
+    The engines are evolution (ours), random, climb (hill climbing), gp (plain genetic programming), openevolve (its
+    database and islands), and ours without one part: no-islands, no-grid, no-probe, no-bandit. All start from the same
+    programs and have the same fits, gates, data and caps. The defaults make 13,500 candidates: a quarter of an hour on
+    two cores.
 
     \b
     evolve baselines --budget 100 --seeds 3 --only evolution,random,climb
     evolve baselines --config smoke --budget 300 --out runs/baselines/mine
-    evolve resume runs/baselines/mine             go on after Ctrl-C
+    evolve resume runs/baselines/mine             continue after Ctrl-C
     """
     _offline_only(load_config(config_name), "baselines", "name a configuration with search.proposer: offline")
     engines, left_out = engine_names(only)
     for line in left_out:
         print(f"evolve: warning: {line}", file=sys.stderr)
     config = replace(load_config(config_name), budget=budget)
-    made = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
-    return _work_baselines(made, workers, as_json, quiet)
+    comparison = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
+    return _work_baselines(comparison, workers, as_json, quiet)
 
 
 def _work_run(run: Run, workers: int | None, as_json: bool, quiet: bool) -> int:
-    """A run, until it is done; status 1 if it has no champion."""
-    return carry_out(run_module.work, run, workers, as_json, quiet, lambda report: print_run(report.to_json()),
+    """Finish a run. Status 1 if it has no champion."""
+    return carry_out(run_module.work, run, workers, as_json, quiet, print_run,
                      lambda report: report.champion is not None)  # fmt: skip
 
 
 def _work_repeats(repeats: Repeats, workers: int | None, as_json: bool, quiet: bool) -> int:
-    """Repeats, until all are done; status 1 if none has a champion."""
+    """Finish all repeats. Status 1 if none has a champion."""
     return carry_out(seeds.work, repeats, workers, as_json, quiet, print_repeats, lambda report: bool(report.figures))
 
 
 def _work_baselines(comparison: Comparison, workers: int | None, as_json: bool, quiet: bool) -> int:
-    """Baselines, until all are done; status 1 if no engine has a median joint error at the full budget."""
+    """Finish all searches of a comparison. Status 1 if no engine has a median joint error at the full budget."""
     return carry_out(studies.compare, comparison, workers, as_json, quiet, print_comparison,
                      lambda report: report.any_scored)  # fmt: skip

@@ -8,11 +8,11 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load
+from evolve.program.steps.score import print_score
 from evolve.program.steps.score import score_steps as score
 from evolve.program.steps.sources import sources
-from evolve.program.steps.view import print_score
 
-STEPS = "Step table: a parquet file, or a folder that `evolve ingest` wrote (repeatable)."
+STEPS = "Step table: a parquet file, or a folder of `evolve ingest` (repeatable)."
 SYNC = "The engines did not schedule ahead: a cycle measures its own step, not the one before."
 
 
@@ -32,19 +32,20 @@ SYNC = "The engines did not schedule ahead: a cycle measures its own step, not t
 @caps_options
 def score_steps(program: str, steps: tuple[Path, ...], experiments: str | None, ids: str | None, target: str,
                 split: str, sync: bool, as_json: bool, quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
-    """Score a program's step_time on sampled scheduler steps: error, correlation, bias, by kind of step.
+    """Score a program's step_time on sampled scheduler steps.
 
-    The time of a step is a cycle: from its start to the next one's, where both were sampled. Under async scheduling it
-    is the cost of the step before. Nothing is fitted.
+    The figures are error, correlation and bias, by kind of step. The time of a step is a cycle: from its start to that
+    of the next step, where both were sampled. Under async scheduling a cycle is the cost of the step before. Nothing is
+    fitted.
 
     \b
     evolve score-steps --steps steps.parquet
     evolve score-steps my_model.py --steps ingested/ --split test
     evolve score-steps champion --steps steps.parquet --experiments mine.yaml --json
     """
-    result = score(load(program, caps), sources(steps, experiments, ids, sync), target, split)
+    scores = score(load(program, caps), sources(steps, experiments, ids, sync), target, split)
     if as_json:
-        print_json(result)
+        print_json(scores.to_json())
     else:
-        print_score(result, quiet)
+        print_score(scores, quiet)
     return 0

@@ -1,4 +1,4 @@
-"""The command on held-out errors: validate."""
+"""The command `validate`: held-out errors of a run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from evolve.cli.endings import fail, print_json
 from evolve.cli.options import caps_options, load
 from evolve.processes import available_cores
 from evolve.run.data import parse_list
+from evolve.run.files import check_writable
 from evolve.run.folder import open_run
-from evolve.study.csv_file import check_csv
+from evolve.study.held_out_views import print_validation, write_csv
 from evolve.study.validate import Options
 from evolve.study.validate import validate as make
-from evolve.study.views import print_validation, write_csv
 from simulator.errors import InputError
 
 
@@ -29,19 +29,23 @@ from simulator.errors import InputError
     "--budget", type=click.IntRange(min=1), help="Candidates of each fold's search [default: the configuration's, 500]."
 )
 @click.option(
-    "--hindsight", is_flag=True, help="No search: the run's champion refitted in every fold; says so everywhere."
+    "--hindsight", is_flag=True, help="Refit the run's champion in every fold instead of searching; all output says so."
 )
 @click.option(
     "--against",
     metavar="PROGRAM",
-    help="Compare with this form, refitted in every fold [default: the best known answer].",
+    help="Compare with this program, refitted in every fold [default: the best known answer].",
 )
-@click.option("--again", is_flag=True, help="Although settings have changed since the first validate of this run.")
+@click.option("--again", is_flag=True, help="Validate although settings have changed since the first time.")
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Processes [default: all cores]; changes nothing but speed."
 )
 @click.option(
-    "--csv", "table", metavar="FILE", type=click.Path(path_type=Path), help="Write a row per fold and experiment."
+    "--csv",
+    "table",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write a row per fold and experiment to this file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
@@ -49,10 +53,11 @@ from simulator.errors import InputError
 def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: bool, against: str | None, again: bool,
              workers: int | None, table: Path | None, as_json: bool, quiet: bool,
              caps: dict[str, int]) -> int:  # fmt: skip
-    """Held-out errors of a run: the whole search repeated in every fold without what is held out.
+    """Measure held-out errors of a run: repeat the whole search in every fold, without what the fold holds out.
 
-    Kinds of folds: leave one model, one workload, one TP degree or one experiments file out (models, workloads, tp,
-    files), and the last load stage (stages). Figures go to RUN/validate.json too, every call to RUN/validate.jsonl.
+    Kinds of folds: leave out one model, one workload, one TP degree or one experiments file (models, workloads, tp,
+    files), or the last load stages (stages). The figures are written to RUN/validate.json too, and a line about every
+    call to RUN/validate.jsonl.
 
     \b
     evolve validate runs/0001
@@ -65,7 +70,7 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
         raise InputError(f"{run_path}: validate repeats the search in every fold, and would pay its models every time: "
                          "give --hindsight")  # fmt: skip
     if table is not None:
-        check_csv(table)
+        check_writable(table, "--csv")
     source = load(against, caps) if against else None
     options = Options(parse_list(folds), budget, hindsight, source, again, workers or available_cores(), quiet)
     try:

@@ -1,1 +1,6 @@
-"""From a folder of vLLM traces and reports to experiments and tables (see `evolve ingest --help`)."""
+"""Ingestion: from folders of vLLM traces and load-generator reports to experiments and tables (`evolve ingest`).
+
+`read/` reads the files of one folder, `derive/` works out what follows from them, `write/` writes the parquet tables.
+Start with `folder`, which does all of this for one folder; `batch` does it for many. `experiment`, `quality` and
+`report` judge and describe a run, `output` owns the output folder, `view` prints.
+"""

@@ -1,121 +1,199 @@
-"""The output folder: what is whole in it, what may be replaced, and experiments.yaml of all its runs."""
+"""The output folder: what is complete in it, what may be replaced, and experiments.yaml of all its runs.
+
+OUT/experiments.yaml         every run of OUT that has an experiment
+OUT/<run>/*.parquet          its tables
+OUT/<run>/quality.json       its quality report
+OUT/<run>/ingest.json        what it was made from, and its entry of experiments.yaml
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
-from evolve.ingest.sources.folder import Folder, shown_path
-from evolve.ingest.tables import COLUMNS
-from evolve.ingest.writing import HEADER, experiments_yaml
+import yaml
+
+from evolve import __version__
+from evolve.ingest.options import Given
+from evolve.ingest.read.sources import Folder, shown_path
+from evolve.ingest.report import QualityReport
+from evolve.ingest.write.schema import COLUMNS
 from simulator.errors import InputError
+from simulator.json import JsonObject
 
 EXPERIMENTS, QUALITY, STATE = "experiments.yaml", "quality.json", "ingest.json"
-STATE_KEYS = {"engine", "fingerprint", "options", "files", "id", "experiment"}
 PART, OLD = ".part-", ".old-"  # before a run's name: while it is made, and while it is replaced
-_MARK = HEADER.partition(" from ")[0].rpartition(" ")[0]  # without the engine's version
+LINE_WIDTH = 95  # of experiments.yaml; a mapping on one line exceeds it by up to one value
+_MARK = "# Written by evolve ingest"  # how every experiments.yaml of ours begins, of any version
+HEADER = f"""\
+{_MARK} {__version__} from folders of vLLM traces and load-generator reports; source_run names them.
+# Units: milliseconds, tokens, requests/s, seconds. Observed figures are of completed requests only.
+# itl_mean_ms = (mean E2E - mean TTFT) / (output_len - 1); harness_itl_mean_ms is the load generator's own figure, which
+#   may count blank lines of the stream as tokens. It and reported_output_len_mean are never fitted to.
+# overloaded runs are not fitted by default; x_note says why a run is overloaded.
+# The next evolve ingest into this folder overwrites this file: edit a copy.
+"""
+
+
+@dataclass(frozen=True)
+class State:
+    """What ingest.json says of a run; the fields are its keys, in order.
+
+    `fingerprint` identifies what the run was made from, `options` are those it was made with, `files` the sizes of its
+    other files in bytes. `id` is its id in experiments.yaml, once it has one, and `experiment` its entry there.
+    """
+
+    engine: str
+    fingerprint: str
+    options: Given
+    files: Mapping[str, int]
+    id: str | None
+    experiment: Mapping[str, Any] | None
+
+    def to_json(self) -> JsonObject:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> State:
+        """The state that `to_json` was called on. Raises KeyError or TypeError for anything else."""
+        return cls(**{**raw, "options": Given(**raw["options"])})
 
 
 def check_out(out: Path, folders: Sequence[Folder]) -> None:
+    """Create `out`. Raises InputError if it cannot be written, or if something in it would be overwritten."""
     here = out.resolve()
     for folder in folders:
         if here == folder.path or folder.path in here.parents:
             raise InputError(f"{shown_path(out)}: is inside {folder.name}, which is read: choose another --out")
         if not folder.name or folder.name.startswith(".") or folder.name == EXPERIMENTS:
-            raise InputError(f"{shown_path(folder.path)}: its name cannot be that of an output: rename it")
+            raise InputError(f"{shown_path(folder.path)}: its name cannot be used for an output: rename it")
         home = out / folder.name
         if home.resolve() == folder.path:
-            raise InputError(f"{shown_path(out)}: is where {folder.name} stands, which is read: choose another --out")
+            raise InputError(f"{shown_path(out)}: contains {folder.name}, which is read: choose another --out")
         if home.exists() and not (home / STATE).is_file():
-            raise InputError(f"{shown_path(home)}: is there and not ours: choose another --out")
+            raise InputError(f"{shown_path(home)}: exists and is not an output of ours: choose another --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         text = (out / EXPERIMENTS).read_text("utf-8", "replace") if (out / EXPERIMENTS).exists() else _MARK
     except OSError as e:
         raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
     if not text.startswith(_MARK):
-        raise InputError(f"{shown_path(out / EXPERIMENTS)}: is there and not ours: choose another --out")
+        raise InputError(f"{shown_path(out / EXPERIMENTS)}: exists and is not an output of ours: choose another --out")
     if not os.access(out, os.W_OK | os.X_OK):
         raise InputError(f"{shown_path(out)}: cannot be written (permissions): choose another --out")
 
 
 def check_home(home: Path) -> None:
-    """Raises InputError where what is to be replaced holds a file that is not ours."""
+    """Raises InputError if the run's folder, which is about to be replaced, contains a file that is not ours."""
     if not home.exists():
         return
-
     ours = {QUALITY, STATE, *(f"{table}.parquet" for table in COLUMNS)}
     others = sorted(path.name for path in home.iterdir() if path.name not in ours)
     if others:
-        raise InputError(f"{shown_path(home / others[0])}: is not ours, and its folder is to be replaced: move it away")
+        raise InputError(
+            f"{shown_path(home / others[0])}: is not ours, and its folder is going to be replaced: move it away"
+        )
 
 
-def state(out: Path, name: str) -> dict[str, Any]:
-    """What is known of a run made before; nothing where that cannot be read."""
+def read_state(home: Path) -> State | None:
+    """The state of a run made before, None if it or the quality report cannot be read."""
     try:
-        found, quality = (json.loads((out / name / file).read_text("utf-8")) for file in (STATE, QUALITY))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(found, dict) or not isinstance(quality, dict) or set(found) != STATE_KEYS:
-        return {}
-    return found
+        read_report(home)
+        return State.from_json(_load(home / STATE))
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return None
 
 
-def whole(home: Path, known: dict[str, Any]) -> bool:
-    """Whether everything of a run made before, of which `known` is the state, is there, as long as it was."""
-    files: dict[str, int] = known.get("files") or {}
+def read_report(home: Path) -> QualityReport:
+    """The quality report of a run made before."""
+    return QualityReport.from_json(_load(home / QUALITY))
+
+
+def is_whole(home: Path, state: State) -> bool:
+    """Whether all files of a run made before are there and have their sizes."""
     try:
-        return bool(files) and all((home / file).stat().st_size == size for file, size in files.items())
+        return bool(state.files) and all((home / file).stat().st_size == size for file, size in state.files.items())
     except (OSError, AttributeError):
         return False
 
 
 def write_experiments(out: Path) -> None:
-    """experiments.yaml of every whole run in `out`, those of earlier calls too.
+    """Write experiments.yaml of every whole run in `out`, including those of earlier calls.
 
-    An experiment keeps the id it was given first; a run whose short id is taken has its folder's name.
+    An experiment keeps its first id. A run whose short id is taken gets its folder's name.
     """
     runs = sorted(path.name for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
-    states = {name: state(out, name) for name in runs}
-    known = {name: found for name, found in states.items() if found.get("experiment") and whole(out / name, found)}
-    taken = {found["id"] for found in known.values() if found.get("id")}
+    states = {name: state for name in runs if (state := read_state(out / name)) and is_whole(out / name, state)}
+    entries = {name: state.experiment for name, state in states.items() if state.experiment}
+    ids = {name: ident for name in entries if (ident := states[name].id)}
     target = out / EXPERIMENTS
     part = target.with_name(f"{PART}{EXPERIMENTS}")
     try:
-        for name, found in known.items():
-            if not found.get("id"):
-                short = found["experiment"]["id"]
-                found["id"] = name if short in taken else short
-                taken.add(found["id"])
-                dump(out / name / STATE, found)
-        if not known:
+        for name, entry in entries.items():
+            if name not in ids:
+                ids[name] = name if entry["id"] in ids.values() else entry["id"]
+                dump(out / name / STATE, replace(states[name], id=ids[name]).to_json())
+        if not entries:
             target.unlink(missing_ok=True)
             return
-        entries = [{**found["experiment"], "id": found["id"]} for found in known.values()]
-        part.write_text(experiments_yaml(entries), "utf-8")
+        part.write_text(experiments_yaml([{**entry, "id": ids[name]} for name, entry in entries.items()]), "utf-8")
         part.replace(target)
     except OSError as e:
-        text = f"{shown_path(target)}: cannot be written ({e.strerror or e}): the same command writes it anew"
+        text = f"{shown_path(target)}: cannot be written ({e.strerror or e}): run the same command again"
         raise InputError(text) from None
 
 
-def digest(part: Path, mapping: dict[str, Any] | None) -> str:
-    """16 hex digits of the tables and the experiment."""
-    both = sha256(json.dumps(mapping, sort_keys=True).encode())
-    for path in sorted(part.glob("*.parquet")):
+def experiments_yaml(entries: Sequence[Mapping[str, Any]]) -> str:
+    """The text of an experiments file, laid out like those that ship; the same entries give the same bytes.
+
+    Ids that two entries share become their folders' names.
+    """
+    ids = [entry["id"] for entry in entries]
+    unique = [{**e, "id": e["source_run"] if ids.count(e["id"]) > 1 else e["id"]} for e in entries]
+    raw = {"version": 1, "experiments": unique}
+    return HEADER + yaml.dump(raw, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=LINE_WIDTH)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts mappings of plain values, and lists of them, on one line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        return super().represent_mapping(tag, mapping, flow_style=all(map(_is_plain, mapping.values())))
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        short = all(isinstance(v, Mapping) and v and all(map(_is_plain, v.values())) for v in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=short)
+
+
+def _is_plain(value: object) -> bool:
+    return not isinstance(value, Mapping | list)
+
+
+def digest(home: Path, experiment: Mapping[str, Any] | None) -> str:
+    """16 hex digits that identify a run's tables and its experiment."""
+    both = sha256(json.dumps(experiment, sort_keys=True).encode())
+    for path in sorted(home.glob("*.parquet")):
         with path.open("rb") as file:
             both.update(file_digest(file, "sha256").digest())
     return both.hexdigest()[:16]
 
 
-def data_of(reports: Sequence[dict[str, Any]]) -> str:
+def data_of(reports: Iterable[QualityReport]) -> str:
     """The data hash of several runs."""
-    return sha256("".join(r["data"] for r in reports).encode()).hexdigest()[:16]
+    return sha256("".join(report.data for report in reports).encode()).hexdigest()[:16]
 
 
 def dump(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", "utf-8")
+
+
+def _load(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))

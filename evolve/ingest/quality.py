@@ -1,35 +1,48 @@
-"""Whether a run is fit for calibration: `clean`, or `overloaded` with the reasons.
+"""Whether a run is fit for calibration, and where its sources contradict each other.
 
-An overloaded engine's latencies are those of its queue, and of the requests that got through: a model fitted to them
-learns the client's patience. Such runs stay in the file, are left out of fits, and serve as a test.
+An overloaded engine's latencies are those of its queue and of the requests that got through; a model fitted to them
+would learn the client's patience. Such runs stay in the experiments file, are left out of fits, and serve as a test.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from evolve.ingest.sources.findings import Finding, warning
-from evolve.ingest.sources.reports import Report, Reports
-from evolve.ingest.sources.settings import Load
+import numpy as np
+
+from evolve.ingest.columns import NONE
+from evolve.ingest.derive.journeys import ENDED_NORMALLY, NO_RESUME, NOT_ADDING_UP, OUT_OF_ORDER
+from evolve.ingest.derive.steps import CONFLICTING
+from evolve.ingest.folder import Derived, Inputs
+from evolve.ingest.read.clients import OTHER
+from evolve.ingest.read.reports import Report, Reports
+from evolve.ingest.read.settings import Load
+from evolve.ingest.read.traces import FOREIGN
+from evolve.ingest.read.values import Finding, Findings
+from evolve.ingest.write.steps import CONTRADICTED
 
 FAILED_SHARE = 0.10
 """Of all requests; the rule of those who published the data (three of their 16 runs: 33, 69 and 85 %)."""
 
 TTFT_OF_E2E = 0.10
-"""A mean TTFT above this share of the mean E2E is waiting, where the two rules below hold as well. Of the 24 published
-runs the 20 that kept up have at most 0.022 in any stage, the four that did not at least 0.65."""
+"""A mean TTFT above this share of the mean E2E counts as waiting, if the next two rules hold as well. Of the 24
+published runs, the 20 that kept up have at most 0.022 in any stage, the four that did not at least 0.65."""
 
 TTFT_OF_QUICKEST = 10.0
-"""... and above so many times that of the run's quickest request, which met no queue: short answers and long prompts
-give TTFT a large share of E2E without any queue."""
+"""... and above this many times the TTFT of the run's quickest request, which met no queue: short answers and long
+prompts give TTFT a large share of E2E without any queue."""
 
 TTFT_LEAST_S = 1.0
-"""... and above so many seconds: a prompt found in the prefix cache and one that is not may differ tenfold below it."""
+"""... and above this many seconds: below it, a cached prompt and an uncached one may differ tenfold."""
 
 SENT_SHARE = 0.95
-"""Of the requested rate: below it the stage's rate is not the load that the engine saw."""
+"""Of the requested rate: below it, the stage's rate is not the load that the engine saw."""
+
+WAITING_SHARE = 0.5
+"""Of the sampled steps: with requests waiting in more of them, the engine did not keep up. Of three published clean
+runs with step records the busiest, at its limit of 128 requests for minutes, has 5 %."""
 
 ROUND_TIMEOUT_S = 5.0
 """Clients' timeouts are multiples of this."""
@@ -37,11 +50,21 @@ ROUND_TIMEOUT_S = 5.0
 TIMEOUT_SPREAD = 0.01
 """How far above a timeout, as a share of it, the failures that it caused may lie (300.0 to 301.0 s in the data)."""
 
+MOST_DRIFT_S = 0.05
+"""Spread of wall clock minus server clock over a run; beyond it, one of the clocks was set while the run lasted."""
+
+MOST_BAD = 0.01
+"""Of a run's requests may fail a check of their journeys; the tolerance published with the trace format."""
+
+UNKNOWN = "unknown"  # the label of a run without any report, row or journey that shows how it went
+
+_JUDGED = (OUT_OF_ORDER, NO_RESUME, NOT_ADDING_UP)
+
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """`label` is the experiment's `quality`; `reasons` are why it is not clean. `timeout_s` is the client's limit on a
-    request's life where the failures, or the settings, show it."""
+    """`label` is the experiment's `quality`: `clean`, `overloaded` for the `reasons`, or `unknown`. `timeout_s` is the
+    client's limit on a request's life, if the failures or the settings show one."""
 
     label: str
     reasons: tuple[str, ...]
@@ -49,30 +72,56 @@ class Quality:
     findings: tuple[Finding, ...]
 
 
+def quality_of(inputs: Inputs, derived: Derived, reports: Reports) -> Quality:
+    """The quality of a run, from reports (its own or made from client rows), step records and journeys."""
+    further = _queued(derived) + (_aborted(inputs) if not reports.all else [])
+    quality = judge(reports, inputs.settings.load, further)
+    if not reports.all and not quality.reasons and not inputs.journeys:
+        return replace(quality, label=UNKNOWN)
+    return quality
+
+
 def judge(reports: Reports, load: Load | None, further: Sequence[str] = ()) -> Quality:
-    """The quality of a run. `further` are reasons against it found elsewhere, as in its traces."""
+    """The quality of a run from its reports. `further` are reasons against it found elsewhere, such as in traces."""
     reasons = [*_failures(reports), *_waiting(reports), *_sending(reports), *further]
-    timeout_s, findings = _timeout(reports, load)
-    findings += _offered(reports, load)
+    findings = Findings()
+    timeout_s = _timeout(reports, load, findings)
+    _compare_with_load(reports, load, findings)
     return Quality("overloaded" if reasons else "clean", tuple(reasons), timeout_s, tuple(findings))
 
 
+def _queued(derived: Derived) -> list[str]:
+    depth = derived.sampled.get("waiting_depth", np.zeros(0, np.int64))
+    depth = depth[depth != NONE]
+    if len(depth) and np.mean(depth > 0) > WAITING_SHARE:
+        return [f"requests wait in {100 * np.mean(depth > 0):.0f} % of {len(depth):,} sampled steps"]
+    return []
+
+
+def _aborted(inputs: Inputs) -> list[str]:
+    """Journeys that did not end by themselves, for a run without reports or client rows."""
+    journeys = inputs.journeys
+    bad = sum(not journey.usable for journey in journeys)
+    if bad > FAILED_SHARE * len(journeys):
+        return [f"{100 * bad / len(journeys):.2f} % of {len(journeys):,} journeys were aborted or are incomplete"]
+    return []
+
+
 def _failures(reports: Reports) -> list[str]:
-    judged = [reports.summary] if reports.summary else list(reports.stages.values())
-    failed = sum(r.failed or 0 for r in judged)
-    total = sum((r.completed or 0) + (r.failed or 0) for r in judged)
+    failed = sum(r.failed or 0 for r in reports.of_run)
+    total = sum((r.completed or 0) + (r.failed or 0) for r in reports.of_run)
     if total and failed / total > FAILED_SHARE:
-        percent = math.floor(1e4 * failed / total + 0.5) / 100  # halves go up
+        percent = math.floor(1e4 * failed / total + 0.5) / 100  # rounds halves up
         return [f"{percent:.2f} % of {total:,} requests failed"]
     return []
 
 
 def _waiting(reports: Reports) -> list[str]:
-    """Stage by stage, since only a run's last one may be overloaded; the run as a whole where no stage shows it."""
-    found = [f"stage {k}: {why}" for k, report in reports.stages.items() if (why := _waits(report))]
-    if not reports.summary or (found and len(reports.stages) > 1):
-        return found
-    return [why] if (why := _waits(reports.summary)) else found
+    """Stage by stage, because only the last one may be overloaded; the run as a whole if no stage shows it."""
+    reasons = [f"stage {k}: {why}" for k, report in reports.stages.items() if (why := _waits(report))]
+    if not reports.summary or (reasons and len(reports.stages) > 1):
+        return reasons
+    return [why] if (why := _waits(reports.summary)) else reasons
 
 
 def _waits(report: Report) -> str | None:
@@ -88,32 +137,33 @@ def _waits(report: Report) -> str | None:
 
 def _sending(reports: Reports) -> list[str]:
     return [
-        f"stage {k}: {r.achieved_rate:.4g} requests/s were sent of {r.requested_rate:.4g} asked for"
+        f"stage {k}: only {r.achieved_rate:.4g} of {r.requested_rate:.4g} requested requests/s were sent"
         for k, r in reports.stages.items()
         if r.achieved_rate is not None and r.requested_rate and r.achieved_rate < SENT_SHARE * r.requested_rate
     ]
 
 
-def _timeout(reports: Reports, load: Load | None) -> tuple[float | None, list[Finding]]:
-    """The limit if failures came at one round time, and nothing succeeded beyond it; else what the settings say."""
-    judged = [r for r in (reports.all[:1] if reports.summary else reports.all) if r.failed]
-    limits = {_limit(r) for r in judged}
-    shown = limits.pop() if len(limits) == 1 else None
+def _timeout(reports: Reports, load: Load | None, findings: Findings) -> float | None:
+    """The limit if failures came at one round time and nothing succeeded beyond it; else what the settings say."""
+    with_failures = [r for r in reports.of_run if r.failed]
+    limits = {_limit(r) for r in with_failures}
+    limit = limits.pop() if len(limits) == 1 else None
     set_to = load.request_timeout_s if load else None
-    failed = sum(r.failed or 0 for r in judged)
-    if shown is not None:
-        source = judged[0].source
-        found = [Finding(source, failed, f"{failed:,} requests failed at the client's timeout of {shown:g} s")]
-        if set_to is not None and load and abs(set_to - shown) > TIMEOUT_SPREAD * shown:
-            found.append(warning(load.source, f"request_timeout is {set_to:g} s, failures came at {shown:g} s"))
-        return shown, found
+    failed = sum(r.failed or 0 for r in with_failures)
+    if limit is not None:
+        source = with_failures[0].source
+        findings.note(source, f"{failed:,} requests failed at the client's timeout of {limit:g} s", failed)
+        if set_to is not None and load and abs(set_to - limit) > TIMEOUT_SPREAD * limit:
+            findings.warn(load.source, f"request_timeout is {set_to:g} s, failures came at {limit:g} s")
+        return limit
     if failed:
-        text = f"{failed:,} requests failed, not at one round time: no timeout is taken from them"
-        return set_to, [warning(judged[0].source, text, failed)]
-    return set_to, []
+        text = f"{failed:,} requests failed, but not at one round time: no timeout is inferred"
+        findings.warn(with_failures[0].source, text, failed)
+    return set_to
 
 
 def _limit(report: Report) -> float | None:
+    """The round time at which requests failed, if they did so at one."""
     first, middle = report.failed_after_s.get("min"), report.failed_after_s.get("median")
     if first is None or middle is None:
         return None
@@ -124,17 +174,98 @@ def _limit(report: Report) -> float | None:
     return None
 
 
-def _offered(reports: Reports, load: Load | None) -> list[Finding]:
-    """Where a stage's report is not of the stage that the settings describe."""
-    found = []
+def _compare_with_load(reports: Reports, load: Load | None, findings: Findings) -> None:
+    """Findings about stages whose report does not fit the stage that the settings describe."""
     for k, r in reports.stages.items():
         if load is None or load.stages is None or k >= len(load.stages):
             continue
-        rate, offered = load.stages[k]["rate"], load.stages[k]["rate"] * load.stages[k]["duration_s"]
+        rate, offered = load.stages[k].rate, load.stages[k].rate * load.stages[k].duration_s
         if r.requested_rate is not None and abs(r.requested_rate - rate) > 0.01 * rate:
-            text = f"asked for {r.requested_rate:g} requests/s, {load.source} says {rate:g}: not of one run?"
-            found.append(warning(r.source, text))
+            text = f"requested {r.requested_rate:g} requests/s, {load.source} says {rate:g}: from another run?"
+            findings.warn(r.source, text)
         elif r.requests is not None and abs(r.requests - offered) > max(1.0, (1 - SENT_SHARE) * offered):
-            text = f"{r.requests:,} requests, {load.source} offers {offered:,.0f}: the stage was cut short?"
-            found.append(warning(r.source, text))
-    return found
+            text = f"{r.requests:,} requests, {load.source} offers {offered:,.0f}: was the stage cut short?"
+            findings.warn(r.source, text)
+
+
+def check_sources(inputs: Inputs, derived: Derived, findings: Findings) -> None:
+    """Findings about what readers skipped, and about sources that contradict each other or are incomplete."""
+    for source, tally in inputs.tally.items():
+        for what, count in sorted(tally.items()):
+            if count and what not in _JUDGED:
+                findings.append(Finding(source, count, what, "note" if what == FOREIGN else "warning"))
+    _check_journeys(inputs, findings)
+    _check_both_sides(inputs, findings)
+    if inputs.epoch is not None and inputs.epoch[1] > MOST_DRIFT_S:
+        apart = f"{1e3 * inputs.epoch[1]:.0f} ms"
+        text = f"wall clock and server clock drift apart by {apart}: KV events cannot be placed in time"
+        findings.warn("traces.json", text)
+    _check_batches(derived, findings)
+    _check_client(inputs, derived, findings)
+
+
+def _check_journeys(inputs: Inputs, findings: Findings) -> None:
+    traces, journeys = inputs.traces, inputs.journeys
+    if traces is None:
+        return
+    for what in _JUDGED:
+        if count := traces.tally[what]:
+            severe = count > MOST_BAD * len(journeys)
+            findings.append(Finding("traces.json", count, what, "warning" if severe else "note"))
+    if traces.tally[CONFLICTING]:
+        text = "several engines, or a restarted one, wrote into one file: figures by step cannot be trusted"
+        findings.warn("traces.json", text, traces.tally[CONFLICTING])
+    lacking = sum(not j.complete and (j.status in ENDED_NORMALLY or j.status == NONE) for j in journeys)
+    if lacking:
+        text = "journeys that lack one of QUEUED, SCHEDULED, FIRST_TOKEN, FINISHED: cut off, or events were lost"
+        findings.warn("traces.json", text, lacking)
+    lost = sum(traces.api_of[j.request] < 0 for j in journeys)
+    if lost and traces.api_ids:
+        findings.warn("traces.json", "core requests without their API span", lost)
+
+
+def _check_both_sides(inputs: Inputs, findings: Findings) -> None:
+    joined = inputs.joined
+    if inputs.clients is None or inputs.traces is None:
+        return
+    has_row = joined.client >= 0
+    unseen = int((has_row & (joined.core < 0)).sum())
+    if joined.match is None:
+        text = "client rows and traces could not be matched by time: each side is used without the other"
+        findings.warn("traces.json", text, len(inputs.clients))
+    elif unseen:
+        findings.warn("traces.json", "client's requests without a journey: not sampled, or spans were lost", unseen)
+    if joined.unlike:
+        findings.warn("traces.json", "pairs of client row and journey that differ in max_tokens", joined.unlike)
+    if extra := int((~has_row & np.isin(joined.core, [j.request for j in inputs.journeys])).sum()):
+        findings.warn("traces.json", "journeys without a client row", extra)
+
+
+def _check_batches(derived: Derived, findings: Findings) -> None:
+    if derived.batches is None:
+        return
+    if unknown := derived.batches.cached.how.count("none"):
+        text = "admissions without evidence of how much of their prompt was cached: treated as not cached"
+        findings.warn("traces.json", text, unknown)
+    if contradicted := derived.steps.evidence[CONTRADICTED]:
+        text = "sampled steps whose reconstructed batch contradicts the engine's summary: no batch fields"
+        findings.warn("traces.json", text, contradicted)
+
+
+def _check_client(inputs: Inputs, derived: Derived, findings: Findings) -> None:
+    if inputs.clients is None:
+        return
+    summary, rows = inputs.reports.summary, len(inputs.clients)
+    if summary and summary.requests is not None and summary.requests != rows:
+        text = f"{summary.requests:,} requests, but the per-request file has {rows:,} of them"
+        findings.warn(summary.source, text, abs(summary.requests - rows))
+    if other := derived.requests.texts("stamps").count(OTHER):
+        text = "requests with neither 2n + 2 nor n + 1 stamps: only the time of their first token is known"
+        findings.warn("requests", text, other)
+    wanted = inputs.settings.load.output_len if inputs.settings.load else None
+    columns = derived.requests.columns
+    tokens = columns["output_tokens"][columns["completed"] & (columns["output_tokens"] != NONE)]
+    if wanted and len(tokens) and (tokens != wanted).any():
+        spread = f"{tokens.min()} to {tokens.max()} tokens, {tokens.mean():.4g} on average"
+        text = f"answers have {spread}, not the output_len of {wanted} that the observed ITL is computed with"
+        findings.warn("requests", text, int((tokens != wanted).sum()))

@@ -1,130 +1,195 @@
-"""What `evolve ingest` prints: a row per run, why runs are overloaded, and what else there is to know."""
+"""What `evolve ingest` prints: progress while it reads, then a row per run, findings, and what to do next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from evolve.ingest.batch import Run
 from evolve.ingest.output import EXPERIMENTS
-from evolve.ingest.sources.findings import Finding
-from evolve.report.run import console, new_table, number, show
+from evolve.ingest.read.values import Finding
+from evolve.ingest.report import AlphaTargets, BatchCounts, QualityReport, RequestCounts
+from evolve.report.progress import Line
+from evolve.report.table import Table, console, number, show
 
 LEGEND = """\
-steps: sampled by the engine (share of all); batches: of these, how many are put together from journeys just as the
-engine recorded them; naive: how many if prompts are taken as never cached, as this format's owners publish it; cycles:
+steps: sampled by the engine (share of all); batches: how many of these are reconstructed from journeys exactly as the
+engine recorded them; naive: how many if no prompt is ever taken as cached, as published with this format; cycles:
 usable pairs of consecutive sampled steps, of all such pairs, and the mean of the usable ones. cached: prompt tokens
-found in the prefix cache at first admission; known: admissions by how that is known, recorded by the engine, inferred,
-or not at all (taken as not cached); to queue: arrival to queue, mean and sd; after: finish to departure, mean."""
-FEW = 20  # kinds of findings printed; quality.json has all
+found in the prefix cache at first admission; known, inferred, not: admissions of which the engine recorded this, of
+which it follows from other records, or of which nothing shows it (taken as not cached); to queue: arrival to queue,
+mean and sd; after: finish to departure, mean."""
+MOST_WARNINGS = 20  # kinds of warnings printed; quality.json has all
 
 
-def print_ingested(reports: Sequence[dict[str, Any]], said: Sequence[Finding], out: Path) -> None:
-    """The table of runs, reasons, findings, and what to do next."""
+@dataclass
+class Watch:
+    """Shows how far each folder is: bars in a terminal, elsewhere a line now and then. `sizes` are in bytes."""
+
+    sizes: Mapping[str, int]
+    bars: Progress | None
+    quiet: bool
+    read: dict[str, int] = field(default_factory=dict)
+    tasks: dict[str, TaskID] = field(default_factory=dict)
+    done: int = 0
+    line: Line = field(default_factory=Line)
+
+    def on_read(self, run: str, count: int) -> None:
+        self.read[run] = self.read.get(run, 0) + count
+        if self.bars is not None:
+            if run not in self.tasks:
+                self.tasks[run] = self.bars.add_task(run, total=self.sizes[run])
+            self.bars.advance(self.tasks[run], count)
+            if self.read[run] >= self.sizes[run]:
+                self.bars.update(self.tasks[run], description=f"{run}: tables")
+        elif not self.quiet:
+            self.line.update(self._text)
+
+    def _text(self) -> str:
+        mb, of = (sum(x.values()) / 1e6 for x in (self.read, self.sizes))
+        return f"{self.done} of {len(self.sizes)} folders, {mb:.0f} of {of:.0f} MB read"
+
+    def on_done(self, run: str) -> None:
+        self.done += 1
+        if self.bars is not None and run in self.tasks:
+            self.bars.remove_task(self.tasks[run])
+
+
+@contextmanager
+def watching(sizes: Mapping[str, int], quiet: bool) -> Iterator[Watch]:
+    """A Watch of folders with `sizes` bytes to read; its bars go away at the end."""
+    errors = Console(stderr=True)
+    if quiet or not errors.is_terminal:
+        yield Watch(sizes, None, quiet)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+               TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=errors, transient=True) as bars:
+        yield Watch(sizes, bars, quiet)
+
+
+def print_runs(runs: Sequence[Run], findings: Sequence[Finding], out: Path) -> None:
+    """Print the runs, why runs are overloaded, findings about them and about the call, and what to do next."""
     to = console()
+    reports = [run.report for run in runs]
 
     def line(text: str, style: str | None = None) -> None:
         to.print(text, markup=False, soft_wrap=True, style=style)
 
-    for finding in said:
+    for finding in findings:
         line(f"{finding.source}: {finding.text}")
-    traced = any("journeys" in r["requests"] for r in reports)
-    show(to, _runs(reports, traced))
+    traced = [report for report in reports if report.requests.journeys is not None]
+    show(to, _runs(runs, bool(traced)))
     if traced:
-        show(to, _traced([r for r in reports if "journeys" in r["requests"]]))
+        show(to, _traced(traced))
         line(LEGEND, "dim")
-    for r in reports:
-        for reason in r["reasons"]:
-            line(f"{r['run']}: overloaded, not fitted by default: {reason}")
-    missing = _by_text((r["run"], f"no {name}: {text}", 1) for r in reports for name, text in r["missing"].items())
-    for text, (runs, _) in missing.items():
-        line(f"{_where(runs, reports)}: {text}", "dim")
-    found = [(r["run"], f) for r in reports for f in r["findings"]]
-    warnings = _by_text(
-        (run, f"{f['source']}: {f['text']}", f["count"]) for run, f in found if f["severity"] == "warning"
-    )
-    for text, (runs, count) in list(warnings.items())[:FEW]:
-        line(
-            f"{_where(runs, reports)}: {text}"
-            + (f" ({count:,} times)" if count > len(runs) and f"{count:,}" not in text else "")
-        )
-    rest = len(warnings) - FEW
-    more = [f"{rest} more kinds of warnings"] * (rest > 0) + ["notes"] * any(f["severity"] == "note" for _, f in found)
-    if more:
+    for report in reports:
+        for reason in report.reasons:
+            line(f"{report.run}: overloaded, not fitted by default: {reason}")
+    missing = _by_text((r.run, f"no {name}: {text}", 1) for r in reports for name, text in r.missing.items())
+    for text, (names, _) in missing.items():
+        line(f"{_where(names, reports)}: {text}", "dim")
+    of_runs = [(report.run, f) for report in reports for f in report.findings]
+    warnings = _by_text((run, f"{f.source}: {f.text}", f.count) for run, f in of_runs if f.severity == "warning")
+    for text, (names, count) in list(warnings.items())[:MOST_WARNINGS]:
+        times = f" ({count:,} times)" if count > len(names) and f"{count:,}" not in text else ""
+        line(f"{_where(names, reports)}: {text}{times}")
+    rest = len(warnings) - MOST_WARNINGS
+    notes = any(f.severity == "note" for _, f in of_runs)
+    if more := [f"{rest} more kinds of warnings"] * (rest > 0) + ["notes"] * notes:
         line(f"More in quality.json: {' and '.join(more)}", "dim")
-    _next(line, reports, out)
+    _print_next(line, reports, out)
 
 
-def _next(line: Any, reports: Sequence[dict[str, Any]], out: Path) -> None:
-    tables = sorted({table for r in reports for table in r["tables"]})
+def _print_next(line: Callable[[str], None], reports: Sequence[QualityReport], out: Path) -> None:
+    tables = sorted({table for report in reports for table in report.tables})
     line(f"Written below {out}: quality.json of every run" + (f", tables {', '.join(tables)}" if tables else ""))
     if not (out / EXPERIMENTS).exists():
-        line("No run holds enough for an experiment: see the warnings")
+        line("No run has enough for an experiment: see the warnings")
         return
     line(f"Written: {out / EXPERIMENTS}")
     line(f"Next: `evolve predict champion --experiments {out / EXPERIMENTS}`")
-    if any(r["cycles"] and r["cycles"]["usable"] and r["batches"] and r["experiment"] for r in reports):
+    if any(r.cycles and r.cycles.usable and r.batches and r.experiment for r in reports):
         line(f"Next: `evolve score-steps champion --steps {out}`")
 
 
-def _runs(reports: Sequence[dict[str, Any]], traced: bool) -> Any:
+def _runs(runs: Sequence[Run], traced: bool) -> Table:
     heads = "run|quality|>completed|>failed"
-    table = new_table("Ingested", heads + "|>journeys|>steps|>batches|>naive|>cycles|>mean, ms" * traced)
-    for r in reports:
-        q, sampling, batches, cycles = r["requests"], r["sampling"], r["batches"], r["cycles"]
-        completed, failed = q["reported_completed"], q["reported_failed"]
-        if completed is None and "client_rows" in q:
-            failed = sum(q["client_errors"].values())
-            completed = q["client_rows"] - failed
-        cells = [
-            r["run"],
-            r["quality"] + ("" if r["was"] == "made" else f" ({r['was']})"),
-            _count(completed),
-            _count(failed),
-        ]
-        if traced:
-            cells += [
-                f"{q['usable_journeys']:,}/{q['journeys']:,}" if "journeys" in q else "-",
-                f"{sampling['sampled_steps']:,} ({100 * sampling['step_rate']:.1f} %)" if sampling else "-",
-                f"{batches['summaries_reproduced']:,}/{batches['summaries']:,}" if batches else "-",
-                f"{batches['summaries_reproduced_as_published']:,}" if batches else "-",
-                f"{cycles['usable']:,}/{cycles['pairs']:,}" if cycles else "-",
-                number(cycles["mean_cycle_us"] / 1e3 if cycles and cycles["mean_cycle_us"] else None, 2, signed=False),
-            ]
-        table.add_row(*cells)
-    return table
+    rows = []
+    for run in runs:
+        report = run.report
+        cells = [report.run, report.quality + ("" if run.was == "made" else f" ({run.was})")]
+        cells += map(_count, _completed_and_failed(report.requests))
+        rows.append([*cells, *(_traced_cells(report) if traced else ())])
+    return Table.of("Ingested", heads + "|>journeys|>steps|>batches|>naive|>cycles|>mean, ms" * traced, rows)
 
 
-def _traced(reports: Sequence[dict[str, Any]]) -> Any:
-    table = new_table("From journeys", "run|>cached|>of tokens|>known|>inferred|>not|>to queue, ms|>sd|>after, ms|>of")
-    for r in reports:
-        b, alpha = r["batches"], r["alpha_targets"]
-        cells = ["-"] * 5
-        if b:
-            found = b["admissions_by_evidence"]
-            every, none = sum(found.values()), found.get("none", 0)
-            share = f"{100 * b['cached_prompt_tokens'] / b['prompt_tokens']:.1f} %" if b["prompt_tokens"] else "-"
-            known = b["exact_admissions"], every - b["exact_admissions"] - none, none
-            cells = [share, f"{b['prompt_tokens']:,}", *map(_count, known)]
-        times = ["-"] * 4
-        if alpha:
-            before, after = alpha["arrival_to_queue_us"], alpha["finish_to_departure_us"]
-            figures = before["mean"], before["sd"], after["mean"]
-            times = [*(number(us / 1e3, 2, signed=False) for us in figures), f"{alpha['requests']:,}"]
-        table.add_row(r["run"], *cells, *times)
-    return table
+def _completed_and_failed(requests: RequestCounts) -> tuple[int | None, int | None]:
+    """As the load generator reports them, or counted in its rows."""
+    if requests.reported_completed is None and requests.client_rows and requests.client_errors is not None:
+        failed = sum(requests.client_errors.values())
+        return requests.client_rows - failed, failed
+    return requests.reported_completed, requests.reported_failed
+
+
+def _traced_cells(report: QualityReport) -> list[str]:
+    requests, sampling, batches, cycles = report.requests, report.sampling, report.batches, report.cycles
+    return [
+        "-" if requests.journeys is None else f"{requests.usable_journeys:,}/{requests.journeys:,}",
+        f"{sampling.sampled_steps:,} ({100 * sampling.step_rate:.1f} %)" if sampling else "-",
+        f"{batches.summaries_reproduced:,}/{batches.summaries:,}" if batches else "-",
+        f"{batches.summaries_reproduced_as_published:,}" if batches else "-",
+        f"{cycles.usable:,}/{cycles.pairs:,}" if cycles else "-",
+        number(cycles.mean_cycle_us / 1e3 if cycles and cycles.mean_cycle_us else None, 2, signed=False),
+    ]
+
+
+def _traced(reports: Sequence[QualityReport]) -> Table:
+    heads = "run|>cached|>of tokens|>known|>inferred|>not|>to queue, ms|>sd|>after, ms|>of"
+    rows = [[report.run, *_cached_cells(report.batches), *_alpha_cells(report.alpha_targets)] for report in reports]
+    return Table.of("From journeys", heads, rows)
+
+
+def _cached_cells(batches: BatchCounts | None) -> list[str]:
+    if not batches:
+        return ["-"] * 5
+    admissions, exact = sum(batches.admissions_by_evidence.values()), batches.exact_admissions
+    none = batches.admissions_by_evidence.get("none", 0)
+    share = f"{100 * batches.cached_prompt_tokens / batches.prompt_tokens:.1f} %" if batches.prompt_tokens else "-"
+    return [share, f"{batches.prompt_tokens:,}", *map(_count, (exact, admissions - exact - none, none))]
+
+
+def _alpha_cells(alpha: AlphaTargets | None) -> list[str]:
+    if not alpha:
+        return ["-"] * 4
+    before, after = alpha.arrival_to_queue_us, alpha.finish_to_departure_us
+    figures = before["mean"], before["sd"], after["mean"]
+    return [*(number(us and us / 1e3, 2, signed=False) for us in figures), f"{alpha.requests:,}"]
 
 
 def _by_text(rows: Iterable[tuple[str, str, int]]) -> dict[str, tuple[list[str], int]]:
-    """Runs of which the same is said, and how often in all."""
-    out: dict[str, tuple[list[str], int]] = {}
+    """From (run, text, count): the runs with each text, and its total count."""
+    by_text: dict[str, tuple[list[str], int]] = {}
     for run, text, count in rows:
-        runs, before = out.get(text, ([], 0))
-        out[text] = ([*runs, run], before + count)
-    return out
+        runs, before = by_text.get(text, ([], 0))
+        by_text[text] = ([*runs, run], before + count)
+    return by_text
 
 
-def _where(runs: Sequence[str], reports: Sequence[dict[str, Any]]) -> str:
+def _where(runs: Sequence[str], reports: Sequence[QualityReport]) -> str:
     if len(runs) == len(reports) > 1:
         return f"all {len(runs)} runs"
     return ", ".join(runs) if len(runs) < 3 else f"{len(runs)} runs ({runs[0]}, ...)"

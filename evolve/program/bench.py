@@ -1,4 +1,4 @@
-"""`evolve bench`: how long replays take, beside the same formula compiled into the clock."""
+"""`evolve bench`: how long replays take, compared with the same formula compiled into the clock."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from evaluator.experiments import bundled_experiments, data_hash
 from evolve import __version__
-from evolve.report.run import console, new_table, show
+from evolve.report.table import Table, console, number, show
 from evolve.run import program as programs
 from simulator.bind import Bound, bind
 from simulator.clock.fast import build
@@ -27,6 +28,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import Limits, Load, load_of
 from simulator.experiment.workload import Requests
 from simulator.jit import njit
+from simulator.json import JsonObject
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
@@ -39,7 +41,7 @@ def step_time(b, s, *, weights=1.06213, kv=1.13127, layer=68.3711, decode=23.412
     memory = weights * b.weight_read_us + kv * b.kv_read_us
     return memory + layer * s.layers + decode * b.decode_reqs + prefill * b.prefill_tokens
 """
-# 30 operations, max, log and a branch among them
+# 30 operations, including max, log and a branch
 GENERAL = """
 def step_time(b, s, *, weights=1.06213, kv=1.13127, layer=68.3711, decode=23.4127, prefill=11.3391, pairs=1.0113,
               floor=4000.7, batch=101.13, logits=1.21, chunk=31.7, few=64.3, late=0.97):
@@ -57,20 +59,97 @@ SEED = 1  # arrival seed
 CANDIDATES = 10_000
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 EVERY_US = 100_000  # mean time between arrivals of the long traces
+FACTS = ("shared_weights_us", "experts_us", "active_experts", "experts", "kv_us_per_token", "layers")  # of `_affine`
 
 
-def bench(most: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Every figure; `most` requests in the longest trace. Times are the best of REPEATS, in one process, in ms."""
+@dataclass(frozen=True, slots=True)
+class LongTrace:
+    """One trace replayed by AFFINE. fast: the fast clock could be used throughout."""
+
+    requests: int
+    seconds: float
+    steps: int
+    fast: bool
+    peak_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Every figure of `evolve bench`, with what it was measured on. The mappings are by kind of replay: affine,
+    general, champion, exact (the affine program without the fast clock) and compiled (its formula in the clock).
+
+    requests, steps: of the affine replays of the clean runs; steps_of: of each kind. replay_ms: the best of REPEATS.
+    ratio_to_compiled: of the times per step. fast: how many runs the fast clock took. candidate_ms: from a new text to
+    opcodes; memory_growth_mib: over the later nine tenths of CANDIDATES.
+    """
+
+    data: str
+    seeds: tuple[int, ...]
+    machine: Mapping[str, str]
+    requests: int
+    steps: int
+    replay_ms: Mapping[str, float]
+    steps_of: Mapping[str, int]
+    ratio_to_compiled: Mapping[str, float]
+    fast: Mapping[str, int]
+    requests_per_s: float
+    steps_per_s: float
+    candidate_ms: float
+    memory_growth_mib: float
+    scaling: tuple[LongTrace, ...]
+    peak_mib: float
+
+    def to_json(self) -> JsonObject:
+        return {"engine": __version__, **asdict(self)}
+
+
+def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
+    """All measurements in one process, with `most` requests in the longest trace. `announce` names each before it."""
     experiments = [e for e in bundled_experiments() if e.quality == "clean"][:12]
     loads = [load_of(e, SEED) for e in experiments]
-    say("compiling")
-    affine, general = bounds(AFFINE, experiments), bounds(GENERAL, experiments)
-    champion = bounds(programs.load(programs.CHAMPION).text, experiments)
+    announce("compiling")
+    affine = bounds(AFFINE, experiments)
+    runs, replay_ms = _replays(experiments, loads, affine, announce)
+    requests = sum(len(load.requests) for load in loads)
+    steps = {name: sum(r.steps for r in of_kind) for name, of_kind in runs.items()}
+    # other step times make other numbers of steps, so times are compared per step
+    per_step = {name: ms / steps[name] for name, ms in replay_ms.items()}
+    kinds = [name for name in runs if name != "compiled"]
+    announce("taking in new candidates")
+    candidate_ms, growth_mib = candidates(experiments[0], loads[0])
+    scaling = []
+    for size in [s for s in SIZES if s <= most]:
+        announce(f"one trace of {size:,} requests")
+        scaling.append(long_trace(size, affine[0]))
+    return Benchmark(
+        data=data_hash(experiments),
+        seeds=(SEED,),
+        machine=machine(),
+        requests=requests,
+        steps=steps["affine"],
+        replay_ms=replay_ms,
+        steps_of=steps,
+        ratio_to_compiled={name: per_step[name] / per_step["compiled"] for name in kinds},
+        fast={name: sum(r.fast for r in runs[name]) for name in kinds},
+        requests_per_s=requests / replay_ms["affine"] * 1e3,
+        steps_per_s=steps["affine"] / replay_ms["affine"] * 1e3,
+        candidate_ms=candidate_ms,
+        memory_growth_mib=growth_mib,
+        scaling=tuple(scaling),
+        peak_mib=peak_mib(),
+    )
+
+
+def _replays(
+    experiments: list[Experiment], loads: list[Load], affine: list[Bound], announce: Callable[[str], None]
+) -> tuple[dict[str, list[Run]], dict[str, float]]:
+    """The replays of every kind, and the shortest time that each took, in ms."""
+    general, champion = bounds(GENERAL, experiments), bounds(programs.load(programs.CHAMPION).text, experiments)
     clocks = build(False, False, _affine), build(True, False, _affine), build(True, True, _affine)
     steps = [steps_of(b, load.limits) for b, load in zip(affine, loads, strict=True)]
 
-    def replays(of: list[Bound], force_exact: bool = False) -> list[Run]:
-        return [replay_bound(load, b, force_exact=force_exact).run for load, b in zip(loads, of, strict=True)]
+    def replays(bound: list[Bound], force_exact: bool = False) -> list[Run]:
+        return [replay_bound(load, b, force_exact=force_exact).run for load, b in zip(loads, bound, strict=True)]
 
     kinds: dict[str, Callable[[], list[Run]]] = {
         "affine": lambda: replays(affine),
@@ -79,46 +158,19 @@ def bench(most: int, say: Callable[[str], None]) -> dict[str, Any]:
         "exact": lambda: replays(affine, force_exact=True),
         "compiled": lambda: _compiled(experiments, loads, steps, clocks),
     }
-    replay_ms, seen = {}, {}
-    for name, run in kinds.items():
-        say(f"replaying the 12 clean runs, {name}")
-        replay_ms[name], seen[name] = best_ms(run)
-    for name in ("exact", "compiled"):  # the same formula, so the same times
-        for one, other in zip(seen["affine"], seen[name], strict=True):
+    runs, replay_ms = {}, {}
+    for name, replay in kinds.items():
+        announce(f"replaying the 12 clean runs, {name}")
+        replay_ms[name], runs[name] = best_ms(replay)
+    for name in ("exact", "compiled"):  # the same formula must give the same times
+        for one, other in zip(runs["affine"], runs[name], strict=True):
             same = np.array_equal(one.first_us, other.first_us) and np.array_equal(one.decode_us, other.decode_us)
             assert same, f"the {name} clock disagrees"
-    requests = sum(len(load.requests) for load in loads)
-    counts = {name: sum(r.steps for r in runs) for name, runs in seen.items()}
-    count = counts["affine"]
-    each = {name: ms / counts[name] for name, ms in replay_ms.items()}  # other step times make other numbers of steps
-    say("taking in new candidates")
-    candidate_ms, growth_mib = candidates(experiments[0], loads[0])
-    scaling = []
-    for size in [s for s in SIZES if s <= most]:
-        say(f"one trace of {size:,} requests")
-        scaling.append(long_trace(size, affine[0]))
-    return {
-        "engine": __version__,
-        "data": data_hash(experiments),
-        "seeds": [SEED],
-        "machine": machine(),
-        "requests": requests,
-        "steps": count,
-        "replay_ms": replay_ms,
-        "steps_of": counts,
-        "ratio_to_compiled": {name: each[name] / each["compiled"] for name in kinds if name != "compiled"},
-        "fast": {name: sum(r.fast for r in seen[name]) for name in kinds if name != "compiled"},
-        "requests_per_s": requests / replay_ms["affine"] * 1e3,
-        "steps_per_s": count / replay_ms["affine"] * 1e3,
-        "candidate_ms": candidate_ms,
-        "memory_growth_mib": growth_mib,
-        "scaling": scaling,
-        "peak_mib": peak_mib(),
-    }
+    return runs, replay_ms
 
 
 def bounds(text: str, experiments: list[Experiment]) -> list[Bound]:
-    """The program on every experiment's deployment, nothing remembered yet."""
+    """The program bound to every experiment's deployment, with empty caches."""
     program = complete(parse(text))
     code = assemble(program)
     return [bind(code, program.theta, e.facts) for e in experiments]
@@ -126,46 +178,43 @@ def bounds(text: str, experiments: list[Experiment]) -> list[Bound]:
 
 @njit
 def _affine(v, prefills, decodes, tokens, pairs, context):  # type: ignore[no-untyped-def]
-    """AFFINE as machine code, in its own order of evaluation; `v` as in `_compiled`."""
+    """AFFINE as machine code, in its own order of evaluation; `v` holds THETA, then FACTS."""
     weights = v[5] + v[6] * experts_fraction(v[7], v[8], float(tokens + decodes))
     memory = v[0] * weights + v[1] * (v[9] * context)
     return memory + v[2] * v[10] + v[3] * decodes + v[4] * tokens
 
 
-FACTS = ("shared_weights_us", "experts_us", "active_experts", "experts", "kv_us_per_token", "layers")
-
-
 def _compiled(
     experiments: list[Experiment], loads: list[Load], steps: list[Steps], clocks: tuple[Any, Any, Any]
 ) -> list[Run]:
-    """The runs with `_affine` in the clock's place of the opcodes."""
-    out = []
+    """The runs with `_affine` compiled into the clock instead of opcodes."""
+    runs = []
     for e, load, t in zip(experiments, loads, steps, strict=True):
         t.values[: len(THETA)] = THETA
         t.values[len(THETA) : len(THETA) + len(FACTS)] = [e.facts[name] for name in FACTS]
-        out.append(run_clock(load, load.requests.arrival_us + ALPHA0_US, None, t, clocks=clocks))
-    return out
+        runs.append(run_clock(load, load.requests.arrival_us + ALPHA0_US, None, t, clocks=clocks))
+    return runs
 
 
-def best_ms(run: Callable[[], Any]) -> tuple[float, Any]:
-    """The shortest of REPEATS runs after a first one, and what the last returned."""
-    seen = run()
+def best_ms(work: Callable[[], list[Run]]) -> tuple[float, list[Run]]:
+    """The shortest of REPEATS calls after a first one, in ms, and what the last returned."""
+    runs = work()
     times = []
     gc.collect()
     gc.disable()
     try:
         for _ in range(REPEATS):
             begun = time.perf_counter()
-            seen = run()
+            runs = work()
             times.append(time.perf_counter() - begun)
     finally:
         gc.enable()
-    return min(times) * 1e3, seen
+    return min(times) * 1e3, runs
 
 
 def candidates(experiment: Experiment, load: Load) -> tuple[float, float]:
-    """Milliseconds from a new text to opcodes ready to run, the median of CANDIDATES different ones, and by how many
-    MiB the process grew while it took in and replayed the later nine tenths of them."""
+    """Milliseconds from a new text to opcodes ready to run, the median of CANDIDATES different texts, and the MiB by
+    which the process grew while it took in and replayed the later nine tenths of them."""
     few = Load(Requests(**{k: v[:50] for k, v in vars(load.requests).items()}), load.limits)
     times, before = [], 0.0
     for i in range(CANDIDATES):
@@ -180,8 +229,8 @@ def candidates(experiment: Experiment, load: Load) -> tuple[float, float]:
     return float(np.median(times)) * 1e3, now_mib() - before
 
 
-def long_trace(size: int, bound: Bound) -> dict[str, Any]:
-    """Seconds for one trace of `size` requests: prompts of 566 tokens of their own, 250 tokens of output."""
+def long_trace(size: int, bound: Bound) -> LongTrace:
+    """The replay of one trace of `size` requests: distinct prompts of 566 tokens, 250 tokens of output."""
     rng = stream(SEED, size)
     arrival = np.cumsum(rng.exponential(EVERY_US, size)).astype(np.int64)
     alone, zeros = np.full(size, -1, np.int32), np.zeros(size, np.int32)
@@ -191,13 +240,12 @@ def long_trace(size: int, bound: Bound) -> dict[str, Any]:
     )  # fmt: skip
     limits = Limits(max_seqs=128, budget=2048, threshold=0, block=16, blocks=27_000)
     begun = time.perf_counter()
-    seen = replay_bound(Load(requests, limits), bound)
-    seconds = time.perf_counter() - begun
-    return {"requests": size, "seconds": seconds, "steps": seen.steps, "fast": seen.run.fast, "peak_mib": peak_mib()}
+    replay = replay_bound(Load(requests, limits), bound)
+    return LongTrace(size, time.perf_counter() - begun, replay.steps, replay.run.fast, peak_mib())
 
 
 def machine() -> dict[str, str]:
-    """What the figures were measured on."""
+    """The processor and the versions that the figures were measured with."""
     name = platform.processor() or platform.machine()
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -212,31 +260,28 @@ def peak_mib() -> float:
 
 
 def now_mib() -> float:
-    """The memory that this process holds, MiB; the peak where the system does not tell."""
+    """The memory that this process holds, MiB; its peak where the system does not report it."""
     with suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
     return peak_mib()
 
 
-def print_bench(result: dict[str, Any]) -> None:
-    """The figures as a table and a few lines."""
-    out = console()
-    m = result["machine"]
-    title = f"{result['requests']:,} requests, {result['steps']:,} steps, one core of {m['cpu']}, Python {m['python']}"
-    table = new_table(title, "12 clean runs|>ms|>of compiled|>ns/step|>fast clock")
-    for name, ms in result["replay_ms"].items():
-        ratio, fast = result["ratio_to_compiled"].get(name), result["fast"].get(name)
-        table.add_row(
-            name, f"{ms:.2f}", "-" if ratio is None else f"{ratio:.2f}", f"{ms / result['steps_of'][name] * 1e6:.1f}",
-            "-" if fast is None else f"{fast} of 12",
-        )  # fmt: skip
-    show(out, table)
-    table = new_table("One trace", ">requests|>seconds|>us/request|>peak MiB")
-    for row in result["scaling"]:
-        each = row["seconds"] / row["requests"] * 1e6
-        table.add_row(f"{row['requests']:,}", f"{row['seconds']:.3f}", f"{each:.3f}", f"{row['peak_mib']:.0f}")
-    show(out, table)
-    print(f"A new candidate: {result['candidate_ms']:.3f} ms; memory over {CANDIDATES:,} of them: "
-          f"{result['memory_growth_mib']:+.1f} MiB")  # fmt: skip
-    print(f"{result['requests_per_s']:,.0f} requests/s, {result['steps_per_s']:,.0f} steps/s (affine); "
-          f"peak memory {result['peak_mib']:.0f} MiB")  # fmt: skip
+def print_bench(result: Benchmark) -> None:
+    """The figures as two tables and a few lines."""
+    out, m = console(), result.machine
+    rows = []
+    for name, ms in result.replay_ms.items():
+        fast = f"{result.fast[name]} of 12" if name in result.fast else "-"
+        ratio = number(result.ratio_to_compiled.get(name), 2, signed=False)
+        rows.append([name, f"{ms:.2f}", ratio, f"{ms / result.steps_of[name] * 1e6:.1f}", fast])
+    title = f"{result.requests:,} requests, {result.steps:,} steps, one core of {m['cpu']}, Python {m['python']}"
+    show(out, Table.of(title, "12 clean runs|>ms|>of compiled|>ns/step|>fast clock", rows))
+    rows = [
+        [f"{t.requests:,}", f"{t.seconds:.3f}", f"{t.seconds / t.requests * 1e6:.3f}", f"{t.peak_mib:.0f}"]
+        for t in result.scaling
+    ]
+    show(out, Table.of("One trace", ">requests|>seconds|>us/request|>peak MiB", rows))
+    print(f"A new candidate: {result.candidate_ms:.3f} ms; memory over {CANDIDATES:,} of them: "
+          f"{result.memory_growth_mib:+.1f} MiB")  # fmt: skip
+    print(f"{result.requests_per_s:,.0f} requests/s, {result.steps_per_s:,.0f} steps/s (affine); "
+          f"peak memory {result.peak_mib:.0f} MiB")  # fmt: skip

@@ -1,6 +1,6 @@
 """A case (engine limits, backend constants) and a trace (one request a row): what `evolve simulate` reads.
 
-The formats are those of the recordings of the host simulator that the exactness tests compare with.
+The formats are those of the host simulator's recordings, which the exactness tests compare with.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simulator.experiment.workload import Requests
 
 ALPHA = ("base_us", "per_input_token_us", "per_output_token_us", "completion_us")
 LINEAR = ("b0_us", "per_prefill_token_us", "per_decode_request_us", "per_decode_kv_token_us", "floor_us")
-# the host's own defaults (blis-des-semantics 7, its main branch)
+# the host's defaults on its main branch (blis-des-semantics 7)
 ENGINE = {
     "total_kv_blocks": 1_000_000,
     "block_size": 16,
@@ -33,14 +33,14 @@ ENGINE = {
 }
 TRACE = ("row", "arrival_s", "input_len", "output_len", "prefix_group", "prefix_len", "timeout_s")
 NEEDED = ("arrival_s", "input_len", "output_len")
-LONGEST = 2**30  # tokens of a request
+LONGEST = 2**30  # tokens of a prompt or an answer
 NO_TIMEOUT = -math.inf  # an empty timeout_s
 LATEST_S = 1e11  # seconds: 10^17 us, far below what an int64 holds
 
 
 @dataclass(frozen=True)
 class Case:
-    """Engine limits, and the backend's overheads and step time where the case states them."""
+    """Engine limits, the backend's overheads in us, and the constants of its step time (None if the case has none)."""
 
     limits: Limits
     alpha: dict[str, float]
@@ -48,31 +48,26 @@ class Case:
 
 
 def read_case(path: Path) -> Case:
-    """Raises InputError, one line, for anything wrong with the file or in it."""
+    """The case in a JSON file. Raises InputError, one line, for anything wrong with the file or in it."""
     try:
         value = json.loads(path.read_bytes())
     except OSError as e:
         raise InputError(f"{path}: cannot be read ({e.strerror}): name a JSON file") from None
     except (ValueError, RecursionError) as e:
-        raise InputError(f"{path}: is not JSON ({e}): mend it") from None
+        raise InputError(f"{path}: is not JSON ({e}): correct it") from None
     if not isinstance(value, dict):
         raise InputError(f"{path}: must be a mapping with `engine`, `alpha` and, without --program, `step_linear_kv`")
     top = Section(str(path), "", value)
     _only(top, ("name", "why", "alpha", "step_linear_kv", "engine", "horizon_us"))
-    linear = (
-        _numbers(top.section("step_linear_kv", "give its constants"), LINEAR) if top.has("step_linear_kv") else None
-    )
-    alpha = (
-        _numbers(top.section("alpha", "give its constants"), ALPHA) if top.has("alpha") else dict.fromkeys(ALPHA, 0.0)
-    )
+    linear = _numbers(top, "step_linear_kv", LINEAR) if top.has("step_linear_kv") else None
+    alpha = _numbers(top, "alpha", ALPHA) if top.has("alpha") else dict.fromkeys(ALPHA, 0.0)
     engine = dict(ENGINE)
     if top.has("engine"):
         given = top.section("engine", "give a mapping of engine limits")
         _only(given, tuple(ENGINE))
-        for key in given.raw:
-            if given.has(key):
-                least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
-                engine[key] = given.whole(key, "give a whole number", least=least)
+        for key in filter(given.has, given.raw):
+            least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
+            engine[key] = given.whole(key, "give a whole number", least=least)
     horizon = top.whole("horizon_us", "give microseconds, or null for none") if top.has("horizon_us") else NEVER
     limits = Limits(
         max_seqs=engine["max_num_seqs"],
@@ -86,18 +81,19 @@ def read_case(path: Path) -> Case:
     return Case(limits, alpha, linear)
 
 
-def _only(section: Section, known: tuple[str, ...]) -> None:
-    section.only(known, ("x_",), "a key of a case")
+def _only(section: Section, keys: tuple[str, ...]) -> None:
+    section.only(keys, ("x_",), "a key of a case")
 
 
-def _numbers(section: Section, names: tuple[str, ...]) -> dict[str, float]:
-    """Microseconds per something, 0 where not given."""
+def _numbers(top: Section, key: str, names: tuple[str, ...]) -> dict[str, float]:
+    """Times in microseconds, 0 where not given."""
+    section = top.section(key, "give its constants")
     _only(section, names)
     return {name: section.number(name, "give microseconds", least=0) if section.has(name) else 0.0 for name in names}
 
 
 def program_text(case: Case) -> str | None:
-    """The case's backend as a program, in the host's order of evaluation; None without a step time."""
+    """The case's backend as a program, in the host's order of evaluation; None if it has no step time."""
     if case.linear is None:
         return None
     k = case.linear
@@ -109,7 +105,7 @@ def step_time(b, s, *, floor={k["floor_us"]!r}, b0={k["b0_us"]!r}, prefill={k["p
 
 
 def overheads_text(case: Case, missing: set[str]) -> str:
-    """Those of the case's overheads that a program does not have itself."""
+    """The case's overheads as methods, for the `missing` methods of a program."""
     a = case.alpha
     texts = {
         "queueing_time": f"def queueing_time(r, s, *, base={a['base_us']!r}, each={a['per_input_token_us']!r}):\n"
@@ -121,10 +117,10 @@ def overheads_text(case: Case, missing: set[str]) -> str:
 
 
 def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
-    """The requests in order of arrival (ties: as they stand), and the number of each.
+    """The requests in order of arrival (ties in the file's order), and the number of each.
 
-    Columns: arrival_s, input_len, output_len; if wanted row, prefix_group and prefix_len (requests of one group >= 0
-    begin with the same prefix_len tokens, a part of input_len), timeout_s. Raises InputError naming file and line.
+    Columns: arrival_s, input_len, output_len; optionally row, prefix_group and prefix_len (requests of a group >= 0
+    begin with the same prefix_len tokens, part of input_len), timeout_s. Raises InputError naming file and line.
     """
     columns = _columns(path)
     n = len(columns["arrival_s"])
@@ -138,19 +134,19 @@ def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
     _refuse(path, "input_len", (inputs < 1) | (inputs > LONGEST), inputs, f"give 1 to {LONGEST} tokens")
     _refuse(path, "output_len", (outputs < 0) | (outputs > LONGEST), outputs, f"give 0 to {LONGEST} tokens")
     _refuse(path, "prefix_len", (prefix < 0) | (prefix > inputs), prefix, "give at most input_len, which includes it")
-    if group.max() > n:
+    if group.max() > n:  # the clock keeps an entry per group number: number the groups from 0
         distinct, place = np.unique(group, return_inverse=True)
         group = (place - int((distinct < 0).sum())).astype(np.int32)
     arrival = (arrival_s * 1e6).astype(np.int64)
     deadline = np.zeros(n, np.int64)
     if "timeout_s" in columns:
         given = columns["timeout_s"]
-        known = given != NO_TIMEOUT
-        wrong = known & ~((given >= 1e-6) & (given <= LATEST_S))
+        limited = given != NO_TIMEOUT
+        wrong = limited & ~((given >= 1e-6) & (given <= LATEST_S))
         _refuse(path, "timeout_s", wrong, given, f"give seconds from 1e-6 to {LATEST_S:g}, or nothing")
-        deadline[known] = arrival[known] + (given[known] * 1e6).astype(np.int64)
+        deadline[limited] = arrival[limited] + (given[limited] * 1e6).astype(np.int64)
     number = columns.get("row", np.arange(n, dtype=np.int64))
-    found = Requests(
+    requests = Requests(
         arrival_us=arrival,
         stage=np.zeros(n, np.int32),
         input_len=inputs,
@@ -161,13 +157,13 @@ def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
         deadline_us=deadline,
     )
     if (arrival[1:] >= arrival[:-1]).all():
-        return found, number
+        return requests, number
     order = np.argsort(arrival, kind="stable")
-    return Requests(**{name: values[order] for name, values in vars(found).items()}), number[order]
+    return Requests(**{name: values[order] for name, values in vars(requests).items()}), number[order]
 
 
 def _columns(path: Path) -> dict[str, np.ndarray]:
-
+    """The columns of a trace by name, as numpy; an empty timeout_s is NO_TIMEOUT."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise InputError(f"{path}: is a pipe or a device, and a trace is read twice: save it as a file")
     try:
@@ -181,7 +177,7 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
     for name in NEEDED:
         if name not in names:
             raise InputError(f"{path}:1: the column {name} is missing: the header names {header[:100]!r}")
-    _surely(path, names)
+    _check_names(path, names)
     kinds = {"arrival_s": pa.float64(), "timeout_s": pa.float64(), "row": pa.int64()}
     wanted = [name for name in TRACE if name in names]
     parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
@@ -207,22 +203,22 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
             line += batch.num_rows
     except pa.ArrowInvalid as e:
         raise InputError(_complaint(path, names, " ".join(str(e).split()))) from None
-    # one column after the other: its pieces are let go before the next is put together
+    # joined one by one, and the parts of each freed, so that memory holds only one column twice
     return {name: np.concatenate(parts.pop(name) or [np.zeros(0)]) for name in wanted}
 
 
-def _surely(path: Path, names: list[str]) -> None:
-    """Raises InputError for columns that would be left unread by mistake."""
+def _check_names(path: Path, names: list[str]) -> None:
+    """Raises InputError for columns that would be ignored by mistake."""
     if ("prefix_group" in names) != ("prefix_len" in names):
         raise InputError(f"{path}:1: prefix_group and prefix_len go together: give both columns or neither")
     for name in names:
-        close = difflib.get_close_matches(name, [known for known in TRACE if known not in names], 1, 0.8)
+        close = difflib.get_close_matches(name, [absent for absent in TRACE if absent not in names], 1, 0.8)
         if name not in TRACE and close:
             raise InputError(f"{path}:1: the column {name!r} is not read: did you mean {close[0]!r}?")
 
 
 def _complaint(path: Path, names: list[str], why: str) -> str:
-    """pyarrow's complaint in our terms: rows are lines, columns have names."""
+    """pyarrow's message with lines for rows and names for columns."""
     row, column = re.search(r"Row #(\d+)", why), re.search(r"column #(\d+)", why)
     value = re.search(r"invalid value '(.*)'", why)
     where = f"{path}:{row[1]}" if row else str(path)
@@ -230,11 +226,12 @@ def _complaint(path: Path, names: list[str], why: str) -> str:
         return f"{where}: {names[int(column[1])]} is {value[1]!r}: give a number that fits"
     expected = re.search(r"Expected (\d+) columns, got (\d+)", why)
     if expected:
-        return f"{where}: has {expected[2]} fields, the header {expected[1]}: mend it"
-    return f"{where}: {why}: mend it"
+        return f"{where}: has {expected[2]} fields but the header has {expected[1]}: correct the line"
+    return f"{where}: {why}: correct the file"
 
 
 def _refuse(path: Path, name: str, wrong: np.ndarray, values: np.ndarray, remedy: str) -> None:
+    """Raises InputError naming the first line whose value is `wrong`."""
     if wrong.any():
         i = int(np.flatnonzero(wrong)[0])
         raise InputError(f"{path}:{i + 2}: {name} is {values[i]:g}: {remedy}")

@@ -1,10 +1,10 @@
-"""`evolve check`: the gates that a program meets in a search, as invariants, and its consistency with hardware."""
+"""`evolve check`: the gates that a program meets in a search, as invariants, its consistency with hardware, and the
+fields that it may read."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -14,13 +14,16 @@ from evaluator.judge.gates import Facts, Gate, deployments_of, judge
 from evaluator.judge.kernel_sums import kernel_checks, kernel_sums
 from evaluator.judge.physics import physics
 from evaluator.judge.sweep import decode_batch
-from evolve.program.show import counts, limits, outside, show_json
-from evolve.report.run import console, new_table, show
+from evolve import __version__
+from evolve.program.show import Description, describe
+from evolve.report.table import Table, console, show
 from evolve.run.program import Source
 from simulator.bind import bind
 from simulator.fields import raw_row
+from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
+from simulator.schema import FIELDS
 
 INVARIANTS = {
     "finite": "INV-M-1",
@@ -29,13 +32,29 @@ INVARIANTS = {
     "quick": "INV-M-4",
     "monotone": "INV-M-5",
 }
-LIMIT_MS = 1.0  # of one step of 128 requests
+LIMIT_MS = 1.0  # to compute one step of 128 requests
 REPEATS = 20
 
 
-def check(source: Source, hardware: bool) -> dict[str, Any]:
-    """What `evolve check` prints, as plain values; `ok` is whether every gate passes. `hardware`: also the four
-    consistency checks, and those with measured kernels."""
+@dataclass(frozen=True)
+class Verdict:
+    """A program and the gates it was held to."""
+
+    description: Description
+    gates: tuple[Gate, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every gate passes."""
+        return all(gate.passes for gate in self.gates)
+
+    def to_json(self) -> JsonObject:
+        gates = [asdict(g) | {"invariant": INVARIANTS.get(g.name)} for g in self.gates]
+        return {**self.description.to_json(), "gates": gates, "ok": self.ok}
+
+
+def check(source: Source, hardware: bool) -> Verdict:
+    """Hold a program to the gates of a search; `hardware`: also to datasheets and measured kernels."""
     program = source.complete
     deployments = deployments_of(bundled_experiments())
     finite, *others = judge(program, deployments)
@@ -43,12 +62,11 @@ def check(source: Source, hardware: bool) -> dict[str, Any]:
     if hardware and finite.passes:
         gates += physics(program, datasheet_deployments())
         gates += kernel_checks(program, kernel_sums(kernel_deployments()))
-    shown = [asdict(g) | {"invariant": INVARIANTS.get(g.name)} for g in gates]
-    return show_json(source) | {"gates": shown, "ok": all(g.passes for g in gates)}
+    return Verdict(describe(source), tuple(gates))
 
 
 def _language(program: Program, deployments: Facts) -> list[Gate]:
-    """The invariants that the language gives by its construction, and how long a step takes to compute."""
+    """The invariants that the language guarantees by its construction, and how long a step takes to compute."""
     batch = decode_batch(128, 512)
     bound = bind(assemble(program), program.theta, next(iter(deployments.values())))
     raw = raw_row(batch)
@@ -69,19 +87,42 @@ def _language(program: Program, deployments: Facts) -> list[Gate]:
     ]
 
 
-def print_check(result: dict[str, Any]) -> None:
+def print_check(verdict: Verdict) -> None:
     """A line of counts, then a row for each gate; complaints in full."""
+    out, description = console(), verdict.description
+    refusals = [g for g in verdict.gates if not g.passes]
+    outcome = "refused: " + ", ".join(g.name for g in refusals) if refusals else "ok"
+    out.print(f"{description.source.name}: {outcome}: {description.counts}", markup=False, soft_wrap=True)
+    rows = [
+        (g.name, INVARIANTS.get(g.name, ""), "ok" if g.passes else "NO", g.measured or g.complaint)
+        for g in verdict.gates
+    ]
+    table = Table.of("Gates, at the program's constants", "gate|invariant||~measured", rows)
+    show(out, table, wrap=out.is_terminal)
+    for c in description.constants:
+        if c.outside:
+            out.print(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in", markup=False)
+    for g in refusals:
+        out.print(f"- {g.name}: {g.complaint}", markup=False, soft_wrap=True)
+
+
+def fields_json() -> JsonObject:
+    """Every field that a program may read, as JSON values."""
+    rows = [
+        {"field": f"{f.scope}.{f.name}", "unit": f.unit, "meaning": f.meaning, "formula": f.formula}
+        | ({"curve": f.curve, "at": f.at} if f.curve else {})
+        for f in FIELDS.values()
+    ]
+    return {"engine": __version__, "data": None, "seeds": [], "fields": rows}
+
+
+def print_fields() -> None:
+    """Every field that a program may read."""
     out = console()
-    verdict = "ok" if result["ok"] else "refused: " + ", ".join(g["name"] for g in result["gates"] if not g["passes"])
-    out.print(f"{result['name']}: {verdict}: {counts(result)}", markup=False, soft_wrap=True)
-    table = new_table("Gates, at the constants as they stand", "gate|invariant|")
-    table.add_column("measured", overflow="fold")
-    for g in result["gates"]:
-        table.add_row(g["name"], g["invariant"] or "", "ok" if g["passes"] else "NO", g["measured"] or g["complaint"])
-    out.print(table) if out.is_terminal else show(out, table)
-    for c in filter(outside, result["constants"]):
-        text = f"- note: {c['name']} = {c['value']:g} lies outside {limits(c)}: a fit moves it in"
-        out.print(text, markup=False)
-    for g in result["gates"]:
-        if not g["passes"]:
-            out.print(f"- {g['name']}: {g['complaint']}", markup=False, soft_wrap=True)
+    rows = [
+        (f"{f.scope}.{f.name}", f.unit, f.meaning, f"curve {f.curve} at {f.at}" if f.curve else f.formula or "")
+        for f in FIELDS.values()
+    ]
+    title = "Fields: b the batch, s the deployment, r the request"
+    show(out, Table.of(title, "field|unit|~meaning|~formula", rows), wrap=True)
+    out.print("PI: a request's tokens done before the step. NN: its new tokens in the step.")

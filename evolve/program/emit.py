@@ -1,17 +1,19 @@
-"""`evolve emit`: a program as Go files in a folder, and whether they build and agree."""
+"""`evolve emit`: a program as Go files in a folder, and the check that they build and agree with the interpreter."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from evaluator.deployments import Known, measured_deployments, named_deployment
+from evaluator.deployments import KnownDeployment, measured_deployments, named_deployment
 from evaluator.experiments import bundled_experiments
 from evaluator.judge.gates import complaints, deployments_of
 from evolve import __version__
 from evolve.report.progress import Line
+from evolve.report.table import Column, Row, Table, number, plain
 from evolve.run.program import Source
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
@@ -27,8 +29,22 @@ BATCHES = 10_000  # random batches of a check, drawn with SEED
 SEED = 1
 
 
+@dataclass(frozen=True)
+class Emitted:
+    """A program as Go files, name -> text, in the folder `out`. refused: complaints of the gates on these deployments.
+    assumed: what the program leaves out."""
+
+    program: Program
+    target: str
+    out: Path
+    files: Mapping[str, str]
+    deployments: tuple[Deployment, ...]
+    refused: tuple[str, ...]
+    assumed: tuple[str, ...]
+
+
 def of_experiment(experiment: Experiment) -> Deployment:
-    """The deployment that an experiment ran on."""
+    """The deployment of an experiment."""
     return Deployment(experiment.id, experiment.facts, experiment.model, experiment.hardware)
 
 
@@ -37,7 +53,7 @@ def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment
     return _of_known(named_deployment(model, hardware, tp, option))
 
 
-def _of_known(known: Known) -> Deployment:
+def _of_known(known: KnownDeployment) -> Deployment:
     return Deployment(known.name, known.facts, known.model, known.hardware)
 
 
@@ -51,28 +67,25 @@ def of_text(text: str) -> Deployment:
 
 
 def provenance(source: Source) -> tuple[str, ...]:
-    """Header lines: what the program is, what it was fitted on and what it reached there."""
+    """Header lines of the Go file: what the program is, what it was fitted on and what it reached there."""
     lines = [f"Program {source.name}, key {key(source.complete)}, emitted by engine {__version__}."]
     record = source.record
     if record is None:
         return (*lines, "No record of what it was fitted on.")
-    errors = record["errors_pct"]
-    width = max(map(len, errors), default=0)
-    lines += [
-        f"Fitted {record['date']} by engine {record['engine']} on data {record['data']}.",
+    columns = Column(""), *(Column(name, right=True, width=7) for name in ("E2E", "TTFT", "ITL"))
+    rows = tuple(Row((r.experiment, *map(number, (r.e2e, r.ttft, r.itl)))) for r in record.errors)
+    return (
+        *lines,
+        f"Fitted {record.date} by engine {record.engine} on data {record.data}.",
         "Signed errors of the means there, percent:",
-        f"  {'':{width}}     E2E    TTFT     ITL",
-    ]
-    for name, row in errors.items():
-        figures = " ".join(f"{'-' if row[x] is None else format(row[x], '+.1f'):>7}" for x in ("e2e", "ttft", "itl"))
-        lines.append(f"  {name:{width}} {figures}")
-    return tuple(lines)
+        *(f"  {line}" for line in plain(Table("", columns, rows)).splitlines()),
+    )
 
 
-def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deployment], verify: bool) -> int:
-    """Write the Go files to `out`; with `verify` check them. Returns the exit status.
+def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deployment]) -> Emitted:
+    """Write the Go files to `out`.
 
-    Without deployments a program that reads measured kernels gets all `measured_deployments`. Raises InputError if
+    Without deployments, a program that reads measured kernels gets all `measured_deployments`. Raises InputError if
     `out` cannot be written or holds a file of one of these names that was not emitted.
     """
     program = source.complete
@@ -80,30 +93,37 @@ def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deploy
         deployments = [_of_known(known) for known in measured_deployments()]
     files = emit(program, target=target, deployments=deployments, provenance=provenance(source))
     write(files, out)
-    print(f"{out}: {', '.join(sorted(files))}")
-    if len(deployments) > 1:
-        print(f"{len(deployments)} deployments")
-    here = {d.name: d.facts for d in deployments} or deployments_of(bundled_experiments())
-    refused = complaints(program, here)
-    for warning in (*refused, *source.assumed):
+    judged_on = {d.name: d.facts for d in deployments} or deployments_of(bundled_experiments())
+    refused = tuple(complaints(program, judged_on))
+    return Emitted(program, target, out, files, tuple(deployments), refused, tuple(source.assumed))
+
+
+def print_emitted(emitted: Emitted) -> None:
+    """The names of the files; on stderr, what to know before using them."""
+    print(f"{emitted.out}: {', '.join(sorted(emitted.files))}")
+    if len(emitted.deployments) > 1:
+        print(f"{len(emitted.deployments)} deployments")
+    for warning in (*emitted.refused, *emitted.assumed):
         print(f"evolve: warning: {warning}", file=sys.stderr)
-    if not verify:
-        return 0
-    ok = _check(program, files, target, deployments)
-    if refused:
+
+
+def verify(emitted: Emitted) -> bool:
+    """Whether the files build, pass their tests, agree with the interpreter, and the gates pass. Prints a line for each
+    check."""
+    ok = _check(emitted)
+    if emitted.refused:
         print("check: gates: refused, see the warning")
-    return 0 if ok and not refused else 1
+    return ok and not emitted.refused
 
 
-def _check(program: Program, files: Mapping[str, str], target: str, deployments: Sequence[Deployment]) -> bool:
-    """Whether the files build, pass and agree with the interpreter; says what was found, a line for each."""
+def _check(emitted: Emitted) -> bool:
     if find_go() is None:
         print("check: failed: there is no Go toolchain: put go on PATH, or pip install evolve-latency[go]")
         return False
     progress = Line()
     with tempfile.TemporaryDirectory() as folder:
         progress.show("check: gofmt, go vet, go test ...")
-        checked = build_and_test(files, Path(folder), target=target)
+        checked = build_and_test(emitted.files, Path(folder), target=emitted.target)
         if not checked.ok:
             progress.close()
             print(f"check: gofmt, go vet, go test: failed\n{checked.log.rstrip()}")
@@ -111,24 +131,25 @@ def _check(program: Program, files: Mapping[str, str], target: str, deployments:
         progress.show("check: benchmark ...")
         timing = benchmark(Path(folder))
     progress.show(f"check: {BATCHES:,} random batches ...")
-    here = deployments or [Deployment("example", EXAMPLE)]
-    found = compare_deployments(program, here, BATCHES, SEED, target=target)
+    compared = emitted.deployments or [Deployment("example", EXAMPLE)]
+    agreement = compare_deployments(emitted.program, compared, BATCHES, SEED, target=emitted.target)
     progress.close()
     print("check: gofmt, go vet, recorded batches and prompts: ok")
-    ok = _print_agreement(found, tolerance(program))
+    ok = _print_agreement(agreement, tolerance(emitted.program))
     print(f"check: StepTime of a batch of 128: {timing.ns:,.0f} ns/op, {timing.allocs} allocs/op")
     return ok
 
 
-def _print_agreement(found: Agreement, tolerance_us: int) -> bool:
-    """Whether Go agrees with the interpreter to within the tolerance, and the lines that say so."""
-    print(f"check: times equal to Python's, {BATCHES:,} random batches among them: {found.equal:,} of {found.times:,}")
+def _print_agreement(agreement: Agreement, tolerance_us: int) -> bool:
+    """Whether Go agrees with the interpreter to within the tolerance. Prints how far."""
+    equal = f"{agreement.equal:,} of {agreement.times:,}"
+    print(f"check: times equal to Python's, {BATCHES:,} random batches among them: {equal}")
     if tolerance_us == 0:
-        print(f"check: step times equal to the last bit: {found.same_bits:,} of {found.steps:,}")
+        print(f"check: step times equal to the last bit: {agreement.same_bits:,} of {agreement.steps:,}")
     else:
-        share = 100 * found.off_by_one / found.times
-        print(f"check: off by one: {found.off_by_one:,} of {found.times:,} times ({share:.2f} %)")
-    if found.within(tolerance_us):
+        share = 100 * agreement.off_by_one / agreement.times
+        print(f"check: off by one: {agreement.off_by_one:,} of {agreement.times:,} times ({share:.2f} %)")
+    if agreement.within(tolerance_us):
         return True
-    print(f"check: failed: further off than {tolerance_us} us, the furthest: {found.worst}")
+    print(f"check: failed: further off than {tolerance_us} us, the furthest: {agreement.worst}")
     return False

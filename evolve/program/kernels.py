@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,12 +11,13 @@ from evaluator.deployments import known_gpu, model_config
 from evaluator.experiments import hardware_table
 from evaluator.judge.physics import roofline_us
 from evolve import __version__
-from evolve.report.run import console, natural_width, new_table, show
+from evolve.report.table import Row, Table, console, fits, row, section, show
 from simulator.errors import InputError
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
 from simulator.fields import Active, BatchFields
+from simulator.json import JsonObject
 from simulator.kernels.curves import Operation, kernels
 from simulator.kernels.roofline import LAUNCH_US
 from simulator.kernels.tables import names, tables
@@ -29,10 +30,10 @@ DECODES = (1, 8, 32, 128)
 PREFILL = 2048  # tokens of an uncached prompt, the engine's default budget of a step
 SHARES_AT = DECODES.index(32)  # the step whose shares and bounds are in the table
 _FIELD = {f.curve: f.name for f in FIELDS.values() if f.curve}
-# What a curve's value is multiplied by, and what the product is then called.
+# The batch field that a curve's value is multiplied by, and the name of the product.
 _QUANTITY = {"decode_per_token": "kv_decode_sum", "prefill_per_pair": "prefill_pairs"}
 _NAME = {"decode_per_token": "decode attention: KV cache", "prefill_per_pair": "prefill attention"}
-# Operations whose bound has no launch; LAUNCH_US is in those of the others.
+# Curves whose bound includes no kernel launch; all others include LAUNCH_US.
 _NO_LAUNCH = frozenset(("elementwise", "decode_per_token", "prefill_per_pair", "sampler"))
 LEGEND = """\
 us: all calls of a step together; 1 to {most}: decodes; prefill: an uncached prompt of {prefill:,} tokens.
@@ -40,7 +41,7 @@ share, datasheet: at {decodes} decodes; datasheet is bytes over bandwidth or FLO
 launches. roofline: the same for the whole step at once, without all-reduces.
 from: measured (this shape was timed), interpolated (between timed shapes), nearest shape (the efficiency of the closest
 one), datasheet (never timed: bytes over bandwidth, or a launch); then octaves to the closest timed size, 1 being half
-or twice; the sampler's operations are counted, at the speed at which its sort was timed. Not here: the CPU."""
+or twice; the sampler's operations are counted, at the speed at which its sort was timed. CPU time is not included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """An operation: us of all its calls in every step, and what the datasheet allows them, without launches."""
+class OperationTimes:
+    """An operation: us of all its calls in every step, and the datasheet's bound for them, without launches."""
 
     operation: Operation
     us: tuple[float, ...]
@@ -73,6 +74,15 @@ class Row:
     @property
     def name(self) -> str:
         return _NAME.get(self.operation.curve, self.operation.name)
+
+    def to_json(self, total_us: Sequence[float]) -> JsonObject:
+        o = self.operation
+        return {
+            "name": self.name, "curve": o.curve, "calls": o.calls, "shape": o.shape, "provenance": o.timing.kind,
+            "kernel": o.timing.kernel, "off_grid_octaves": o.timing.off_grid, "us": list(self.us),
+            "share": [us / all_us for us, all_us in zip(self.us, total_us, strict=True)],
+            "datasheet_us": list(self.datasheet_us),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +94,35 @@ class Breakdown:
     tables: str
     tp: int
     steps: tuple[Step, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[OperationTimes, ...]
     roofline_us: tuple[float, ...]
     notes: tuple[str, ...]
 
     @property
     def total_us(self) -> tuple[float, ...]:
-        return tuple(sum(row.us[i] for row in self.rows) for i in range(len(self.steps)))
+        """The time of each step, all operations together."""
+        return tuple(sum(times.us[i] for times in self.rows) for i in range(len(self.steps)))
+
+    def to_json(self) -> JsonObject:
+        about, total = tables(self.tables).about, self.total_us
+        return {
+            "engine": __version__,
+            "model": self.model,
+            "hardware": self.hardware,
+            "tp": self.tp,
+            "tables": {name: about[name] for name in ("gpu", "source", "sha256", "license", "copyright", "changes")},
+            "steps": [
+                {"name": s.name, "decodes": s.decodes, "context": s.context, "prefill_tokens": s.prefill,
+                 "kernels_us": total[i], "roofline_us": self.roofline_us[i]}
+                for i, s in enumerate(self.steps)
+            ],
+            "operations": [times.to_json(total) for times in self.rows],
+            "notes": list(self.notes),
+        }  # fmt: skip
 
 
 def breakdown(model: str, hardware: str, tp: int, context: int) -> Breakdown:
-    """Where the time of five steps goes: some decodes at `context` tokens each, and an uncached prompt.
+    """Where the time of five steps goes: four numbers of decodes at `context` tokens each, and an uncached prompt.
 
     `model` is a shipped name, a config.json or its folder. Raises InputError for an unknown model or GPU, a GPU without
     measured kernels, and a `tp` that does not divide the model or leaves it no room.
@@ -114,11 +142,11 @@ def breakdown(model: str, hardware: str, tp: int, context: int) -> Breakdown:
 
 
 def _measured() -> list[str]:
-    """The GPUs that have tables, by the names of the hardware table."""
+    """The GPUs that have measured kernels, by their names in the hardware table."""
     return sorted({str(e["name"]) for e in hardware_table().values() if e.get("kernels") in names()})
 
 
-def _row(operation: Operation, steps: tuple[Step, ...], facts: Facts) -> Row:
+def _row(operation: Operation, steps: tuple[Step, ...], facts: Facts) -> OperationTimes:
     timing, name = operation.timing, operation.curve
     launch = 0.0 if name in _NO_LAUNCH else LAUNCH_US
     us, bound = [], []
@@ -128,7 +156,7 @@ def _row(operation: Operation, steps: tuple[Step, ...], facts: Facts) -> Row:
         times = operation.calls * (fields["b", _QUANTITY[name]] if name in _QUANTITY else 1.0)
         us.append(times * _at(timing.us, at))
         bound.append(times * max(_at(timing.bound_us, at) - launch, 0.0))
-    return Row(operation, tuple(us), tuple(bound))
+    return OperationTimes(operation, tuple(us), tuple(bound))
 
 
 def _at(knots: np.ndarray, x: float) -> float:
@@ -136,7 +164,7 @@ def _at(knots: np.ndarray, x: float) -> float:
 
 
 def _notes(steps: tuple[Step, ...], facts: Facts, sampling: bool) -> tuple[str, ...]:
-    """What is not known of the model, and steps that the KV cache of the deployment has no room for."""
+    """What is approximated in this model, and the steps for which the deployment's KV cache has no room."""
     room = int(facts["kv_blocks"] * facts["block_size"])
     short = [s for s in steps if s.decodes * (s.context + 1) > room]
     missing: list[str] = []
@@ -151,65 +179,41 @@ def _notes(steps: tuple[Step, ...], facts: Facts, sampling: bool) -> tuple[str, 
     )  # fmt: skip
 
 
-def kernels_json(found: Breakdown) -> dict[str, Any]:
-    """The breakdown as plain values, times in us."""
-    about = tables(found.tables).about
-    total = found.total_us
-    return {
-        "engine": __version__,
-        "model": found.model,
-        "hardware": found.hardware,
-        "tp": found.tp,
-        "tables": {key: about[key] for key in ("gpu", "source", "sha256", "license", "copyright", "changes")},
-        "steps": [
-            {"name": s.name, "decodes": s.decodes, "context": s.context, "prefill_tokens": s.prefill,
-             "kernels_us": total[i], "roofline_us": found.roofline_us[i]}
-            for i, s in enumerate(found.steps)
-        ],
-        "operations": [
-            {"name": row.name, "curve": o.curve, "calls": o.calls, "shape": o.shape, "provenance": o.timing.kind,
-             "kernel": o.timing.kernel, "off_grid_octaves": o.timing.off_grid, "us": list(row.us),
-             "share": [us / all_us for us, all_us in zip(row.us, total, strict=True)],
-             "datasheet_us": list(row.datasheet_us)}
-            for row in found.rows for o in (row.operation,)
-        ],
-        "notes": list(found.notes),
-    }  # fmt: skip
-
-
-def print_kernels(found: Breakdown) -> None:
-    """The table of operations and steps; calls, shapes and kernels only where the terminal is wide enough for them."""
+def print_kernels(breakdown: Breakdown) -> None:
+    """The table of operations and steps; calls, shapes and kernels only if the terminal is wide enough for them."""
     out = console()
-    table = _table(found, wide=True)
-    if out.is_terminal and natural_width(out, table) > out.width:
-        table = _table(found, wide=False)
-    show(out, table)
-    about = tables(found.tables).about
+    table = _table(breakdown, wide=True)
+    show(out, table if fits(out, table) else _table(breakdown, wide=False))
+    about = tables(breakdown.tables).about
     print(LEGEND.format(most=DECODES[-1], prefill=PREFILL, decodes=DECODES[SHARES_AT]))
     print(f"Tables: {about['source']}, {about['gpu']}, {about['license']}, {about['copyright']}")
-    for note in found.notes:
+    for note in breakdown.notes:
         print(f"Note: {note}.")
 
 
-def _table(found: Breakdown, wide: bool) -> Any:
-    context = found.steps[0].context
-    columns = ["prefill" if s.prefill else str(s.decodes) for s in found.steps]
-    heads = "|".join(["operation", *(f">{name}" for name in columns), ">share", "from"])
-    title = f"{found.model} on {found.hardware}, TP {found.tp}: us of a step, {context:,} tokens of context a decode"
-    table = new_table(title, heads + "|>datasheet|>calls|shape|kernel" * wide)
-    total = found.total_us
-    rows = [row for row in found.rows if any(row.us)]  # a single GPU reduces nothing
-    for row in rows:
-        t = row.operation.timing
+def _table(breakdown: Breakdown, wide: bool) -> Table:
+    total = breakdown.total_us
+    shown = [times for times in breakdown.rows if any(times.us)]  # a single GPU has no all-reduce
+
+    def cells(times: OperationTimes) -> Row:
+        o, t = times.operation, times.operation.timing
         origin = t.kind + f" {t.off_grid:.1f}" * (t.off_grid >= 0.05)
-        cells = [row.name, *map(_us, row.us), f"{100 * row.us[SHARES_AT] / total[SHARES_AT]:.1f} %", origin]
-        more = [_us(row.datasheet_us[SHARES_AT]), str(row.operation.calls), row.operation.shape, t.kernel]
-        table.add_row(*cells, *more[: len(more) * wide], end_section=row is rows[-1])
-    bound = sum(row.datasheet_us[SHARES_AT] for row in rows)
-    table.add_row("sum", *map(_us, total), "", "", *[_us(bound)] * wide)
-    table.add_row("roofline", *map(_us, found.roofline_us))
-    table.add_row("sum / roofline", *(f"{a / b:.2f}" for a, b in zip(total, found.roofline_us, strict=True)))
-    return table
+        share = f"{100 * times.us[SHARES_AT] / total[SHARES_AT]:.1f} %"
+        more = [_us(times.datasheet_us[SHARES_AT]), str(o.calls), o.shape, t.kernel] if wide else []
+        return row(times.name, *map(_us, times.us), share, origin, *more)
+
+    bound = sum(times.datasheet_us[SHARES_AT] for times in shown)
+    rows = [
+        *section(map(cells, shown)),
+        row("sum", *map(_us, total), "", "", *[_us(bound)] * wide),
+        row("roofline", *map(_us, breakdown.roofline_us)),
+        row("sum / roofline", *(f"{a / b:.2f}" for a, b in zip(total, breakdown.roofline_us, strict=True))),
+    ]
+    names = ["prefill" if s.prefill else str(s.decodes) for s in breakdown.steps]
+    heads = "|".join(["operation", *(f">{name}" for name in names), ">share", "from"])
+    title = f"{breakdown.model} on {breakdown.hardware}, TP {breakdown.tp}: us of a step, "
+    title += f"{breakdown.steps[0].context:,} tokens of context a decode"
+    return Table.of(title, heads + "|>datasheet|>calls|shape|kernel" * wide, rows)
 
 
 def _us(x: float) -> str:

@@ -1,10 +1,11 @@
-"""The JSON of `evolve predict`: what a program predicts for experiments, beside what was observed."""
+"""`evolve predict`: what a program predicts for experiments, what was observed there, and what to beware of."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
 
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
@@ -12,91 +13,240 @@ from evaluator.judge.gates import complaints, deployments_of
 from evaluator.metrics import LATENCIES, error_pct
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evolve import __version__
+from evolve.report.table import Row, Table, console, number, passes, row, show
 from evolve.run.program import Source
-from evolve.run.records import warnings
-from simulator.experiment.experiment import Experiment, Observation, Statistic
+from evolve.run.ranges import outside
+from evolve.run.records import Record
+from simulator.experiment.experiment import Components, Experiment, Observation
+from simulator.json import JsonObject
+from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
 
 QUANTITIES = ("mean", "p50", "p90", "p99")
+PRINTED = {"e2e": ("mean", "p90", "p99"), "ttft": ("mean", "p90", "p99"), "itl": ("mean",)}
+# A part of the E2E: its name here, the predicted components that add up to it, and its name among the observed ones.
+PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("queueing", ("queueing",), "arrival_to_queue"),
+    ("waiting", ("waiting",), "waiting"),
+    ("prefill steps", ("prefill_steps",), "prefill_steps"),
+    ("decode steps", ("decode_steps",), "decode_steps"),
+    ("after the last step", ("per_token", "completion"), "after_finish"),
+    ("client", (), "client"),
+)
+PARTS_LEGEND = """\
+Observed from request traces: queueing is arrival to queue; waiting is queued to first scheduled, which async scheduling
+stamps one cycle early (prefill steps hold that cycle), and the gaps of preemptions; after the last step predicts
+completion and the times per token; client is its E2E less the server's, of which nothing is predicted."""
 
 
-def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[int]) -> dict[str, Any]:
-    """Replay every experiment under every arrival seed; latencies in ms, averaged over seeds."""
-    program = source.complete
-    made = predictions(program, score_set(experiments, seeds))
-    bound = predictions(datasheet(), score_set(experiments, seeds[:1]))
-    rows = [errors(p, e) for p, e in zip(made, experiments, strict=True)]
-    total = summarise(rows)
-    means = {"e2e": total.e2e, "ttft": total.ttft, "itl": total.itl}
-    about = [*complaints(program, deployments_of(experiments)), *source.assumed]
-    return {
-        "engine": __version__,
-        "data": data_hash(experiments),
-        "seeds": list(seeds),
-        "program": unparse(program),
-        "key": key(program),
-        "experiments": [_experiment(*row, source.record, about) for row in zip(made, bound, experiments, strict=True)],
-        "mean_abs_error_pct": means,
-    }
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The predicted figures of a run or of one of its stages, and the observed ones; None where there are none."""
 
+    predicted: Observation | None
+    observed: Observation | None
 
-def _experiment(
-    prediction: Prediction,
-    bound: Prediction,
-    experiment: Experiment,
-    record: dict[str, Any] | None,
-    about: Sequence[str],
-) -> dict[str, Any]:
-    observed = experiment.observed
-    stages = observed.stages if observed and observed.stages else (None,) * len(experiment.workload.stages)
-    summary = observed.summary if observed else None
-    return {
-        "id": experiment.id,
-        **_compare(prediction.predicted.summary, summary),
-        "components": prediction.components,
-        "observed_components": asdict(experiment.components) if experiment.components else None,
-        "stages": [_compare(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)],
-        "warnings": [*beaten(prediction, bound), *warnings(record, experiment, prediction), *about],
-    }
-
-
-def beaten(prediction: Prediction, bound: Prediction) -> list[str]:
-    """Where the prediction is faster than the datasheet allows, by more than a fifth: do not plan with it."""
-
-    def compare(what: str, ours: float | None, theirs: float | None) -> str | None:
-        if ours is None or theirs is None or ours >= 0.8 * theirs:
+    @property
+    def error_pct(self) -> dict[str, dict[str, float | None]] | None:
+        """Signed errors by latency and quantity in percent; None where nothing was observed."""
+        if self.predicted is None or self.observed is None:
             return None
-        return f"{what} {ours:.1f} ms is below the datasheet's bound of {theirs:.1f} ms: outside what the program knows"
-
-    e2e, limit = (p.predicted.summary.e2e_ms.mean if p.predicted.summary else None for p in (prediction, bound))
-    parts = prediction.components, bound.components
-    told = (compare("E2E", e2e, limit), compare("time in prefill steps", *(p["prefill_steps"] for p in parts)))
-    return [text for text in told if text]
-
-
-def _compare(predicted: Observation | None, observed: Observation | None) -> dict[str, Any]:
-    return {
-        "predicted": _observation(predicted),
-        "observed": _observation(observed),
-        "error_pct": {
-            name: {
-                q: error_pct(getattr(getattr(predicted, name), q), getattr(getattr(observed, name), q))
-                for q in QUANTITIES
-            }
-            for name in LATENCIES
+        pairs = {name: (getattr(self.predicted, name), getattr(self.observed, name)) for name in LATENCIES}
+        return {
+            name: {q: error_pct(getattr(p, q), getattr(o, q)) for q in QUANTITIES} for name, (p, o) in pairs.items()
         }
-        if predicted and observed
-        else None,
-    }
+
+    def to_json(self) -> JsonObject:
+        return {
+            "predicted": _observation(self.predicted),
+            "observed": _observation(self.observed),
+            "error_pct": self.error_pct,
+        }
 
 
-def _observation(o: Observation | None) -> dict[str, Any] | None:
+def _observation(o: Observation | None) -> JsonObject | None:
     if o is None:
         return None
-    latencies = {name: _statistic(getattr(o, name)) for name in LATENCIES}
-    return {**latencies, "completed": o.completed, "failed": o.failed}
+    return {
+        **{name: {q: getattr(getattr(o, name), q) for q in QUANTITIES} for name in LATENCIES},
+        "completed": o.completed,
+        "failed": o.failed,
+    }
 
 
-def _statistic(s: Statistic) -> dict[str, float | None]:
-    return {q: getattr(s, q) for q in QUANTITIES}
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is predicted for one experiment, next to what was observed: latencies and parts of the mean E2E in ms."""
+
+    id: str
+    summary: Comparison
+    components: Mapping[str, float]
+    observed_components: Components | None
+    stages: tuple[Comparison, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> JsonObject:
+        return {
+            "id": self.id,
+            **self.summary.to_json(),
+            "components": self.components,
+            "observed_components": asdict(self.observed_components) if self.observed_components else None,
+            "stages": [stage.to_json() for stage in self.stages],
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """The predictions of a program, averaged over arrival `seeds`, and its mean absolute errors in percent by latency,
+    None where nothing was observed."""
+
+    name: str
+    program: Program
+    data: str
+    seeds: tuple[int, ...]
+    experiments: tuple[Forecast, ...]
+    mean_abs_error_pct: Mapping[str, float | None]
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(self.seeds),
+            "program": unparse(self.program),
+            "key": key(self.program),
+            "experiments": [e.to_json() for e in self.experiments],
+            "mean_abs_error_pct": self.mean_abs_error_pct,
+        }
+
+
+def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[int]) -> Forecasts:
+    """Replay every experiment under every arrival seed."""
+    program = source.complete
+    ours = predictions(program, score_set(experiments, seeds))
+    bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
+    total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])
+    about = [*complaints(program, deployments_of(experiments)), *source.assumed]
+    return Forecasts(
+        source.name,
+        program,
+        data_hash(experiments),
+        tuple(seeds),
+        tuple(_forecast(*row, source.record, about) for row in zip(ours, bounds, experiments, strict=True)),
+        {"e2e": total.e2e, "ttft": total.ttft, "itl": total.itl},
+    )
+
+
+def _forecast(
+    prediction: Prediction, bound: Prediction, experiment: Experiment, record: Record | None, about: Sequence[str]
+) -> Forecast:
+    observed = experiment.observed
+    stages = observed.stages if observed and observed.stages else (None,) * len(experiment.workload.stages)
+    return Forecast(
+        id=experiment.id,
+        summary=Comparison(prediction.predicted.summary, observed.summary if observed else None),
+        components=prediction.components,
+        observed_components=experiment.components,
+        stages=tuple(Comparison(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)),
+        warnings=(*_impossible(prediction, bound), *warnings(record, experiment, prediction), *about),
+    )
+
+
+def _impossible(prediction: Prediction, bound: Prediction) -> list[str]:
+    """A line for each time that is shorter than the datasheet allows by more than a fifth."""
+
+    def compare(what: str, ours: float | None, least: float | None) -> str | None:
+        if ours is None or least is None or ours >= 0.8 * least:
+            return None
+        return f"{what} {ours:.1f} ms is below the datasheet's bound of {least:.1f} ms: outside what the program knows"
+
+    e2e, least = (p.predicted.summary.e2e_ms.mean if p.predicted.summary else None for p in (prediction, bound))
+    prefill = (p.components["prefill_steps"] for p in (prediction, bound))
+    lines = compare("E2E", e2e, least), compare("time in prefill steps", *prefill)
+    return [line for line in lines if line]
+
+
+def warnings(record: Record | None, experiment: Experiment, prediction: Prediction) -> list[str]:
+    """What to know before using a prediction: events that the replay met or leaves out, and ranges beyond the fit."""
+    lines = list(experiment.notes)
+    if prediction.clamped:
+        lines.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
+    summary = prediction.predicted.summary
+    requests = (summary.completed or 0) + (summary.failed or 0) if summary else 0
+    if prediction.refused:
+        lines.append(f"{prediction.refused} of {requests} requests are longer than max_model_len and were refused")
+    if prediction.gave_up:
+        lines.append(f"{prediction.gave_up} of {requests} requests were given up by their client after "
+                     f"{experiment.workload.timeout_s:g} s: the latencies are those of the others")  # fmt: skip
+    if prediction.preemptions:
+        lines.append(f"{prediction.preemptions} preemptions: {experiment.facts['kv_blocks']:.0f} KV blocks are too few "
+                     "for this load")  # fmt: skip
+    if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
+        lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
+                     f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
+    mean = summary.e2e_ms.mean if summary else None
+    if mean and prediction.components["waiting"] > 0.5 * mean:
+        lines.append("overloaded: requests wait longer than they are served, and the longer the load lasts")
+    if experiment.quality != "clean":
+        lines.append(f"quality is {experiment.quality}")
+    if record is None:
+        return [*lines, "no record of what this program was fitted on"]
+    return [*lines, *(outside(record.ranges, experiment, prediction) if record.ranges else [])]
+
+
+def print_prediction(forecasts: Forecasts) -> None:
+    """A row per experiment, with errors if anything was observed, then every warning once."""
+    out, experiments = console(), forecasts.experiments
+    show(out, _table(forecasts))
+    if any(e.observed_components for e in experiments):
+        _print_parts(out, experiments)
+    total = {n: v for n, v in forecasts.mean_abs_error_pct.items() if v is not None}
+    if total:
+        figures = ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in total.items())
+        out.print(f"Mean absolute error: {figures}")
+    ids_by_warning: dict[str, list[str]] = {}
+    for e in experiments:
+        for warning in e.warnings:
+            ids_by_warning.setdefault(warning, []).append(e.id)
+    for warning, ids in ids_by_warning.items():
+        names = "all" if len(ids) == len(experiments) > 1 else ", ".join(ids)
+        out.print(f"- {warning} ({names})", style="dim", markup=False, soft_wrap=True)
+
+
+def _table(forecasts: Forecasts) -> Table:
+    compared = any(e.summary.error_pct for e in forecasts.experiments)
+    error = "|>error" if compared else ""
+    heads = f"experiment|>E2E mean{error}|>p90|>p99|>TTFT mean{error}|>p90|>p99|>ITL mean{error}" + "|limits" * compared
+    title = f"Predictions of {forecasts.name} in ms, mean over arrival seeds {list(forecasts.seeds)}"
+    title += "; error of the mean in percent" if compared else ""
+    return Table.of(title, heads, (_row(e, compared) for e in forecasts.experiments))
+
+
+def _row(e: Forecast, compared: bool) -> Row:
+    error_pct = e.summary.error_pct or {}
+    means = {latency: error_pct.get(f"{latency}_ms", {}).get("mean") for latency in PRINTED}
+    cells = [e.id]
+    for latency, quantities in PRINTED.items():
+        statistic = getattr(e.summary.predicted, f"{latency}_ms", None)
+        mean, *others = (number(getattr(statistic, q, None), 2 if latency == "itl" else 1, signed=False)
+                         for q in quantities)  # fmt: skip
+        cells += [mean, *([number(means[latency])] if compared else []), *others]
+    return row(*cells, *([passes(means)] if compared else []))
+
+
+def _print_parts(out: Console, experiments: Sequence[Forecast]) -> None:
+    """Predicted and observed parts of the E2E, for the experiments that have observed ones."""
+    rows = []
+    for e in experiments:
+        observed = e.observed_components
+        if observed is None:
+            continue
+        cells = []
+        for _, ours, theirs in PARTS:
+            predicted = sum(e.components[name] for name in ours) if ours else None
+            cells.append(f"{number(predicted, 1, signed=False)} / {number(getattr(observed, theirs), 1, signed=False)}")
+        rows.append([e.id, *cells, "-" if observed.requests is None else str(observed.requests)])
+    heads = "|".join(["experiment", *(f">{name}" for name, _, _ in PARTS), ">requests"])
+    show(out, Table.of("Parts of the mean E2E in ms, predicted / observed", heads, rows))
+    out.print(PARTS_LEGEND, style="dim", markup=False)

@@ -1,16 +1,15 @@
-"""`make champion`: a finished run's champion becomes the one that the project ships, with the run it is from.
+"""`make champion`: ship the champion of a finished run, with the run that it comes from.
 
-Written are champion.py (its text), champion.json (its record) and champion/ (configuration, identity, compressed
-journal and validation log of the run, a run folder that `evolve archive` and `evolve show` read).
+Writes champion.py (its text), champion.json (its record) and champion/ (configuration, identity, compressed journal and
+validation log of the run: a run folder that `evolve archive` and `evolve show` can read).
 """
 
 from __future__ import annotations
 
-import json
 import lzma
 import shutil
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 
@@ -18,12 +17,12 @@ from archive.champion import champion
 from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
-from evolve.propose.operators import named
+from evolve.propose.terms import named
 from evolve.report.run import rule_text
 from evolve.run.data import chosen
+from evolve.run.files import write_json, write_text
 from evolve.run.folder import Run, open_run
-from evolve.run.records import record
-from evolve.run.selectors import certain
+from evolve.run.records import Found, constant_records, record
 from simulator.errors import InputError
 from simulator.language.key import key
 from simulator.language.parse import parse
@@ -39,24 +38,22 @@ def ship(path: Path, folder: Path = SEEDS) -> None:
     if best is None:
         raise InputError(f"{path}: has no champion: `evolve resume {path}`")
     fitted, _ = chosen(run.config.data)
-    found = parse(best.text)
-    program = replace(found, functions=tuple(map(named, found.functions)))
-    documented = replace(program, doc=_doc(run, len(fitted)))
-    rows = error_rows(program, score_set(fitted))
-    known = certain(uncertainty(program, fit_set(fitted)))
+    parsed = parse(best.text)
+    program = replace(parsed, functions=tuple(map(named, parsed.functions)))
     kept = record(
-        key(program), fitted, rows, SCORE_SEEDS, run.about["started"][:10],
-        constants=known, found={"proposal": best.id, "joint": best.joint, "transfer": best.transfer},
+        key(program), fitted, error_rows(program, score_set(fitted)), SCORE_SEEDS, run.about.started[:10],
+        constants=constant_records(uncertainty(program, fit_set(fitted))),
+        found=Found(best.id, best.joint, best.transfer),
     )  # fmt: skip
-    (folder / "champion.py").write_text(unparse(documented))
-    (folder / "champion.json").write_text(json.dumps(kept, indent=1) + "\n")
+    write_text(folder / "champion.py", unparse(replace(program, doc=_doc(run, len(fitted)))))
+    write_json(folder / "champion.json", kept.to_json())
     _pack(run, folder / "champion")
 
 
 def _doc(run: Run, runs: int) -> str:
     return (
         f"Found by `evolve run --config {run.config.name} --seed {run.config.seed}`, fitted on {runs} serving runs.\n\n"
-        + "\n".join(wrap(f"Chosen by the configuration's rule: {rule_text(asdict(run.config.score.rule))}.", 118))
+        + "\n".join(wrap(f"Chosen by the configuration's rule: {rule_text(run.config.score.rule)}.", 118))
         + "\nIts errors (champion.json) are those on the runs it was fitted on; README.md has the held-out ones.\n"
         "Source: this project's search over the measurements of configs/experiments_h100*.yaml; champion/ has its "
         "journal.\n"
@@ -64,7 +61,8 @@ def _doc(run: Run, runs: int) -> str:
 
 
 def _pack(run: Run, folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)  # nothing of another run may stay, such as its validation
+    """Copy the run's files to `folder`, its journal compressed."""
+    shutil.rmtree(folder, ignore_errors=True)  # nothing of another run may remain, such as its validation log
     folder.mkdir()
     for name in ("config.yaml", "run.json", "validate.jsonl"):
         if (run.path / name).exists():

@@ -1,168 +1,228 @@
-"""A program as plain values and as tables: text, counts, constants, its dot products, and what it reached."""
+"""`evolve show`: a program's text, size, constants, dot products, and what it reached where it was fitted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
+from rich.console import Console
+
+from archive.proposal import Proposal
 from evolve import __version__
-from evolve.report.run import bias_label, console, new_table, number, show
-from evolve.run.selectors import known_constants, told
+from evolve.report.table import Table, bias_label, console, number, show
+from evolve.run.program import Source
+from evolve.run.records import ConstantRecord, Record
+from evolve.run.selectors import known_constants
+from simulator.json import JsonObject
 from simulator.language import measure
-from simulator.language.affine import affine
+from simulator.language.affine import Affine, affine
 from simulator.language.bounds import KERNEL_DEVIATION, bounds, kernel_factors
 from simulator.language.infer import infer
 from simulator.language.key import key
 from simulator.language.unparse import spell, unparse
 
-DOUBTFUL = 2.0  # standard deviations of a factor of measured kernels, from which on `show` says so
-
-
-def show_json(source: Any) -> dict[str, Any]:
-    """A program as plain values: text, counts, constants with units and bounds, dot products, record."""
-    program = source.program
-    pairs, measured = iter(bounds(program)), iter(kernel_factors(program))
-    constants, products = [], {}
-    for f in program.functions:
-        units, found = infer(f).units, affine(f)
-        for c in f.constants:
-            low, high = next(pairs)
-            constants.append({"method": f.name, "name": c.name, "value": c.value, "unit": units[c.name],
-                              "annotated": c.unit is not None, "low": low,
-                              "high": None if high == float("inf") else high,
-                              "enters": "affine" if c.name in found.linear else "otherwise",
-                              "deviations": (c.value - 1) / KERNEL_DEVIATION if next(measured) else None})  # fmt: skip
-        products[f.name] = {
-            "affine": found.whole,
-            "complete": found.complete,
-            "pieces": [
-                {"where": list(piece.taken),
-                 "terms": [{"constant": t.constant, "feature": spell(t.feature)} for t in piece.terms]}
-                for piece in found.pieces
-            ],
-        }  # fmt: skip
-    record = source.record or {}
-    return {
-        "engine": __version__,
-        "data": record.get("data"),
-        "seeds": record.get("seeds", []),
-        "name": source.name,
-        "program": unparse(program),
-        "key": key(source.complete),
-        "methods": [f.name for f in program.functions],
-        "operations": measure.operations(program),
-        "conditionals": measure.conditionals(program),
-        "complexity": measure.complexity(program),
-        "features": list(measure.features(program)),
-        "constants": constants,
-        "products": products,
-        "record": source.record,
-        "certainty": known_constants(source.record, source.complete),
-    }
-
-
-def counts(facts: dict[str, Any]) -> str:
-    """How large the program of `show_json` is, and its key."""
-    sizes = [f"{facts[name]} {name}" for name in ("operations", "conditionals")]
-    sizes += [f"{len(facts[name])} {name}" for name in ("constants", "features")]
-    return f"{', '.join(sizes)}, key {facts['key']}"
-
-
-def limits(constant: dict[str, Any]) -> str:
-    """The bounds of a constant of `show_json`."""
-    return f"{constant['low']:g} to {'inf' if constant['high'] is None else format(constant['high'], 'g')}"
-
-
-def outside(constant: dict[str, Any]) -> bool:
-    """Whether a constant of `show_json` lies outside its bounds."""
-    value, high = constant["value"], constant["high"]
-    return bool(value < constant["low"] or (high is not None and value > high))
-
-
-def doubts(constants: Sequence[dict[str, Any]]) -> list[str]:
-    """The factors of measured kernels that lie far from 1, a line each: the fit and the measurement disagree."""
-    return [
-        f"{c['method']}.{c['name']} = {c['value']:g}: {abs(c['deviations']):.1f} standard deviations from the "
-        "measurement (1, give or take 0.1): the kernel is another one here, or the term stands for something else too"
-        for c in constants
-        if c["deviations"] is not None and abs(c["deviations"]) >= DOUBTFUL
-    ]
-
-
+DOUBTFUL = 2.0  # standard deviations from 1 at which `show` doubts a factor of a measured kernel
+# The host's names for its coefficients; those of an output token are numbered after those of the queue.
+_COEFFICIENTS = {"step_time": "beta", "queueing_time": "alpha", "output_token_time": "alpha"}
 LEGEND = """\
 standard error: how far off the constant may be, of this form on the runs it was fitted on, from the residuals;
 identified: these runs decide it, not the prior; at a bound: they would take it further.
 """
 
 
-def print_show(source: Any) -> None:
-    out, facts = console(), show_json(source)
-    out.print(facts["program"], markup=False, soft_wrap=True)
-    out.print(f"{source.name}: {counts(facts)}")
-    out.print("features: " + ", ".join(facts["features"]))
-    known = facts["certainty"] or {}
-    table = new_table(
-        "Constants", "method|name|>value|unit|bounds|enters" + ("|>standard error|by the data" if known else "")
-    )
-    for c in facts["constants"]:
-        certainty = told(known.get(f"{c['method']}.{c['name']}")) if known else ()
-        at = " (at the bound)" if c["value"] in (c["low"], c["high"]) else ""
-        at = " (OUTSIDE; a fit moves it in)" if outside(c) else at
-        unit = c["unit"] or "any"
-        unit += "" if c["annotated"] else " (found)"
-        table.add_row(c["method"], c["name"], f"{c['value']:g}", unit, limits(c) + at, c["enters"], *certainty)
-    show(out, table)
-    for text in doubts(facts["constants"]):
+@dataclass(frozen=True, slots=True)
+class ShownConstant:
+    """A constant with its unit (None: any; `annotated` if the text gives it) and bounds (`high` None: none).
+
+    enters: "affine" or "otherwise". deviations: of a factor of a measured kernel, its distance from 1 in standard
+    deviations of such factors; None for other constants.
+    """
+
+    method: str
+    name: str
+    value: float
+    unit: str | None
+    annotated: bool
+    low: float
+    high: float | None
+    enters: str
+    deviations: float | None
+
+    @property
+    def limits(self) -> str:
+        """The bounds in words."""
+        return f"{self.low:g} to {'inf' if self.high is None else format(self.high, 'g')}"
+
+    @property
+    def outside(self) -> bool:
+        """Whether the value lies outside the bounds."""
+        return self.value < self.low or (self.high is not None and self.value > self.high)
+
+
+@dataclass(frozen=True)
+class Description:
+    """A program, its constants, its methods as dot products, and how well its fit determined each constant, by
+    `method.name` (None if unknown)."""
+
+    source: Source
+    constants: tuple[ShownConstant, ...]
+    products: Mapping[str, Affine]
+    certainty: Mapping[str, ConstantRecord] | None
+
+    @property
+    def counts(self) -> str:
+        """The size of the program in words, and its key."""
+        program = self.source.program
+        return (
+            f"{measure.operations(program)} operations, {measure.conditionals(program)} conditionals, "
+            f"{len(self.constants)} constants, {len(measure.features(program))} features, "
+            f"key {key(self.source.complete)}"
+        )
+
+    def to_json(self) -> JsonObject:
+        program, record = self.source.program, self.source.record
+        certainty = self.certainty
+        return {
+            "engine": __version__,
+            "data": record.data if record else None,
+            "seeds": list(record.seeds) if record else [],
+            "name": self.source.name,
+            "program": unparse(program),
+            "key": key(self.source.complete),
+            "methods": [f.name for f in program.functions],
+            "operations": measure.operations(program),
+            "conditionals": measure.conditionals(program),
+            "complexity": measure.complexity(program),
+            "features": list(measure.features(program)),
+            "constants": [asdict(c) for c in self.constants],
+            "products": {method: _products_json(dots) for method, dots in self.products.items()},
+            "record": record.to_json() if record else None,
+            "certainty": None if certainty is None else {name: asdict(c) for name, c in certainty.items()},
+        }
+
+
+def _products_json(dots: Affine) -> JsonObject:
+    pieces = [
+        {"where": list(piece.taken),
+         "terms": [{"constant": t.constant, "feature": spell(t.feature)} for t in piece.terms]}
+        for piece in dots.pieces
+    ]  # fmt: skip
+    return {"affine": dots.whole, "complete": dots.complete, "pieces": pieces}
+
+
+def describe(source: Source) -> Description:
+    """Everything that `evolve show` shows of a program."""
+    program = source.program
+    limits, deviating = iter(bounds(program)), iter(kernel_factors(program))
+    products = {f.name: affine(f) for f in program.functions}
+    constants = []
+    for f in program.functions:
+        units = infer(f).units
+        for c in f.constants:
+            low, high = next(limits)
+            constants.append(ShownConstant(
+                f.name, c.name, c.value, units[c.name], annotated=c.unit is not None,
+                low=low, high=None if high == math.inf else high,
+                enters="affine" if c.name in products[f.name].linear else "otherwise",
+                deviations=(c.value - 1) / KERNEL_DEVIATION if next(deviating) else None,
+            ))  # fmt: skip
+    return Description(source, tuple(constants), products, known_constants(source.record, source.complete))
+
+
+def print_show(description: Description) -> None:
+    """The text and its size, the constants, the dot products, and the errors of the fit."""
+    out, program = console(), description.source.program
+    out.print(unparse(program), markup=False, soft_wrap=True)
+    out.print(f"{description.source.name}: {description.counts}", markup=False)
+    out.print("features: " + ", ".join(measure.features(program)), markup=False)
+    show(out, _constants_table(description))
+    for text in _doubts(description.constants):
         out.print(f"- {text}", markup=False, soft_wrap=True)
-    if known:
+    if description.certainty:
         out.print(LEGEND, style="dim", markup=False)
-    show(out, products_table(facts))
-    record = source.record
+    show(out, _products_table(description.products))
+    record = description.source.record
     if record is None:
         out.print("No record of what it was fitted on.")
         return
-    when = f"{record['date']}, engine {record['engine']}, data {record['data']}, arrival seeds {record['seeds']}"
-    table = new_table(f"Fitted on ({when}): errors in percent", "experiment|>E2E|>TTFT|>ITL")
-    for name, row in record["errors_pct"].items():
-        table.add_row(name, *(number(row[x]) for x in ("e2e", "ttft", "itl")))
-    show(out, table)
-    out.print(bias_label(list(record["errors_pct"].values())))
-    if record.get("call"):
-        _print_origin(out, record)
+    show(out, _errors_table(record))
+    out.print(bias_label(map(asdict, record.errors)))
+    if record.proposal and record.proposal.call:
+        _print_proposal(out, record.proposal)
 
 
-def _print_origin(out: Any, record: dict[str, Any]) -> None:
-    """Of a language model's proposal: its idea and what judges said before it was fitted."""
-    out.print(f"Proposed in call {record['call']}: {record['idea'] or 'no idea given'}", markup=False, soft_wrap=True)
-    if record["reviews"]:
-        marks = [name for name in record["reviews"][0] if name not in ("judge", "remark")]
-        table = new_table("Judges, before it was fitted: marks of 10", "|".join(["judge", *(f">{m}" for m in marks)]))
-        table.add_column("remark", overflow="fold")
-        for review in record["reviews"]:
-            table.add_row(review["judge"], *(str(review[mark]) for mark in marks), review["remark"])
-        show(out, table)
+def _constants_table(description: Description) -> Table:
+    certainty = description.certainty or {}
+
+    def cells(c: ShownConstant) -> list[str]:
+        at_bound = " (at the bound)" if c.value in (c.low, c.high) else ""
+        where = " (OUTSIDE; a fit moves it in)" if c.outside else at_bound
+        unit = (c.unit or "any") + ("" if c.annotated else " (found)")
+        row = [c.method, c.name, f"{c.value:g}", unit, c.limits + where, c.enters]
+        return [*row, *certainty_cells(certainty.get(f"{c.method}.{c.name}"))] if certainty else row
+
+    heads = "method|name|>value|unit|bounds|enters" + ("|>standard error|by the data" if certainty else "")
+    return Table.of("Constants", heads, map(cells, description.constants))
 
 
-# as the host calls the coefficients; those of an output token follow those of the queue
-_COEFFICIENTS = {"step_time": "beta", "queueing_time": "alpha", "output_token_time": "alpha"}
+def certainty_cells(constant: ConstantRecord | None) -> tuple[str, str]:
+    """(standard error, what the data say of the constant) as a table shows them, empty if unknown."""
+    if constant is None:
+        return "", ""
+    error = "" if constant.standard_error is None else f"{float(format(constant.standard_error, '.2g')):g}"
+    if constant.bound:
+        return error, f"at its {'lower' if constant.bound == 'low' else 'upper'} bound"
+    return error, "identified" if constant.identified else "NOT identified"
 
 
-def products_table(facts: dict[str, Any]) -> Any:
-    """The dot product of each method, of each branch where it has some: coefficients and features."""
-    table = new_table("As dot products: the sum of constant * feature", "method|where|coefficient|constant|feature")
+def _doubts(constants: Sequence[ShownConstant]) -> list[str]:
+    """A line for each factor of a measured kernel far from 1, where fit and measurement disagree."""
+    return [
+        f"{c.method}.{c.name} = {c.value:g}: {abs(c.deviations):.1f} standard deviations from the "
+        "measurement (1, give or take 0.1): the kernel is another one here, or the term covers something else too"
+        for c in constants
+        if c.deviations is not None and abs(c.deviations) >= DOUBTFUL
+    ]
+
+
+def _products_table(products: Mapping[str, Affine]) -> Table:
+    """The dot product of each method, on each choice of branches if there are several: coefficients and features."""
+    heads = "method|where|coefficient|constant|feature"
+    return Table.of("As dot products: the sum of constant * feature", heads, _product_rows(products))
+
+
+def _product_rows(products: Mapping[str, Affine]) -> Iterator[list[str]]:
     used = {"alpha": 0, "beta": 0}
-    for method, found in facts["products"].items():
+    for method, dots in products.items():
         letter = _COEFFICIENTS.get(method, "")
         first = last = used.get(letter, 0)
-        for piece in found["pieces"]:
-            where, n = " and ".join(piece["where"]), first
-            for term in piece["terms"]:
-                name = f"{letter}[{n}]" if letter and term["constant"] else ""
-                table.add_row(method, where, name, term["constant"] or "-", term["feature"])
-                n += term["constant"] is not None
-                method, where = "", ""
+        for piece in dots.pieces:
+            # the coefficients of every choice of branches are numbered from the same one
+            where, n = " and ".join(piece.taken), first
+            for term in piece.terms:
+                name = f"{letter}[{n}]" if letter and term.constant else ""
+                yield [method, where, name, term.constant or "-", spell(term.feature)]
+                n += term.constant is not None
+                method, where = "", ""  # only the first line of a piece has them
             last = max(last, n)
         used[letter] = last
-        if not found["complete"]:
-            table.add_row("", "...", "", "", "")
-    return table
+        if not dots.complete:
+            yield ["", "...", "", "", ""]
+
+
+def _errors_table(record: Record) -> Table:
+    when = f"{record.date}, engine {record.engine}, data {record.data}, arrival seeds {list(record.seeds)}"
+    rows = [(r.experiment, *map(number, (r.e2e, r.ttft, r.itl))) for r in record.errors]
+    return Table.of(f"Fitted on ({when}): errors in percent", "experiment|>E2E|>TTFT|>ITL", rows)
+
+
+def _print_proposal(out: Console, proposal: Proposal) -> None:
+    """A language model's idea, and the judges' marks before it was fitted."""
+    out.print(f"Proposed in call {proposal.call}: {proposal.idea or 'no idea given'}", markup=False, soft_wrap=True)
+    if proposal.reviews:
+        reviews = [asdict(review) for review in proposal.reviews]
+        marks = [name for name in reviews[0] if name not in ("judge", "remark")]
+        rows = [(r["judge"], *(str(r[mark]) for mark in marks), r["remark"]) for r in reviews]
+        heads = "|".join(["judge", *(f">{mark}" for mark in marks), "~remark"])
+        show(out, Table.of("Judges, before it was fitted: marks of 10", heads, rows))

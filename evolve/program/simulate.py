@@ -1,47 +1,74 @@
-"""`evolve simulate`: a trace, or an experiment's load, through the host's clock, request by request."""
+"""`evolve simulate`: a trace, or an experiment's load, replayed by the host's clock, and the results as CSV."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
 from evaluator.deployments import facts_of
 from evaluator.experiments import data_hash
-from evaluator.summary import aggregate
+from evaluator.host_summary import aggregate
 from evolve import __version__
 from evolve.program.cases import overheads_text, program_text, read_case, read_trace
-from evolve.program.results import check_out, save_results
 from evolve.report.progress import Line
+from evolve.run.files import cannot_write, check_writable, draft_of
 from evolve.run.program import Source
 from simulator.bind import Bound, bind
 from simulator.clock.run import NeverEnds
 from simulator.errors import InputError
 from simulator.experiment.experiment import Engine, Experiment
 from simulator.experiment.load import Limits, Load, load_of
+from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.replay import replay_bound
+from simulator.replay import Replay, replay_bound
 
 OVERHEADS = {"queueing_time", "output_token_time", "completion_time"}
+# The language requires a step time: this one is parsed with overheads that have none, and then dropped.
+NO_STEP = "def step_time(b, s):\n    return 1\n\n"
+ROWS = 1 << 20  # rows of results written at a time
 
 
 @dataclass(frozen=True)
 class Work:
-    """What to simulate, what the results are to say about it, and the number of each request."""
+    """What to simulate: the load, the program bound to a deployment, and the number of each request.
+
+    data: hash of what the load is made from. seeds: arrival seeds. where: the name of the load in error messages.
+    files: what was read.
+    """
 
     load: Load
     bound: Bound
     number: np.ndarray
-    about: dict[str, Any]
+    data: str
+    seeds: tuple[int, ...]
     where: str
-    files: tuple[Path, ...] = ()  # what was read
+    files: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The host's aggregate figures of a simulation, and how many times were outside [1, 1e10] us and clamped."""
+
+    data: str
+    seeds: tuple[int, ...]
+    figures: Mapping[str, object]
+    clamped: int
+
+    def to_json(self) -> JsonObject:
+        about = {"engine": __version__, "data": self.data, "seeds": list(self.seeds)}
+        return {**about, **self.figures, "clamped_times": self.clamped}
 
 
 @dataclass(frozen=True)
@@ -54,10 +81,10 @@ class Names:
 
 
 def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Names | None) -> Work:
-    """A trace under a case's limits, timed by its backend or by a program.
+    """A trace under a case's limits, timed by the case's backend or by a program.
 
-    Overheads that the program does not have are the case's. Raises InputError for anything wrong with the files, and
-    for a program that reads deployment fields that nothing gives.
+    The case supplies the overheads that the program lacks. Raises InputError for anything wrong with the files, and for
+    a program that reads deployment fields that neither the case nor `names` gives.
     """
     case = read_case(case_path)
     if source is None:
@@ -68,7 +95,7 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Nam
     else:
         program = source.program
     missing = OVERHEADS - {f.name for f in program.functions}
-    program = Program(program.functions + parse(_step(overheads_text(case, missing))).functions[1:], program.doc)
+    program = Program(program.functions + parse(NO_STEP + overheads_text(case, missing)).functions[1:], program.doc)
     facts = _facts(case.limits, names)
     code = assemble(program)
     unknown = sorted({name for _, name in code.statics} - facts.keys())
@@ -81,26 +108,20 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Nam
     with trace_path.open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
-    about = {"data": digest.hexdigest()[:16], "seeds": []}
     load, bound = Load(requests, case.limits), bind(code, program.theta, facts)
-    return Work(load, bound, number, about, str(trace_path), (case_path, trace_path))
-
-
-def _step(overheads: str) -> str:
-    """A whole program around overheads alone: the language wants a step time."""
-    return "def step_time(b, s):\n    return 1\n\n" + overheads
+    return Work(load, bound, number, digest.hexdigest()[:16], (), str(trace_path), (case_path, trace_path))
 
 
 def _facts(limits: Limits, names: Names | None) -> dict[str, float]:
-    """The deployment fields that a case's limits give, and those of a model if one is named."""
-    given = {
+    """The deployment fields that a case's limits give; all of them if a model is named."""
+    limited = {
         "max_num_seqs": limits.max_seqs,
         "max_num_batched_tokens": limits.budget,
         "max_model_len": limits.max_model_len,
         "block_size": limits.block,
         "kv_blocks": limits.blocks,
     }
-    facts = {name: float(value) for name, value in given.items()}
+    facts = {name: float(value) for name, value in limited.items()}
     if names is None:
         return facts
     engine = Engine(
@@ -119,15 +140,17 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> Work:
     """An experiment's requests with arrival seed `seed`, timed by a program."""
     program = source.complete
     load = load_of(experiment, seed)
-    about = {"data": data_hash([experiment]), "seeds": [seed]}
     bound = bind(assemble(program), program.theta, experiment.facts)
-    return Work(load, bound, np.arange(len(load.requests)), about, experiment.id)
+    return Work(load, bound, np.arange(len(load.requests)), data_hash([experiment]), (seed,), experiment.id)
 
 
-def run(work: Work, out: Path | None, quiet: bool) -> dict[str, Any]:
-    """Simulate, write the per-request results to `out` if given, and return the host's aggregate fields."""
+def run(work: Work, out: Path | None, quiet: bool) -> Simulated:
+    """Simulate, and write the results of each request to `out` if given.
+
+    Raises InputError if `out` cannot be written or is what is read, and for a request that never completes.
+    """
     if out is not None:
-        check_out(out, work.files)
+        _check_out(out, work.files)
     line = _Simulated(len(work.load.requests), quiet)
     try:
         replay = replay_bound(work.load, work.bound, account=True, progress=line.advance)
@@ -139,14 +162,65 @@ def run(work: Work, out: Path | None, quiet: bool) -> dict[str, Any]:
     finally:
         line.close()
     if out is not None:
-        save_results(replay, work.number, out)
+        _save(replay, work.number, out)
     if replay.clamped and not quiet:
         print(f"evolve: warning: {replay.clamped:,} times were outside [1, 1e10] us and clamped", file=sys.stderr)
-    return {"engine": __version__, **work.about, **aggregate(replay), "clamped_times": replay.clamped}
+    return Simulated(work.data, work.seeds, aggregate(replay), replay.clamped)
+
+
+def _check_out(out: Path, inputs: tuple[Path, ...]) -> None:
+    """Raises InputError, before any work, where results cannot be written or would replace what is read."""
+    for path in inputs:
+        if out.exists() and path.exists() and out.samefile(path):
+            raise InputError(f"{out}: is what is read: choose another --out")
+    check_writable(out, "--out")
+
+
+def _save(replay: Replay, number: np.ndarray, out: Path) -> None:
+    """`write_results` to the file `out`, whole or not at all; to a pipe or a terminal row by row."""
+    try:
+        with draft_of(out) as draft, draft.open("wb") as file:
+            write_results(replay, number, file)
+    except OSError as e:
+        raise cannot_write(out, e, "--out") from None
+
+
+def write_results(replay: Replay, number: np.ndarray, out: BinaryIO) -> None:
+    """Write a row per completed request as the host does: request_id, arrival_us, input_len, output_len, ttft_us,
+    e2e_us, itl_mean_us (the mean of its inter-token times in us, rounded to six decimals)."""
+    r = replay.requests
+    rows = np.flatnonzero(replay.completed)
+    schema = pa.schema([
+        ("request_id", pa.string()), ("arrival_us", pa.int64()), ("input_len", pa.int32()), ("output_len", pa.int32()),
+        ("ttft_us", pa.int64()), ("e2e_us", pa.int64()), ("itl_mean_us", pa.float64()),
+    ])  # fmt: skip
+    options = csv.WriteOptions(quoting_style="none", quoting_header="none")
+    with csv.CSVWriter(out, schema, write_options=options) as writer:
+        for start in range(0, len(rows), ROWS):
+            some = rows[start : start + ROWS]
+            ids = pc.binary_join_element_wise("request", pa.array(number[some]).cast(pa.string()), "_")
+            writer.write_batch(pa.record_batch(
+                [ids, pa.array(r.arrival_us[some]), pa.array(r.input_len[some]), pa.array(r.output_len[some]),
+                 pa.array(replay.ttft_us[some]), pa.array(replay.e2e_us[some]), pa.array(_mean_gap(replay, some))],
+                schema=schema,
+            ))  # fmt: skip
+
+
+def _mean_gap(replay: Replay, rows: np.ndarray) -> np.ndarray:
+    """Sum of a request's decode steps and per-token times over their number in us, to six decimals; 0 for none."""
+    gaps = np.maximum(replay.requests.output_len[rows] - 1, 1)
+    total = replay.decode_us[rows] + replay.token_us * np.maximum(replay.requests.output_len[rows] - 1, 0)
+    mean = total / gaps
+    rounded: np.ndarray = np.round(mean, 6)
+    # numpy multiplies before it rounds, which can tip a value near a tie the other way than the host's rounding
+    part = mean * 1e6 % 1.0
+    for i in np.flatnonzero(np.abs(part - 0.5) < 1e-2):
+        rounded[i] = round(float(mean[i]), 6)
+    return rounded
 
 
 class _Simulated(Line):
-    """How far the simulation is, from the second second on."""
+    """How far the simulation is, shown from its second second on."""
 
     def __init__(self, total: int, quiet: bool) -> None:
         super().__init__(quiet)
@@ -157,16 +231,17 @@ class _Simulated(Line):
 
     def advance(self, done: int) -> None:
         """So many requests are done."""
-        if self.first is None:  # the time before went into compiling
+        if self.first is None:  # the time until now was compilation
             self.first, self.begun = done, time.monotonic()
         if done < self.total:
             left = (time.monotonic() - self.begun) * (self.total - done) / max(done - self.first, 1)
             self.update(lambda: f"{done:,} of {self.total:,} requests, {left:.0f} s left")
 
 
-def print_aggregate(result: dict[str, Any]) -> None:
-    """One field a line."""
-    width = max(len(name) for name in result)
-    for name, value in result.items():
+def print_aggregate(result: Simulated) -> None:
+    """The figures, one a line."""
+    figures = result.to_json()
+    width = max(map(len, figures))
+    for name, value in figures.items():
         if name not in ("engine", "data", "seeds", "instance_id"):
             print(f"{name:<{width}}  {value:,}" if isinstance(value, int) else f"{name:<{width}}  {value:.6g}")

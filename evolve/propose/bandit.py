@@ -1,4 +1,4 @@
-"""A bandit over operators: their chances follow how often they improved the archive, with a floor under each."""
+"""A bandit over operators: their chances follow how often they improved the archive, with a minimum for each."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 FLOOR = 0.02  # the least chance of an operator that may be used at all
-MEMORY = 0.98  # of a trial after one more of the same operator: about the last fifty count
-DOUBT = 5.0  # trials at everybody's rate that an operator starts with
+MEMORY = 0.98  # weight of older trials after each new one of the same operator: about the last fifty count
+DOUBT = 5.0  # trials, at the average rate of gains, that every operator starts with
 
 
 @dataclass
 class Bandit:
-    """Trials and gains of every operator; `prior`: its weight before anything was seen (0: never used).
+    """Trials and gains of every operator.
 
-    `costs`: what a trial of it costs in trials of one that costs nothing but the trial (1 where none is given).
+    `prior` is an operator's weight before any trial; one with weight 0 is never used. `costs` is the price of a trial,
+    in trials of an operator that costs nothing else (default 1).
     """
 
     prior: Mapping[str, float]
@@ -23,12 +24,12 @@ class Bandit:
     costs: dict[str, float] = field(default_factory=dict)
 
     def learn(self, name: str, gained: bool) -> None:
-        """One proposal of operator `name` was assessed; `gained`: it took a cell."""
+        """Count a trial of operator `name`, and whether its proposal took a cell."""
         self.trials[name] = MEMORY * self.trials.get(name, 0.0) + 1.0
         self.gains[name] = MEMORY * self.gains.get(name, 0.0) + gained
 
     def chances(self) -> dict[str, float]:
-        """Operator -> chance; they add up to 1."""
+        """The chance of every operator that may be used; they add up to 1."""
         names = [name for name, weight in self.prior.items() if weight > 0]
         rate = (sum(self.gains.values()) + 1.0) / (sum(self.trials.values()) + 2.0)
         worth = {

@@ -1,7 +1,7 @@
-"""Proposers: what a search asks for programs, and tells what became of them.
+"""Proposers: what a search asks for programs, and tells the outcomes.
 
-Operators, language models, their mixture and every rival engine are proposers. What one proposes may depend on the
-configuration, the population and the outcomes it was told, never on a clock or on how many workers there are.
+Operators, language models, their mixture and every rival engine are proposers. Proposals may depend on the
+configuration, the population and the outcomes, never on a clock or on the number of workers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from simulator.stream import stream
 
 
 class Proposer(Protocol):
-    """Where a search's programs come from."""
+    """The source of a search's programs."""
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
         """The proposals of generation 1, 2, ...; an empty list ends the search."""
 
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
-        """Learn what became of the last generation, the seeds first; True: the elite took a place on its island."""
+        """Learn the outcomes of the last generation (first those of the seeds).
+
+        True means that the elite took a place on its island.
+        """
 
 
 class Workers(Protocol):
@@ -43,8 +46,10 @@ class Workers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a generation: the proposal's number, its island, who may be a parent, and what tournaments compare.
-    `left` counts the places from this one to the last of the island."""
+    """A place in a generation: the proposal's number, its island, the possible parents, and what tournaments compare.
+
+    `left` counts the places from this one to the island's last.
+    """
 
     number: int
     island: int
@@ -54,11 +59,16 @@ class Place:
 
 
 def places(population: Population, batch: int) -> Iterator[Place]:
-    """The places of the next generation, `batch` for each island, which first keeps its fittest only."""
+    """The places of the next generation, `batch` for each island. Every island first drops all but its fittest.
+
+    There are none where no starting program could be scored, because then there are no parents.
+    """
     number = population.numbered
     for i, island in enumerate(population.islands):
         island.select()
         parents = island.members()
+        if not parents:
+            continue
         order = population.order(parents, i)
         for left in range(batch, 0, -1):
             yield Place(number, i, parents, order, left)
@@ -66,10 +76,10 @@ def places(population: Population, batch: int) -> Iterator[Place]:
 
 
 class Operators:
-    """The offline proposer: operators change copies of elites, at chances that a bandit learns.
+    """The offline proposer: operators change copies of elites, with chances that a bandit learns.
 
-    Proposal i draws from its own random stream. The texts of `remembered` proposals are not made, because their
-    outcomes are in the journal.
+    Every proposal has its own random stream, derived from its number. For `remembered` proposals no texts are made,
+    because their outcomes are in the journal.
     """
 
     def __init__(self, config: Config, workers: Workers, remembered: Collection[int] = ()) -> None:
@@ -78,25 +88,27 @@ class Operators:
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
         weights = self.weights()
-        begun = [self.begin(place, population, weights) for place in places(population, self._config.search.batch)]
-        population.numbered += len(begun)
-        return [finish() for finish in begun]
+        # start all before waiting for any, since workers make them in parallel
+        started = [self.start(place, population, weights) for place in places(population, self._config.search.batch)]
+        population.numbered += len(started)
+        return [finish() for finish in started]
 
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
         for outcome, gained in outcomes:
             operator = outcome.proposal.operator
-            # an operator's proposal counts once it was fitted; a model is to deliver programs that can be
+            # An operator's proposal counts only if it was fitted. A language model's always counts, because models are
+            # expected to write programs that can be fitted.
             if outcome.proposal.island is not None and (outcome.key or operator.startswith(MODEL)):
                 for name in proposers(operator):
                     self.bandit.learn(name, gained)
 
     def weights(self) -> dict[str, float]:
-        """The chances of the operators now, language models left out."""
+        """The current chances of the operators, without those of language models."""
         chances = self.bandit.chances() if self._config.search.bandit else self.bandit.prior
         return {name: chance for name, chance in chances.items() if not name.startswith(MODEL)}
 
-    def begin(self, place: Place, population: Population, weights: Mapping[str, float]) -> Callable[[], Proposal]:
-        """Start to make a proposal; the function returned waits for its text."""
+    def start(self, place: Place, population: Population, weights: Mapping[str, float]) -> Callable[[], Proposal]:
+        """Start making a proposal; the function returned waits for its text."""
         number = place.number
         if number in self._remembered:
             return lambda: Proposal(number, place.island, "", "", ())
@@ -114,7 +126,7 @@ class Operators:
 
 
 def arms(config: Config) -> dict[str, float]:
-    """What the bandit chooses among, with prior weights: operators, and in a mixed search the language models."""
+    """The bandit's arms with their prior weights: operators and, in a mixed search, language models."""
     operators = operator_weights(config.search.operators)
     if config.search.proposer != "mixed":
         return operators

@@ -1,11 +1,12 @@
-"""Latency formulas as sums of terms: where the sums are, what a term's factors are, and how to put them back."""
+"""Latency formulas as sums of terms: where the sums are, what a term consists of, and how to put it back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.language import units
+from simulator.language.infer import unit_of
 from simulator.language.ir import (
     Call,
     Choose,
@@ -32,41 +33,50 @@ US = units.read("us")
 
 @dataclass(frozen=True)
 class Draft:
-    """A function being changed: one expression and the constants it may name."""
+    """A function being changed: one expression, and the constants that it may use."""
 
     name: str
     expr: Expr
     constants: Mapping[str, Constant]
 
+    def with_constant(self, constant: Constant) -> Draft:
+        """The draft with one more constant, or another of the same name."""
+        return replace(self, constants={**self.constants, constant.name: constant})
+
+    def with_part(self, path: Path, new: Expr) -> Draft:
+        """The draft with the sub-expression at `path` replaced."""
+        return replace(self, expr=put(self.expr, path, new))
+
 
 def draft(function: Function) -> Draft:
-    """The function as one expression: lets written out, early returns as conditionals."""
+    """The function as one expression: lets are inlined, early returns become conditionals."""
     values: dict[str, Expr] = {}
 
-    def written_out(node: Expr) -> Expr:
+    def inlined(node: Expr) -> Expr:
         return rebuild(node, lambda n: values[n.name] if isinstance(n, Local) else n)
 
     guards: list[tuple[Compare, Expr]] = []
     for statement in function.body:
         match statement:
             case Let(name, value):
-                values[name] = written_out(value)
+                values[name] = inlined(value)
             case Guard(Compare(op, left, right), value):
-                guards.append((Compare(op, written_out(left), written_out(right)), written_out(value)))
-    expr = written_out(function.result)
+                guards.append((Compare(op, inlined(left), inlined(right)), inlined(value)))
+    expr = inlined(function.result)
     for condition, value in reversed(guards):
         expr = Choose(condition, value, expr)
     return Draft(function.name, expr, {c.name: c for c in function.constants})
 
 
 def function_of(d: Draft, doc: str = "") -> Function:
-    """The draft as a function that declares just the constants it uses, in order of use."""
+    """The draft as a function. It declares only the constants that it uses, in order of use."""
     bare = Function(d.name, (), (), d.expr)
     used = dict.fromkeys(n.name for n in nodes(bare) if isinstance(n, Const))
     return Function(d.name, tuple(d.constants[name] for name in used), (), d.expr, doc)
 
 
 def get(node: Expr, path: Path) -> Expr:
+    """The sub-expression at `path`."""
     for i in path:
         node = children(node)[i]  # type: ignore[assignment]
     return node
@@ -84,41 +94,69 @@ def put(node: Expr, path: Path, new: Expr) -> Expr:
             return Op(op, put(left, rest, new), right) if i == 0 else Op(op, left, put(right, rest, new))
         case Call(name, args):
             return Call(name, tuple(put(a, rest, new) if j == i else a for j, a in enumerate(args)))
+        case Choose(condition, then, other) if i == 1:
+            return Choose(condition, put(then, rest, new), other)
         case Choose(condition, then, other):
-            return (
-                Choose(condition, put(then, rest, new), other)
-                if i == 1
-                else Choose(condition, then, put(other, rest, new))
-            )
+            return Choose(condition, then, put(other, rest, new))
     raise ValueError(f"no child {i} in {node!r}")
 
 
 def sites(node: Expr, path: Path = ()) -> list[Path]:
-    """Paths of the sums: the whole, and inside it the branches of max, min and conditionals, term by term."""
-    found: list[Path] = [path]
+    """Paths of the sums: the whole expression, and the branches of max, min and conditionals inside its terms."""
+    paths: list[Path] = [path]
     for position, term in places(node, path):
         match term:
             case Call("max" | "min", args):
                 for i, arg in enumerate(args):
-                    found += sites(arg, (*position, i))
+                    paths += sites(arg, (*position, i))
             case Choose(_, then, other):
-                found += sites(then, (*position, 1)) + sites(other, (*position, 2))
-    return found
+                paths += sites(then, (*position, 1)) + sites(other, (*position, 2))
+    return paths
 
 
 def places(node: Expr, path: Path = ()) -> list[tuple[Path, Expr]]:
-    """A sum's terms with their paths, in order of the text."""
+    """A sum's terms with their paths, in the order of the text."""
     if isinstance(node, Op) and node.op in "+-":
         return [*places(node.left, (*path, 0)), ((*path, 1), node.right)]
     return [(path, node)]
 
 
+def all_terms(node: Expr) -> list[tuple[Path, Expr]]:
+    """Every term of every sum, with its path."""
+    return [(path, term) for site in sites(node) for path, term in places(get(node, site), site)]
+
+
+def all_fields(node: Expr) -> list[tuple[Path, Field]]:
+    """Every field with its path, except those in conditions."""
+    fields: list[tuple[Path, Field]] = []
+
+    def visit(node: Expr, path: Path) -> None:
+        match node:
+            case Field():
+                fields.append((path, node))
+            case Neg(value):
+                visit(value, (*path, 0))
+            case Op(_, left, right):
+                visit(left, (*path, 0))
+                visit(right, (*path, 1))
+            case Call(_, args):
+                for i, arg in enumerate(args):
+                    visit(arg, (*path, i))
+            case Choose(_, then, other):
+                visit(then, (*path, 1))
+                visit(other, (*path, 2))
+
+    visit(node, ())
+    return fields
+
+
 def split(node: Expr) -> list[Expr]:
-    """A sum's terms; a subtracted one comes negated."""
+    """A sum's terms; subtracted terms are negated."""
     return [term if sign == "+" else Neg(term) for sign, term in signed_terms(node)]
 
 
 def join(parts: list[Expr]) -> Expr:
+    """The sum of these terms; the inverse of `split`."""
     total, *rest = parts
     for part in rest:
         total = Op("-", total, part.value) if isinstance(part, Neg) else Op("+", total, part)
@@ -133,14 +171,36 @@ def factors(node: Expr) -> list[Expr]:
 
 
 def product(parts: Sequence[Expr]) -> Expr:
+    """The product of these factors; the inverse of `factors`."""
     total, *rest = parts
     for part in rest:
         total = Op("*", total, part)
     return total
 
 
+def basis_of(term: Expr) -> list[Expr]:
+    """A term's factors without its constants."""
+    return [factor for factor in factors(term) if not isinstance(factor, Const)]
+
+
+def coefficient(term: Expr) -> Const | None:
+    """The constant of a plain `constant * fields` term; None for any other term."""
+    parts = factors(term)
+    constants = [f for f in parts if isinstance(f, Const)]
+    plain = all(isinstance(f, (Const, Field, Call)) or (isinstance(f, Op) and f.op == "/") for f in parts)
+    return constants[0] if plain and len(constants) == 1 and not isinstance(term, Call) else None
+
+
+def coefficient_unit(basis: Sequence[Expr], constants: Mapping[str, Constant]) -> units.Unit | None:
+    """The unit that makes `coefficient * basis` microseconds; None if a wildcard leaves it open."""
+    if not basis:
+        return US
+    unit = unit_of(product(basis), constants)
+    return None if unit is None else units.over(US, unit)
+
+
 def fresh(d: Draft, stem: str) -> str:
-    """A constant's name that the draft does not have yet."""
+    """A constant's name, from `stem`, that the draft does not use yet."""
     stem = stem[:40].strip("_") or "c"
     name, n = stem, 1
     while name in d.constants:
@@ -151,6 +211,27 @@ def fresh(d: Draft, stem: str) -> str:
 
 def stem(parts: Sequence[Expr]) -> str:
     """A readable name for the coefficient of these factors: `s.layers * b.batch_size` -> `layers_batch_size`."""
-    named = [f.name for f in parts if isinstance(f, Field)]
-    named += [n.name for f in parts if isinstance(f, Call) for n in f.args if isinstance(n, Field)]
-    return "_".join(name.removesuffix("_us") for name in named) or "base"
+    fields = [f.name for f in parts if isinstance(f, Field)]
+    fields += [n.name for f in parts if isinstance(f, Call) for n in f.args if isinstance(n, Field)]
+    return "_".join(name.removesuffix("_us") for name in fields) or "base"
+
+
+def named(function: Function) -> Function:
+    """The function with the constants of plain terms renamed after what they multiply.
+
+    Operators that change a term keep the name of its constant, which then no longer fits.
+    """
+    d = draft(function)
+    new_names: dict[str, str] = {}
+    for _, term in all_terms(d.expr):
+        constant, basis = coefficient(term), basis_of(term)
+        if constant is not None and basis:
+            new_names[constant.name] = stem(basis)
+    constants: dict[str, Constant] = {}
+    for old, declared in d.constants.items():
+        taken = replace(d, constants={**constants, **{n: c for n, c in d.constants.items() if n not in new_names}})
+        name = fresh(taken, new_names[old]) if old in new_names else old
+        constants[name] = replace(declared, name=name)
+        new_names[old] = name
+    expr = rebuild(d.expr, lambda n: Const(new_names[n.name]) if isinstance(n, Const) else n)
+    return function_of(Draft(d.name, expr, constants), function.doc)

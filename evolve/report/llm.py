@@ -1,37 +1,39 @@
-"""What a report says of language models, in lines of text."""
+"""The part of a report about language models, as lines of text."""
 
 from __future__ import annotations
 
-from typing import Any
+from simulator.json import JsonObject
 
-# where a run of language models stops before its budget: how it goes on
-REMEDIES = {"max_usd": "--max-usd", "max_calls": "--max-calls", "max_tokens": "--max-tokens"}
+# The option that raises each limit.
+OPTIONS = {"max_usd": "--max-usd", "max_calls": "--max-calls", "max_tokens": "--max-tokens"}
 
 
-def lines(found: dict[str, Any], run: str) -> list[str]:
-    """Of report["llm"]: the cost of each model, what is not certain about it, and why the run stopped, if it did."""
-    out = []
-    if found["replayed"]:
-        out.append(f"Replayed from {found['replayed']}: nothing was sent, these are the recorded costs.")
-    for model, row in found.get("models", {}).items():
+def lines(calls: JsonObject, run: str) -> list[str]:
+    """The cost of each model, what is uncertain about it, and why the run stopped early, if it did.
+
+    `calls`: the totals of the calls to language models, as `llm` in report.json has them.
+    """
+    text = []
+    if calls["replayed"]:
+        text.append(f"Replayed from {calls['replayed']}: nothing was sent, these are the recorded costs.")
+    for model, row in calls.get("models", {}).items():
         outcomes = ", ".join(f"{n} {name}" for name, n in sorted(row["outcomes"].items(), key=lambda x: (-x[1], x[0])))
         tokens = f"{row['tokens_in']:,} tokens in, {row['tokens_out']:,} out"
         version = f" ({', '.join(row['versions'])})" if row["versions"] else ""
-        out.append(f"{model}{version}: {row['requests']} requests ({outcomes}), {tokens}, {row['usd']:.4f} USD")
+        text.append(f"{model}{version}: {row['requests']} requests ({outcomes}), {tokens}, {row['usd']:.4f} USD")
         if row["last_fault"]:
-            out.append(f"  last fault: {row['last_fault']}")
-    if not found.get("models"):
-        out.append("No request was sent.")
+            text.append(f"  last fault: {row['last_fault']}")
+    if not calls.get("models"):
+        text.append("No request was sent.")
     else:
-        possibly = f", possibly {found['possibly_usd']:.4f} more" if found["possibly_usd"] > 5e-5 else ""
-        out.append(f"In all {found['usd']:.4f} USD{possibly}; every request: {run}/ledger.csv")
-    if found.get("under_way"):
-        calls = ", ".join(found["under_way"])
-        out.append(f"Possibly paid, since the process died before an answer came: {calls}")
-    if found["substitutes"]:
-        out.append(f"{found['substitutes']} proposals are of offline operators, because no model answered.")
-    if found["stopped"]:
-        option = REMEDIES.get(found["stopped"].split()[0])
-        on = f"; `evolve resume {run} {option} MORE` goes on" if option else ""
-        out.append(f"Stopped before the budget of candidates: {found['stopped']}{on}.")
-    return out
+        possibly = f", possibly {calls['possibly_usd']:.4f} more" if calls["possibly_usd"] > 5e-5 else ""
+        text.append(f"In all {calls['usd']:.4f} USD{possibly}; every request: {run}/ledger.csv")
+    if calls.get("under_way"):
+        text.append(f"Possibly paid, since the process died before an answer came: {', '.join(calls['under_way'])}")
+    if calls["substitutes"]:
+        text.append(f"{calls['substitutes']} proposals come from offline operators, because no model answered.")
+    if calls["stopped"]:
+        option = OPTIONS.get(calls["stopped"].split()[0])
+        remedy = f"; `evolve resume {run} {option} MORE` goes on" if option else ""
+        text.append(f"Stopped before the budget of candidates: {calls['stopped']}{remedy}.")
+    return text

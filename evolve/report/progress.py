@@ -1,4 +1,4 @@
-"""Progress lines on stderr: rewritten in a terminal, one after another elsewhere, and never too often."""
+"""Progress on stderr, at limited intervals: one line, rewritten, in a terminal; a line each time elsewhere."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from archive.population import Population
 
-EVERY_S = 10.0  # between lines where stderr is not a terminal
-REWRITE_S = 0.2  # between rewritten lines in a terminal
+EVERY_S = 10.0  # between lines if stderr is not a terminal
+REWRITE_S = 0.2  # between updates of the line in a terminal
 
 
 class Line:
-    """One line about long work; nothing at all if `quiet`."""
+    """A progress line for long work; shows nothing if `quiet`."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -23,7 +23,7 @@ class Line:
         self.last = ""
 
     def show(self, text: str) -> None:
-        """Show a text now."""
+        """Show this text now."""
         if self.quiet:
             return
         if self.terminal:
@@ -33,7 +33,7 @@ class Line:
             print(text, file=sys.stderr, flush=True)
 
     def update(self, text: Callable[[], str]) -> None:
-        """Show a text unless one was shown a moment ago; it is made only if it is shown."""
+        """Show the text that this function returns, unless the last one was shown too recently."""
         now = time.monotonic()
         if not self.quiet and now - self.shown >= self.every_s:
             self.shown = now
@@ -47,21 +47,21 @@ class Line:
 
 
 class Rate:
-    """How fast candidates are assessed since the start or the resumption."""
+    """How fast this process assesses candidates."""
 
     def __init__(self) -> None:
-        self.begun = time.monotonic()
-        self.before: int | None = None  # candidates that were assessed by an earlier process
+        self.started = time.monotonic()
+        self.before: int | None = None  # candidates that earlier processes assessed
 
     def done(self, fitted: int, resumed: bool) -> int:
-        """How many candidates this process has assessed."""
+        """The number of candidates that this process has assessed."""
         if self.before is None:
             self.before = fitted if resumed else 0
         return fitted - self.before
 
     def per_s(self, done: int) -> float:
         """Candidates per second."""
-        return done / max(time.monotonic() - self.begun, 1e-9)
+        return done / max(time.monotonic() - self.started, 1e-9)
 
 
 class Progress:
@@ -71,20 +71,20 @@ class Progress:
         self.line = Line(quiet)
         self.budget, self.resumed = budget, resumed
         self.rate = Rate()
-        self.models: Callable[[], str] | None = None  # what there is to say about language models
+        self.models: Callable[[], str] | None = None  # the state of the language models, in words
 
     def update(self, population: Population) -> None:
-        """A proposal was taken in."""
+        """Call when the population has received an outcome."""
         if population.proposals >= self.resumed:
             done = self.rate.done(population.fitted, bool(self.resumed))
             self.line.update(lambda: self._text(population, done))
 
     def asking(self, text: str) -> None:
-        """Language models are being asked, and nothing can be assessed meanwhile."""
+        """Call while the search waits for language models."""
         self.line.update(lambda: text)
 
     def stage(self, name: str) -> None:
-        """Something other than the search begins."""
+        """Call when something other than the search begins."""
         self.line.show(f"{name} ...")
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Progress:
 
     def _text(self, population: Population, done: int) -> str:
         rate = self.rate.per_s(done)
-        left = f"{(self.budget - population.fitted) / rate:.0f} s left" if done >= 10 else "time left unknown yet"
+        left = f"{(self.budget - population.fitted) / rate:.0f} s left" if done >= 10 else "time left unknown"
         models = f", {self.models()}" if self.models else ""
         best = population.champion()
         errors = "no champion yet"

@@ -1,4 +1,4 @@
-"""What a run reached, as values: report.json is read and written here, and nowhere else."""
+"""The report of a run as values, and as report.json, which is read and written only here."""
 
 from __future__ import annotations
 
@@ -10,64 +10,58 @@ from typing import Any
 from archive.champion import Rule
 from archive.elite import Elite
 from evaluator.score import Errors
+from simulator.json import JsonObject
 
 Means = Mapping[str, float | None]  # e2e, ttft, itl and worst3: mean absolute errors in percent
 
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """How many proposals a stage refused, and an example of why."""
+    """The proposals that one stage refused."""
 
     stage: str
     count: int
-    why: str
+    why: str  # the reason given for the first of them
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What a run reached. Without a champion the fields from `errors` on are empty.
+    """What a run reached. Without a champion, the fields from `errors` to `observed_ms` are empty."""
 
-    seeds: arrival seeds of the errors; search_seeds: those of the search. fitted: ids of the fitted experiments.
-    best: the champion's joint and transfer error in percent after every generation, None where there is none.
-    verdicts: outcomes by stage of the cascade; cpu_s: CPU seconds by stage. errors: of every experiment, fitted or
-    predicted. known: known answers fitted here, by name; published: published ones. quality: of every experiment.
-    observed_ms: means of E2E, TTFT and ITL. calls: totals of the calls to language models, empty in an offline run.
-    """
-
-    engine: str
-    data: str
-    run: str
+    engine: str  # version
+    data: str  # hash of the fitted experiments
+    run: str  # path
     seed: int
-    seeds: Sequence[int]
-    search_seeds: Sequence[int]
+    seeds: Sequence[int]  # arrival seeds of the errors
+    search_seeds: Sequence[int]  # arrival seeds of the search
     rule: Rule
-    fitted: Sequence[str]
+    fitted: Sequence[str]  # ids of the fitted experiments
     candidates: int
     proposals: int
-    accepted: int
+    accepted: int  # members of the archive
     champion: Elite | None
-    best: Sequence[tuple[float, float | None]]
+    best: Sequence[tuple[float, float | None]]  # champion's joint (inf if none) and transfer error, %, by generation
     rejected: Sequence[Refusals]
-    verdicts: Mapping[str, int]
-    cpu_s: Mapping[str, float]
-    errors: Sequence[Errors] = ()
+    verdicts: Mapping[str, int]  # outcomes by stage of the cascade
+    cpu_s: Mapping[str, float]  # CPU seconds by stage of the cascade
+    errors: Sequence[Errors] = ()  # of every experiment, fitted or predicted
     fitted_mean: Means = field(default_factory=dict)
     predicted_mean: Means = field(default_factory=dict)
-    best_seed: Elite | None = None
+    best_seed: Elite | None = None  # the seed program with the lowest joint error
     front: Sequence[Elite] = ()
-    known: Mapping[str, Sequence[Errors]] = field(default_factory=dict)
-    published: Mapping[str, Sequence[Errors]] = field(default_factory=dict)
-    quality: Mapping[str, str] = field(default_factory=dict)
-    observed_ms: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    calls: Mapping[str, Any] = field(default_factory=dict)
+    known: Mapping[str, Sequence[Errors]] = field(default_factory=dict)  # known answers fitted to this data, by name
+    published: Mapping[str, Sequence[Errors]] = field(default_factory=dict)  # published known answers, by name
+    quality: Mapping[str, str] = field(default_factory=dict)  # of every experiment
+    observed_ms: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # means of E2E, TTFT and ITL
+    calls: Mapping[str, Any] = field(default_factory=dict)  # totals of calls to language models; empty: offline run
 
     def fitted_errors(self) -> list[Errors]:
         """The errors of the fitted experiments."""
         return [errors for errors in self.errors if errors.experiment in self.fitted]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The report as report.json has it."""
-        report: dict[str, Any] = {
+        report: JsonObject = {
             "engine": self.engine,
             "data": self.data,
             "run": self.run,
@@ -101,22 +95,12 @@ class RunReport:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> RunReport:
         """The report that a report.json holds."""
-        same = (
-            "engine",
-            "data",
-            "run",
-            "seed",
-            "seeds",
-            "search_seeds",
-            "fitted",
-            "candidates",
-            "proposals",
-            "accepted",
-        )
-        also = ("fitted_mean", "predicted_mean", "quality", "observed_ms")
+        always = ("engine", "data", "run", "seed", "seeds", "search_seeds", "fitted")
+        counts = ("candidates", "proposals", "accepted")
+        with_champion = ("fitted_mean", "predicted_mean", "quality", "observed_ms")
         return cls(
-            **{name: raw[name] for name in same},
-            **{name: raw[name] for name in also if name in raw},
+            **{name: raw[name] for name in (*always, *counts)},
+            **{name: raw[name] for name in with_champion if name in raw},
             rule=Rule(**raw["rule"]),
             champion=_elite(raw["champion"]),
             best=[(math.inf if joint is None else joint, transfer) for joint, transfer in raw["best"]],
@@ -140,5 +124,5 @@ def _rows(raw: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Erro
     return {name: [Errors(**row) for row in rows] for name, rows in raw.items()}
 
 
-def _rows_json(rows: Mapping[str, Sequence[Errors]]) -> dict[str, list[dict[str, Any]]]:
-    return {name: [asdict(errors) for errors in found] for name, found in rows.items()}
+def _rows_json(rows: Mapping[str, Sequence[Errors]]) -> dict[str, list[JsonObject]]:
+    return {name: [asdict(errors) for errors in of_name] for name, of_name in rows.items()}

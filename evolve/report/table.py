@@ -40,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as it is to be read. Make it with `Table.of`."""
+    """A table: title, columns, rows, and a caption below. `Table.of` makes one from text."""
 
     title: str
     columns: tuple[Column, ...]

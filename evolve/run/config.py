@@ -1,4 +1,4 @@
-"""Settings of a run: frozen dataclasses that mirror the YAML of configs/; an unknown key is an error."""
+"""Settings of a run: frozen dataclasses that mirror the YAML files in configs/. Unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RULES = ("joint", "transfer")
 METHODS = ("step", "queueing", "both")
 STAGES = ("all", "but_last")
 FOLDS = ("models", "workloads", "tp", "files", "stages")
-# Offline operators and their default weights. Symbolic regression tools spend most on growing, some on pruning, little
-# on whole-module exchange.
+# Offline operators and their default weights. As in other symbolic regression tools, most of the weight goes to growing
+# programs, some to pruning, and little to exchanging whole methods.
 OPERATORS = {
     "add": 0.18,
     "drop": 0.12,
@@ -40,67 +40,52 @@ PROPOSERS = ("offline", "llm", "mixed")
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """Which experiments are fitted. `files`: bundled names or paths of experiments files. Empty lists: no limit.
-    `stages`: all load stages, or but_last: without the last stage of every experiment of `files` that has several."""
+    """Which experiments are fitted, and which are only predicted. Files are bundled names or paths."""
 
-    files: tuple[str, ...] = ("experiments_h100.yaml",)
-    predict_files: tuple[str, ...] = ("experiments_h100_further.yaml",)
-    models: tuple[str, ...] = ()
-    workloads: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    stages: str = "all"
+    files: tuple[str, ...] = ("experiments_h100.yaml",)  # to fit
+    predict_files: tuple[str, ...] = ("experiments_h100_further.yaml",)  # to predict only
+    models: tuple[str, ...] = ()  # fit these only; empty: all
+    workloads: tuple[str, ...] = ()  # fit these only; empty: all
+    exclude: tuple[str, ...] = ()  # ids of experiments that are not fitted
+    stages: str = "all"  # all load stages, or but_last: all except the last one of every experiment with several
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """The loop. `batch` proposals a generation; `tournament` elites compete to be a parent.
+    """How to search. A search ends at its budget, after `generations`, or when it no longer improves (`patience`)."""
 
-    Stops at the budget, after `generations`, or when the best joint error improved by less than `patience_gain`
-    (relative) in `patience` generations. `selection`: nsga2 ranks on (worst3, joint, complexity), lexicographic
-    compares worst3, then ITL error (the error per step), then complexity. `islands` populations evolve apart, `batch`
-    proposals each; every `migrate_every` generations each sends copies of its `migrants` fittest to the next one.
-    At the end the `finalists` best have their constants polished by CMA-ES on the replays (0: none).
-    `proposer`: offline operators, language models (llm, see llm/settings.py), or both under one bandit (mixed).
-    `start` names programs (files, RUN:ID or shipped ones) that the search starts from besides the shipped ones, or with
-    `only_start` instead of them.
-    Parts that can be left out: `grid` (parents from the MAP-Elites cells, not from the front alone), `bandit` (the
-    operators' chances follow what they improved).
-    """
-
-    batch: int = 8
-    tournament: int = 3
+    batch: int = 8  # proposals per island and generation
+    tournament: int = 3  # elites that compete to become a parent
     generations: int = 100_000
-    patience: int = 200
-    patience_gain: float = 0.005
-    proposer: str = "offline"
-    selection: str = "nsga2"
-    islands: int = 4
-    migrate_every: int = 10
-    migrants: int = 2
-    finalists: int = 2
-    grid: bool = True
-    bandit: bool = True
-    evolve: str = "both"
-    fields: str = "all"
-    operation_bins: int = 10
-    feature_bins: int = 5
-    start: tuple[str, ...] = ()
-    only_start: bool = False
-    operators: dict[str, float] = field(default_factory=dict)
+    patience: int = 200  # generations in which the champion's merit must improve by `patience_gain`
+    patience_gain: float = 0.005  # relative
+    proposer: str = "offline"  # operators, language models (llm), or both under one bandit (mixed)
+    selection: str = "nsga2"  # ranks on the four objectives; lexicographic: worst3, ITL error, complexity
+    islands: int = 4  # populations that evolve separately
+    migrate_every: int = 10  # generations between migrations
+    migrants: int = 2  # fittest elites that each island copies to the next one
+    finalists: int = 2  # best programs whose constants CMA-ES polishes on the replays at the end; 0: none
+    grid: bool = True  # parents come from the MAP-Elites cells too, not only from the survivors of NSGA-II
+    bandit: bool = True  # chances of the operators follow what they improved
+    evolve: str = "both"  # which methods may change: step, queueing or both
+    fields: str = "all"  # which fields step_time may read, one of FIELD_SETS
+    operation_bins: int = 10  # columns of the grid
+    feature_bins: int = 5  # rows of the grid
+    start: tuple[str, ...] = ()  # programs to start from besides the shipped ones: files, RUN:ID or shipped names
+    only_start: bool = False  # start from these alone
+    operators: dict[str, float] = field(default_factory=dict)  # name: weight; others get 0; empty: OPERATORS
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreSettings:
-    """Scores: `seeds` arrival seeds a statistic is averaged over while searching (reports use 3), `moe_weight` the
-    weight of MoE experiments in worst3. `champion` (joint, transfer), `within` and `worst_pct` are the rule by which a
-    champion is chosen (see archive.Rule). `physics`: programs that contradict datasheets come last."""
+    """How programs are scored, and how a champion is chosen (see archive.champion.Rule)."""
 
-    seeds: int = 1
-    moe_weight: float = 1.0
-    physics: bool = True
-    champion: str = "transfer"
-    within: float = 0.05
-    worst_pct: float = 10.0
+    seeds: int = 1  # arrival seeds that a score is averaged over during a search; reports use 3
+    moe_weight: float = 1.0  # weight of mixture-of-experts experiments in worst3
+    physics: bool = True  # programs that contradict datasheets or measured kernels rank last
+    champion: str = "transfer"  # merit: the joint error (joint), or its mean with the transfer error (transfer)
+    within: float = 0.05  # the simplest program within this relative distance of the lowest merit wins
+    worst_pct: float = 10.0  # largest E2E error, in percent, that a champion may have on any experiment
 
     @property
     def rule(self) -> Rule:
@@ -109,26 +94,26 @@ class ScoreSettings:
 
     @property
     def arrival_seeds(self) -> list[int]:
-        """The arrival seeds that a search scores with."""
+        """The arrival seeds of a search."""
         return list(range(1, self.seeds + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class ValidateSettings:
-    """`evolve validate`: `budget` of the search in every fold, and the kinds of `folds` (see validation/folds.py), none
-    named: all that apply. They stand here so that the protocol is fixed before the first held-out figure is seen."""
+    """How `evolve validate` validates a run: part of its configuration, so that the protocol is fixed before the first
+    held-out figure is seen."""
 
-    budget: int = 500
-    folds: tuple[str, ...] = ()
+    budget: int = 500  # candidates of the search in every fold
+    folds: tuple[str, ...] = ()  # kinds of folds (see evolve.study.folds); empty: all that apply
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A resolved configuration. `budget`: distinct candidates that reach fitting, seeds included."""
+    """A complete configuration."""
 
-    name: str = "default"
-    budget: int = 1500
-    seed: int = 0
+    name: str = "default"  # shown in reports
+    budget: int = 1500  # distinct candidates that reach fitting, seed programs included
+    seed: int = 0  # the same seed gives the same archive
     data: DataSettings = field(default_factory=DataSettings)
     caps: Caps = field(default_factory=Caps)
     search: SearchSettings = field(default_factory=SearchSettings)
@@ -138,7 +123,10 @@ class Config:
 
 
 def load_config(name: str) -> Config:
-    """A configuration by bundled name (`default`, `smoke`, ...) or path. Raises InputError naming file and key."""
+    """The configuration of this bundled name (`default`, `smoke`, ...) or path.
+
+    Raises InputError, naming the file and the key, if it cannot be read or a setting is wrong.
+    """
     bundled = resources.files("configs").joinpath(f"{name}.yaml")
     path = Path(name)
     if "/" not in name and not name.endswith((".yaml", ".yml")) and bundled.is_file():
@@ -148,20 +136,23 @@ def load_config(name: str) -> Config:
     try:
         raw = path.read_bytes()
     except OSError as e:
-        known = ", ".join(bundled_configs())
-        raise InputError(f"{name}: cannot be read ({e.strerror}): name a file, or one of {known}") from None
+        names = ", ".join(bundled_configs())
+        raise InputError(f"{name}: cannot be read ({e.strerror}): name a file, or one of {names}") from None
     return config_from(parse_yaml(raw, name, "write a setting such as `budget: 800`"), name)
 
 
 def bundled_configs() -> list[str]:
-    """Names of the configurations that the project ships."""
+    """Names of the shipped configurations."""
     files = (f.name for f in resources.files("configs").iterdir() if f.name.endswith(".yaml"))
     data = ("experiments_", "models.", "hardware.", "llm_prices.")
     return sorted(f.removesuffix(".yaml") for f in files if not f.startswith(data))
 
 
 def config_from(raw: object, where: str) -> Config:
-    """A Config from YAML values. Raises InputError for an unknown key, a wrong type or a value out of range."""
+    """The configuration that YAML values describe; `where` names their source in messages.
+
+    Raises InputError for an unknown key, a wrong type or a value out of range.
+    """
     config: Config = _build(Config, raw, where, "")
     choices = (
         ("search.proposer", config.search.proposer, PROPOSERS),
@@ -216,7 +207,7 @@ def config_from(raw: object, where: str) -> Config:
         if not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
             raise InputError(f"{where}: search.operators.{name} must be a weight >= 0, got {weight!r}")
     if config.search.only_start and not config.search.start:
-        raise InputError(f"{where}: search.only_start leaves no program to start from: name some in search.start")
+        raise InputError(f"{where}: search.only_start leaves no program to start from: name one in search.start")
     if config.search.operators and not any(config.search.operators.values()):
         raise InputError(f"{where}: search.operators are all 0: give at least one a weight")
     check(config.llm, where)
@@ -224,16 +215,17 @@ def config_from(raw: object, where: str) -> Config:
 
 
 def _build(kind: type, raw: object, where: str, prefix: str) -> Any:
+    """The settings dataclass `kind` with the values of `raw`; `prefix` is its place in the file, such as "search."."""
     if not isinstance(raw, dict):
         raise InputError(
             f"{where}: {prefix.rstrip('.') or 'the file'} must be a mapping of settings, got {type(raw).__name__}"
         )
-    known = {f.name: f for f in fields(kind)}
+    names = [f.name for f in fields(kind)]
     default = kind()
     values: dict[str, Any] = {}
     for key, value in raw.items():
-        if key not in known:
-            raise InputError(f"{where}: unknown key {prefix}{key}: {nearest(str(key), list(known)) or 'remove it'}")
+        if key not in names:
+            raise InputError(f"{where}: unknown key {prefix}{key}: {nearest(str(key), names) or 'remove it'}")
         current = getattr(default, key)
         if dataclasses.is_dataclass(current):
             values[key] = _build(type(current), value, where, f"{prefix}{key}.")
@@ -243,6 +235,7 @@ def _build(kind: type, raw: object, where: str, prefix: str) -> Any:
 
 
 def _value(default: Any, value: object, where: str, key: str) -> Any:
+    """`value`, if it has the type of the setting's default. Raises InputError if it has not."""
     match default:
         case tuple():
             if isinstance(value, list) and all(isinstance(v, str) for v in value):
@@ -272,7 +265,7 @@ def _value(default: Any, value: object, where: str, key: str) -> Any:
 
 
 def to_mapping(config: Config) -> dict[str, Any]:
-    """The configuration as plain YAML values; `config_from` reads it back."""
+    """The configuration as plain YAML values, which `config_from` reads back."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):

@@ -1,35 +1,39 @@
-"""Which experiments a configuration fits and which it only predicts."""
+"""Which experiments a configuration fits, and which it only predicts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from evaluator.experiments import BUNDLED, bundled_file, load_experiments, model_table
 from evolve.run.config import DataSettings
-from evolve.run.stages import but_last
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import Experiment, Observed
+from simulator.experiment.observations import together
 
 
 def experiments_of(files: Sequence[str]) -> list[Experiment]:
-    """The experiments of bundled files (by name) and of the user's (by path), each id once."""
-    out: dict[str, Experiment] = {}
+    """The experiments of bundled files (by name) and of the user's files (by path).
+
+    Raises InputError if two files have an experiment of the same id.
+    """
+    experiments: dict[str, Experiment] = {}
     for name in files:
-        found = bundled_file(name) if name in BUNDLED and not Path(name).exists() else load_experiments(Path(name))
-        for e in found:
-            if e.id in out:
-                raise InputError(f"{name}: experiment {e.id!r} stands in another file too: rename one")
-            out[e.id] = e
-    return list(out.values())
+        bundled = name in BUNDLED and not Path(name).exists()
+        for e in bundled_file(name) if bundled else load_experiments(Path(name)):
+            if e.id in experiments:
+                raise InputError(f"{name}: experiment {e.id!r} is in another file too: rename one")
+            experiments[e.id] = e
+    return list(experiments.values())
 
 
 def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """The clean ones with an observed mean for their load stages.
+    """The clean experiments that have an observed mean for one of their load stages.
 
-    Raises InputError for a run of several stages that was observed as a whole only.
+    Raises InputError for an experiment with several stages that was only observed as a whole.
     """
-    found = []
+    usable = []
     for e in experiments:
         if e.quality != "clean" or e.observed is None:
             continue
@@ -41,12 +45,26 @@ def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
                 )
             stages = (e.observed.summary,)
         if any(s.mean is not None for o in stages for s in (o.e2e_ms, o.ttft_ms, o.itl_ms)):
-            found.append(e)
-    return found
+            usable.append(e)
+    return usable
+
+
+def but_last(e: Experiment) -> Experiment:
+    """`e` without the last of several load stages: what a search may see when that stage is held out.
+
+    An experiment with one stage, or without observed stages, is returned unchanged. The new summary is that of the
+    remaining stage; of several, their means weighted by the requests offered, without percentiles. So nothing about the
+    last stage can be computed from the result.
+    """
+    if len(e.workload.stages) < 2 or e.observed is None or not e.observed.stages:
+        return e
+    workload, stages = replace(e.workload, stages=e.workload.stages[:-1]), e.observed.stages[:-1]
+    summary = stages[0] if len(stages) == 1 else together(stages, workload)
+    return replace(e, workload=workload, observed=Observed(summary, stages))
 
 
 def nothing_to_fit(experiments: Sequence[Experiment]) -> str:
-    """Why none of these is fitted, and the remedy."""
+    """Why none of these experiments can be fitted, and the remedy."""
     if not any(e.observed for e in experiments):
         return "nothing to fit: no experiment has `observed` figures: add measurements, or use `evolve predict`"
     if not any(e.quality == "clean" for e in experiments):
@@ -55,9 +73,10 @@ def nothing_to_fit(experiments: Sequence[Experiment]) -> str:
 
 
 def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
-    """(fitted, predicted only). Fitted: clean runs of `files` with observations that the filters let through.
+    """The experiments that are fitted, and those that are only predicted.
 
-    Raises InputError when a filter names nothing, or when nothing is left to fit.
+    Fitted are the fittable experiments of `data.files` that pass the filters. Raises InputError if a filter names
+    something that does not exist, or if nothing is left to fit.
     """
     offered = experiments_of(data.files)
     if data.stages == "but_last":
@@ -94,13 +113,13 @@ def _model(name: str, offered: Sequence[Experiment]) -> str:
     return model
 
 
-def _list(names: object) -> str:
-    return ", ".join(sorted(set(names)))  # type: ignore[call-overload]
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(set(names)))
 
 
 def parse_list(text: str | None) -> tuple[str, ...]:
-    """`a,b` -> (a, b); None -> (). Raises InputError for a list that names nothing."""
+    """The names in `a,b`; none for None. Raises InputError for a list without names."""
     names = tuple(part.strip() for part in (text or "").split(",") if part.strip())
     if text is not None and not names:
-        raise InputError("a list of names is empty: leave its option out, or name some")
+        raise InputError("a list of names is empty: name some, or leave the option out")
     return names

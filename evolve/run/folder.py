@@ -1,15 +1,14 @@
-"""A run on disk: config.yaml, run.json, journal.jsonl, programs/, report.* ; locked while somebody writes."""
+"""A run on disk: config.yaml, run.json, journal.jsonl, programs/ and report.*, locked while a process writes to it."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import yaml
 
@@ -22,32 +21,73 @@ from archive.proposal import Outcome, is_outcome
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
-from simulator.errors import InputError
+from evolve.run.files import write_json, write_text
+from evolve.run.ranges import Ranges, read_ranges
+from simulator.errors import InputError, Section
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 
-START = "start"  # the folder of the user's programs that a search starts from
+START = "start"  # folder of the user's programs that a search starts from
 SURVIVORS = 48  # elites that an island keeps besides the cells of its grid
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What identifies a run, as run.json keeps it."""
+
+    engine: str  # version of the engine that started the run
+    data: str  # hash of the fitted experiments
+    fitted: tuple[str, ...]  # ids of the fitted experiments
+    ranges: Ranges  # what the fitted experiments span
+    started: str  # time in UTC, ISO 8601
+    replayed: str = ""  # path of the recording that the run replays, if it is a replay
+
+    def to_json(self) -> JsonObject:
+        """The identity as run.json has it."""
+        about = asdict(self)
+        if not self.replayed:
+            del about["replayed"]
+        return about
+
+    @classmethod
+    def from_json(cls, raw: object) -> About:
+        """The identity that run.json holds. Raises ValueError if a key is missing or has a value of the wrong type."""
+        if not isinstance(raw, dict):
+            raise ValueError("not a mapping")
+        texts: JsonObject = {name: raw.get(name) for name in ("engine", "data", "started")}
+        texts["replayed"] = raw.get("replayed", "")
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise ValueError(f"{', '.join(texts)} must be text")
+        fitted = raw.get("fitted")
+        if not isinstance(fitted, list) or not all(isinstance(name, str) for name in fitted):
+            raise ValueError("fitted must be a list of ids")
+        if not isinstance(raw.get("ranges"), dict):
+            raise ValueError("ranges must be a mapping")
+        return cls(**texts, fitted=tuple(fitted), ranges=read_ranges(Section("run.json", "ranges", raw["ranges"])))
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder that exists: its path, settings and identity (engine version, data hash, start, fitted ids)."""
+    """An existing run folder, with its settings and identity."""
 
     path: Path
     config: Config
-    about: dict[str, Any]
+    about: About
 
     @property
     def journal(self) -> Path:
+        """The journal; a shipped run has a compressed one instead."""
         return self.path / "journal.jsonl"
 
     def outcomes(self) -> list[Outcome]:
-        """What became of every proposal, in the journal's order. Raises InputError like `lines`."""
+        """The outcomes of all proposals, in the journal's order. Raises InputError if the journal is damaged."""
         return [Outcome.from_json(line) for line in self.lines() if is_outcome(line)]
 
-    def lines(self) -> list[dict[str, Any]]:
-        """The journal's whole lines, of proposals and of calls to language models; of a run that is shipped, the
-        compressed journal's. Raises InputError when it is damaged before its end."""
+    def lines(self) -> list[JsonObject]:
+        """The journal's complete lines: outcomes of proposals, and calls to language models.
+
+        Raises InputError if the journal is damaged before its end.
+        """
         packed = self.path / "journal.jsonl.xz"
         try:
             return read_journal(packed if packed.exists() and not self.journal.exists() else self.journal)
@@ -56,38 +96,38 @@ class Run:
 
     def archive(self) -> Archive:
         """The archive, rebuilt from the journal."""
-        out = empty_archive(self.config)
+        archive = empty_archive(self.config)
         for outcome in self.outcomes():
             if outcome.elite:
-                out.add(outcome.elite)
-        return out
+                archive.add(outcome.elite)
+        return archive
 
 
 def empty_archive(config: Config) -> Archive:
-    """The archive of a run in which nothing was proposed yet."""
+    """The archive of a run without proposals."""
     search = config.search
     return Archive(Grid(config.caps.operations, search.operation_bins, search.feature_bins))
 
 
 def first_population(config: Config) -> Population:
-    """The population of a run in which nothing was proposed yet."""
+    """The population of a run without proposals."""
     search = config.search
     islands = [Island(empty_archive(config).grid, SURVIVORS, search.grid) for _ in range(search.islands)]
     return Population(empty_archive(config), islands, config.score.rule, search.selection, search.tournament)
 
 
 def next_path(parent: Path = Path("runs")) -> Path:
-    """runs/0001, runs/0002, ...: one more than the highest number there."""
+    """The next of runs/0001, runs/0002, ...: one more than the highest number in `parent`."""
     taken = [int(p.name) for p in parent.iterdir() if re.fullmatch(r"\d+", p.name)] if parent.is_dir() else []
     return parent / f"{max(taken, default=0) + 1:04d}"
 
 
-def create(path: Path, config: Config, about: dict[str, Any]) -> Run:
-    """A new run folder. Raises InputError if it exists already or cannot be written."""
+def create(path: Path, config: Config, about: About) -> Run:
+    """A new run folder. Raises InputError if it already exists or cannot be written."""
     try:
         path.mkdir(parents=True)
-        (path / "config.yaml").write_text(yaml.safe_dump(to_mapping(config), sort_keys=False))
-        write_json(path / "run.json", about)
+        _write_config(path, config)
+        write_json(path / "run.json", about.to_json())
         (path / "journal.jsonl").touch()
     except FileExistsError:
         raise InputError(f"{path}: exists already: choose another --out, or `evolve resume {path}`") from None
@@ -97,17 +137,19 @@ def create(path: Path, config: Config, about: dict[str, Any]) -> Run:
 
 
 def rewrite(run: Run, config: Config) -> Run:
-    """The run with another configuration, on disk too; a crash leaves the old or the new one."""
-    draft = run.path / "config.yaml.new"
-    draft.write_text(yaml.safe_dump(to_mapping(config), sort_keys=False))
-    os.replace(draft, run.path / "config.yaml")
+    """The run with another configuration, which replaces config.yaml in one step."""
+    _write_config(run.path, config)
     return Run(run.path, config, run.about)
 
 
+def _write_config(path: Path, config: Config) -> None:
+    write_text(path / "config.yaml", yaml.safe_dump(to_mapping(config), sort_keys=False))
+
+
 def open_run(path: Path) -> Run:
-    """An existing run. Raises InputError if it is not one."""
+    """The run in the folder `path`. Raises InputError if there is none, or if its files are damaged."""
     try:
-        about = json.loads((path / "run.json").read_text())
+        about = About.from_json(json.loads((path / "run.json").read_text()))
         raw = yaml.safe_load((path / "config.yaml").read_text())
     except OSError:
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): `evolve list` names the runs") from None
@@ -117,26 +159,27 @@ def open_run(path: Path) -> Run:
 
 
 def check_same(run: Run, fitted: Sequence[Experiment]) -> None:
-    """Raises InputError if the run was made by another engine version or on other data."""
+    """Raises InputError if the run is a shipped one, or was made by another engine version or on other data."""
+    about = run.about
     if not run.journal.exists():
-        raise InputError(f"{run.path}: is a finished run that is shipped, to be read only: `evolve archive {run.path}`")
-    if run.about.get("engine") != __version__:
-        raise InputError(f"{run.path}: made by engine {run.about.get('engine')}, this is {__version__}: "
+        raise InputError(f"{run.path}: is a shipped run, which is read-only: `evolve archive {run.path}` shows it")
+    if about.engine != __version__:
+        raise InputError(f"{run.path}: made by engine {about.engine}, this is {__version__}: "
                          "install that version, or start a new run")  # fmt: skip
-    if run.about.get("data") != data_hash(fitted):
-        raise InputError(f"{run.path}: made on data {run.about.get('data')}, these are {data_hash(fitted)}: "
+    if about.data != data_hash(fitted):
+        raise InputError(f"{run.path}: made on data {about.data}, these are {data_hash(fitted)}: "
                          "restore the experiments files, or start a new run")  # fmt: skip
 
 
 def lock(path: Path) -> IO[str]:
-    """Hold the folder of a run or study until the file is closed or the process dies.
+    """A lock on the folder of a run or study, held until the file is closed or the process dies.
 
     Raises InputError if another process holds it.
     """
     try:
         handle = (path / ".lock").open("w")
     except OSError as e:
-        raise InputError(f"{path}: cannot be written ({e.strerror}): check the folder's rights") from None
+        raise InputError(f"{path}: cannot be written ({e.strerror}): check the folder's permissions") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -145,27 +188,20 @@ def lock(path: Path) -> IO[str]:
     return handle
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Replace the file in one go, so that a crash leaves the old or the new one."""
-    draft = path.with_suffix(path.suffix + ".new")
-    draft.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
-    os.replace(draft, path)
-
-
 def write_start(run: Run, programs: Sequence[tuple[str, str]]) -> None:
-    """Keep the user's programs that a search starts from, (name, text): their files may change or go."""
+    """Keep copies of the user's programs, (name, text), that a search starts from: their files may change or go."""
     for i, (name, text) in enumerate(programs):
         (run.path / START).mkdir(exist_ok=True)
         (run.path / START / f"{i:03d}-{name}.py").write_text(text, "utf-8")
 
 
 def read_start(run: Run) -> list[tuple[str, str]]:
-    """(name, text) of the user's programs that a search starts from, in order."""
+    """The user's programs that a search starts from, (name, text), in their order."""
     return [(path.stem[4:], path.read_text("utf-8")) for path in sorted((run.path / START).glob("*.py"))]
 
 
 def write_programs(run: Run, elites: Sequence[Elite]) -> None:
-    """programs/ID.py for every elite given, replacing what was there."""
+    """Write programs/ID.py for each of these elites, and remove the other programs there."""
     folder = run.path / "programs"
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.py"):

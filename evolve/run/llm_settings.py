@@ -1,4 +1,4 @@
-"""Settings of language models as proposers: the part `llm` of a configuration."""
+"""Settings of language models as proposers: the `llm` section of a configuration."""
 
 from __future__ import annotations
 
@@ -13,57 +13,45 @@ MOST_TIMEOUT_S = 86_400.0  # a day
 
 @dataclass(frozen=True, slots=True)
 class LlmSettings:
-    """Language models as proposers. `models`: provider/model as litellm has them, in an ensemble with =WEIGHT behind
-    each. A call shows `parents` programs and asks for `programs`; what is refused is sent back once if `repair`.
-    In a mixed search the models start with `share` of the proposals together.
+    """How language models propose programs, and what they may cost. Models are named PROVIDER/MODEL as in litellm."""
 
-    `api_base` is of the models behind an OpenAI-compatible server. `prices`: model -> [input, output] in USD per
-    million tokens. Limits of the run, 0 for none except `max_usd`: `max_usd`, `max_calls` (requests sent), `max_tokens`
-    (in and out). Of a call: `answer_tokens` at most, `timeout_s` seconds, `attempts` in all, the first wait `backoff_s`
-    seconds, then twice as long. Of all: `rpm` requests a minute (0: any) and `concurrency` at a time.
-
-    Every `notes_every` generations (0: never) the `summariser` (the first model if empty) writes down what was learned.
-    `judges` review what models propose before it is fitted; below `judge_below` of 10 on average it is not.
-    `prompts`: a folder with templates that replace those of evolve/llm/prompts. `cache`: a folder of answers.
-    """
-
-    models: tuple[str, ...] = ()
-    share: float = 0.25
-    programs: int = 4
-    parents: int = 3
-    repair: bool = True
-    api_base: str = ""
-    prices: dict[str, list[float]] = field(default_factory=dict)
-    max_usd: float = 5.0
-    max_calls: int = 0
-    max_tokens: int = 0
-    answer_tokens: int = 8192
-    timeout_s: float = 180.0
-    attempts: int = 4
-    backoff_s: float = 2.0
-    rpm: int = 60
-    concurrency: int = 8
-    notes_every: int = 10
-    summariser: str = ""
-    judges: tuple[str, ...] = ()
-    judge_below: float = 4.0
-    prompts: str = ""
-    cache: str = ""
+    models: tuple[str, ...] = ()  # models that propose; PROVIDER/MODEL=WEIGHT in an ensemble
+    share: float = 0.25  # share of the proposals that models start with in a mixed search
+    programs: int = 4  # that a question asks for
+    parents: int = 3  # programs that a question shows
+    repair: bool = True  # send a rejected program back to the model once
+    api_base: str = ""  # OpenAI-compatible server of models named openai/NAME
+    prices: dict[str, list[float]] = field(default_factory=dict)  # model: [input, output] in USD per million tokens
+    max_usd: float = 5.0  # that the run may spend
+    max_calls: int = 0  # requests that the run may send; 0: no limit
+    max_tokens: int = 0  # that the run may use, input and output; 0: no limit
+    answer_tokens: int = 8192  # most tokens of an answer
+    timeout_s: float = 180.0  # for an answer
+    attempts: int = 4  # per call
+    backoff_s: float = 2.0  # wait before the second attempt; it doubles each time
+    rpm: int = 60  # requests per minute; 0: no limit
+    concurrency: int = 8  # requests at a time
+    notes_every: int = 10  # generations between notes on what was learned; 0: none
+    summariser: str = ""  # model that writes the notes; empty: the first of `models`
+    judges: tuple[str, ...] = ()  # models that review proposals before they are fitted
+    judge_below: float = 4.0  # average mark, of 10, below which a proposal is not fitted
+    prompts: str = ""  # folder of templates that replace those of evolve/propose/llm/prompts
+    cache: str = ""  # folder that keeps answers across runs
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Every model as it is written, proposers first."""
+        """All models as the settings spell them, proposers first."""
         return (*self.models, *self.judges, *filter(None, [self.summariser]))
 
     def ensemble(self) -> dict[str, float]:
-        """The chance of every proposing model; they add up to 1."""
+        """The chance of each proposing model; the chances add up to 1."""
         weights = dict(weighted(name, "llm.models") for name in self.models)
         total = sum(weights.values())
         return {name: weight / total for name, weight in weights.items()}
 
 
 def check(llm: LlmSettings, where: str) -> None:
-    """Raises InputError naming `where` and the key, for what cannot be a setting."""
+    """Raises InputError, naming `where` and the key, for an impossible setting."""
     if not 0 < llm.share < 1:
         raise InputError(f"{where}: llm.share must be between 0 and 1, got {llm.share}: give e.g. 0.25")
     for name in llm.named:
@@ -78,29 +66,36 @@ def check(llm: LlmSettings, where: str) -> None:
                 f"{where}: llm.prices.{name} must be [input, output] in USD per million tokens, got {price!r}"
             )
     if not llm.max_usd < float("inf"):
-        raise InputError(f"{where}: llm.max_usd must be a number of USD, got {llm.max_usd}: give what may be spent")
+        raise InputError(
+            f"{where}: llm.max_usd must be a number of USD, got {llm.max_usd}: give what the run may spend"
+        )
     if not 0 <= llm.judge_below <= 10:
-        raise InputError(f"{where}: llm.judge_below must be between 0 and 10, got {llm.judge_below}: marks are of 10")
+        raise InputError(
+            f"{where}: llm.judge_below must be between 0 and 10, got {llm.judge_below}: marks are out of 10"
+        )
     if not llm.timeout_s <= MOST_TIMEOUT_S:
         raise InputError(f"{where}: llm.timeout_s must be at most {MOST_TIMEOUT_S:g}, got {llm.timeout_s}: give less")
     if re.search("[@?#]", llm.api_base):
         raise InputError(f"{where}: llm.api_base must not hold a key: keys come from the environment only")
     if llm.api_base and not _is_address(llm.api_base):
-        raise InputError(f"{where}: llm.api_base {llm.api_base!r} is no address: give e.g. http://127.0.0.1:8000/v1")
+        raise InputError(
+            f"{where}: llm.api_base {llm.api_base!r} is not an address: give e.g. http://127.0.0.1:8000/v1"
+        )
 
 
 def _is_address(text: str) -> bool:
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a bracket that stands alone, or a port that is no number
+    except ValueError:  # an unmatched bracket, or a port that is not a number
         return False
 
 
 def weighted(name: str, where: str) -> tuple[str, float]:
-    """(provider/model, weight) of `provider/model=WEIGHT`; the weight is 1 if it is not given.
+    """The name and the weight in `provider/model=WEIGHT`; without =WEIGHT the weight is 1.
 
-    Raises InputError for anything else."""
+    Raises InputError, naming `where`, for anything else.
+    """
     model, _, weight = name.partition("=")
     try:
         value = float(weight or 1.0)
@@ -108,6 +103,6 @@ def weighted(name: str, where: str) -> tuple[str, float]:
         value = -1.0
     if not re.fullmatch(r"[\w.-]+/[^\s=]+", model) or not 0 < value < float("inf"):
         raise InputError(
-            f"{where}: {name!r} is no model: give provider/model or provider/model=WEIGHT, e.g. openai/gpt-5.4-mini"
+            f"{where}: {name!r} is not a model: give provider/model or provider/model=WEIGHT, e.g. openai/gpt-5.4-mini"
         )
     return model, value

@@ -7,10 +7,9 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from evolve.run.folder import open_run
-from evolve.run.records import record_of
+from evolve.run.records import Record, read_record, record_of
 from simulator.errors import InputError, nearest
 from simulator.language.complete import DEFAULTS, complete
 from simulator.language.infer import check_units
@@ -24,21 +23,21 @@ CHAMPION = "champion"
 
 @dataclass(frozen=True)
 class Source:
-    """A program and where it is from. `record`: what it was fitted on, if known (see `evolve.run.records`)."""
+    """A program with its name and text. `record`: what it was fitted on, None if unknown."""
 
     name: str
     text: str
     program: Program
-    record: dict[str, Any] | None = None
+    record: Record | None = None
 
     @property
     def complete(self) -> Program:
-        """With every timed method written out."""
+        """The program with every timed method written out."""
         return complete(self.program)
 
     @property
     def assumed(self) -> list[str]:
-        """What the program does not say and no fit has found, a line for the reader."""
+        """What the program leaves out and no fit has determined, a line each."""
         if self.record is not None or self.program.function("queueing_time"):
             return []
         start = DEFAULTS[0].constants[0].value
@@ -46,13 +45,13 @@ class Source:
 
 
 def seed_names() -> list[str]:
-    """Names of the shipped programs, the champion among them."""
+    """Names of the shipped programs, including the champion."""
     files = resources.files("seeds").iterdir()
     return sorted(f.name.removesuffix(".py") for f in files if f.name.endswith(".py") and f.name != "__init__.py")
 
 
 def seed_texts() -> list[tuple[str, str]]:
-    """(name, text) of the programs that a search starts from: all the shipped ones but the champion."""
+    """(name, text) of the programs that a search starts from: all shipped ones except the champion."""
     return [(name, _shipped(f"{name}.py") or "") for name in seed_names() if name != CHAMPION]
 
 
@@ -62,7 +61,7 @@ def _shipped(name: str) -> str | None:
 
 
 def load(spec: str, caps: Caps | None = None) -> Source:
-    """The program that `spec` names, held to `caps` if it is a user's file.
+    """The program that `spec` names; a user's file must keep to `caps`.
 
     Raises InputError, one line, for anything that is not a program.
     """
@@ -71,8 +70,11 @@ def load(spec: str, caps: Caps | None = None) -> Source:
         return _from_run(Path(run), int(number))
     text = _shipped(f"{spec}.py") if re.fullmatch(r"\w+", spec) and spec != "__init__" else None
     if text is not None:
-        record = _shipped(f"{spec}.json")
-        return Source(spec, text, parse(text, f"{spec}.py"), json.loads(record) if record else None)
+        return Source(spec, text, parse(text, f"{spec}.py"), _record(_shipped(f"{spec}.json"), f"{spec}.json"))
+    return _from_file(spec, caps)
+
+
+def _from_file(spec: str, caps: Caps | None) -> Source:
     path = Path(spec)
     if (path / "run.json").is_file():
         raise InputError(
@@ -90,23 +92,22 @@ def load(spec: str, caps: Caps | None = None) -> Source:
     if caps is not None:
         enforce(program, caps, f"{spec}:1")
     check_units(program, spec)
-    beside = path.with_suffix(".json")
-    record = beside.read_text() if path.suffix == ".py" and beside.is_file() else None
-    return Source(spec, raw.decode(), program, _record(record, beside))
+    record = path.with_suffix(".json")
+    text = record.read_text() if path.suffix == ".py" and record.is_file() else None
+    return Source(spec, raw.decode(), program, _record(text, str(record)))
 
 
-def _record(text: str | None, path: Path) -> dict[str, Any] | None:
+def _record(text: str | None, where: str) -> Record | None:
     if text is None:
         return None
     try:
         value = json.loads(text)
-    except ValueError:
-        raise InputError(f"{path}: is not JSON: mend or remove the record beside the program") from None
-    return value if isinstance(value, dict) and "fitted" in value else None
+    except (ValueError, RecursionError):
+        raise InputError(f"{where}: is not JSON: correct or remove the record next to the program") from None
+    return read_record(value, where)
 
 
 def _from_run(path: Path, number: int) -> Source:
-
     run = open_run(path)
     for outcome in run.outcomes():
         if outcome.proposal.id == number:
@@ -114,7 +115,6 @@ def _from_run(path: Path, number: int) -> Source:
                 stage, why = outcome.rejection.stage, outcome.rejection.why
                 raise InputError(f"{path}:{number}: was rejected at {stage} ({why}): choose another id")
             assert outcome.elite
-            line = outcome.to_json()
-            record = record_of(run, line["elite"]) | {x: line[x] for x in ("call", "idea", "reviews") if x in line}
-            return Source(f"{path}:{number}", outcome.elite.text, parse(outcome.elite.text, f"{path}:{number}"), record)
+            text, source = outcome.elite.text, f"{path}:{number}"
+            return Source(source, text, parse(text, source), record_of(run, outcome.elite, outcome.proposal))
     raise InputError(f"{path}:{number}: no such proposal: `evolve archive {path}` lists the ids")

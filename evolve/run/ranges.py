@@ -1,22 +1,33 @@
-"""What the runs span that a program was fitted on, and where an experiment lies outside of it."""
+"""The ranges that the fitted runs of a program span, and where an experiment lies outside them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from evaluator.fit.fit import FIT_SEED
-from evaluator.fit.meanfield import paced
-from evaluator.fit.uncached import step_tokens
+from evaluator.fit.stages import paced
+from evaluator.metrics import step_tokens
 from evaluator.score import Prediction
+from simulator.errors import Section, shown
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import load_of
 from simulator.experiment.workload import prompt_lengths
 
-Span = Sequence[float]  # smallest and largest
+Span = tuple[float, float]  # smallest and largest
 
-TOLERANCE = 1.05  # what a replay tells may differ a little between paces
+REMEDY = "restore the record, or remove it"
+SPANS = ("vocab", "requests_in_flight", "model_params_b", "active_params_b", "prompt_tokens", "max_num_batched_tokens")
+# the kind of their values, and its name in messages
+LISTS: dict[str, tuple[type, str]] = {
+    "tp": (int, "whole numbers"),
+    "hardware": (str, "names"),
+    "weights": (str, "names"),
+    "mixture_of_experts": (bool, "true and false"),
+    "kv_cpu_offload": (bool, "true and false"),
+}
+TOLERANCE = 1.05  # figures of a replay may differ this much between two paces of the same run
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +35,31 @@ class Ranges:
     """Spans and distinct values over the fitted runs; None where they are unknown, as in older records.
 
     requests_in_flight: rate x mean E2E of a load stage. model_params_b, active_params_b: billions of parameters, all
-    and those that a token uses. prompt_tokens: lengths of prompts. uncached_step_tokens: the most new prompt tokens
-    that a request brings into a step (evaluator.fit.uncached.step_tokens). weights: "fp8" or "16-bit", say.
+    of them and those active per token. prompt_tokens: lengths of prompts. uncached_step_tokens: the most new prompt
+    tokens that a request brings into a step (evaluator.metrics.step_tokens). weights: "fp8" or "16-bit", say.
     """
 
     vocab: Span | None = None
-    tp: Sequence[int] | None = None
-    hardware: Sequence[str] | None = None
+    tp: tuple[int, ...] | None = None
+    hardware: tuple[str, ...] | None = None
     requests_in_flight: Span | None = None
     model_params_b: Span | None = None
     active_params_b: Span | None = None
-    mixture_of_experts: Sequence[bool] | None = None
-    weights: Sequence[str] | None = None
+    mixture_of_experts: tuple[bool, ...] | None = None
+    weights: tuple[str, ...] | None = None
     prompt_tokens: Span | None = None
     uncached_step_tokens: int | None = None
     max_num_batched_tokens: Span | None = None
-    kv_cpu_offload: Sequence[bool] | None = None
+    kv_cpu_offload: tuple[bool, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The ranges as JSON values; `read_ranges` reads them back."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
-    """The ranges of these experiments. Each is replayed once, at the pace that was observed."""
+    """The ranges of these experiments. Each is replayed once, at the observed pace."""
     flight = [
         stage.rate * observed.e2e_ms.mean / 1e3
         for e in experiments
@@ -53,59 +69,77 @@ def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
     ]
     return Ranges(
         vocab=_span(e.facts["vocab"] for e in experiments),
-        tp=sorted({e.engine.tensor_parallel for e in experiments}),
-        hardware=sorted({e.hardware for e in experiments}),
+        tp=tuple(sorted({e.engine.tensor_parallel for e in experiments})),
+        hardware=tuple(sorted({e.hardware for e in experiments})),
         requests_in_flight=_span(flight) if flight else None,
         model_params_b=_span(e.facts["model_params_b"] for e in experiments),
         active_params_b=_span(e.facts["active_params_b"] for e in experiments),
-        mixture_of_experts=sorted({bool(e.facts["is_moe"]) for e in experiments}),
-        weights=sorted({weights(e) for e in experiments}),
+        mixture_of_experts=tuple(sorted({bool(e.facts["is_moe"]) for e in experiments})),
+        weights=tuple(sorted({weights(e) for e in experiments})),
         prompt_tokens=_span(float(n) for e in experiments for n in prompt_lengths(e.workload)),
         uncached_step_tokens=max(step_tokens(paced(e, load_of(e, FIT_SEED))) for e in experiments),
         max_num_batched_tokens=_span(float(e.engine.max_num_batched_tokens) for e in experiments),
-        kv_cpu_offload=sorted({e.engine.kv_cpu_offload for e in experiments}),
+        kv_cpu_offload=tuple(sorted({e.engine.kv_cpu_offload for e in experiments})),
     )
 
 
-def read_ranges(record: Mapping[str, Any]) -> Ranges:
-    """The ranges that a record carries: what it does not have is None, what is not known here is left out."""
-    given = record.get("ranges") or {}
-    return Ranges(**{f.name: given[f.name] for f in fields(Ranges) if f.name in given})
+def read_ranges(section: Section) -> Ranges:
+    """The ranges in a record: what it lacks is None, and keys of later releases are ignored.
+
+    Raises InputError naming the key for a value of the wrong kind.
+    """
+    values: dict[str, Any] = {name: _read(section, name, (int, float), "two numbers") for name in SPANS}
+    for name, (kind, what) in LISTS.items():
+        values[name] = _read(section, name, kind, what)
+    if section.has("uncached_step_tokens"):
+        values["uncached_step_tokens"] = section.whole("uncached_step_tokens", REMEDY)
+    return Ranges(**values)
+
+
+def _read(section: Section, key: str, kind: type | tuple[type, ...], what: str) -> tuple[Any, ...] | None:
+    """A list of values of this kind, None if it is missing."""
+    if not section.has(key):
+        return None
+    value = section.raw[key]
+    right = isinstance(value, list | tuple) and all(isinstance(x, kind) for x in value)
+    if not right or (key in SPANS and len(value) != 2):
+        raise section.error(key, f"must be a list of {what}, got {shown(value)}", REMEDY)
+    return tuple(value)
 
 
 def weights(experiment: Experiment) -> str:
-    """The type of a model's layer weights, for people: fp8, or its bits."""
+    """The type of a model's layer weights in words: fp8, or its bits."""
     return "fp8" if experiment.facts["is_fp8"] else f"{experiment.weight_bits}-bit"
 
 
-def outside(known: Ranges, experiment: Experiment, prediction: Prediction) -> list[str]:
-    """Where an experiment, as predicted, lies outside the fitted runs: a line each."""
+def outside(fitted: Ranges, experiment: Experiment, prediction: Prediction) -> list[str]:
+    """Where an experiment, as predicted, lies outside the ranges of the fitted runs, a line each."""
     facts, engine = experiment.facts, experiment.engine
     lengths = prompt_lengths(experiment.workload)
     total, active = facts["model_params_b"], facts["active_params_b"]
     lines = (
-        _vocabulary(facts["vocab"], known.vocab),
-        _among(f"tp {engine.tensor_parallel}", engine.tensor_parallel, known.tp, str(known.tp)),
-        _among(f"GPU {experiment.hardware}", experiment.hardware, known.hardware, ", ".join(known.hardware or ())),
-        _beyond(f"a model of {total:.1f} billion parameters", total, known.model_params_b, ".1f"),
-        _beyond(f"{active:.1f} billion parameters active per token", active, known.active_params_b, ".1f"),
-        _architecture(bool(facts["is_moe"]), known.mixture_of_experts),
-        _among(f"{weights(experiment)} weights", weights(experiment), known.weights, ", ".join(known.weights or ())),
-        _prompts(int(lengths.min()), int(lengths.max()), known.prompt_tokens),
-        _uncached(prediction.uncached, known.uncached_step_tokens, engine.block_size),
+        _vocabulary(facts["vocab"], fitted.vocab),
+        _among(f"tp {engine.tensor_parallel}", engine.tensor_parallel, fitted.tp, str(list(fitted.tp or ()))),
+        _among(f"GPU {experiment.hardware}", experiment.hardware, fitted.hardware, ", ".join(fitted.hardware or ())),
+        _beyond(f"a model of {total:.1f} billion parameters", total, fitted.model_params_b, ".1f"),
+        _beyond(f"{active:.1f} billion parameters active per token", active, fitted.active_params_b, ".1f"),
+        _architecture(bool(facts["is_moe"]), fitted.mixture_of_experts),
+        _among(f"{weights(experiment)} weights", weights(experiment), fitted.weights, ", ".join(fitted.weights or ())),
+        _prompts(int(lengths.min()), int(lengths.max()), fitted.prompt_tokens),
+        _uncached(prediction.uncached, fitted.uncached_step_tokens, engine.block_size),
         _beyond(
             f"max_num_batched_tokens {engine.max_num_batched_tokens}",
             float(engine.max_num_batched_tokens),
-            known.max_num_batched_tokens,
+            fitted.max_num_batched_tokens,
         ),
-        _offload(engine.kv_cpu_offload, known.kv_cpu_offload),
+        _offload(engine.kv_cpu_offload, fitted.kv_cpu_offload),
     )
-    return [line for line in lines if line] + _in_flight(experiment, prediction, known.requests_in_flight)
+    return [line for line in lines if line] + _in_flight(experiment, prediction, fitted.requests_in_flight)
 
 
 def _span(values: Iterable[float]) -> Span:
-    found = list(values)
-    return [min(found), max(found)]
+    numbers = list(values)
+    return min(numbers), max(numbers)
 
 
 def _vocabulary(value: float, span: Span | None) -> str:
@@ -114,8 +148,8 @@ def _vocabulary(value: float, span: Span | None) -> str:
     return f"vocabulary {value:.0f} outside the fitted {span[0]:.0f} to {span[1]:.0f}"
 
 
-def _among(what: str, value: object, known: Sequence[object] | None, shown: str) -> str:
-    return "" if known is None or value in known else f"{what} not among the fitted {shown}"
+def _among(what: str, value: object, fitted: Sequence[object] | None, shown: str) -> str:
+    return "" if fitted is None or value in fitted else f"{what} not among the fitted {shown}"
 
 
 def _beyond(what: str, value: float, span: Span | None, digits: str = ".0f") -> str:
@@ -125,8 +159,8 @@ def _beyond(what: str, value: float, span: Span | None, digits: str = ".0f") -> 
     return f"{what}: the fitted runs have {limit}"
 
 
-def _architecture(moe: bool, known: Sequence[bool] | None) -> str:
-    if known is None or moe in known:
+def _architecture(moe: bool, fitted: Sequence[bool] | None) -> str:
+    if fitted is None or moe in fitted:
         return ""
     return (
         "a mixture of experts: the fitted models are dense"
@@ -136,7 +170,7 @@ def _architecture(moe: bool, known: Sequence[bool] | None) -> str:
 
 
 def _prompts(shortest: int, longest: int, span: Span | None) -> str:
-    """The longest prompts decide, unless only the shortest lie outside."""
+    """The line for the longest prompts; for the shortest, if only they lie outside."""
     above = _beyond(f"prompts of {longest} tokens", float(longest), span)
     return above or _beyond(f"prompts of {shortest} tokens", float(shortest), span)
 
@@ -147,8 +181,8 @@ def _uncached(value: int, most: int | None, block: int) -> str:
     return f"{value} uncached prompt tokens in a step: the fitted runs have at most {most}"
 
 
-def _offload(on: bool, known: Sequence[bool] | None) -> str:
-    if known is None or on in known:
+def _offload(on: bool, fitted: Sequence[bool] | None) -> str:
+    if fitted is None or on in fitted:
         return ""
     return f"KV offload to CPU is {'on' if on else 'off'}: the fitted runs have it {'off' if on else 'on'}"
 
@@ -156,9 +190,9 @@ def _offload(on: bool, known: Sequence[bool] | None) -> str:
 def _in_flight(experiment: Experiment, prediction: Prediction, span: Span | None) -> list[str]:
     if span is None:
         return []
-    out = []
-    for i, (stage, seen) in enumerate(zip(experiment.workload.stages, prediction.predicted.stages, strict=True)):
-        flight = stage.rate * (seen.e2e_ms.mean or 0.0) / 1e3
+    lines = []
+    for i, (stage, predicted) in enumerate(zip(experiment.workload.stages, prediction.predicted.stages, strict=True)):
+        flight = stage.rate * (predicted.e2e_ms.mean or 0.0) / 1e3  # Little's law
         if flight > TOLERANCE * span[1]:
-            out.append(f"stage {i}: {flight:.0f} requests in flight, at most {span[1]:.0f} in the fitted runs")
-    return out
+            lines.append(f"stage {i}: {flight:.0f} requests in flight, at most {span[1]:.0f} in the fitted runs")
+    return lines

@@ -1,23 +1,114 @@
-"""Records: what a program was fitted on and what it reached there, kept beside its text as JSON."""
+"""Records: what a program was fitted on and what it reached there, kept next to its text as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
+from archive.elite import Elite
+from archive.proposal import Proposal
 from evaluator.experiments import data_hash
-from evaluator.score import Errors, Prediction
+from evaluator.fit.uncertainty import Certainty
+from evaluator.score import Errors
 from evolve import __version__
 from evolve.run.folder import Run
-from evolve.run.ranges import outside, ranges_of, read_ranges
+from evolve.run.ranges import REMEDY, Ranges, ranges_of, read_ranges
+from simulator.errors import Section, shown
 from simulator.experiment.experiment import Experiment
 
 
+@dataclass(frozen=True, slots=True)
+class ConstantRecord:
+    """How well a fit determined a constant: its standard error in the constant's unit (None: it has none), the bound it
+    is at (`low`, `high` or None), and whether the runs identify it."""
+
+    standard_error: float | None
+    bound: str | None
+    identified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepsRecord:
+    """Measured steps that were fitted first: the split of each run, and by experiment id the digest of its steps."""
+
+    split: str
+    runs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The proposal that became the shipped champion, with its errors in the search, in percent."""
+
+    proposal: int
+    joint: float
+    transfer: float | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a program was fitted on, by which engine, on which data and when (ISO date), and its errors there.
+
+    key: of the program. fitted: ids of the experiments. errors: signed, in percent, of the means over arrival `seeds`.
+    measured: by id, the digest of what was measured (see `measured`). ranges: what the fitted runs span. None or empty
+    where it is not known, as in older records, or does not apply:
+
+    fitted_from: the program that `evolve fit` started from; constants: by `method.name`; fitted_with: all experiments
+    of a fit per model; steps: what was fitted first; found: of the shipped champion; run: path of the run that the
+    program is from; proposal: its proposal there.
+    """
+
+    engine: str
+    data: str
+    key: str
+    date: str
+    fitted: tuple[str, ...]
+    errors: tuple[Errors, ...]
+    seeds: tuple[int, ...] = ()
+    measured: Mapping[str, str | None] | None = None
+    ranges: Ranges | None = None
+    fitted_from: str | None = None
+    constants: Mapping[str, ConstantRecord] | None = None
+    fitted_with: tuple[str, ...] | None = None
+    steps: StepsRecord | None = None
+    found: Found | None = None
+    run: str | None = None
+    proposal: Proposal | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON values; `read_record` reads them back."""
+        constants = {name: asdict(c) for name, c in self.constants.items()} if self.constants is not None else None
+        values: dict[str, Any] = {
+            "engine": self.engine,
+            "data": self.data,
+            "key": self.key,
+            "date": self.date,
+            "fitted": list(self.fitted),
+            "measured": dict(self.measured) if self.measured is not None else None,
+            "ranges": self.ranges.to_json() if self.ranges else None,
+            "seeds": list(self.seeds),
+            "errors_pct": {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in self.errors},
+            "fitted_from": self.fitted_from,
+            "constants": constants,
+            "scope": None if self.fitted_with is None else "per-model",
+            "fitted_with": None if self.fitted_with is None else list(self.fitted_with),
+            "steps": asdict(self.steps) if self.steps else None,
+            "found": asdict(self.found) if self.found else None,
+            "run": self.run,
+        }
+        p = self.proposal
+        if p:
+            values["id"] = p.id
+        if p and p.call:
+            values |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
+        return {name: value for name, value in values.items() if value is not None}
+
+
 def measured(e: Experiment) -> str | None:
-    """16 hex digits of what was measured, whatever the experiment is called; None where nothing was."""
+    """16 hex digits that identify the measurements of an experiment, whatever its name; None if it has none."""
     if e.observed is None:
         return None
     parts = [o for o in (e.observed.summary, *e.observed.stages) if o is not None]
@@ -26,68 +117,120 @@ def measured(e: Experiment) -> str | None:
 
 
 def record(
-    key: str, fitted: Sequence[Experiment], rows: Sequence[Errors], seeds: Sequence[int], date: str, **more: Any
-) -> dict[str, Any]:
-    """The record of a program fitted on `fitted`, with its signed errors in percent there, mean of arrival `seeds`.
+    key: str, fitted: Sequence[Experiment], errors: Iterable[Errors], seeds: Sequence[int], date: str, **more: Any
+) -> Record:
+    """The record of a program fitted on `fitted`, with its errors there, means of arrival `seeds`.
 
-    `more`: further keys; `constants` is what `constants.certain` makes of `evaluator.fit.uncertainty`.
+    `more`: further fields of the record.
     """
-    return {
-        "engine": __version__,
-        "data": data_hash(fitted),
-        "key": key,
-        "date": date,
-        "fitted": [e.id for e in fitted],
-        "measured": {e.id: measured(e) for e in fitted},
-        "ranges": asdict(ranges_of(fitted)),
-        **_errors(rows, seeds),
+    return Record(
+        engine=__version__,
+        data=data_hash(fitted),
+        key=key,
+        date=date,
+        fitted=tuple(e.id for e in fitted),
+        errors=tuple(errors),
+        seeds=tuple(seeds),
+        measured={e.id: measured(e) for e in fitted},
+        ranges=ranges_of(fitted),
         **more,
-    }
+    )
 
 
-def record_of(run: Run, elite: dict[str, Any]) -> dict[str, Any]:
-    """The record of an elite of a run."""
+def record_of(run: Run, elite: Elite, proposal: Proposal) -> Record:
+    """The record of a run's elite, made of this proposal."""
+    return Record(
+        engine=run.about.engine,
+        data=run.about.data,
+        key=elite.key,
+        date=run.about.started,
+        fitted=tuple(run.about.fitted),
+        errors=tuple(Errors(*row) for row in elite.rows),
+        seeds=tuple(run.config.score.arrival_seeds),
+        ranges=run.about.ranges,
+        run=str(run.path),
+        proposal=proposal,
+    )
+
+
+def constant_records(certainties: Iterable[Certainty]) -> dict[str, ConstantRecord]:
+    """What a record keeps of each constant, by `method.name`."""
     return {
-        "engine": run.about["engine"],
-        "data": run.about["data"],
-        "key": elite["key"],
-        "date": run.about["started"],
-        "fitted": run.about["fitted"],
-        "ranges": run.about["ranges"],
-        **_errors([Errors(*row) for row in elite["rows"]], run.config.score.arrival_seeds),
-        "run": str(run.path),
-        "id": elite["id"],
+        f"{c.method}.{c.name}": ConstantRecord(
+            c.standard_error if math.isfinite(c.standard_error) else None, c.bound, c.identified
+        )
+        for c in certainties
     }
 
 
-def _errors(rows: Sequence[Errors], seeds: Sequence[int]) -> dict[str, Any]:
-    signed = {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in rows}
-    return {"seeds": list(seeds), "errors_pct": signed}
+def read_record(value: object, where: str) -> Record | None:
+    """A record from the JSON values of the file `where`; None for JSON that is not a record, without `fitted`.
+
+    Raises InputError naming the key for a record that is incomplete or damaged.
+    """
+    if not isinstance(value, Mapping) or "fitted" not in value:
+        return None
+    top = Section(where, "", value)
+    errors = top.section("errors_pct", REMEDY)
+    return Record(
+        engine=top.text("engine", REMEDY),
+        data=top.text("data", REMEDY),
+        key=top.text("key", REMEDY),
+        date=top.text("date", REMEDY),
+        fitted=_names(top, "fitted"),
+        errors=tuple(_errors(errors, name) for name in errors.raw),
+        seeds=_seeds(top),
+        measured=_texts(top.section("measured", REMEDY)) if top.has("measured") else None,
+        ranges=read_ranges(top.section("ranges", REMEDY)) if top.has("ranges") else None,
+        fitted_from=top.text("fitted_from", REMEDY) if top.has("fitted_from") else None,
+        constants=_constants(top.section("constants", REMEDY)) if top.has("constants") else None,
+        fitted_with=_names(top, "fitted_with") if top.has("fitted_with") else None,
+        steps=_steps(top.section("steps", REMEDY)) if top.has("steps") else None,
+        found=_found(top.section("found", REMEDY)) if top.has("found") else None,
+        run=top.text("run", REMEDY) if top.has("run") else None,
+    )
 
 
-def warnings(known: dict[str, Any] | None, experiment: Experiment, prediction: Prediction) -> list[str]:
-    """What to know before believing a prediction: what the replay met or leaves out, and what lies outside the fit."""
-    out = list(experiment.notes)
-    if prediction.clamped:
-        out.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
-    summary = prediction.predicted.summary
-    all_of_them = (summary.completed or 0) + (summary.failed or 0) if summary else 0
-    if prediction.refused:
-        out.append(f"{prediction.refused} of {all_of_them} requests are longer than max_model_len and were refused")
-    if prediction.gave_up:
-        out.append(f"{prediction.gave_up} of {all_of_them} requests were given up by their client after "
-                   f"{experiment.workload.timeout_s:g} s: the latencies are those of the others")  # fmt: skip
-    if prediction.preemptions:
-        out.append(f"{prediction.preemptions} preemptions: {experiment.facts['kv_blocks']:.0f} KV blocks are too few "
-                   "for this load")  # fmt: skip
-    if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
-        out.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
-                   f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
-    mean = summary.e2e_ms.mean if summary else None
-    if mean and prediction.components["waiting"] > 0.5 * mean:
-        out.append("overloaded: requests wait longer than they are served, and the longer the load lasts")
-    if experiment.quality != "clean":
-        out.append(f"quality is {experiment.quality}")
-    if known is None:
-        return [*out, "no record of what this program was fitted on"]
-    return [*out, *outside(read_ranges(known), experiment, prediction)]
+def _names(section: Section, key: str) -> tuple[str, ...]:
+    values = section.required(key, REMEDY)
+    if not isinstance(values, list) or not all(isinstance(name, str) for name in values):
+        raise section.error(key, f"must be a list of names, got {shown(values)}", REMEDY)
+    return tuple(values)
+
+
+def _seeds(section: Section) -> tuple[int, ...]:
+    values = section.raw.get("seeds", [])
+    if not isinstance(values, list) or not all(isinstance(seed, int) for seed in values):
+        raise section.error("seeds", f"must be a list of whole numbers, got {shown(values)}", REMEDY)
+    return tuple(values)
+
+
+def _texts(section: Section) -> dict[str, str | None]:
+    return {str(name): section.text(name, REMEDY) if section.has(name) else None for name in section.raw}
+
+
+def _number(section: Section, key: str) -> float | None:
+    return section.number(key, REMEDY) if section.has(key) else None
+
+
+def _errors(section: Section, name: str) -> Errors:
+    row = section.section(name, REMEDY)
+    return Errors(name, *(_number(row, latency) for latency in ("e2e", "ttft", "itl")))
+
+
+def _constants(section: Section) -> dict[str, ConstantRecord]:
+    constants = {}
+    for name in section.raw:
+        row = section.section(name, REMEDY)
+        bound = row.text("bound", REMEDY) if row.has("bound") else None
+        constants[name] = ConstantRecord(_number(row, "standard_error"), bound, row.flag("identified", False))
+    return constants
+
+
+def _steps(section: Section) -> StepsRecord:
+    runs = section.section("runs", REMEDY)
+    return StepsRecord(section.text("split", REMEDY), {name: runs.text(name, REMEDY) for name in runs.raw})
+
+
+def _found(section: Section) -> Found:
+    return Found(section.whole("proposal", REMEDY), section.number("joint", REMEDY), _number(section, "transfer"))

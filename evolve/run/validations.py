@@ -1,20 +1,21 @@
-"""RUN/validate.jsonl: one line a validate call, so that nobody forgets how often held-out figures were looked at."""
+"""RUN/validate.jsonl: a line per validate call, which records how often held-out figures were looked at."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from archive.journal import Journal, read_journal
 from evolve.run.config import Config, to_mapping
 from evolve.run.folder import Run
 from simulator.errors import InputError
+from simulator.json import JsonObject
 
 LOG = "validate.jsonl"
-BUDGET = "fold budget"
+BUDGET = "fold budget"  # the protocol's key for the budget of a fold's search
+OPTIMISTIC = "figures are optimistic if anything was changed or chosen after an earlier one"
 
 
-def calls(run_path: Path) -> list[dict[str, Any]]:
+def calls(run_path: Path) -> list[JsonObject]:
     """The validate calls of a run, the first one first. Raises InputError if the file is damaged."""
     try:
         return read_journal(run_path / LOG)
@@ -30,10 +31,7 @@ def calls_note(run_path: Path) -> str:
     return f"{count} validate calls: {OPTIMISTIC}"
 
 
-OPTIMISTIC = "figures are optimistic as far as anything was changed or chosen after an earlier one"
-
-
-def append(run_path: Path, line: dict[str, Any]) -> None:
+def append(run_path: Path, line: JsonObject) -> None:
     """Add the line of a finished call."""
     journal = Journal(run_path / LOG)
     try:
@@ -42,30 +40,33 @@ def append(run_path: Path, line: dict[str, Any]) -> None:
         journal.close()
 
 
-def protocol(run: Run, budget: int | None) -> dict[str, Any]:
-    """The settings that held-out figures depend on, flat: `section.key` -> value. `fold budget` None: no search."""
+def protocol(run: Run, budget: int | None) -> JsonObject:
+    """The settings that held-out figures depend on, as {section.key: value}. `budget`: None if no fold is searched."""
     return {**flat(to_mapping(run.config)), BUDGET: budget}
 
 
-def flat(mapping: dict[str, Any]) -> dict[str, Any]:
-    """`section.key` -> value of a configuration's mapping."""
-    settings: dict[str, Any] = {}
+def flat(mapping: JsonObject) -> JsonObject:
+    """The mapping of a configuration as {section.key: value}."""
+    settings: JsonObject = {}
     for name, value in mapping.items():
         settings |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
     return settings
 
 
-def changed(run_path: Path, now: dict[str, Any]) -> list[str]:
-    """What differs from the first call, a phrase each; the budget from that of the first call that searched."""
+def changed(run_path: Path, current: JsonObject) -> list[str]:
+    """How the `current` protocol differs from that of the first call, a phrase per setting.
+
+    The budget is compared with that of the first call that searched.
+    """
     protocols = [line["protocol"] for line in calls(run_path)]
     if not protocols:
         return []
     budgets = [p[BUDGET] for p in protocols if p[BUDGET] is not None]
-    # a call of an older release knew fewer settings: it went by what are their defaults now
+    # Settings that an older release did not have yet count as today's defaults: that is how it behaved.
     first = (
         flat(to_mapping(Config()))
         | protocols[0]
-        | {BUDGET: budgets[0] if budgets and now[BUDGET] is not None else now[BUDGET]}
+        | {BUDGET: budgets[0] if budgets and current[BUDGET] is not None else current[BUDGET]}
     )
-    names = [n for n in {**first, **now} if first.get(n) != now.get(n)]
-    return [f"{n} was {first.get(n)}, is {now.get(n)}" for n in names]
+    names = [n for n in {**first, **current} if first.get(n) != current.get(n)]
+    return [f"{n} was {first.get(n)}, is {current.get(n)}" for n in names]

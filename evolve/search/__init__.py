@@ -1,5 +1,5 @@
-"""One search: ask a proposer, have its proposals assessed, keep what is good, report.
+"""One search: ask a proposer for programs, have them assessed, keep the good ones, report.
 
-Start at `search.py`. `assessor.py` says what becomes of a proposal, `workers.py` where that is computed, `run.py` does
-all of it in a run folder, `attribution.py` says who proposed what.
+Start at `search.py`. `assessor.py` turns proposals into outcomes, `workers.py` runs the computation, `run.py` carries
+out a whole search in a run folder, and `attribution.py` counts what each proposer contributed.
 """

@@ -1,4 +1,4 @@
-"""Assessors: what becomes of a proposal. A resumed search has one that answers from the journal first."""
+"""Assessors turn proposals into outcomes. That of a resumed search answers from the journal first."""
 
 from __future__ import annotations
 
@@ -18,43 +18,42 @@ from simulator.language.unparse import unparse
 
 @dataclass
 class Admission:
-    """What admits the proposals of a generation: forms that are taken, how many candidates the budget leaves, and up to
-    which joint error, in percent, the error on models left out is measured."""
+    """Which proposals of a generation become candidates, and how they are assessed."""
 
-    taken: set[str]
-    room: int
-    transfer_below: float
+    taken: set[str]  # keys of the forms that were proposed before
+    room: int  # candidates that the budget leaves
+    transfer_below: float  # joint error in percent above which the leave-one-model-out error is not computed
 
     def take(self, key: str) -> None:
-        """Count a candidate of this form."""
+        """Count a new candidate, whose form has this key."""
         self.taken.add(key)
         self.room -= 1
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """An outcome, the CPU seconds it took by stage, and whether it is from the journal."""
+    """The outcome of a proposal, and where it comes from."""
 
     outcome: Outcome
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    remembered: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)  # CPU seconds by stage of the assessment
+    remembered: bool = False  # whether it was read from the journal
 
 
-Pending = Callable[[], Settled]  # waits for an outcome that is under way
+Pending = Callable[[], Settled]  # waits for an assessment to end
 
 
 class Assessor(Protocol):
-    """What a search hands its proposals to."""
+    """What assesses the proposals of a search."""
 
     def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
-        """Read a proposal and, if its form is new, start to assess it; None where the budget is used up."""
+        """Parse a proposal and, if its form is new, start to assess it. None if the budget is used up."""
 
     def begin_polish(self, proposal: Proposal, elite: Elite) -> Pending:
-        """Start to polish the constants of an elite, which no proposal could give it."""
+        """Start to polish the constants of an elite; `proposal` gives the result its number."""
 
 
 class Live:
-    """Reads proposals here and assesses them in worker processes."""
+    """Parses proposals in this process and assesses them in worker processes."""
 
     def __init__(self, config: Config, workers: Workers) -> None:
         self._caps, self._fields, self._workers = config.caps, field_set(config.search.fields), workers
@@ -88,7 +87,7 @@ class Live:
 
 
 class Remembering:
-    """Answers from the journal's outcomes, by proposal number, and hands on what is not there."""
+    """Answers with the journal's outcome for a proposal's number, and passes other proposals on to `assessor`."""
 
     def __init__(self, remembered: Mapping[int, Outcome], assessor: Assessor) -> None:
         self._remembered, self._assessor = remembered, assessor
@@ -113,7 +112,7 @@ def _settled(outcome: Outcome, remembered: bool = False) -> Pending:
 
 
 def _elite(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Elite | Rejected:
-    """The verdict as the archive keeps it."""
+    """The verdict as the archive keeps it: an elite, unless it is a rejection."""
     if isinstance(verdict, Rejected):
         return verdict
     score = verdict.score

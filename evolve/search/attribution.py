@@ -1,65 +1,114 @@
-"""Who found what at which cost: a run's proposals by operator and by language model."""
+"""What each proposer, an operator or a language model, contributed to a run, and at what cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from archive.archive import Archive
 from archive.champion import champion
 from archive.elite import Elite
-from archive.population import proposers as names
+from archive.population import proposers
 from archive.proposal import MODEL, Outcome
-from evolve.propose.llm.ledger import Row, rows
-from evolve.report.run import console, new_table, number, show
+from evolve.propose.llm import ledger
+from evolve.report.table import Table, console, number, show
 from evolve.run.config import Config
 from evolve.run.folder import Run, empty_archive
+from simulator.json import JsonObject
 
 COUNTS = ("proposals", "fitted", "scored", "members", "front", "champions", "ancestors")
 
 
-def proposers(run: Run) -> dict[str, Any]:
-    """By proposer: proposals, of these fitted, scored, in the archive now (members), on its front, champions after they
-    were scored, ancestors of the champion (itself included); and for models tokens and USD, also for each candidate
-    that was fitted. A proposal of two operators counts for both."""
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the requests to a language model cost."""
+
+    tokens: int  # in and out, without answers from a cache
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a proposer contributed to a run. A proposal of two operators counts for both."""
+
+    proposals: int = 0
+    fitted: int = 0  # reached fitting
+    scored: int = 0
+    members: int = 0  # in the archive now
+    front: int = 0  # on its Pareto front now
+    champions: int = 0  # were the champion when they were scored
+    ancestors: int = 0  # of the champion, itself included
+    cost: Cost | None = None  # None for an operator
+
+    @property
+    def usd_per_fitted(self) -> float | None:
+        """USD for each candidate that was fitted; None if there is none, or for an operator."""
+        return self.cost.usd / self.fitted if self.cost and self.fitted else None
+
+    def to_json(self) -> JsonObject:
+        """The contribution as `evolve archive --by proposer --json` prints it."""
+        cost = asdict(self.cost) if self.cost else {"tokens": None, "usd": None}
+        return {**{name: getattr(self, name) for name in COUNTS}, **cost, "usd_per_fitted": self.usd_per_fitted}
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The contributions of all proposers to a run, those with the most fitted candidates first."""
+
+    run: Run
+    champion: int | None  # its proposal number
+    proposers: dict[str, Contribution]
+
+    def to_json(self) -> JsonObject:
+        """The attribution as `evolve archive --by proposer --json` prints it."""
+        return {
+            "engine": self.run.about.engine,
+            "data": self.run.about.data,
+            "seeds": self.run.config.score.arrival_seeds,
+            "run": str(self.run.path),
+            "champion": self.champion,
+            "proposers": {name: contribution.to_json() for name, contribution in self.proposers.items()},
+        }
+
+
+def attribution(run: Run) -> Attribution:
+    """Who proposed what in a run, rebuilt from its journal."""
     outcomes = run.outcomes()
     archive, leaders = _leaders(run.config, outcomes)
     members, front = {e.id for e in archive.members()}, {e.id for e in archive.front}
     best = champion(archive.members(), run.config.score.rule)
-    line_of = _ancestors(best, archive.by_id)
-    found: dict[str, dict[str, Any]] = {}
+    ancestors = _ancestors(best, archive.by_id)
+    counts: dict[str, dict[str, int]] = {}
     for outcome in outcomes:
-        number = outcome.proposal.id
-        for name in names(outcome.proposal.operator):
-            row = found.setdefault(name, dict.fromkeys(COUNTS, 0))
-            gains = (True, bool(outcome.key), bool(outcome.elite), number in members, number in front,
-                     number in leaders, number in line_of)  # fmt: skip
-            for count, gain in zip(COUNTS, gains, strict=True):
-                row[count] += gain
-    _costs(found, rows(run.lines()))
-    return {
-        "engine": run.about["engine"],
-        "data": run.about["data"],
-        "seeds": run.config.score.arrival_seeds,
-        "run": str(run.path),
-        "champion": best.id if best else None,
-        "proposers": dict(sorted(found.items(), key=lambda item: (-item[1]["fitted"], item[0]))),
+        id = outcome.proposal.id
+        reached = (True, bool(outcome.key), bool(outcome.elite), id in members, id in front, id in leaders,
+                   id in ancestors)  # fmt: skip
+        for name in proposers(outcome.proposal.operator):
+            of_name = counts.setdefault(name, dict.fromkeys(COUNTS, 0))
+            for count, yes in zip(COUNTS, reached, strict=True):
+                of_name[count] += yes
+    costs = costs_of(ledger.rows(run.lines()))
+    contributions = {
+        name: Contribution(**counts.get(name, {}), cost=costs.get(name)) for name in dict.fromkeys([*counts, *costs])
     }
+    by_fitted = sorted(contributions.items(), key=lambda item: (-item[1].fitted, item[0]))
+    return Attribution(run, best.id if best else None, dict(by_fitted))
 
 
 def _ancestors(best: Elite | None, by_id: dict[int, Elite]) -> set[int]:
-    found: set[int] = set()
+    """The ids of the champion, its parents, their parents, and so on."""
+    ancestors: set[int] = set()
     waiting = [best.id] if best else []
     while waiting:
-        number = waiting.pop()
-        if number in by_id and number not in found:
-            found.add(number)
-            waiting += by_id[number].parents
-    return found
+        id = waiting.pop()
+        if id in by_id and id not in ancestors:
+            ancestors.add(id)
+            waiting += by_id[id].parents
+    return ancestors
 
 
 def _leaders(config: Config, outcomes: Sequence[Outcome]) -> tuple[Archive, set[int]]:
-    """The archive that these outcomes make, and the ids of those that were champion in it when they were scored."""
+    """The archive of these outcomes, and the ids of the elites that were its champion when they were scored."""
     archive, leaders = empty_archive(config), set[int]()
     for outcome in outcomes:
         if outcome.elite:
@@ -69,33 +118,32 @@ def _leaders(config: Config, outcomes: Sequence[Outcome]) -> tuple[Archive, set[
     return archive, leaders
 
 
-def _costs(found: dict[str, dict[str, Any]], requests: Sequence[Row]) -> None:
+def costs_of(requests: Sequence[ledger.Row]) -> dict[str, Cost]:
+    """The cost of each model by its proposer's name; of judges and notes apart, as PURPOSE:MODEL."""
+    costs: dict[str, Cost] = {}
     for request in requests:
         purpose = request.call.split("/")[1]
         name = MODEL + request.model if purpose in ("propose", "repair") else f"{purpose}:{request.model}"
-        row = found.setdefault(name, dict.fromkeys(COUNTS, 0))
-        row.setdefault("tokens", 0)
-        row.setdefault("usd", 0.0)
-        if request.outcome != "cached":
-            row["tokens"] += (request.tokens_in or 0) + (request.tokens_out or 0)
-        row["usd"] += request.usd
-    for row in found.values():
-        row.setdefault("tokens", None)
-        row.setdefault("usd", None)
-        row["usd_per_fitted"] = row["usd"] / row["fitted"] if row["usd"] is not None and row["fitted"] else None
+        before = costs.get(name, Cost(0, 0.0))
+        paid = 0 if request.outcome == "cached" else (request.tokens_in or 0) + (request.tokens_out or 0)
+        costs[name] = Cost(before.tokens + paid, before.usd + request.usd)
+    return costs
 
 
-def print_proposers(result: dict[str, Any]) -> None:
-    out = console()
-    title = f"Who found what, {result['run']}; champion: {result['champion']}"
+def print_attribution(result: Attribution) -> None:
+    """Print a row per proposer, then the legend."""
+    rows = []
+    for name, proposer in result.proposers.items():
+        cost = (
+            [f"{proposer.cost.tokens:,}", number(proposer.cost.usd, 4, signed=False)] if proposer.cost else ["-", "-"]
+        )
+        counts = [str(getattr(proposer, count)) for count in COUNTS]
+        rows.append([name, *counts, *cost, number(proposer.usd_per_fitted, 4, signed=False)])
+    title = f"Who found what, {result.run.path}; champion: {result.champion}"
     heads = "proposer|" + "|".join(f">{name}" for name in COUNTS) + "|>tokens|>USD|>USD a fit"
-    table = new_table(title, heads)
-    for name, row in result["proposers"].items():
-        tokens = "-" if row["tokens"] is None else f"{row['tokens']:,}"
-        usd = [number(row[x], 4, signed=False) for x in ("usd", "usd_per_fitted")]
-        table.add_row(name, *(str(row[count]) for count in COUNTS), tokens, *usd)
-    show(out, table)
-    out.print(
+    terminal = console()
+    show(terminal, Table.of(title, heads, rows))
+    terminal.print(
         "members: in the archive now; champions: were champion once scored; ancestors: of the champion and itself.",
         style="dim", markup=False, soft_wrap=True,
     )  # fmt: skip

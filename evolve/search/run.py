@@ -1,4 +1,4 @@
-"""One run from start to report: data, workers, loop, champion, known answers."""
+"""A run from start to report: data, workers, search, champion, known answers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import datetime
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from archive.champion import champion
 from archive.journal import Journal
 from archive.proposal import MODEL, POLISH, SEED, Outcome
 from evaluator import baselines
 from evaluator.experiments import data_hash
-from evaluator.score import SCORE_SEEDS, Errors, error_rows, score_set, summarise
+from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.propose.llm import ledger
 from evolve.propose.llm.proposer import LanguageModels
@@ -28,7 +27,8 @@ from evolve.report.result import Refusals, RunReport
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
-from evolve.run.folder import Run, first_population
+from evolve.run.files import write_json
+from evolve.run.folder import About, Run, first_population
 from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of
 from evolve.search.assessor import Live, Remembering
@@ -38,12 +38,15 @@ from evolve.search.workers import start as start_workers
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
+from simulator.json import JsonObject
 from simulator.language.parse import parse
 
 
 def start(config: Config, out: Path | None) -> Run:
-    """A new run folder for this configuration; nothing is computed yet. Raises InputError where its language models
-    could not be called."""
+    """A new run folder for this configuration, before anything is computed.
+
+    Raises InputError if nothing can be fitted, or if a language model of the configuration cannot be called.
+    """
     if config.search.proposer != "offline":
         check(config)
     fitted, _ = chosen(config.data)
@@ -53,15 +56,16 @@ def start(config: Config, out: Path | None) -> Run:
             if not has_curves(e.facts):
                 raise InputError(
                     f"experiment {e.id!r}: {e.hardware} has no measured kernels: write `fields: datasheet` under "
-                    "`search:` (or take --config datasheet), or name tables of a like GPU as `kernels` of its hardware"
+                    "`search:` (or use --config datasheet), or name the tables of a similar GPU as `kernels` of its "
+                    "hardware"
                 )
-    about = {
-        "engine": __version__,
-        "data": data_hash(fitted),
-        "fitted": [e.id for e in fitted],
-        "ranges": asdict(ranges_of(fitted)),
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
+    about = About(
+        engine=__version__,
+        data=data_hash(fitted),
+        fitted=tuple(e.id for e in fitted),
+        ranges=ranges_of(fitted),
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
     run = run_folder.create(out or run_folder.next_path(), config, about)
     run_folder.write_start(run, own)
     if config.search.proposer != "offline":
@@ -70,9 +74,9 @@ def start(config: Config, out: Path | None) -> Run:
 
 
 def own_programs(config: Config) -> list[tuple[str, str]]:
-    """(name, text) of the user's programs that a search starts from, each name once.
+    """The user's programs that a search starts from, (name, text), under distinct names.
 
-    Raises InputError for a program that cannot be read or is beyond the caps.
+    Raises InputError for a program that cannot be read or exceeds the caps.
     """
     shipped, programs = dict(seed_texts()), dict[str, str]()
     for spec in config.search.start:
@@ -84,10 +88,11 @@ def own_programs(config: Config) -> list[tuple[str, str]]:
 
 
 def work(run: Run, workers: int, quiet: bool = False, progress: Progress | None = None, full: bool = True) -> RunReport:
-    """Search from wherever the journal stands to the end of the budget, then report (report.json).
+    """The report of a run, searched from where its journal ends to the end of its budget.
 
-    `full`: with the known answers and predictions of what is not fitted; a fold of a validation does without, so that
-    its report shows no held-out error. Ctrl-C leaves the journal whole: `evolve resume` goes on from it.
+    The report is written to report.json too. With `full` it has the known answers and the errors on what is not fitted;
+    a fold of a validation goes without, so that its report shows no held-out error. Ctrl-C leaves the journal intact,
+    and `evolve resume` continues from it.
     """
     fitted, others = chosen(run.config.data)
     run_folder.check_same(run, fitted)
@@ -97,8 +102,8 @@ def work(run: Run, workers: int, quiet: bool = False, progress: Progress | None 
         search, answers, calls = _search(run, past, fitted, others, workers, progress, full)
         run_folder.write_programs(run, search.population.archive.members())
         report = _report(run, search, fitted, others if full else [], answers, calls)
-        run_folder.write_json(run.path / "report.json", report.to_json())
-        summary.write(run, report.to_json())
+        write_json(run.path / "report.json", report.to_json())
+        summary.write(run, report)
     return report
 
 
@@ -110,15 +115,15 @@ def _search(
     processes: int,
     progress: Progress,
     full: bool,
-) -> tuple[Search, dict[str, list[Errors]], dict[str, Any]]:
-    """The search, then the known answers, with one pool of workers; and the totals of calls to language models, {} for
-    an offline run."""
+) -> tuple[Search, dict[str, list[Errors]], JsonObject]:
+    """The finished search, the known answers (with `full`), and the totals of calls to language models, if there are
+    any. One pool of workers computes all of them."""
     config = run.config
     remembered = {outcome.proposal.id: outcome for outcome in past}
     workers = start_workers(processes, fitted, config)
     journal = Journal(run.journal)
     models: LanguageModels | None = None
-    calls: dict[str, Any] = {}
+    calls: JsonObject = {}
     try:
         operators = Operators(config, workers, remembered)
         if config.search.proposer != "offline":
@@ -133,7 +138,7 @@ def _search(
         search.run([*shipped, *run_folder.read_start(run)])
         if models and not models.stopped:
             models.end(search.population)
-        if not (models and models.stopped):  # a run that ran out of money may go on
+        if not (models and models.stopped):  # a run stopped by a limit may be resumed with a higher one
             search.polish()
         answers: dict[str, list[Errors]] = {}
         if full:
@@ -156,20 +161,20 @@ def _search(
 def _known_answers(
     run: Run, fitted: Sequence[Experiment], everything: Sequence[Experiment], workers: Workers
 ) -> dict[str, list[Errors]]:
-    """Known answers, kept in the run's folder, since they depend on the data only."""
+    """The errors of the known answers, by name. They depend only on the data, so the run's folder keeps them."""
     path = run.path / "known.json"
     identity = [data_hash(fitted), data_hash(everything)]
     if path.exists():
         stored = json.loads(path.read_text())
         if stored["data"] == identity and set(stored["answers"]) == set(baselines.NAMES):
             return {name: [Errors(*row) for row in rows] for name, rows in stored["answers"].items()}
-    work = baselines.tasks(fitted, everything)
-    futures = [workers.submit(baselines.solve, task) for task in work]
+    tasks = baselines.tasks(fitted, everything)
+    futures = [workers.submit(baselines.solve, task) for task in tasks]
     answers: dict[str, list[Errors]] = {name: [] for name in baselines.NAMES}
-    for task, future in zip(work, futures, strict=True):
+    for task, future in zip(tasks, futures, strict=True):
         answers[task.name] += future.result()
-    rows = {name: [(r.experiment, r.e2e, r.ttft, r.itl) for r in found] for name, found in answers.items()}
-    run_folder.write_json(path, {"data": identity, "answers": rows})
+    rows = {name: [(e.experiment, e.e2e, e.ttft, e.itl) for e in errors] for name, errors in answers.items()}
+    write_json(path, {"data": identity, "answers": rows})
     return answers
 
 
@@ -179,15 +184,15 @@ def _report(
     fitted: Sequence[Experiment],
     others: Sequence[Experiment],
     answers: dict[str, list[Errors]],
-    calls: dict[str, Any],
+    calls: JsonObject,
 ) -> RunReport:
-    """What the run reached."""
+    """The report of the finished search."""
     population, score = search.population, run.config.score
     archive = population.archive
     best = champion(archive.members(), score.rule)
     report = RunReport(
         engine=__version__,
-        data=run.about["data"],
+        data=run.about.data,
         run=str(run.path),
         seed=run.config.seed,
         seeds=SCORE_SEEDS,
@@ -223,17 +228,19 @@ def _report(
     )
 
 
-def _ledger(run: Run, stopped: str) -> dict[str, Any]:
-    """Totals of the calls to language models; every one of them goes to ledger.csv. `stopped`: why no more were made
-    before the end of the search, "" if it came to that."""
+def _ledger(run: Run, stopped: str) -> JsonObject:
+    """The totals of the calls to language models, each of which is written to ledger.csv.
+
+    `stopped`: why the calls ended before the search did, or "".
+    """
     lines = run.lines()
     ledger.write(run.path / ledger.FILE, lines)
-    about = {"replayed": run.about.get("replayed", ""), "substitutes": _substitutes(run), "stopped": stopped}
-    return ledger.summary(lines) | about
+    ending = {"replayed": run.about.replayed, "substitutes": _substitutes(run), "stopped": stopped}
+    return ledger.summary(lines) | ending
 
 
 def _substitutes(run: Run) -> int:
-    """Proposals of operators where models alone were to propose."""
+    """The number of proposals that operators made in place of models, in a run where only models propose."""
     if run.config.search.proposer != "llm":
         return 0
     models = (MODEL, SEED, POLISH)
@@ -241,13 +248,13 @@ def _substitutes(run: Run) -> int:
 
 
 def _spent_before(run: Run) -> Mapping[str, float]:
-    """CPU seconds by stage as an earlier report of the run has them, where nothing was left to assess."""
+    """The CPU seconds by stage of the run's earlier report: a resumed run with nothing left to assess has none."""
     path = run.path / "report.json"
     return RunReport.from_json(json.loads(path.read_text())).cpu_s if path.exists() else {}
 
 
 def _refusals(outcomes: Sequence[Outcome]) -> list[Refusals]:
-    """What every stage refused, the commonest stage first."""
+    """The refusals of each stage, the most frequent stage first."""
     why: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.rejection:
@@ -257,10 +264,11 @@ def _refusals(outcomes: Sequence[Outcome]) -> list[Refusals]:
 
 
 def _observed(e: Experiment) -> list[float | None]:
+    """The observed means of E2E, TTFT and ITL, ms."""
     s = e.observed.summary if e.observed else None
     return [s.e2e_ms.mean, s.ttft_ms.mean, s.itl_ms.mean] if s else [None] * 3
 
 
-def _means(score: Any) -> dict[str, float | None]:
+def _means(score: Score) -> dict[str, float | None]:
     worst3 = score.worst3 if score.worst3 == score.worst3 else None
     return {"e2e": score.e2e, "ttft": score.ttft, "itl": score.itl, "worst3": worst3}

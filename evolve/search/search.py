@@ -1,7 +1,7 @@
-"""A search: generations of proposals, assessed anywhere, taken in and journalled in order.
+"""A search: generations of proposals, assessed in any order, then journalled and added in order.
 
-The archive depends on the configuration, the data, the seed and (where language models propose) their answers only. The
-parents of a generation are chosen from the population at its beginning.
+The archive depends only on the configuration, the data, the seed and, if language models propose, on their answers.
+All parents of a generation are chosen from the population at its beginning.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ TRANSFER_WITHIN = 2.0
 
 
 class Search:
-    """Ask a proposer, have its proposals assessed, journal the outcomes, tell the population and the proposer.
+    """Asks a proposer, has its proposals assessed, journals the outcomes, and tells the population and the proposer.
 
-    `watch` is called after every outcome. `seconds` is the CPU time by stage of what was assessed in this process's
-    lifetime; no choice depends on it. `outcomes` has all of them in order, remembered ones included.
+    `watch` is called after every outcome. `outcomes` has all of them in order, those from the journal included.
+    `seconds` is the CPU time by stage of what was assessed since the process started; no choice depends on it.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Search:
         self.outcomes: list[Outcome] = []
 
     def run(self, seeds: Sequence[tuple[str, str]]) -> None:
-        """Search from the seeds, (name, text), until the budget is used up or nothing improves any more."""
+        """Search from the seed programs, (name, text), until the budget is used up or nothing improves."""
         population, search = self.population, self.config.search
         population.numbered = len(seeds)
         self._settle([Proposal(i, None, text, SEED + name, ()) for i, (name, text) in enumerate(seeds)])
         for generation in range(1, search.generations + 1):
-            if self._finished() or not population.archive.by_id:
+            if self._finished():
                 return
             if generation > 1 and (generation - 1) % search.migrate_every == 0:
                 population.migrate(search.migrants)
@@ -61,33 +61,36 @@ class Search:
             self._settle(proposals)
 
     def polish(self) -> None:
-        """Polish the constants of the finalists on the replays; this is not part of the budget."""
+        """Polish the constants of the finalists on the replays. This does not count against the budget."""
         members = self.population.archive.members()
-        begun: list[Pending] = []
+        polishing: list[Pending] = []
         for elite in finalists(members, self.config.score.rule, self.config.search.finalists):
-            number = self.population.numbered + len(begun)
+            number = self.population.numbered + len(polishing)
             proposal = Proposal(number, None, elite.text, POLISH, (elite.id,))
-            begun.append(self.assessor.begin_polish(proposal, elite))
-        self._take_in(begun)
+            polishing.append(self.assessor.begin_polish(proposal, elite))
+        self._take_in(polishing)
 
     def _settle(self, proposals: Sequence[Proposal]) -> None:
-        """Assess one generation and take it in."""
+        """Assess one generation and add its outcomes."""
         archive = self.population.archive
         best = min((e.joint for e in archive.grid.cells.values()), default=float("inf"))
         admission = Admission(set(archive.keys), self.config.budget - self.population.fitted, TRANSFER_WITHIN * best)
-        begun: list[Pending] = []
+        assessing: list[Pending] = []
         for proposal in proposals:
             pending = self.assessor.begin(proposal, admission)
             if pending is None:
                 break
-            begun.append(pending)
-        self.proposer.tell(self._take_in(begun))
+            assessing.append(pending)
+        self.proposer.tell(self._take_in(assessing))
         self.population.end_generation()
 
-    def _take_in(self, begun: Sequence[Pending]) -> list[tuple[Outcome, bool]]:
-        """Journal the outcomes and tell the population, in the order of the proposals."""
+    def _take_in(self, assessing: Sequence[Pending]) -> list[tuple[Outcome, bool]]:
+        """Journal the outcomes and tell the population, in the order of the proposals.
+
+        Returns each outcome with whether its elite took a place on an island.
+        """
         outcomes = []
-        for pending in begun:
+        for pending in assessing:
             settled = pending()
             outcome = settled.outcome
             self.seconds.update(settled.seconds)
@@ -95,7 +98,7 @@ class Search:
                 self.journal.append([outcome.to_json()])
             gained = self.population.tell(outcome)
             if outcome.rejection and outcome.rejection.stage == JUDGES:
-                # its form need not be proposed, and judged, again
+                # The form was not fitted, but proposing it again would only pay for the same review.
                 self.population.archive.keys.add(key(complete(parse(outcome.proposal.text))))
             self.outcomes.append(outcome)
             outcomes.append((outcome, gained))

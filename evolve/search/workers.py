@@ -1,4 +1,4 @@
-"""Where candidates are made and assessed: in this process, or in worker processes that prepare the data once."""
+"""Workers propose and assess candidates, in this process or in others, each of which prepares the data once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evaluator.deployments import datasheet_deployments, kernel_deployments
 from evaluator.diagnose.describe import describe
 from evaluator.diagnose.diagnose import diagnose
 from evaluator.diagnose.explain import costs, gains, replay_ratio
-from evaluator.fit.fit import FitSet
+from evaluator.fit.loss import FitSet
 from evaluator.judge.gates import Facts
 from evolve import processes
 from evolve.propose.offline import propose
@@ -27,22 +27,22 @@ from simulator.language.ir import Expr, Program
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
-Timed = tuple[Scored | Rejected, dict[str, float]]  # a verdict, and the CPU seconds it took by stage
+Timed = tuple[Scored | Rejected, dict[str, float]]  # a verdict, and its CPU seconds by stage
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What a process has prepared: configuration, data, the fields that proposals may use, and the data's residuals."""
+    """What a process prepares before its first task."""
 
     config: Config
     data: Data
-    words: Vocabulary
+    words: Vocabulary  # the fields that proposals may use
     probe: Prober
 
 
-_here: _Prepared | None = None
+_here: _Prepared | None = None  # of this process
 
 
 def _prepare_worker(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> None:
@@ -57,14 +57,15 @@ def _prepare(experiments: Sequence[Experiment], config: Config, hardware: Facts,
 
 
 def _prepared() -> _Prepared:
-    assert _here is not None, "prepared when the process began"
+    assert _here is not None, "a process prepares the data when it starts"
     return _here
 
 
 def _propose(first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]) -> tuple[str, str]:
-    here = _prepared()
-    methods, caps = here.config.search.evolve, here.config.caps
-    child, operator = propose(parse(first), parse(second), here.words, rng, methods, weights, here.probe, caps)
+    prepared = _prepared()
+    methods, caps = prepared.config.search.evolve, prepared.config.caps
+    parents = parse(first), parse(second)
+    child, operator = propose(*parents, prepared.words, rng, methods, weights, prepared.probe, caps)
     return unparse(child), operator
 
 
@@ -83,16 +84,18 @@ def _diagnose(text: str) -> str:
 
 
 class Prober:
-    """The residuals of programs on prepared data, which some operators look at."""
+    """The residuals of programs on the prepared data, which guide some operators."""
 
     def __init__(self, data: FitSet) -> None:
         self._data = data
         self._ratios: dict[str, np.ndarray] = {}
 
     def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
+        """See evaluator.diagnose.explain.gains."""
         return gains(program, method, terms, self._data, self._ratio(program))
 
     def costs(self, program: Program) -> np.ndarray:
+        """See evaluator.diagnose.explain.costs."""
         return costs(program, self._data, self._ratio(program))
 
     def _ratio(self, program: Program) -> np.ndarray:
@@ -103,12 +106,12 @@ class Prober:
 
 
 def prober() -> Prober:
-    """The residuals of the data that this process prepared."""
+    """The prober of the data that this process prepared."""
     return _prepared().probe
 
 
 class _Here(Executor):
-    """An executor that runs a task when it is submitted, in this process."""
+    """An executor that runs each task in this process, as soon as it is submitted."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -120,7 +123,7 @@ class _Here(Executor):
 
 
 class Workers:
-    """Processes that have prepared the data of a search; what they compute does not depend on how many there are."""
+    """Processes that have prepared the data of a search. Their results do not depend on how many there are."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -128,52 +131,52 @@ class Workers:
     def propose(
         self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
     ) -> Future[tuple[str, str]]:
-        """A changed copy of the program `first`, and the name of what changed it (see evolve.propose.offline)."""
+        """A changed copy of the program `first`, and the operator that changed it (see evolve.propose.offline)."""
         return self._executor.submit(_propose, first, second, rng, weights)
 
     def assess(self, text: str, transfer_below: float) -> Future[Timed]:
-        """The verdict on an admitted program (see evaluator.assess)."""
+        """The verdict on a program (see evaluator.assess). Above this joint error it has no transfer error."""
         return self._executor.submit(_assess, text, transfer_below)
 
     def polish(self, text: str) -> Future[Timed]:
-        """The verdict on a program whose constants were moved on by CMA-ES on the replays."""
+        """The verdict on a program after CMA-ES has polished its constants on the replays."""
         return self._executor.submit(_polish, text)
 
     def diagnose(self, text: str) -> Future[str]:
-        """Where a program is wrong on the fitted experiments, in words and figures."""
+        """A text about where the program is wrong on the fitted experiments."""
         return self._executor.submit(_diagnose, text)
 
     def submit(self, task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Any other task that needs no prepared data."""
+        """The result of a task that does not need the prepared data."""
         return self._executor.submit(task, *args, **kwargs)
 
     def close(self) -> None:
-        """Wait for the processes to end."""
+        """Wait for the tasks to finish, then end the processes."""
         self._executor.shutdown()
 
     def stop(self) -> None:
-        """End the processes at once; tasks that still wait fail."""
+        """End the processes at once. Tasks that are still waiting fail."""
         for process in multiprocessing.active_children():
             process.terminate()
         self._executor.shutdown(wait=False)
 
 
 def here() -> Workers:
-    """This process, which has prepared its data, as the only worker."""
+    """This process, whose data is prepared, as the only worker."""
     return Workers(_Here())
 
 
 def start(count: int, experiments: Sequence[Experiment], config: Config) -> Workers:
-    """`count` worker processes, or this process if it is one, with the data prepared."""
+    """`count` worker processes with the data prepared; for a count of 1, this process."""
     hardware = datasheet_deployments() if config.score.physics else {}
     kernels = kernel_deployments() if config.score.physics and config.search.fields == "all" else {}
-    processes.settle()  # for the workers' threads, where this is not the command line
+    processes.settle()  # for workers started by a library user; the command line has done it already
     data = (tuple(experiments), config, hardware, kernels)
     if count == 1:
         _prepare(*data)
         return here()
     executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _prepare_worker, data)
-    with processes.deaf_to_interrupts():  # Ctrl-C is for this process to handle
+    with processes.deaf_to_interrupts():  # this process handles Ctrl-C, and ends the workers
         for _ in range(count):
             executor.submit(int)
     return Workers(executor)

@@ -1,5 +1,6 @@
-"""Many searches: the same one under several seeds, inside the folds of a validation, and rival engines side by side.
+"""Studies of several searches: one under many seeds, one repeated in every fold of a validation, rival engines.
 
-`study.py` carries out the runs of a folder; `seeds.py` repeats a search, `validate.py` holds out what `folds.py` says
-and `held_out.py` measures it, `baselines.py` compares the engines of `engines/`; `views.py` prints all of it.
+`study.py` carries out the runs of a folder. `seeds.py` repeats a search under several seeds. `validate.py` repeats it
+in the folds of `folds.py`, `held_out.py` measures their errors, and `statistics.py` sums them up. `baselines.py` runs
+the engines of `engines/`, and `comparison.py` compares them. `views.py` and `held_out_views.py` print the results.
 """

@@ -1,7 +1,7 @@
-"""Baselines: every engine under every seed, each search with its own journal, and how they compare.
+"""Baselines: each engine searches under each seed, with a journal per search, and the results are compared.
 
-A search is one task of one process, so nothing but its CPU times depends on how many run at once. Searches that have
-ended are not repeated: an interrupted comparison goes on, and engines or seeds can be added to one.
+A search is one task of one process, so only its CPU times depend on how many run at once. Finished searches are not
+repeated, so an interrupted comparison can be resumed, and engines or seeds can be added to it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from evolve.report.progress import Line
 from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen
+from evolve.run.files import write_json
 from evolve.run.folder import first_population
 from evolve.run.program import seed_texts
 from evolve.search import workers
@@ -34,12 +35,16 @@ from evolve.study.engines.engines import ENGINES
 from evolve.study.study import read_about
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 
 FILE = "baselines.json"
 
 
 def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Comparison:
-    """A comparison in `path`, new or going on. Raises InputError if what is there has other settings or data."""
+    """A comparison in the folder `path`, new or extended by these engines and seeds.
+
+    Raises InputError if the folder holds something else, or a comparison with other settings or data.
+    """
     comparison = Comparison(path, config, tuple(engines), seeds)
     fitted, _ = chosen(config.data)
     about = {
@@ -60,20 +65,21 @@ def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Co
         raise InputError(f"{path}: holds something else already: choose another --out")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        run_folder.write_json(path / FILE, about)
+        write_json(path / FILE, about)
     except OSError as e:
         raise InputError(f"{path}: cannot be written ({e.strerror}): choose another --out") from None
     return comparison
 
 
 def reopen(path: Path) -> Comparison:
-    """The comparison in `path`, all of it. Raises InputError if there is none."""
+    """The comparison in the folder `path`. Raises InputError if there is none."""
     about = _read(path)
     config = config_from(about["config"], str(path / FILE))
     return create(path, config, about["engines"], about["searches"])
 
 
 def is_comparison(path: Path) -> bool:
+    """Whether a folder holds a comparison."""
     return (path / FILE).is_file()
 
 
@@ -83,23 +89,23 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One engine under one seed (that of `config`, like the budget), with its journal in `folder`."""
+    """The search of one engine under one seed."""
 
     engine: str
-    config: Config
-    words: Vocabulary
-    folder: Path
+    config: Config  # with the seed and the budget of this search
+    words: Vocabulary  # the fields that step_time may read
+    folder: Path  # of the search's files
 
     @property
     def ended(self) -> bool:
-        """Whether the search has come to its end."""
+        """Whether the search is finished."""
         return (self.folder / DONE).exists()
 
 
 def compare(comparison: Comparison, workers: int, quiet: bool = False) -> ComparisonReport:
-    """Do the searches that have not ended, then compare all of them (report.json, curves.csv).
+    """Finish all searches, compare them, and write report.json and curves.csv.
 
-    Ctrl-C leaves the journals whole: `evolve resume` goes on from them.
+    Ctrl-C leaves the journals intact, and `evolve resume` continues from them.
     """
     fitted, _ = chosen(comparison.config.data)
     words = vocabulary(fitted, comparison.config.search.fields)
@@ -112,7 +118,7 @@ def compare(comparison: Comparison, workers: int, quiet: bool = False) -> Compar
         if todo := [task for task in tasks if not task.ended]:
             _work(todo, tasks, fitted, min(workers, len(todo)), quiet)
         report = report_of(comparison, fitted)
-        run_folder.write_json(comparison.path / "report.json", report.to_json())
+        write_json(comparison.path / "report.json", report.to_json())
         write_curves(comparison)
     return report
 
@@ -125,10 +131,10 @@ def _work(todo: Sequence[Task], tasks: Sequence[Task], fitted: Sequence[Experime
             for task in todo:
                 search(task, lambda: line.update(lambda: _state(tasks)))
         else:
-            left = {pool.submit(search, task) for task in todo}
-            while left:
-                done, left = wait(left, timeout=line.every_s, return_when="FIRST_COMPLETED")
-                for future in done:
+            running = {pool.submit(search, task) for task in todo}
+            while running:
+                finished, running = wait(running, timeout=line.every_s, return_when="FIRST_COMPLETED")
+                for future in finished:
                     future.result()
                 line.update(lambda: _state(tasks))
     except BaseException:
@@ -140,21 +146,21 @@ def _work(todo: Sequence[Task], tasks: Sequence[Task], fitted: Sequence[Experime
 
 
 def _state(tasks: Sequence[Task]) -> str:
-    """How many candidates the searches have assessed, counted in their curves, and which are under way."""
-    done, under_way = 0, []
+    """How many candidates the searches have assessed, counted in their curves, and which searches are running."""
+    assessed, running = 0, []
     for task in tasks:
         if task.ended:
-            done += task.config.budget
+            assessed += task.config.budget
         elif (curve := task.folder / CURVE).exists():
-            done += curve.read_bytes().count(b"\n")
-            under_way.append(task.folder.name)
-    return f"{done}/{sum(task.config.budget for task in tasks)} candidates; {', '.join(under_way)}"
+            assessed += curve.read_bytes().count(b"\n")
+            running.append(task.folder.name)
+    return f"{assessed}/{sum(task.config.budget for task in tasks)} candidates; {', '.join(running)}"
 
 
 def search(task: Task, watch: Callable[[], None] = lambda: None) -> None:
-    """Run a task to the end of its budget, in this process, from where its journal ends.
+    """Run a task in this process, from where its journal ends to the end of its budget.
 
-    Engines are deterministic. So a search is resumed by starting it again with the outcomes that the journal remembers.
+    Engines are deterministic, so a search is resumed by starting it again with the outcomes in the journal.
     """
     engine = ENGINES[task.engine]
     config = engine.config(task.config)
@@ -163,34 +169,35 @@ def search(task: Task, watch: Callable[[], None] = lambda: None) -> None:
     here, population, curve = workers.here(), first_population(config), Curve(task.folder)
     journal = Journal(task.folder / JOURNAL)
 
-    def taken_in(population: Population) -> None:
+    def after_outcome(population: Population) -> None:
         curve.update(population)
         watch()
 
     try:
         proposer = engine.proposer(Bench(config, task.words, workers.prober()))
         assessor = Remembering(past, Live(config, here))
-        Search(config, population, proposer, assessor, journal, taken_in).run(seed_texts())
+        Search(config, population, proposer, assessor, journal, after_outcome).run(seed_texts())
     finally:
         curve.close()
         journal.close()
-    run_folder.write_json(task.folder / DONE, _ended(task, population))
+    write_json(task.folder / DONE, _ended(task, population))
 
 
 def _past(folder: Path) -> dict[int, Outcome]:
-    """The outcomes of a search that was interrupted, by proposal number."""
+    """The outcomes in a search's journal, by proposal number."""
     path = folder / JOURNAL
     try:
         lines = read_journal(path)
     except ValueError as e:
         raise InputError(f"{e}: remove {folder} to search again") from None
     if not all(map(is_outcome, lines)):
-        raise InputError(f"{path}: is a journal of an older release: remove {folder} to search again")
+        raise InputError(f"{path}: is the journal of an older release: remove {folder} to search again")
     return {line["id"]: Outcome.from_json(line) for line in lines}
 
 
-def _ended(task: Task, population: Population) -> dict[str, Any]:
-    """Counts, rejections by stage (duplicates among them), and the champion by the configuration's rule."""
+def _ended(task: Task, population: Population) -> JsonObject:
+    """What done.json keeps of a finished search: counts, rejections by stage (duplicates included), and the champion by
+    the configuration's rule."""
     best = population.champion()
     return {
         "engine": task.engine,

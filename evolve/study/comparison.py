@@ -1,4 +1,4 @@
-"""What came of a comparison: figures of every engine over its seeds, verdicts on ours, and learning curves."""
+"""The result of a comparison of engines: figures over the seeds, verdicts on our engine, and learning curves."""
 
 from __future__ import annotations
 
@@ -16,37 +16,45 @@ from archive.population import Population
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.run.config import Config
+from evolve.run.files import draft_of
 from evolve.study.engines.engines import ENGINES, OURS
 from evolve.study.statistics import Spread, spread
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 
-JOURNAL = "journal.jsonl"  # of a search, in its folder
-CURVE = "curve.jsonl"  # its best figures after every candidate
-DONE = "done.json"  # written when it has come to its end
-SHARES = (0.25, 0.5, 1.0)  # of the budget, where the figures are read
+# The files of a search, in its folder.
+JOURNAL = "journal.jsonl"
+CURVE = "curve.jsonl"  # the best figures after every candidate
+DONE = "done.json"  # written when the search is finished
+SHARES = (0.25, 0.5, 1.0)  # shares of the budget at which figures are compared
 FIGURES = ("joint", "worst3", "merit")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared, and where. The seeds of the searches are `config.seed` and those after it."""
+    """What is compared, and in which folder."""
 
     path: Path
     config: Config
     engines: tuple[str, ...]
-    seeds: int
+    seeds: int  # searches of each engine
 
     @property
     def search_seeds(self) -> list[int]:
+        """The seeds of the searches: `config.seed` and those after it."""
         return list(range(self.config.seed, self.config.seed + self.seeds))
 
     def folder(self, engine: str, seed: int) -> Path:
+        """The folder of a search."""
         return self.path / f"{engine}-{seed}"
 
 
 class Curve:
-    """The learning curve of a search: the lowest joint error, worst3 and merit of a sound program (percent, null before
-    there is one) after every candidate, and the CPU seconds of all work so far. Kept in CURVE, a line per candidate."""
+    """The learning curve of a search, kept in CURVE with a line per candidate.
+
+    A line has the lowest joint error and worst3 so far and the lowest merit of a sound program so far, in percent and
+    null if there is none yet, and the CPU seconds of all work so far.
+    """
 
     def __init__(self, folder: Path) -> None:
         lines = read_journal(folder / CURVE)
@@ -55,7 +63,7 @@ class Curve:
         self._since = time.process_time()
 
     def update(self, population: Population) -> None:
-        """Add a line if there is a new candidate; time spent on remembered ones does not count."""
+        """Add a line if there is a new candidate. Time spent on candidates from the journal does not count."""
         if population.fitted <= self._count:
             self._since = time.process_time()
             return
@@ -73,29 +81,26 @@ class Curve:
         self._file.append([line])
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
 @dataclass(frozen=True, slots=True)
 class EngineResult:
-    """What an engine reached over the seeds.
+    """What an engine reached over the seeds."""
 
-    figures: of FIGURES, by percent of the budget used. champion: figures of the champions by the configuration's rule.
-    rejected: proposals by the stage that refused them; the shares are of all proposals, duplicates apart.
-    """
-
-    what: str
-    figures: Mapping[str, Mapping[str, Spread]]
-    champion: Mapping[str, Spread]
+    what: str  # the engine, in words
+    figures: Mapping[str, Mapping[str, Spread]]  # of FIGURES, then by percent of the budget used: "25", "50", "100"
+    champion: Mapping[str, Spread]  # errors of the champions by the configuration's rule
     cpu_s: Spread
-    candidates: Sequence[int]
-    proposals: int
-    rejected: Mapping[str, int]
-    rejected_share: float
-    duplicate_share: float
-    champions: Sequence[Mapping[str, Any] | None]
+    candidates: Sequence[int]  # of each search
+    proposals: int  # of all searches
+    rejected: Mapping[str, int]  # proposals by the stage that refused them
+    rejected_share: float  # of the proposals that are not duplicates
+    duplicate_share: float  # of all proposals
+    champions: Sequence[Mapping[str, Any] | None]  # elites as JSON, None for a search without one
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The engine as report.json has it."""
         return {
             "what": self.what,
@@ -113,21 +118,21 @@ class EngineResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether ours ends with a lower figure than another engine: better, worse, not (no difference) or unknown."""
+    """Whether our engine ends with a lower figure than another one."""
 
-    against: str
-    figure: str
-    outcome: str
-    text: str
+    against: str  # the other engine
+    figure: str  # one of FIGURES
+    outcome: str  # better, worse, not (no difference beyond the spread) or unknown
+    text: str  # the verdict in words
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonReport:
-    """How the engines compare; all errors are in sample."""
+    """How the engines compare. All errors are in sample."""
 
     comparison: Comparison
-    data: str
-    fitted: Sequence[str]
+    data: str  # hash of the fitted experiments
+    fitted: Sequence[str]  # ids of the fitted experiments
     engines: Mapping[str, EngineResult]
     verdicts: Sequence[Verdict]
 
@@ -136,7 +141,7 @@ class ComparisonReport:
         """Whether an engine has a median joint error at the full budget."""
         return any(engine.figures["joint"]["100"].median is not None for engine in self.engines.values())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The report as report.json has it."""
         config = self.comparison.config
         return {
@@ -155,7 +160,7 @@ class ComparisonReport:
 
 
 def report_of(comparison: Comparison, fitted: Sequence[Experiment]) -> ComparisonReport:
-    """The report of a comparison whose searches have all ended."""
+    """The report of a comparison whose searches are all finished."""
     engines = {name: _engine(comparison, name) for name in comparison.engines}
     ours = engines.get(OURS)
     verdicts = [
@@ -168,6 +173,7 @@ def report_of(comparison: Comparison, fitted: Sequence[Experiment]) -> Compariso
 
 
 def _engine(comparison: Comparison, name: str) -> EngineResult:
+    """What an engine reached, from the files of its searches."""
     folders = [comparison.folder(name, seed) for seed in comparison.search_seeds]
     ends = [json.loads((folder / DONE).read_text()) for folder in folders]
     curves = [read_journal(folder / CURVE) for folder in folders]
@@ -199,7 +205,7 @@ def _engine(comparison: Comparison, name: str) -> EngineResult:
 
 
 def _read_at(curve: Sequence[Mapping[str, Any]], candidates: float, figure: str) -> float | None:
-    """The figure after so many candidates; an engine that came to its end before keeps what it had."""
+    """The figure after this many candidates, or at the end of a search that ended earlier."""
     if not curve:
         return None
     value: float | None = curve[min(max(int(candidates), 1), len(curve)) - 1][figure]
@@ -207,27 +213,30 @@ def _read_at(curve: Sequence[Mapping[str, Any]], candidates: float, figure: str)
 
 
 def verdict(ours: Spread, theirs: Spread, name: str, figure: str = "joint") -> Verdict:
-    """Whether ours ends with a lower `figure`: `better` or `worse` where the medians are further apart than the
-    larger of the two interquartile ranges, `not` where they are not, `unknown` with one seed or without a figure."""
+    """The verdict on our `figure` against that of the engine `name`.
+
+    It is better or worse if the medians are further apart than the larger of the two interquartile ranges, and unknown
+    with one seed or without a figure.
+    """
     if ours.median is None or theirs.median is None:
-        outcome, says = "unknown", "no verdict, since a search scored nothing"
+        outcome, why = "unknown", "no verdict, since a search scored nothing"
     elif len(ours.values) < 2:
-        outcome, says = "unknown", "no verdict: one seed has no spread"
+        outcome, why = "unknown", "no verdict: one seed has no spread"
     else:
         apart = max((s.high or 0.0) - (s.low or 0.0) for s in (ours, theirs))
         gain = theirs.median - ours.median
         outcome = "not" if abs(gain) <= apart else "better" if gain > 0 else "worse"
-        says = "no difference beyond the spread" if outcome == "not" else f"{outcome} by more than the spread"
-    return Verdict(name, figure, outcome, f"{figure}: {OURS} {ours} against {name} {theirs}: {says}")
+        why = "no difference beyond the spread" if outcome == "not" else f"{outcome} by more than the spread"
+    return Verdict(name, figure, outcome, f"{figure}: {OURS} {ours} against {name} {theirs}: {why}")
 
 
 def write_curves(comparison: Comparison) -> None:
-    """curves.csv: the figures after every candidate of every search, and the CPU seconds they took."""
+    """Write curves.csv: a row for every candidate of every search, with the figures and CPU seconds so far."""
     columns = ("candidate", "cpu_s", *FIGURES)
-    with (comparison.path / "curves.csv").open("w", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(("engine", "seed", *columns))
+    with draft_of(comparison.path / "curves.csv") as draft, draft.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("engine", "seed", *columns))
         for name in comparison.engines:
             for seed in comparison.search_seeds:
                 for entry in read_journal(comparison.folder(name, seed) / CURVE):
-                    out.writerow((name, seed, *(entry[c] for c in columns)))
+                    writer.writerow((name, seed, *(entry[c] for c in columns)))

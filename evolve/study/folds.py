@@ -1,8 +1,12 @@
-"""The folds of a validation: what each holds out, the search on the rest, and the program that it ends with.
+"""The folds of a validation: what each holds out, its search on the rest, and the program that it predicts with.
 
-models     all experiments of a model          workloads  all of a workload
-tp         all of a tensor-parallel degree     files      all of an experiments file
-stages     the last load stage of every experiment that has several (one fold)
+A fold holds out, by kind:
+
+models     all experiments of one model
+workloads  all experiments of one workload
+tp         all experiments of one tensor-parallel degree
+files      all experiments of one experiments file
+stages     the last load stage of every experiment that has several (this is a single fold)
 """
 
 from __future__ import annotations
@@ -13,12 +17,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evaluator.fit.fit import fit, fit_set
 from evaluator.score import error_rows, score_set, summarise
 from evolve.report.result import RunReport
-from evolve.run.config import FOLDS, Config, config_from, to_mapping
+from evolve.run.config import FOLDS, Config, DataSettings, config_from, to_mapping
 from evolve.run.data import chosen, experiments_of
 from evolve.run.folder import open_run
 from simulator.errors import InputError
@@ -37,30 +40,31 @@ _KEYS: dict[str, Callable[[Experiment], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One fold: `held`, the experiments whose figures are compared, whole; `last_stage`: only their last stage is
-    compared, and `config` trains on their earlier ones. `folder`: its name below RUN/validate."""
+    """One fold of a validation."""
 
-    kind: str
-    name: str
-    folder: str
-    held: tuple[Experiment, ...]
-    config: Config
+    kind: str  # one of FOLDS
+    name: str  # what it holds out
+    folder: str  # its name in RUN/validate
+    held: tuple[Experiment, ...]  # the experiments on which errors are measured, with all of their stages
+    config: Config  # of the fold's search, which does not see what is held out
 
     @property
     def last_stage(self) -> bool:
+        """Whether errors are measured on the last stage only; the search is then given the earlier stages."""
         return self.kind == "stages"
 
     def train(self) -> list[Experiment]:
-        """The experiments that the fold's search is given."""
+        """The experiments that the fold's search fits."""
         return chosen(self.config.data)[0]
 
 
 def folds_of(
     config: Config, kinds: Sequence[str], budget: int, fitted: Sequence[Experiment]
 ) -> tuple[list[Fold], dict[str, str]]:
-    """The folds of these kinds (none named: all) over `fitted`, what the run of `config` fits; and why a kind has none.
+    """The folds of these kinds (of all if `kinds` is empty), and by kind the reason why it has none.
 
-    Raises InputError for an unknown kind, or if no kind has a fold.
+    `fitted` is what the run of `config` fits, and `budget` that of each fold's search. Raises InputError for an unknown
+    kind, or if no kind has a fold.
     """
     for kind in kinds:
         if kind not in FOLDS:
@@ -68,10 +72,11 @@ def folds_of(
     folds: list[Fold] = []
     skipped: dict[str, str] = {}
     for kind in [k for k in FOLDS if k in (kinds or FOLDS)]:
-        found = _stages(config, budget, fitted) if kind == "stages" else _groups(kind, config, budget, fitted)
-        if isinstance(found, str):
-            skipped[kind] = found
-        folds += found if not isinstance(found, str) else []
+        of_kind = _stages(config, budget, fitted) if kind == "stages" else _groups(kind, config, budget, fitted)
+        if isinstance(of_kind, str):
+            skipped[kind] = of_kind
+        else:
+            folds += of_kind
     if not folds:
         why = "; ".join(f"{kind}: {reason}" for kind, reason in skipped.items())
         raise InputError(f"nothing can be held out ({why}): name other --folds, or validate a run on more experiments")
@@ -79,6 +84,7 @@ def folds_of(
 
 
 def _groups(kind: str, config: Config, budget: int, fitted: Sequence[Experiment]) -> list[Fold] | str:
+    """The folds that hold out one group of experiments each, or why there are none."""
     key = _KEYS.get(kind) or _file_of(config)
     groups: dict[str, list[Experiment]] = {}
     for e in fitted:
@@ -94,6 +100,7 @@ def _groups(kind: str, config: Config, budget: int, fitted: Sequence[Experiment]
 
 
 def _stages(config: Config, budget: int, fitted: Sequence[Experiment]) -> list[Fold] | str:
+    """The fold that holds out the last stages, or why there is none."""
     if config.data.stages != "all":
         return "the run itself was made without the last stages (data.stages)"
     held = [e for e in fitted if len(e.workload.stages) > 1]
@@ -103,11 +110,18 @@ def _stages(config: Config, budget: int, fitted: Sequence[Experiment]) -> list[F
 
 
 def _fold(
-    kind: str, name: str, held: Sequence[Experiment], config: Config, budget: int, data: object, taken: Sequence[str]
+    kind: str,
+    name: str,
+    held: Sequence[Experiment],
+    config: Config,
+    budget: int,
+    data: DataSettings,
+    taken: Sequence[str],
 ) -> Fold:
+    """A fold that trains on `data`. `taken`: the folders of the folds before it."""
     short = f"{kind}-{_slug(name.rsplit('/', 1)[-1])}"
     folder = short if short not in taken else f"{kind}-{_slug(name)}"
-    inner = replace(config, name=f"{config.name}, {kind} without {name}", budget=budget, data=data)  # type: ignore[arg-type]
+    inner = replace(config, name=f"{config.name}, {kind} without {name}", budget=budget, data=data)
     return Fold(kind, name, folder, tuple(held), inner)
 
 
@@ -120,36 +134,31 @@ def _file_of(config: Config) -> Callable[[Experiment], str]:
     return lambda e: where[e.id]
 
 
-if TYPE_CHECKING:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """What a fold predicts with: the program, its proposal number in the fold's run (None: no search was made), its
-    mean absolute errors in percent on what it was fitted on, and how many candidates it was chosen among."""
+    """The program that a fold predicts with."""
 
     text: str
     key: str
-    id: int | None
-    trained: dict[str, float | None]
-    candidates: int
+    id: int | None  # its proposal number in the fold's run; None without a search
+    trained: dict[str, float | None]  # mean absolute errors in percent on the fold's training experiments
+    candidates: int  # among which it was chosen
 
 
 def folder_of(parent: Path, fold: Fold) -> Path:
-    """Where the fold's run lies or is to lie; folders of other settings, from before an --again, are left alone."""
+    """The folder of the fold's run. A run made with other settings, before an --again, keeps its folder."""
     for n in count(1):
         path = parent / (fold.folder if n == 1 else f"{fold.folder}.{n}")
         if path.exists() and not (path / "journal.jsonl").exists():
-            shutil.rmtree(path)  # killed while it was being made: nothing is in it
-        # both as config.yaml reads back
+            shutil.rmtree(path)  # the process was killed while it created the folder, so nothing is lost
+        # Compare both as config.yaml reads back: reading may turn a whole number into a float.
         if not path.exists() or open_run(path).config == config_from(to_mapping(fold.config), str(path)):
             return path
     raise AssertionError
 
 
 def winner_of(report: RunReport) -> Winner | None:
-    """The champion that a fold's search ended with, None if nothing could be scored."""
+    """The champion of a fold's search, or None if no candidate could be scored."""
     best = report.champion
     if best is None:
         return None
@@ -158,10 +167,10 @@ def winner_of(report: RunReport) -> Winner | None:
 
 
 def refit(text: str, fold: Fold) -> Winner:
-    """The same form, its constants fitted on the fold's training experiments; no search.
+    """The program `text` with its constants refitted on the fold's training experiments, without a search.
 
-    The fit starts from the constants that `text` comes with: where the training cannot decide about one (a term that
-    only the held-out model has), it stays near what it was, which may have been fitted on what is held out.
+    The fit starts from the constants of `text`. A constant that the training experiments do not determine, as of a term
+    that only matters for the held-out model, stays near its old value, which may have been fitted on what is held out.
     """
     train = fold.train()
     program = fit(complete(parse(text)), fit_set(train), allow_hostile=True).program

@@ -1,63 +1,62 @@
-"""Held-out errors: a row for every experiment that a fold holds out, and what the fold comes to."""
+"""Held-out errors: a row for every experiment that a fold holds out, and the result of the fold."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from evaluator import baselines
 from evaluator.fit.fit import fit, fit_set
 from evaluator.judge import gates
-from evaluator.metrics import error_pct, mean
+from evaluator.metrics import error_pct, mean, mean_abs
 from evaluator.score import errors, predictions, score_set
-from evaluator.statistics import bias, mean_abs
+from evaluator.statistics import bias
 from evolve.run.program import Source
 from evolve.study.folds import Fold, Winner
 from simulator.experiment.experiment import Experiment, Observation, Observed
+from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.measure import constants, features, operations
 from simulator.language.parse import parse
 
-# figure -> (latency, statistic); ITL is observed in its mean only
+# {figure: (latency, statistic)}; of ITL only the mean is observed
 STATISTICS = {
     "e2e": ("e2e_ms", "mean"), "ttft": ("ttft_ms", "mean"), "itl": ("itl_ms", "mean"),
     "e2e_p90": ("e2e_ms", "p90"), "e2e_p99": ("e2e_ms", "p99"),
     "ttft_p90": ("ttft_ms", "p90"), "ttft_p99": ("ttft_ms", "p99"),
 }  # fmt: skip
 MEANS = ("e2e", "ttft", "itl")
-LATER = "_later"  # suffix: the average over the stages after the first, where cold starts are over
+LATER = "_later"  # suffix of figures averaged over the stages after the first, which has the cold starts
 FIGURES = (*STATISTICS, *(name + LATER for name in STATISTICS))
-Figures = Mapping[str, float | None]  # signed errors in percent; None where nothing was observed, or nothing completes
+Figures = Mapping[str, float | None]  # signed errors in percent; None if nothing was observed or nothing completes
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A program that is compared with ours, its constants refitted in every fold, and its errors on one experiment."""
+    """The errors on one experiment of a program that is compared with ours; its constants are refitted in each fold."""
 
     label: str
-    errors: Figures
+    errors: Figures  # of MEANS
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A held-out experiment: what it is, our errors (FIGURES), and those of the known answers fitted on the same
-    training experiments (MEANS). `champion` is the key of the fold's program, None where nothing could be scored."""
+    """The errors on one held-out experiment."""
 
-    kind: str
-    fold: str
-    experiment: str
+    kind: str  # of the fold
+    fold: str  # its name
+    experiment: str  # its id
     model: str
     workload: str
     tp: int
     moe: bool
-    champion: str | None
-    observed: bool
-    errors: Figures
-    known: Mapping[str, Figures]
+    champion: str | None  # key of the fold's program; None if nothing could be scored
+    observed: bool  # whether a mean E2E latency was
+    errors: Figures  # of FIGURES
+    known: Mapping[str, Figures]  # of MEANS, for each known answer, fitted on the same training experiments
     against: Rival | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The row as validate.json has it."""
         names = ("kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion", "observed")
         row = {name: getattr(self, name) for name in names} | dict(self.errors)
@@ -66,8 +65,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """An invariant, whether the fold's program keeps it on the held-out deployments, and what was measured."""
+class Invariant:
+    """An invariant of the gates, checked for the fold's program on the held-out deployments."""
 
     name: str
     passes: bool
@@ -76,16 +75,16 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class FoldResult:
-    """A fold: what it held out and fitted, its winner and the gates on the held-out deployments, and mean errors."""
+    """The result of a fold."""
 
     fold: Fold
-    fitted: Sequence[str]
+    fitted: Sequence[str]  # ids of the training experiments
     mean_abs_error_pct: Figures
     bias_pct: Figures
     winner: Winner | None
-    gates: Sequence[Broken]
+    gates: Sequence[Invariant]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The fold as validate.json has it."""
         champion = None
         if self.winner:
@@ -112,16 +111,15 @@ class FoldResult:
 
 @dataclass(frozen=True, slots=True)
 class Unfitted:
-    """An experiment that no run fits (overloaded ones above all), as the run's champion predicts it; counts of requests
-    as (predicted, observed)."""
+    """The errors of the run's champion on an experiment that the run does not fit, an overloaded one above all."""
 
     experiment: str
     quality: str
-    completed: tuple[int | None, int | None]
-    failed: tuple[int | None, int | None]
-    errors: Figures
+    completed: tuple[int | None, int | None]  # requests, predicted and observed
+    failed: tuple[int | None, int | None]  # requests, predicted and observed
+    errors: Figures  # of MEANS
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The row as validate.json has it."""
         counts = {
             name: {"predicted": predicted, "observed": observed}
@@ -131,29 +129,29 @@ class Unfitted:
 
 
 def held_out_errors(program: Program, held: Sequence[Experiment], last_stage: bool) -> list[dict[str, float | None]]:
-    """Errors in percent, (predicted - observed)/observed, of every figure of FIGURES and every experiment.
+    """The errors of all FIGURES on each experiment: (predicted - observed)/observed, percent.
 
-    Predictions are averaged over the arrival seeds of reports. `last_stage`: the whole run is replayed, and only its
-    last stage compared.
+    Predictions are averaged over the arrival seeds of reports. With `last_stage`, each experiment is replayed whole but
+    only its last stage is compared.
     """
-    found = []
-    for made, e in zip(predictions(program, score_set(held)), held, strict=True):
-        seen = e.observed or Observed(None, ())
+    rows = []
+    for prediction, e in zip(predictions(program, score_set(held)), held, strict=True):
+        predicted, observed = prediction.predicted, e.observed or Observed(None, ())
         if last_stage:
             later: dict[str, float | None] = {name: None for name in FIGURES if name.endswith(LATER)}
-            found.append(_errors([made.predicted.stages[-1]], list(seen.stages[-1:])) | later)
+            rows.append(_errors([predicted.stages[-1]], list(observed.stages[-1:])) | later)
             continue
-        whole = _errors([s for s in (made.predicted.summary,) if s], [s for s in (seen.summary,) if s])
-        after_first = _errors(made.predicted.stages[1:], seen.stages[1:])
-        found.append(whole | {name + LATER: value for name, value in after_first.items()})
-    return found
+        whole = _errors([s for s in (predicted.summary,) if s], [s for s in (observed.summary,) if s])
+        after_first = _errors(predicted.stages[1:], observed.stages[1:])
+        rows.append(whole | {name + LATER: value for name, value in after_first.items()})
+    return rows
 
 
 def _errors(predicted: Sequence[Observation], observed: Sequence[Observation]) -> dict[str, float | None]:
-    """The error of each statistic averaged over these sets of figures; None where there are none, or one is missing."""
+    """The error of each statistic, averaged over these observations first; None if one is missing or there are none."""
 
-    def average(sets: Sequence[Observation], latency: str, statistic: str) -> float | None:
-        return mean([getattr(getattr(o, latency), statistic) for o in sets]) if sets else None
+    def average(observations: Sequence[Observation], latency: str, statistic: str) -> float | None:
+        return mean([getattr(getattr(o, latency), statistic) for o in observations]) if observations else None
 
     return {
         name: error_pct(average(predicted, *where), average(observed, *where)) for name, where in STATISTICS.items()
@@ -161,9 +159,12 @@ def _errors(predicted: Sequence[Observation], observed: Sequence[Observation]) -
 
 
 def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], against: Source | None) -> list[Row]:
-    """One row for every held-out experiment of a fold."""
-    nothing = [dict.fromkeys(FIGURES)] * len(fold.held)
-    ours = held_out_errors(parse(winner.text), fold.held, fold.last_stage) if winner else nothing
+    """A row for every experiment that the fold holds out.
+
+    `train`: the fold's training experiments. `against`: a program to compare with ours, refitted on them.
+    """
+    no_errors = [dict.fromkeys(FIGURES)] * len(fold.held)
+    ours = held_out_errors(parse(winner.text), fold.held, fold.last_stage) if winner else no_errors
     answers: dict[str, dict[str, Figures]] = {e.id: {} for e in fold.held}
     for task in baselines.tasks(train, fold.held):
         for name, figures in _means(baselines.program_of(task), task.predicted, fold.last_stage).items():
@@ -184,13 +185,13 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
 
 
 def _means(program: Program, experiments: Sequence[Experiment], last_stage: bool) -> dict[str, Figures]:
-    """experiment -> errors of its means."""
-    found = held_out_errors(program, experiments, last_stage) if experiments else []
-    return {e.id: {x: row[x] for x in MEANS} for e, row in zip(experiments, found, strict=True)}
+    """The errors of the means on each experiment, by id."""
+    rows = held_out_errors(program, experiments, last_stage) if experiments else []
+    return {e.id: {x: row[x] for x in MEANS} for e, row in zip(experiments, rows, strict=True)}
 
 
 def result_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], rows: Sequence[Row]) -> FoldResult:
-    """What a fold comes to, given its rows."""
+    """The result of a fold with these rows."""
     judged = gates.judge(parse(winner.text), gates.deployments_of(fold.held)) if winner else []
     return FoldResult(
         fold,
@@ -198,17 +199,17 @@ def result_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], ro
         {name: mean_abs([r.errors[name] for r in rows]) for name in FIGURES},
         {name: bias([r.errors[name] for r in rows]) for name in FIGURES},
         winner,
-        [Broken(g.name, g.passes, g.measured or g.complaint) for g in judged],
+        [Invariant(g.name, g.passes, g.measured or g.complaint) for g in judged],
     )
 
 
 def never_fitted(champion: str, experiments: Sequence[Experiment]) -> list[Unfitted]:
-    """The experiments that a run leaves out, predicted with its champion."""
-    found = []
-    for made, e in zip(predictions(parse(champion), score_set(experiments)), experiments, strict=True):
-        ours, seen = made.predicted.summary, e.observed.summary if e.observed else None
-        completed = ours.completed if ours else None, seen.completed if seen else None
-        failed = ours.failed if ours else None, seen.failed if seen else None
-        figures = {name: getattr(errors(made, e), name) for name in MEANS}
-        found.append(Unfitted(e.id, e.quality, completed, failed, figures))
-    return found
+    """The errors of a run's champion, a program text, on experiments that the run does not fit."""
+    rows = []
+    for prediction, e in zip(predictions(parse(champion), score_set(experiments)), experiments, strict=True):
+        predicted, observed = prediction.predicted.summary, e.observed.summary if e.observed else None
+        completed = predicted.completed if predicted else None, observed.completed if observed else None
+        failed = predicted.failed if predicted else None, observed.failed if observed else None
+        figures = {name: getattr(errors(prediction, e), name) for name in MEANS}
+        rows.append(Unfitted(e.id, e.quality, completed, failed, figures))
+    return rows

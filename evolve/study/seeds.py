@@ -1,7 +1,7 @@
 """The same search under several seeds: how much of a result is luck?
 
-A folder of runs, OUT/seed-0 and so on, each a run like any other, and repeats.json that says which belong together. A
-pilot is such a folder too, and ends with a verdict.
+The repeats are ordinary runs OUT/seed-0, OUT/seed-1, ..., and repeats.json lists them. A pilot is a folder of repeats
+that ends with a verdict.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from archive.elite import Elite
 from evaluator.score import Errors, summarise
@@ -19,11 +18,13 @@ from evolve.report.result import RunReport
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
+from evolve.run.files import write_json
 from evolve.run.folder import Run
 from evolve.search.run import start as start_run
 from evolve.study.statistics import Spread, spread
 from evolve.study.study import Member, carry_out, read_about
 from simulator.errors import InputError
+from simulator.json import JsonObject
 from simulator.language.measure import features
 from simulator.language.parse import parse
 
@@ -33,24 +34,24 @@ FIGURES = ("joint", "worst3", "e2e", "ttft", "itl", "transfer")
 
 @dataclass(frozen=True)
 class Repeats:
-    """Runs that differ in their seed only. `pilot`: they end with a verdict."""
+    """Runs that differ only in their seed."""
 
     path: Path
     runs: tuple[Run, ...]
-    pilot: bool
+    pilot: bool  # whether they end with a verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """What one repeat reached: its champion and its mean absolute errors (FIGURES) over the fitted runs, percent."""
+    """What one repeat reached."""
 
     seed: int
-    run: str
+    run: str  # path
     champion: Elite | None
-    errors: Mapping[str, float | None]
+    errors: Mapping[str, float | None]  # FIGURES of the champion over the fitted experiments, percent
     candidates: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The repeat as report.json has it."""
         champion = self.champion.to_json() if self.champion else None
         row = {"seed": self.seed, "run": self.run, "champion": champion}
@@ -59,35 +60,33 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a pilot is worth a full run. `blackbox`: its mean absolute errors; `spread`: the repeats' interquartile
-    range of the joint error."""
+    """Whether a pilot justifies a full run."""
 
     escalate: bool
-    blackbox: Mapping[str, float | None]
-    spread: float
-    text: str
+    blackbox: Mapping[str, float | None]  # mean absolute errors of the blackbox form, percent
+    spread: float  # interquartile range of the repeats' joint errors
+    text: str  # the verdict in words
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatsReport:
-    """What the repeats of a search reached together. figures: of FIGURES those that every champion has. forms: how many
-    different champions. shared_fields: how many champions read each field. verdict: of a pilot."""
+    """What the repeats of a search reached together."""
 
-    data: str
-    arrival_seeds: Sequence[int]
-    search_seeds: Sequence[int]
-    run: str
-    config: str
-    budget: int
-    fitted: Sequence[str]
+    data: str  # hash of the fitted experiments
+    arrival_seeds: Sequence[int]  # of the errors
+    search_seeds: Sequence[int]  # of the repeats
+    run: str  # path
+    config: str  # name
+    budget: int  # of each repeat
+    fitted: Sequence[str]  # ids of the fitted experiments
     repeats: Sequence[Repeat]
-    figures: Mapping[str, Spread]
-    forms: int
-    shared_fields: Mapping[str, int]
+    figures: Mapping[str, Spread]  # those of FIGURES that a champion has
+    forms: int  # different forms among the champions
+    shared_fields: Mapping[str, int]  # how many champions read each field
     pilot: bool
-    verdict: Verdict | None
+    verdict: Verdict | None  # None unless this is a pilot with a champion
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The report as report.json has it."""
         figures = {}
         for name, figure in self.figures.items():
@@ -110,17 +109,17 @@ class RepeatsReport:
 
 
 def start(config: Config, repeats: int, out: Path | None, pilot: bool = False) -> Repeats:
-    """The run folders of seeds `config.seed` and those after it; nothing is computed yet.
+    """New run folders for the seed of `config` and the seeds after it, before anything is computed.
 
-    Raises InputError if `out` exists or cannot be written.
+    Raises InputError if `out` already exists or cannot be written.
     """
     path = out or run_folder.next_path()
     if path.exists():
         raise InputError(f"{path}: exists already: choose another --out, or `evolve resume {path}`")
     seeds = list(range(config.seed, config.seed + repeats))
     runs = tuple(start_run(replace(config, seed=seed), path / f"seed-{seed}") for seed in seeds)
-    about = {"engine": __version__, "data": runs[0].about["data"], "seeds": seeds, "pilot": pilot}
-    run_folder.write_json(path / FILE, about)
+    about = {"engine": __version__, "data": runs[0].about.data, "seeds": seeds, "pilot": pilot}
+    write_json(path / FILE, about)
     return Repeats(path, runs, pilot)
 
 
@@ -130,7 +129,7 @@ def is_repeats(path: Path) -> bool:
 
 
 def reopen(path: Path) -> Repeats:
-    """The repeats in `path`. Raises InputError if the file that names them, or one of them, is damaged."""
+    """The repeats in the folder `path`. Raises InputError if repeats.json or one of the runs is damaged."""
     about = read_about(path / FILE, f"{path}: is not a folder of repeats (no {FILE})")
     try:
         seeds, pilot = list(about["seeds"]), bool(about["pilot"])
@@ -140,20 +139,20 @@ def reopen(path: Path) -> Repeats:
 
 
 def work(repeats: Repeats, workers: int, quiet: bool = False) -> RepeatsReport:
-    """Every run to its end, from where it stopped, then what they have in common (report.json)."""
+    """The report of the repeats, each searched from where its journal ends; written to report.json too."""
     first = repeats.runs[0]
     fitted, _ = chosen(first.config.data)
     for run in repeats.runs:
         run_folder.check_same(run, fitted)
     members = [Member(run.path, run.config) for run in repeats.runs]
-    done = carry_out(members, "repeat", workers, quiet, full=True, known=first.path / "known.json")
-    report = report_of(repeats.path, first.config, [d.report for d in done], repeats.pilot)
-    run_folder.write_json(repeats.path / "report.json", report.to_json())
+    finished = carry_out(members, "repeat", workers, quiet, full=True, known=first.path / "known.json")
+    report = report_of(repeats.path, first.config, [member.report for member in finished], repeats.pilot)
+    write_json(repeats.path / "report.json", report.to_json())
     return report
 
 
 def report_of(path: Path, config: Config, reports: Sequence[RunReport], pilot: bool) -> RepeatsReport:
-    """What the repeats in `path` reached together. `config`: what they have in common but for the seed."""
+    """What the repeats in the folder `path` reached together. `config`: of one repeat; they differ in their seed."""
     repeats = [_repeat(report) for report in reports]
     scored = [repeat for repeat in repeats if repeat.champion]
     fields = Counter(f for repeat in scored if repeat.champion for f in features(parse(repeat.champion.text)))
@@ -178,6 +177,7 @@ def report_of(path: Path, config: Config, reports: Sequence[RunReport], pilot: b
 
 
 def _repeat(report: RunReport) -> Repeat:
+    """What the run of this report reached."""
     errors: dict[str, float | None] = dict.fromkeys(FIGURES)
     if report.champion:
         errors |= _means(report.errors, report.fitted)
@@ -186,21 +186,24 @@ def _repeat(report: RunReport) -> Repeat:
 
 
 def _means(rows: Sequence[Errors], fitted: Sequence[str]) -> dict[str, float | None]:
-    """Mean absolute E2E, TTFT and ITL errors of these experiments in percent, and their mean, joint."""
+    """Mean absolute E2E, TTFT and ITL errors over the fitted experiments, and their mean, the joint error; percent."""
     score = summarise([row for row in rows if row.experiment in fitted])
     joint = score.joint if score.joint == score.joint else None
     return {"joint": joint, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl}
 
 
 def verdict(joint: Spread, blackbox: Mapping[str, float | None]) -> Verdict:
-    """Escalate where the median joint error of the repeats is below that of the host's blackbox form, fitted on the
-    same runs, by more than the repeats' interquartile range; else stop."""
+    """The verdict of a pilot: escalate or stop.
+
+    Escalate if the median joint error of the repeats is below that of `blackbox`, the host's linear form fitted on the
+    same experiments, by more than the repeats' interquartile range.
+    """
     theirs = blackbox["joint"]
     assert theirs is not None and joint.median is not None and joint.high is not None and joint.low is not None
-    lower, apart = theirs - joint.median, joint.high - joint.low
-    escalate = lower > apart
-    gap = f"{abs(lower):.2f} {'lower' if lower > 0 else 'higher'}"
-    why = f"{gap}, {'more than' if escalate else 'not below it by more than'} the spread of {apart:.2f}"
-    says = "escalate: a full run is worth it" if escalate else "stop: no better than the blackbox form"
-    text = f"joint error {joint} % over {len(joint.values)} repeats against {theirs:.2f} % of blackbox: {why} -> {says}"
-    return Verdict(escalate, blackbox, apart, text)
+    gain, iqr = theirs - joint.median, joint.high - joint.low
+    escalate = gain > iqr
+    gap = f"{abs(gain):.2f} {'lower' if gain > 0 else 'higher'}"
+    why = f"{gap}, {'more than' if escalate else 'not below it by more than'} the spread of {iqr:.2f}"
+    advice = "escalate: a full run is worth it" if escalate else "stop: no better than the blackbox form"
+    errors = f"joint error {joint} % over {len(joint.values)} repeats against {theirs:.2f} % of blackbox"
+    return Verdict(escalate, blackbox, iqr, f"{errors}: {why} -> {advice}")

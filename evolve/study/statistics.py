@@ -1,24 +1,16 @@
-"""Figures over held-out experiments, per kind of fold and by group, and the spread of a figure over seeds."""
+"""Figures over held-out experiments, by kind of fold and by group, and the spread of a figure over seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
-from evaluator.statistics import (
-    SignedRank,
-    bias,
-    clustered_interval,
-    interval,
-    known,
-    mean_abs,
-    median_abs,
-    signed_rank,
-)
+from evaluator.metrics import mean_abs, present
+from evaluator.statistics import SignedRank, bias, clustered_interval, interval, median_abs, signed_rank
 from evolve.study.held_out import FIGURES, MEANS, Figures, Row
+from simulator.json import JsonObject
 from simulator.language.measure import features
 from simulator.language.parse import parse
 
@@ -27,56 +19,52 @@ Interval = tuple[float, float] | None
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A known answer fitted in the same folds: its mean absolute errors, and over how many experiments E2E is known."""
+    """The mean absolute errors, in percent, of a known answer fitted in the same folds."""
 
     name: str
     e2e: float | None
     ttft: float | None
     itl: float | None
-    over: int
+    over: int  # experiments with an E2E error
 
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """What ours is compared with: the program given, or the best known answer. `test` pairs absolute E2E errors."""
+    """What our programs are compared with: the program given, or else the best known answer."""
 
     label: str
-    e2e: float | None
-    test: SignedRank | None
+    e2e: float | None  # mean absolute error, percent
+    test: SignedRank | None  # of paired absolute E2E errors
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All rows of one kind of fold. Errors in percent.
-
-    interval_95: bootstrap interval of the mean, experiments resampled; by_model: models resampled. known: known answers
-    by mean absolute E2E error; `best_known` is the first of those that predict every experiment.
-    """
+    """The errors of all rows of one kind of fold, in percent."""
 
     experiments: int
     models: int
-    without_prediction: int
+    without_prediction: int  # observed experiments that have no predicted E2E latency
     mean_abs_error_pct: Figures
     median_abs_error_pct: Figures
     bias_pct: Figures
-    worst_e2e_pct: float | None
-    interval_95: dict[str, Interval]
-    interval_95_by_model: dict[str, Interval]
-    known: Sequence[Answer]
-    best_known: str | None
+    worst_e2e_pct: float | None  # signed
+    interval_95: dict[str, Interval]  # bootstrap interval of the mean, experiments resampled
+    interval_95_by_model: dict[str, Interval]  # the same with whole models resampled
+    known: Sequence[Answer]  # by mean absolute E2E error
+    best_known: str | None  # the first of them that predicts every experiment
     against: Against | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The summary as validate.json has it."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The held-out experiments of one architecture, workload or TP degree."""
+    """The errors on the held-out experiments of one architecture, workload or TP degree, in percent."""
 
-    by: str
-    group: str
+    by: str  # architecture, workload or tp
+    group: str  # its value
     experiments: int
     mean_abs_error_pct: Figures
     bias_pct: Figures
@@ -84,17 +72,17 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class FieldCounts:
-    """How many of these programs read each field, the commonest first."""
+    """How many programs read each field."""
 
     programs: int
-    fields: dict[str, int]
+    fields: dict[str, int]  # programs by field, the most frequent field first
 
 
 def summary(rows: Sequence[Row], seed: int) -> Summary:
-    """The summary of the rows of one kind of fold, one row for every held-out experiment."""
+    """The summary of the rows of one kind of fold. `seed`: of the bootstrap."""
     models = [r.model for r in rows]
     answers = _answers(rows)
-    e2e = known(_column(rows, "e2e"))
+    e2e = present(_column(rows, "e2e"))
     return Summary(
         experiments=len(rows),
         models=len(set(models)),
@@ -136,7 +124,7 @@ def _answers(rows: Sequence[Row]) -> list[Answer]:
 
 
 def breakdown(rows: Sequence[Row]) -> list[Group]:
-    """Mean absolute errors and bias of the rows of one kind: dense and MoE, by workload, by TP degree."""
+    """The errors of the rows of one kind of fold, by architecture (dense or MoE), by workload and by TP degree."""
     keys = {
         "architecture": lambda r: "MoE" if r.moe else "dense",
         "workload": lambda r: r.workload,
@@ -164,15 +152,15 @@ def _column(rows: Sequence[Row], name: str) -> list[float | None]:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure over several seeds: its median and quartiles, None where a seed has no value."""
+    """A figure over several seeds. If a seed has no value, there are no median and quartiles."""
 
     median: float | None
-    low: float | None
-    high: float | None
-    values: Sequence[float | None]
+    low: float | None  # first quartile
+    high: float | None  # third quartile
+    values: Sequence[float | None]  # by seed
 
     def __str__(self) -> str:
-        """`1.42 [1.31-1.60]`: median and quartiles; the median alone of one value.
+        """Median and quartiles as in `1.42 [1.31-1.60]`; of a single value, only the median.
 
         >>> str(spread([1.0, 2.0, 3.0]))
         '2.00 [1.50-2.50]'
@@ -184,7 +172,7 @@ class Spread:
 
 
 def spread(values: Sequence[float | None]) -> Spread:
-    """The spread of a figure over seeds; quartiles by linear interpolation."""
+    """The spread of a figure over seeds, with quartiles by linear interpolation."""
     numbers = [float("inf") if v is None else v for v in values]
     complete = bool(numbers) and bool(np.isfinite(numbers).all())
     low, median, high = (float(np.percentile(numbers, q)) if complete else None for q in (25, 50, 75))

@@ -1,4 +1,4 @@
-"""A study: several searches in one folder. Each is a run; finished ones are read back, interrupted ones go on."""
+"""A study: several runs in one folder. Finished ones are read back, interrupted ones are resumed."""
 
 from __future__ import annotations
 
@@ -20,57 +20,57 @@ from simulator.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One search of a study: the folder of its run, and its configuration."""
+    """One run of a study."""
 
     folder: Path
     config: Config
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """The report of a member's search, and whether anything was left to do."""
+class Finished:
+    """A finished run of a study."""
 
     report: RunReport
-    worked: bool
+    searched: bool  # whether this process searched; otherwise the run had been finished before
 
 
 def carry_out(
     members: Sequence[Member], noun: str, workers: int, quiet: bool, full: bool, known: Path | None = None
-) -> list[Done]:
-    """Every member's search to its end, in order, with one progress line over all of them.
+) -> list[Finished]:
+    """Finish the runs of all members, in order, with one progress line for all of them.
 
-    `noun` is what the line calls a member. `full`: with known answers and predictions of what is not fitted. `known` is
-    a file of known answers that all members share, since these depend on the data only.
+    `noun` is what the line calls a member. `full`: see evolve.search.run.work. `known` is a file of known answers,
+    which all members share because they depend only on the data.
     """
     progress = StudyProgress(members, noun, quiet)
-    done = []
+    runs = []
     try:
         for member in members:
             report = finished(member.folder)
             if report is not None:
                 progress.skip(member)
-                done.append(Done(report, False))
+                runs.append(Finished(report, False))
                 continue
             run = open_run(member.folder) if member.folder.exists() else start(member.config, member.folder)
             if known and known.exists() and not (run.path / known.name).exists():
                 shutil.copy(known, run.path / known.name)
             progress.begin(member, len(run.outcomes()))
-            done.append(Done(work(run, workers, quiet, progress, full), True))
+            runs.append(Finished(work(run, workers, quiet, progress, full), True))
     finally:
         progress.finish()
-    return done
+    return runs
 
 
 def finished(folder: Path) -> RunReport | None:
-    """The report of a run that came to its end, None of one that did not."""
+    """The report of a finished run; None if the run is not finished."""
     path = folder / "report.json"
     return RunReport.from_json(json.loads(path.read_text())) if path.exists() else None
 
 
 def read_about(path: Path, missing: str) -> Mapping[str, Any]:
-    """What the file `path`, which makes its folder a study, says about it.
+    """The contents of the file `path` that describes a study.
 
-    Raises InputError with the text `missing` if there is no such file, and for a damaged one.
+    Raises InputError if the file is damaged, and with the text `missing` if there is none.
     """
     try:
         about = json.loads(path.read_text())
@@ -84,32 +84,35 @@ def read_about(path: Path, missing: str) -> Mapping[str, Any]:
 
 
 class StudyProgress(Progress):
-    """One line over all members of a study: which one is searched, how far it is, and the time left for all."""
+    """A progress line for a study: which member is searched, how far it is, and the time left for all of them."""
 
     def __init__(self, members: Sequence[Member], noun: str, quiet: bool) -> None:
         super().__init__(sum(member.config.budget for member in members), 0, quiet)
         self.noun, self.count, self.number = noun, len(members), 0
-        self.behind = self.made = self.here = 0  # candidates: of earlier members; made here for them, and for this one
+        self.behind = 0  # candidates in the budgets of the earlier members
+        self.before = 0  # candidates that this process assessed for earlier members
+        self.current = 0  # candidates that this process assessed for the current member
         self.member = members[0]
 
     def begin(self, member: Member, resumed: int) -> None:
-        """A member's search begins, or goes on after so many journalled outcomes."""
+        """Call when the search of a member starts, or is resumed after this many outcomes in its journal."""
         self.number += 1
-        self.member, self.resumed, self.here = member, resumed, 0
+        self.member, self.resumed, self.current = member, resumed, 0
         self.rate.before = None
         self.line.show(self._where())
 
     def skip(self, member: Member) -> None:
-        """A member is finished already."""
+        """Call for a member that is finished already."""
         self.number += 1
         self.behind += member.config.budget
 
     def stage(self, name: str) -> None:
+        """Call when something other than the search of this member begins."""
         super().stage(f"{self._where()}: {name}")
 
     def close(self) -> None:
-        """The member's search has ended; the line stays open for the next, see `finish`."""
-        self.made += self.here
+        """Call when the search of a member ends. The line stays open for the next member, see `finish`."""
+        self.before += self.current
         self.behind += self.member.config.budget
 
     def finish(self) -> None:
@@ -120,10 +123,11 @@ class StudyProgress(Progress):
         return f"{self.noun} {self.number}/{self.count} ({self.member.folder.name})"
 
     def _text(self, population: Population, done: int) -> str:
-        self.here = done
-        rate = self.rate.per_s(self.made + done)
+        self.current = done
+        assessed = self.before + done
+        rate = self.rate.per_s(assessed)
         left = self.budget - self.behind - population.fitted
-        time_left = f"{left / rate:.0f} s left for all" if self.made + done >= 10 else "begun"
+        time_left = f"{left / rate:.0f} s left for all" if assessed >= 10 else "time left unknown"
         best = min((e.joint for e in population.archive.grid.cells.values()), default=float("nan"))
         return (
             f"{self._where()}: {population.fitted}/{self.member.config.budget} candidates, {rate:.1f}/s, "

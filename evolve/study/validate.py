@@ -1,7 +1,7 @@
 """`evolve validate`: held-out errors of a run, with the whole search repeated inside every fold.
 
-What is held out is removed before anything else happens: a fold's search, its choice of a champion and its constants
-see the rest only. Then the champion, unchanged, predicts what was held out.
+What a fold holds out is removed before anything else happens: its search, its choice of a champion and its constants
+see only the rest. Then the champion, unchanged, predicts what was held out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from evolve.report.result import Means, RunReport
 from evolve.run import folder as run_folder
 from evolve.run import validations
 from evolve.run.data import chosen
+from evolve.run.files import write_json
 from evolve.run.folder import Run
 from evolve.run.program import Source
 from evolve.study.folds import Fold, Winner, folder_of, folds_of, refit, winner_of
@@ -27,55 +28,46 @@ from evolve.study.statistics import FieldCounts, Group, Summary, breakdown, fiel
 from evolve.study.study import Member, carry_out, finished
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a validation is asked for.
+    """How to validate."""
 
-    Empty `kinds` and `budget` None: what the run's configuration says. `hindsight`: no search, the run's champion
-    refitted in every fold. `against`: a program that is refitted in every fold too. `again`: validate although the
-    settings have changed since the first call.
-    """
-
-    kinds: tuple[str, ...] = ()
-    budget: int | None = None
-    hindsight: bool = False
-    against: Source | None = None
-    again: bool = False
+    kinds: tuple[str, ...] = ()  # of folds; empty: those of the run's configuration
+    budget: int | None = None  # candidates of each fold's search; None: that of the run's configuration
+    hindsight: bool = False  # refit the run's champion in every fold instead of searching
+    against: Source | None = None  # a program to compare with, refitted in every fold
+    again: bool = False  # validate even if settings have changed since the first call
     workers: int = 1
     quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """The held-out errors of a run, and how they were found.
+    """The held-out errors of a run, and how they were measured."""
 
-    call: which look at held-out figures this is; changed: settings that differ from the first call. budget: of each
-    fold's search, None with hindsight. skipped: why a kind of fold has none. rule: how champions are chosen. in_sample:
-    the run's mean absolute errors on what it fitted. champion: the key of its program.
-    """
-
-    call: int
-    changed: Sequence[str]
-    budget: int | None
-    skipped: Mapping[str, str]
-    data: str
+    call: int  # number of this validate call on the run, from 1
+    changed: Sequence[str]  # settings that differ from the first call
+    budget: int | None  # candidates of each fold's search; None with hindsight
+    skipped: Mapping[str, str]  # why there is no fold, by kind
+    data: str  # hash of the fitted experiments
     seed: int
-    run: str
+    run: str  # path
     hindsight: bool
-    rule: Mapping[str, Any]
-    in_sample: Means
-    champion: str
+    rule: Mapping[str, Any]  # how champions are chosen
+    in_sample: Means  # of the run's champion
+    champion: str  # its key
     folds: Sequence[FoldResult]
     rows: Sequence[Row]
-    summary: Mapping[str, Summary]
-    breakdown: Mapping[str, Sequence[Group]]
-    front_fields: FieldCounts
-    fold_fields: Mapping[str, FieldCounts]
+    summary: Mapping[str, Summary]  # by kind of fold
+    breakdown: Mapping[str, Sequence[Group]]  # by kind of fold
+    front_fields: FieldCounts  # of the programs on the run's Pareto front
+    fold_fields: Mapping[str, FieldCounts]  # of the folds' programs, by kind
     never_fitted: Sequence[Unfitted]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The validation as validate.json has it."""
         return {
             "call": self.call,
@@ -104,18 +96,19 @@ class Validation:
 
 
 def validate(run: Run, options: Options) -> Validation:
-    """Held-out errors of a finished run, written to RUN/validate.json (with `hindsight`: RUN/validate-hindsight.json),
-    and a line about the call to RUN/validate.jsonl.
+    """The held-out errors of a finished run.
 
-    Ctrl-C leaves every fold whole: the same call goes on from there. Raises InputError if the run is not finished, if
-    nothing can be held out, or if settings have changed since the first call.
+    They are written to RUN/validate.json (with `hindsight` to RUN/validate-hindsight.json), and a line about the call
+    to RUN/validate.jsonl. Ctrl-C leaves every fold intact, and the same call continues from there. Raises InputError if
+    the run is not finished, if nothing can be held out, or if settings have changed since the first call.
     """
     fitted, others = chosen(run.config.data)
     run_folder.check_same(run, fitted)
     report = finished(run.path)
-    if report is None or report.champion is None:
-        why = "is not finished" if report is None else "has no champion: no candidate could be scored"
-        raise InputError(f"{run.path}: {why}: `evolve resume {run.path}` says how far it is")
+    if report is None:
+        raise InputError(f"{run.path}: is not finished: `evolve resume {run.path}` finishes it")
+    if report.champion is None:
+        raise InputError(f"{run.path}: no candidate could be scored: `evolve resume {run.path}` shows why")
     settings = run.config.validate
     budget = options.budget or settings.budget
     folds, skipped = folds_of(run.config, options.kinds or settings.folds, budget, fitted)
@@ -125,7 +118,7 @@ def validate(run: Run, options: Options) -> Validation:
         changed = validations.changed(run.path, protocol)
         if changed and not options.again:
             raise InputError(f"{run.path}: settings have changed since the first validate ({'; '.join(changed)}): "
-                             "change them back, or say --again, and the output will say so")  # fmt: skip
+                             "change them back, or give --again, and the output will say so")  # fmt: skip
         winners, searched = _winners(run, folds, options, report.champion.text)
         results, rows = _results(folds, winners, options)
         kinds = list(dict.fromkeys(fold.kind for fold in folds))
@@ -153,7 +146,7 @@ def validate(run: Run, options: Options) -> Validation:
         )
         validations.append(run.path, _line(validation, protocol, searched))
         name = "validate-hindsight.json" if options.hindsight else "validate.json"
-        run_folder.write_json(run.path / name, validation.to_json())
+        write_json(run.path / name, validation.to_json())
     return validation
 
 
@@ -163,7 +156,7 @@ def _never_fitted(report: RunReport, others: Sequence[Experiment]) -> list[Unfit
 
 
 def _winners(run: Run, folds: Sequence[Fold], options: Options, champion: str) -> tuple[list[Winner | None], int]:
-    """What predicts in every fold, and in how many folds a search was made now."""
+    """The program that predicts in each fold, and the number of folds that this call searched."""
     if options.hindsight:
         line = Line(options.quiet)
         winners: list[Winner | None] = []
@@ -173,14 +166,14 @@ def _winners(run: Run, folds: Sequence[Fold], options: Options, champion: str) -
         line.close()
         return winners, 0
     members = [Member(folder_of(run.path / "validate", fold), fold.config) for fold in folds]
-    done = carry_out(members, "fold", options.workers, options.quiet, full=False)
-    return [winner_of(d.report) for d in done], sum(d.worked for d in done)
+    runs = carry_out(members, "fold", options.workers, options.quiet, full=False)
+    return [winner_of(run.report) for run in runs], sum(run.searched for run in runs)
 
 
 def _results(
     folds: Sequence[Fold], winners: Sequence[Winner | None], options: Options
 ) -> tuple[list[FoldResult], list[Row]]:
-    """What every fold comes to, and the rows of all."""
+    """The results of the folds, and the rows of all of them."""
     results, rows, line = list[FoldResult](), list[Row](), Line(options.quiet)
     for number, (fold, winner) in enumerate(zip(folds, winners, strict=True), 1):
         line.show(f"held-out predictions and known answers of fold {number}/{len(folds)} ({fold.folder}) ...")
@@ -192,11 +185,11 @@ def _results(
     return results, rows
 
 
-def _line(validation: Validation, protocol: Mapping[str, Any], searched: int) -> dict[str, Any]:
-    """What RUN/validate.jsonl keeps of a call."""
+def _line(validation: Validation, protocol: Mapping[str, Any], searched: int) -> JsonObject:
+    """The line about a call in RUN/validate.jsonl."""
     figures = {
-        kind: {name: found.mean_abs_error_pct[name] for name in MEANS} | {"over": found.experiments}
-        for kind, found in validation.summary.items()
+        kind: {name: of_kind.mean_abs_error_pct[name] for name in MEANS} | {"over": of_kind.experiments}
+        for kind, of_kind in validation.summary.items()
     }
     return {
         "call": validation.call,

@@ -18,6 +18,7 @@ from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage,
 from simulator.experiment.hardware import gpu_of, mfu_of
 from simulator.experiment.observations import FREE, doubts, only, read_components, read_observed
 from simulator.experiment.workload import prompt_lengths
+from simulator.json import JsonObject
 
 TOP = ("version", "experiments")
 EXTRA_WEIGHTS = "extra_weights_gib"
@@ -93,7 +94,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
     )
 
 
-def _model(top: Section, models: Table) -> tuple[str, dict[str, Any]]:
+def _model(top: Section, models: Table) -> tuple[str, JsonObject]:
     """The canonical id and the config.json terms, including generation_config and `_name_or_path`."""
     name = top.text("model", "give a Hugging Face id or an alias of the model table")
     entry = models.get(name)
@@ -136,7 +137,7 @@ def _engine(top: Section) -> Engine:
 def engine_of(e: Section) -> Engine:
     """The engine settings in a mapping. Raises InputError at an unknown key or a value of the wrong type."""
     only(e, ENGINE)
-    given: dict[str, Any] = {}
+    given: JsonObject = {}
     for key in ENGINE:
         if key not in e.raw or (key in OPTIONAL and not e.has(key)):
             continue

@@ -11,6 +11,7 @@ from typing import Any
 
 from simulator.errors import Section
 from simulator.experiment.experiment import Mfu
+from simulator.json import JsonObject
 
 MFU = ("mfu_prefill", "mfu_decode")
 OWN = (
@@ -59,14 +60,14 @@ def mfu_of(gpu: Section) -> Mfu:
     return Mfu(**given)
 
 
-def _datasheet(given: Section) -> dict[str, Any]:
+def _datasheet(given: Section) -> JsonObject:
     """The figures of a datasheet, with tensor-core figures halved if they assume sparsity, and links halved because
     datasheets count both directions."""
     compute = given.section("compute", "give the TFLOP/s of the tensor cores")
     memory = given.section("memory", "give capacity_gb and bandwidth_tb_s")
     half = 0.5 if compute.flag("with_sparsity", False) else 1.0
     name = "bf16_tensor_core" if compute.has("bf16_tensor_core") else "fp16_tensor_core"
-    figures: dict[str, Any] = {
+    figures: JsonObject = {
         **{key: given.raw[key] for key in MFU if given.has(key)},
         "name": given.text("name") if given.has("name") else "inline",
         "bf16_tflops": half * compute.number(name, "give the TFLOP/s", above=0),

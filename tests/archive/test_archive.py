@@ -9,27 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from archive.island import Island
+from elites import elite
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archive.champion import Archive, Rule, champion
+from archive.archive import Archive
+from archive.champion import Rule, champion, finalists, merit
 from archive.elite import UNMEASURED, Elite
 from archive.grid import Added, Grid
 from archive.journal import Journal, read_journal
 from archive.pareto import dominates, fitness, fronts, ranks
+from archive.population import Island
 
 JOINT = Rule("joint")
-
-
-def elite(
-    id: int, worst3: float = 5.0, joint: float = 3.0, operations: int = 10, constants: int = 5, **more: object
-) -> Elite:
-    base = Elite(
-        id=id, key=f"k{id}", text="text", operations=operations, constants=constants, features=4, worst3=worst3,
-        joint=joint, e2e=joint, ttft=joint, itl=joint, rows=(("a", 1.0, -2.0, None),), operator="add", parents=(0, 1),
-    )  # fmt: skip
-    return replace(base, **more)  # type: ignore[arg-type]
 
 
 def dominated(points: list[tuple[float, ...]], i: int) -> bool:
@@ -120,6 +112,17 @@ def test_champion_by_transfer_weighs_what_was_left_out_as_much_as_what_was_fitte
     unknown = elite(3, joint=0.1)
     assert unknown.objectives[3] == UNMEASURED and champion([general, unknown], Rule("transfer")) == general
     assert champion([unknown], Rule("transfer")) == unknown  # where nothing could be left out, the joint error decides
+
+
+def test_merit_by_hand() -> None:
+    assert merit((2.0, 4.0)) == 3.0 and merit((2.0, None)) == 2.0
+
+
+def test_finalists_are_the_champion_and_those_who_would_be_without_it() -> None:
+    pool = [elite(i, joint=joint, operations=20 - i) for i, joint in enumerate((2.0, 2.5, 3.5, 9.0))]
+    assert [e.id for e in finalists(pool, JOINT, 3)] == [0, 1, 2]
+    assert finalists(pool, JOINT, 0) == [] and len(finalists(pool, JOINT, 9)) == 4
+    assert finalists(pool, JOINT, 1) == [champion(pool, JOINT)]
 
 
 def test_elite_survives_json() -> None:

@@ -10,11 +10,19 @@ import pytest
 from laws import law
 
 from evaluator.assess import Data, prepare
-from evaluator.diagnose.correlate import LEAST_STAGES, MOST_FIELDS, Correlation, correlations
 from evaluator.diagnose.describe import describe
-from evaluator.diagnose.diagnose import MOST_BATCHES, PARTS, Diagnosis, diagnose
+from evaluator.diagnose.diagnose import (
+    LEAST_STAGES,
+    MOST_BATCHES,
+    MOST_FIELDS,
+    PARTS,
+    Correlation,
+    Diagnosis,
+    correlations,
+    diagnose,
+)
+from evaluator.diagnose.stage_steps import stage_steps
 from evaluator.experiments import bundled_experiments
-from evaluator.judge.typical import typical
 from evaluator.metrics import observe_all
 from evaluator.score import error_rows
 from simulator.bind import bind
@@ -71,7 +79,7 @@ def row(seqs: float = 128.0, budget: float = 2048.0) -> np.ndarray:
 
 def test_the_steps_of_a_stage_by_hand() -> None:
     facts = SOME[0].facts
-    calm = typical(row(), 20_000.0, facts)
+    calm = stage_steps(row(), 20_000.0, facts)
     assert calm.shares.sum() == pytest.approx(1.0)
     # 10/s x 100 tokens x 20 ms = 20 decode at once, and the token's own request; 5 prompts of 100 tokens/s
     assert calm.mean("decode_reqs") == pytest.approx(21.0)
@@ -81,16 +89,16 @@ def test_the_steps_of_a_stage_by_hand() -> None:
     assert calm.mean("kv_decode_sum") == pytest.approx(21 * (500 + 99 / 2), rel=0.01)
     assert calm.mean("kv_sum") - calm.mean("kv_decode_sum") == pytest.approx(0.1 * 400)
     # at the request limit half of them are served
-    full = typical(row(seqs=10.0), 20_000.0, facts)
+    full = stage_steps(row(seqs=10.0), 20_000.0, facts)
     assert full.mean("decode_reqs") == pytest.approx(10.0) and full.mean("prefill_tokens") == pytest.approx(5.0)
     # so they are by a KV cache for 10 requests of 500 + 101/2 tokens
-    small = typical(row(), 20_000.0, {**facts, "kv_blocks": 5505.0, "block_size": 1.0})
+    small = stage_steps(row(), 20_000.0, {**facts, "kv_blocks": 5505.0, "block_size": 1.0})
     assert small.mean("decode_reqs") == pytest.approx(10.0) and small.mean("prefill_tokens") == pytest.approx(5.0)
     # a budget of 50 tokens beside the decodes: the same prompts in two chunks each
-    chunked = typical(row(budget=71.0), 20_000.0, facts)
+    chunked = stage_steps(row(budget=71.0), 20_000.0, facts)
     assert chunked.mean("prefill_tokens") == pytest.approx(10.0) and chunked.mean("prefill_reqs") == pytest.approx(0.2)
     # no load at all: the token's own request
-    assert typical(row(), 1e-9, facts).mean("batch_size") == pytest.approx(1.0)
+    assert stage_steps(row(), 1e-9, facts).mean("batch_size") == pytest.approx(1.0)
 
 
 def test_the_true_law_takes_as_long_for_them_as_tokens_take(data: Data) -> None:
@@ -100,7 +108,9 @@ def test_the_true_law_takes_as_long_for_them_as_tokens_take(data: Data) -> None:
         bound = bind(code, TRUTH.theta, e.facts)
         for i in range(first, first + len(e.workload.stages)):
             itl_us = stages.observed_ms[i, 2] * 1e3
-            assert typical(stages.table[i], itl_us, e.facts).step_us(bound) == pytest.approx(itl_us, rel=0.005), e.id
+            assert stage_steps(stages.table[i], itl_us, e.facts).step_us(bound) == pytest.approx(itl_us, rel=0.005), (
+                e.id
+            )
 
 
 # ---- correlations

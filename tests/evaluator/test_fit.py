@@ -11,19 +11,16 @@ from laws import KERNELS, constants, law
 from evaluator.assess import Rejected, Scored, assess, prepare, read
 from evaluator.experiments import bundled_experiments
 from evaluator.fit.corrections import corrected
-from evaluator.fit.fit import FIT_SEED, METHODS, fit, fit_set, subset
+from evaluator.fit.fit import BLACKBOX, FIT_SEED, NOISE_SEEDS, fit, fit_set
 from evaluator.fit.loss import HUBER, MODEL_ERROR, WEIGHTS, FitSet
-from evaluator.fit.noise import BLACKBOX, NOISE_SEEDS
-from evaluator.fit.outer import rough
+from evaluator.fit.methods import METHODS
 from evaluator.fit.per_model import fit_scoped, scoped
 from evaluator.fit.polish import polish
-from evaluator.fit.pose import problem_of
-from evaluator.fit.problem import rounded
-from evaluator.fit.routes import ROUTES
+from evaluator.fit.problem import problem_of, rounded
+from evaluator.fit.solvers import not_smooth
 from evaluator.fit.uncertainty import certainties, effective, uncertainty
 from evaluator.metrics import observe_all, stage_means
 from evaluator.score import Errors, errors, predictions, score_set, summarise
-from evaluator.score import subset as score_subset
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.measure import Caps
@@ -148,9 +145,9 @@ def test_a_subset_is_what_a_fresh_set_of_the_same_experiments_is() -> None:
     data = fit_set(SOME[:3])
     for keep in ([2, 0], [1], [0, 1, 2]):
         fresh = fit_set([SOME[i] for i in keep])
-        assert same(subset(data, keep), fresh)
-        assert fit(TRUTH, subset(data, keep)) == fit(TRUTH, fresh)
-        kept = score_subset(score_set(SOME[:3], [1]), keep)
+        assert same(data.subset(keep), fresh)
+        assert fit(TRUTH, data.subset(keep)) == fit(TRUTH, fresh)
+        kept = score_set(SOME[:3], [1]).subset(keep)
         assert kept.experiments == fresh.experiments and len(kept.loads) == len(keep)
     assert not same(data, fit_set(SOME[1:4]))
 
@@ -163,7 +160,7 @@ def test_a_stage_counts_less_the_more_its_arrivals_move_it() -> None:
     # the same arrivals under every seed
     assert data.noise[n:].max() < 1e-12 and np.allclose(data.weights[n:], WEIGHTS, rtol=1e-12)
     # a program that is right there, replayed under those seeds from its text
-    program = fit(complete(parse(BLACKBOX)), subset(data, [0]), allow_hostile=True).program
+    program = fit(complete(parse(BLACKBOX)), data.subset([0]), allow_hostile=True).program
     drawn = np.array([stage_means(replay(busy, program, s), n) for s in NOISE_SEEDS])
     direct = drawn.std(axis=0, ddof=1) / drawn.mean(axis=0)
     np.testing.assert_allclose(data.noise[:n], direct, rtol=0.1, atol=5e-4)
@@ -184,7 +181,8 @@ def test_every_method_finds_the_constants_of_simulated_data() -> None:
     """Expected: the truth's own constants; and its loss, 0 but for the arrivals' noise, within the 2 % residuals."""
     data = fit_set(simulated())
     start = TRUTH.with_theta((2.0, 2.0, 10.0, 3000.0, 0.5))
-    before, state = fit(start, data, 0).loss, np.random.get_state()[1].copy()
+    state = np.random.get_state()[1].copy()
+    _, before, _ = corrected(problem_of(start, data), METHODS["auto"], 0, False)
     for method in METHODS:
         found = fit(start, data, method=method)
         np.testing.assert_allclose(found.program.theta, TRUTH.theta, rtol=0.1, err_msg=method)
@@ -194,7 +192,7 @@ def test_every_method_finds_the_constants_of_simulated_data() -> None:
 
 
 def test_a_threshold_is_found_by_the_search_that_gauss_newton_cannot_do() -> None:
-    assert list(rough(STEEP)) == [0] and list(rough(TRUTH)) == []
+    assert list(not_smooth(STEEP)) == [0] and list(not_smooth(TRUTH)) == []
     seen = [replace(e, observed=observe_all(replay(e, STEEP, 77))) for e in SOME]
     data = fit_set(seen)
     start = STEEP.with_theta((200.0, 5000.0, 5000.0, 10.0, 3000.0))
@@ -276,7 +274,7 @@ def test_a_model_of_ones_own_for_every_constant_is_a_fit_of_each_model_alone() -
     together = fit_scoped(scoped(start, data, range(5)))
     assert together.models == ("meta-llama/Llama-2-7b-hf", "meta-llama/Llama-2-70b-hf") and together.phi.size == 10
     for i, program in enumerate(together.programs):
-        alone = fit(start, subset(data, [2 * i, 2 * i + 1]))
+        alone = fit(start, data.subset([2 * i, 2 * i + 1]))
         np.testing.assert_allclose(program.theta, alone.program.theta, rtol=0.02)
     shared = fit_scoped(scoped(start, data, []))
     assert shared.programs[0] == shared.programs[1] and shared.phi.size == 5
@@ -305,7 +303,7 @@ def step_time(b, s, *, weights: one = 1.2, layer: us = 90.0, base: us = 10.0, ex
 def test_held_constants_keep_their_value_to_the_last_bit() -> None:
     start = TRUTH.with_theta((1.2345678901, 0.7, 33.33333333333, 6000.0, 1.5))  # 0.7: below the bound, and held there
     problem = problem_of(start, fit_set(SOME[:2]), held=[0, 1, 2])
-    phi, _, _ = corrected(problem, ROUTES["auto"], 3, False)
+    phi, _, _ = corrected(problem, METHODS["auto"], 3, False)
     assert tuple(phi[:3]) == start.theta[:3] and phi[3] != 6000.0
     found = certainties(problem, phi)
     assert [c.held for c in found] == [True] * 3 + [False] * 2 and found[1].bound is None

@@ -74,7 +74,7 @@ def test_constants_that_were_fitted_before_stay_where_one_run_cannot_tell_them_a
     """Of one run the weights' reading and the layers are one number: its steps, 5 percent longer, say nothing of which."""
     (run,) = measured(TRUTH, {SEVEN: 100})
     runs = [StepRun(run.facts, run.raw, 1.05 * run.observed_us)]
-    found = fit_steps(TRUTH, runs, known=True)
+    found = fit_steps(TRUTH, runs, fitted_before=True)
     assert all(abs(a / b - 1) < 0.3 for a, b in zip(found.theta[:3], TRUTH.theta[:3], strict=True))
     predicted = bind(assemble(found), found.theta, run.facts).steps_us(run.raw)
     assert abs(np.mean(predicted / runs[0].observed_us - 1)) < 0.02

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from plain_clock import Host, host, step_function
+from plain_clock import FACTS, Host, host, step_function
 
-from evaluator.summary import aggregate
+from evaluator.host_summary import aggregate
 from simulator.bind import Bound, bind
 from simulator.clock.run import NeverEnds
 from simulator.clock.steps import steps_of
@@ -20,12 +20,6 @@ from simulator.experiment.workload import Requests
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.replay import Replay, replay_bound
-
-FACTS = {
-    "shared_weights_us": 3000.0, "experts_us": 900.0, "active_experts": 2.0, "experts": 8.0, "kv_us_per_token": 0.31,
-    "layers": 32.0, "hidden": 64.0, "vocab": 100.0, "tp": 2.0, "bytes_per_us": 3.35e6, "flops_per_us": 9.9e8,
-    "gemm_us_per_token": 0.7, "attention_us_per_pair": 0.0003, "logits_us_per_row": 1.3, "allreduce_us_per_token": 0.2,
-}  # fmt: skip
 
 PROGRAMS = [
     "def step_time(b, s, *, a=900.5, c=12.25, d=33.3): return a + c * b.prefill_tokens + d * b.decode_reqs",

@@ -299,8 +299,8 @@ def test_ids_are_unique() -> None:
             "line 2: not valid YAML, mapping values are not allowed in this context: correct",
         ),
         (b"a: 1\n\x00\x01\n", "not valid YAML, "),
-        (b"a: !!bool perhaps\n", "not valid YAML, a tag that its value does not fit: correct the syntax"),
-        (b"a: !!timestamp perhaps\n", "not valid YAML, a tag that its value does not fit: correct the syntax"),
+        (b"a: !!bool perhaps\n", "not valid YAML, a tag that its value does not match: correct the syntax"),
+        (b"a: !!timestamp perhaps\n", "not valid YAML, a tag that its value does not match: correct the syntax"),
         (b"when: 2024-99-99\n", "not valid YAML, month must be in 1..12: correct the syntax"),
         (
             b"x: !!python/object/apply:os.getcwd []\n",

@@ -11,11 +11,10 @@ import pytest
 from paths import SHARED
 from plain_clock import host, step_function
 
-from evaluator.summary import aggregate
+from evaluator.host_summary import aggregate
 from evolve.cli import run_command
 from evolve.program.cases import overheads_text, program_text, read_case, read_trace
-from evolve.program.results import write_results
-from evolve.program.simulate import OVERHEADS
+from evolve.program.simulate import OVERHEADS, write_results
 from simulator.bind import bind, ticks
 from simulator.experiment.load import Load
 from simulator.language.opcodes import assemble

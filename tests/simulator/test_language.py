@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import oracle
 import pytest
+from drawn_programs import FACTS, facts_maps, programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from written_programs import PROGRAMS
 
-from evaluator.deployments import facts_of
 from simulator.bind import bind
 from simulator.errors import InputError
-from simulator.experiment.experiment import Engine
-from simulator.experiment.facts import Facts
 from simulator.fields import Active, BatchFields, raw_fields
 from simulator.language import measure, units
 from simulator.language.bounds import bounds, kernel_factors
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import (
-    CALLS,
     COMPARISONS,
-    FREE_LITERALS,
     METHODS,
     Call,
     Choose,
@@ -43,7 +38,6 @@ from simulator.language.ir import (
     Number,
     Op,
     Program,
-    nodes,
     rebuild,
 )
 from simulator.language.key import key
@@ -54,93 +48,6 @@ from simulator.language.simplify import lean
 from simulator.language.unparse import unparse
 from simulator.schema import FIELDS, RAW
 from simulator.vm import clamps, to_ticks
-
-PROGRAMS = [
-    # the example of the architecture: doc, units, lets, both methods
-    '''"""Weights and KV over bandwidth, launches per layer, a floor. Source: roofline model (2009)."""
-
-def step_time(b, s, *, weights: one = 1.0, kv: one = 1.0, layer: us = 70.0, floor: us = 4000.0):
-    memory = weights * b.weight_read_us + kv * b.kv_read_us
-    return max(floor, memory + layer * s.layers)
-
-def queueing_time(r, s, *, base: us = 9000.0, cycles: one = 1.5):
-    return base + cycles * s.weights_us
-''',
-    # every function, nested, n-ary
-    """def step_time(b, s, *, a=1.5, c=-2.25):
-    x = sqrt(b.kv_sum) + log(b.tokens) - log1p(b.kv_var) * exp(-b.kv_mean / s.max_model_len)
-    return max(min(x, pow(b.batch_size, a), pow(b.kv_max, -c), 0.5), 2 / x, -1) + pow(b.graph_batch, 2)
-""",
-    # guards, elif, conditionals inside conditionals
-    """def step_time(b, s, *, a=300.0, c=7.0):
-    if b.prefill_reqs > 0:
-        return a + c * b.max_prefill_chunk
-    elif b.decode_reqs <= 2:
-        return a
-    t = c * b.decode_reqs
-    if t >= a:
-        return t if b.kv_max != b.kv_mean else (a if b.kv_var == 0 else t / b.kv_var)
-    else:
-        return a - t
-""",
-    # every comparison
-    """def step_time(b, s):
-    return (1 if b.tokens < 2 else 0) + (1 if b.tokens <= 2 else 0) * (1 if b.tokens == 2 else 0.5) - (
-        1 if b.tokens != 1 else 2) / (1 if b.tokens > 0 else b.tokens) + (0 if b.tokens >= 1 else s.layers)
-""",
-    # signs and grouping
-    """def step_time(b, s, *, a=5.5):
-    return -(-a) - (b.tokens - (a - b.kv_max)) - -b.kv_sum / (a / (b.tokens / 2)) * -(a * -(b.kv_mean + 1))
-""",
-    # all six methods, reference step
-    """def step_time(b, s, *, w: one[0.8, 3] = 1.25):
-    return w * b.weight_read_us + b.allreduce_us
-def queueing_time(r, s, *, a: us/token = 0.5, n: (us/token)[-1, 5] = 1.0):
-    return (a + n) * r.input_len + 2 * s.reference_step_us
-def output_token_time(s, *, t: us = 12.5):
-    return t * s.tp_log2
-def completion_time(s, *, t: us[0, 100.5] = 3.0):
-    return t if s.is_moe > 0 else 0
-def scheduling_time(s):
-    return s.block_size
-def preemption_time(s):
-    return 0
-""",
-    # derived fields, all of them in one way or another; numbers that become constants
-    """def step_time(b, s):
-    x = b.total_flops / s.flops_per_us + b.total_bytes / s.bytes_per_us + 3 * b.attention_flops / 7e5
-    y = max(b.expert_read_us, b.decode_kv_read_us, b.kv_write_us, b.prefill_gemm_us, b.decode_gemm_us, 1e-3)
-    return x + y + max(
-        b.prefill_attention_us, b.decode_attention_us, b.logits_us, 100000)
-""",
-    # no field at all
-    "def step_time(b, s, *, a: us = 1234.5): return a",
-    # only static
-    "def step_time(b, s, *, a: one = 1e-300): return s.weights_us * a / (s.layers - s.layers)",
-    # division by zero, overflow, inf - inf, log of zero
-    """def step_time(b, s, *, big=1e308):
-    huge = big * b.tokens
-    more = log(b.prefill_tokens) + exp(huge) + 1 / b.prefill_reqs + pow(huge, 2)
-    return huge - big * b.batch_size * 2 + more
-""",
-    # the dialect
-    """CONSTANTS = {'c1': 10.5, 'c2': -3}
-def predict_step_time(b):
-    '''One sum.'''
-    return CONSTANTS['c1'] * b['prefill_tokens'] + CONSTANTS['c2'] * b['tp'] + b['kv_max'] * 17
-def predict_queueing_time(r):
-    return CONSTANTS['c1'] * r['input_len']
-""",
-]
-
-FACTS = Facts(
-    {name: 1.0 + i / 8 for i, (scope, name) in enumerate(FIELDS) if scope == "s" and name != "reference_step_us"}
-    | {
-        "experts": 8.0, "active_experts": 2.0, "layers": 32.0, "tp": 2.0, "flops_per_us": 9.9e8,
-        "bytes_per_us": 3.35e6,
-    },
-    facts_of("mixtral-8x7b", "H100", Engine(tensor_parallel=2)).deployed,  # measured kernels are as they are
-)  # fmt: skip
 
 REFERENCE_BATCH = [Active(0, 0, 1)] * 24
 
@@ -205,122 +112,6 @@ def batches(draw) -> list[Active]:  # type: ignore[no-untyped-def]
         new = draw(st.integers(1, input_len - progress)) if progress < input_len else 1
         batch.append(Active(input_len, progress, new))
     return batch
-
-
-STATIC = sorted(FACTS)
-facts_maps = st.dictionaries(
-    st.sampled_from(STATIC),
-    st.sampled_from([0.0, -1.0, 0.1, 1e9, 1e300, 1e-300, math.inf, math.nan]),
-    max_size=4,
-).map(lambda some: Facts(FACTS | some, FACTS.deployed))
-
-WORDS = [f"{stem}{n}" for stem in ("k", "c", "x_", "Long_Name_") for n in range(9)] + [
-    "us",
-    "one",
-    "type",
-    "_",
-    "tokens",
-]
-
-
-class _Growth:
-    """Draws one function's expressions within what is left of the caps."""
-
-    def __init__(self, draw: Callable[..., Any], left: Caps, scopes: tuple[str, ...], queueing: bool) -> None:
-        self.draw, self.left = draw, left
-        self.fields = [f for f in FIELDS if f[0] in scopes and (queueing or f[1] != "reference_step_us")]
-        self.words = list(WORDS)
-        self.constants: dict[str, Constant] = {}
-        self.locals: list[str] = []
-
-    def pick(self, options: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(options))
-
-    def word(self) -> str:
-        return str(self.words.pop(self.draw(st.integers(0, len(self.words) - 1))))
-
-    def spend(self, **amounts: int) -> bool:
-        after = replace(self.left, **{k: getattr(self.left, k) - n for k, n in amounts.items()})
-        enough = min(after.operations, after.conditionals, after.constants) >= 0
-        self.left = after if enough else self.left
-        return enough
-
-    def constant(self) -> Expr:
-        if (self.constants and self.draw(st.booleans())) or not self.spend(constants=1):
-            return Const(self.pick(list(self.constants))) if self.constants else Number(1.0)
-        name = self.word()
-        value = self.draw(st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 100))
-        unit = self.draw(st.none() | st.tuples(*[st.integers(-2, 2) | st.integers(-9, 9)] * 5))
-        limits = self.draw(st.none() | st.tuples(*[st.floats(-1e9, 1e9)] * 2).map(sorted).map(tuple))
-        self.constants[name] = Constant(name, value, unit, limits if unit is not None else None)
-        return Const(name)
-
-    def leaf(self) -> Expr:
-        match self.pick(["field", "field", "constant", "number", "local"]):
-            case "field":
-                return Field(*self.pick(self.fields))
-            case "number":
-                return Number(self.pick(FREE_LITERALS))
-            case "local" if self.locals:
-                return Local(self.pick(self.locals))
-            case _:
-                return self.constant()
-
-    def compare(self, depth: int) -> Compare:
-        return Compare(self.pick(COMPARISONS), self.grow(depth - 1), self.grow(depth - 1))
-
-    def grow(self, depth: int) -> Expr:
-        kind = self.pick(["op", "op", "op", "call", "choose", "neg", "leaf"]) if depth else "leaf"
-        if kind == "op" and self.spend(operations=1):
-            return Op(self.pick("+-*/"), self.grow(depth - 1), self.grow(depth - 1))
-        if kind == "neg":
-            return Neg(self.grow(depth - 1))
-        if kind == "choose" and self.spend(operations=2, conditionals=1):
-            return Choose(self.compare(depth), self.grow(depth - 1), self.grow(depth - 1))
-        if kind == "call":
-            name = self.pick(list(CALLS))
-            size = self.draw(st.integers(2, 4)) if CALLS[name][1] > 2 else CALLS[name][1]
-            if self.spend(operations=size - 1 if CALLS[name][1] > 2 else 1):
-                if name == "pow":
-                    exponent = self.pick([self.constant, lambda: Number(2.0)])()
-                    exponent = Neg(exponent) if self.draw(st.booleans()) else exponent
-                    return Call(name, (self.grow(depth - 1), exponent))
-                return Call(name, tuple(self.grow(depth - 1) for _ in range(size)))
-        return self.leaf()
-
-
-documents = st.text(st.sampled_from("ab \"'\\\n\r\t\0\x0b\x7f\xe9\u2028\ud800#{") | st.characters(), max_size=12)
-
-
-@st.composite
-def programs(draw) -> Program:  # type: ignore[no-untyped-def]
-    """Any program over the schema's fields within the caps, as the parser could have made it."""
-    left, functions = Caps(), []
-    for method, scopes in METHODS.items():
-        if method != "step_time" and not draw(st.booleans()):
-            continue
-        growth = _Growth(draw, left, scopes, method == "queueing_time")
-        body: list[Let | Guard] = []
-        for _ in range(draw(st.integers(0, 3))):
-            if draw(st.booleans()) and growth.spend(operations=2, conditionals=1):
-                body.append(Guard(growth.compare(2), growth.grow(2)))
-            else:
-                value = growth.grow(3)
-                body.append(Let(growth.word(), value))
-                growth.locals.append(body[-1].name)  # type: ignore[union-attr]
-        function = Function(method, (), tuple(body), growth.grow(5), draw(documents))
-        while dead := unused_lets(function):
-            function = replace(function, body=tuple(s for s in function.body if s not in dead))
-        used = {n.name for n in nodes(function) if isinstance(n, Const)}
-        constants = tuple(c for c in growth.constants.values() if c.name in used)
-        functions.append(replace(function, constants=constants))
-        left = growth.left
-    return Program(tuple(functions), draw(documents))
-
-
-def unused_lets(function: Function) -> list[Let]:
-    used = {n.name for n in nodes(function) if isinstance(n, Local)}
-    return [s for s in function.body if isinstance(s, Let) and s.name not in used]
 
 
 # (a) text and representation

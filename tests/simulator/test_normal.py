@@ -8,10 +8,10 @@ from fractions import Fraction
 from random import Random
 
 import pytest
+from drawn_programs import programs
 from grown import grown
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_language import programs
 
 from evolve.run.program import load
 from simulator.language.affine import MOST_PIECES, Affine, Written, affine

@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 import pytest
+from drawn_programs import facts_maps, programs
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from test_clock import FACTS
-from test_language import facts_maps, programs
+from plain_clock import FACTS
 
 from simulator.bind import bind
 from simulator.clock.steps import DIRECT, LINE, WHOLE, Steps, evaluate, piece_for, recall, steps_of

@@ -7,6 +7,10 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
+from complaints import COMPLAINTS
+from written_programs import PROGRAMS, VALID
+
+from evolve.run.program import CHAMPION, load, seed_texts
 from simulator.language.ir import CALLS, COMPARISONS, METHODS
 from simulator.language.source import MAX_BYTES
 from simulator.schema import FIELDS
@@ -115,11 +119,6 @@ def as_bytes(text: Text) -> bytes:
 
 def corpus() -> list[str]:
     """The shipped programs, and those and the bad texts of the tests."""
-    from test_hostile import COMPLAINTS, VALID  # which imports this module, by way of the fuzzing
-    from test_language import PROGRAMS
-
-    from evolve.run.program import CHAMPION, load, seed_texts
-
     shipped = [load(CHAMPION).text, *(text for _, text in seed_texts())]
     bad = [text for text, _ in COMPLAINTS.values() if isinstance(text, str) and len(text) < 2000]
     return [*4 * [*shipped, *PROGRAMS, *VALID], *bad]

@@ -17,8 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
-from console import TIMEOUT_S, kill, wait_for
+from console import EVOLVE, TIMEOUT_S, kill, wait_for
 from llm_replies import (
     Reply,
     Request,
@@ -41,19 +42,20 @@ from llm_runs import (
     Ran,
     Recorder,
     by_content,
-    command,
     environment,
     evolve,
-    in_state,
+    evolve_apart,
     journal,
+    of_kind,
     search,
     verdicts,
 )
 from llm_scripts import CUT, GO_CODE, IMPORT, INJECTION, LOOP, PROSE, REFUSAL, UNITS, program, whole
 from llm_server import Server
 
+from evolve.propose.llm.client import request
+
 FOREVER_S = 3600.0
-IMPORTS = ("-X", "importtime")  # each to stderr
 MOST_TOKENS = 90_000
 MOST_USD = 0.08
 # a form of its own below the docstring and the comments of an injection
@@ -85,16 +87,19 @@ FAULTS = {
     "import": said(IMPORT),
     "cut": said(CUT, finish="length"),
 }
+# without the gate of physics, which is half of the time of so small a run, where no figure in a test depends on it
 CONFIGS = {
     # 32 proposals a generation
     "faulty": """
         budget: 1000
+        score: {physics: false}
         search: {generations: 7, finalists: 1}
         llm: {summariser: openai/notes, notes_every: 2, backoff_s: 0.02, attempts: 3, max_usd: 100}
     """,
     # 16 proposals, four questions a generation; notes before the third
     "small": """
         budget: 1000
+        score: {physics: false}
         search: {generations: 3, islands: 2, finalists: 1}
         llm: {summariser: openai/notes, notes_every: 2, max_usd: 100}
     """,
@@ -104,9 +109,17 @@ CONFIGS = {
         search: {islands: 1, finalists: 0}
         llm: {attempts: 2, backoff_s: 0.01}
     """,
-    "brief": "{budget: 1000, search: {generations: 1, islands: 1, finalists: 0}}",
+    # notes after its only generation
+    "noted": """
+        budget: 1000
+        score: {physics: false}
+        search: {generations: 1, islands: 1, finalists: 1}
+        llm: {summariser: openai/notes, notes_every: 1}
+    """,
+    "brief": "{budget: 1000, score: {physics: false}, search: {generations: 1, islands: 1, finalists: 0}}",
     "mixed": """
         budget: 1000
+        score: {physics: false}
         search: {generations: 4, islands: 3, finalists: 0}
         llm: {share: 0.5, max_usd: 500, answer_tokens: 1000, repair: false}
     """,
@@ -134,6 +147,12 @@ def whole_run(
     return Story(folder / name, ran, server, recorder)
 
 
+def warm_up() -> None:
+    """Send a request from this process: the first one loads more of litellm, which may take longer than a timeout."""
+    with Server(by_content) as server, patch.dict(os.environ, environment(), clear=True):
+        request("openai/a", [("user", "warm up")], server.url, 9, FOREVER_S)
+
+
 class Recorded(NamedTuple):
     """A run, and its replay."""
 
@@ -151,10 +170,11 @@ def faulty(folder: Path) -> Recorded:
             return left.pop(0)
         return by_content(request)
 
+    warm_up()
     story = whole_run(folder, "faulty", "faulty", "--judge", "openai/judge", "--timeout", 5, script=script)
     assert not left
     args = ["run", "--replay", story.run, "--out", "faulty_again", "--workers", 1, "--quiet"]
-    return Recorded(story, folder / "faulty_again", evolve(folder, *args, key=None, python=IMPORTS))
+    return Recorded(story, folder / "faulty_again", evolve_apart(folder, *args))
 
 
 def reference(folder: Path) -> tuple[Story, Story]:
@@ -196,7 +216,7 @@ def broken(folder: Path) -> Broken:
         """So many questions are out, and whatever does not hang has been answered and noted."""
         with server.lock:
             out, answered = sum(map(after_notes, server.seen)), sum(1 for _ in recorder.answers(server.seen))
-        return out == questions and len(in_state(run, "answered")) == answered
+        return out == questions and len(of_kind(run, "answered")) == answered
 
     recorder, run = Recorder(script), folder / "broken"
     with Server(recorder) as server:
@@ -224,10 +244,10 @@ def broken(folder: Path) -> Broken:
 
 
 def started(folder: Path, *args: object, key: str | None = KEY) -> subprocess.Popen[str]:
-    """A command under way, in a process group of its own."""
+    """A command under way, in a separate process that leads its own process group."""
     return subprocess.Popen(
-        command(*args), cwd=folder, env=environment(key), start_new_session=True, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True,
+        [EVOLVE[0], EVOLVE[1], *map(str, args)], cwd=folder, env=environment(key), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
@@ -255,6 +275,19 @@ def limited(folder: Path) -> tuple[Path, list[Step], Recorded]:
     return run, steps, Recorded(Story(run, steps[-1].ran, server, recorder), folder / "limited_again", ran)
 
 
+def unnoted(folder: Path) -> tuple[Story, int]:
+    """A run that reaches its limit of calls just before the notes on its last generation, and goes on without a limit;
+    and the requests until then."""
+    calls = [request.model for request in whole_run(folder, "noted", "noted").server.seen]
+    run, recorder = folder / "unnoted", Recorder()
+    with Server(recorder) as server:
+        args = search(server, folder / "noted.yaml", "--quiet", "--out", run, "--max-calls", calls.index("notes"))
+        assert evolve(folder, *args).status == 0
+        requests = len(server.seen)
+        ran = evolve(folder, "resume", run, "--workers", 1, "--quiet", "--max-calls", 0)
+    return Story(run, ran, server, recorder), requests
+
+
 def poor(folder: Path) -> tuple[Ran, int, Story]:
     """A run that may spend less than a question costs, the requests it made, and how it went on with a little more."""
     run, recorder = folder / "poor", Recorder()
@@ -271,9 +304,8 @@ def down(folder: Path) -> tuple[Path, int, str]:
     with Server(lambda _: status(500)) as server:
         args = search(server, folder / "narrow.yaml", "--out", run, "--budget", 40, models=["a"])
         terminal, other = pty.openpty()
-        process = subprocess.Popen(
-            command(*args), cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=other
-        )
+        command = [EVOLVE[0], EVOLVE[1], *map(str, args)]
+        process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=other)
         os.close(other)
         shown = b""
         with suppress(OSError):  # how Linux says that the other side is closed
@@ -315,9 +347,4 @@ def mixed(folder: Path) -> list[Story]:
 def offline(folder: Path) -> tuple[Path, Ran]:
     """A run of operators alone."""
     args = ["run", "--config", "small.yaml", "--experiments", "data.yaml", "--budget", 12, "--workers", 1, "--quiet"]
-    return folder / "offline", evolve(folder, *args, "--out", "offline", key=None, python=IMPORTS)
-
-
-PLAYS: list[Callable[[Path], Any]] = [
-    faulty, broken, reference, mixed, together, limited, poor, refused, down, offline,
-]  # fmt: skip
+    return folder / "offline", evolve_apart(folder, *args, "--out", "offline")

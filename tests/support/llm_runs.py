@@ -1,5 +1,6 @@
-"""Whole runs against the test server: commands in processes of their own, tiny data, and models that answer by content.
+"""Whole runs against the test server: commands, tiny data, and models that answer by content.
 
+Commands run in this process, so that litellm is imported once, or in a separate one where a test is about processes.
 openai/a and openai/b propose, openai/judge reviews, openai/notes keeps the notes. What they say depends on what they
 are asked alone, so the order in which requests arrive does not matter.
 """
@@ -8,14 +9,17 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from console import EVOLVE, TIMEOUT_S
 from llm_replies import Reply, Request, said
@@ -23,8 +27,10 @@ from llm_scripts import UNITS, program, whole
 from llm_server import Server
 from paths import ROOT
 
+from evolve.cli import run_command
 from evolve.propose.llm.calls import unpack
 
+IMPORTS = ("-X", "importtime")  # each to stderr
 KEY = "sk-of-the-tests-0123456789"
 # two models, so that one can be left out; half a minute each
 DATA = """
@@ -60,20 +66,29 @@ class Ran(NamedTuple):
 
 
 def environment(key: str | None = KEY) -> dict[str, str]:
-    """Of a command: no key but this one, and no proxy before loopback."""
+    """The environment of a command: no key but this one, and no proxy for loopback addresses."""
     env = {name: value for name, value in os.environ.items() if not re.search("KEY|TOKEN|PROXY", name.upper())}
     return env | {"PYTHONPATH": str(ROOT)} | ({} if key is None else {"OPENAI_API_KEY": key})
 
 
-def command(*args: object, python: Sequence[str] = ()) -> list[str]:
-    return [EVOLVE[0], *python, EVOLVE[1], *map(str, args)]
+def evolve(folder: Path, *args: object, key: str | None = KEY) -> Ran:
+    """Run `evolve ARGS` in `folder` to its end, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        chdir(folder),
+        patch.dict(os.environ, environment(key), clear=True),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        status = run_command([str(arg) for arg in args])
+    return Ran(status, out.getvalue(), err.getvalue())
 
 
-def evolve(folder: Path, *args: object, key: str | None = KEY, python: Sequence[str] = ()) -> Ran:
-    """`evolve ARGS` in `folder`, to its end."""
+def evolve_apart(folder: Path, *args: object) -> Ran:
+    """Run `evolve ARGS` in `folder` to its end, without a key, in a separate process that lists its imports."""
     done = subprocess.run(
-        command(*args, python=python), cwd=folder, env=environment(key), capture_output=True, text=True,
-        timeout=TIMEOUT_S, check=False,
+        [EVOLVE[0], *IMPORTS, EVOLVE[1], *map(str, args)], cwd=folder, env=environment(None), capture_output=True,
+        text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -150,13 +165,23 @@ def entries(run: Path) -> list[dict[str, Any]]:
     return [line for line in journal(run) if "verdict" in line]
 
 
-def in_state(run: Path, state: str) -> list[dict[str, Any]]:
-    """Its lines about calls that are sent, answered, failed or given up."""
-    return [line for line in journal(run) if line.get("state") == state]
+def of_kind(run: Path, kind: str) -> list[dict[str, Any]]:
+    """Its lines of a kind: outcome, prompt, sent, answered, failed, given up."""
+    return [line for line in journal(run) if line["kind"] == kind]
+
+
+def in_older_form(line: dict[str, Any]) -> dict[str, Any]:
+    """The line as it was written before lines had a `kind`."""
+    kind, rest = line["kind"], {name: value for name, value in line.items() if name not in ("kind", "fault")}
+    if kind == "outcome":
+        return rest
+    if kind == "prompt":
+        return {"prompt_text": line["prompt"], "messages": line["messages"]}
+    return {"state": kind, **rest} | ({"kind": line["fault"]} if kind == "failed" else {})
 
 
 def answer_texts(run: Path) -> list[str]:
-    return [unpack(line["answer"]) for line in in_state(run, "answered")]
+    return [unpack(line["answer"]) for line in of_kind(run, "answered")]
 
 
 def ledger(run: Path) -> list[dict[str, str]]:
@@ -172,7 +197,6 @@ def asked(messages: Sequence[dict[str, Any]]) -> str:
 def asked_in(run: Path) -> dict[str, str]:
     """The prompts in its journal: their names, and the messages as one text."""
     return {
-        line["prompt_text"]: json.dumps([[role, unpack(packed)] for role, packed in line["messages"]])
-        for line in journal(run)
-        if "prompt_text" in line
+        line["prompt"]: json.dumps([[role, unpack(packed)] for role, packed in line["messages"]])
+        for line in of_kind(run, "prompt")
     }

@@ -21,6 +21,14 @@ Step = Callable[[list[Active]], float]
 QUEUED, STEP, LEFT, TIMEOUT = 1, 3, 5, 6
 
 
+# a deployment to try clocks on
+FACTS = {
+    "shared_weights_us": 3000.0, "experts_us": 900.0, "active_experts": 2.0, "experts": 8.0, "kv_us_per_token": 0.31,
+    "layers": 32.0, "hidden": 64.0, "vocab": 100.0, "tp": 2.0, "bytes_per_us": 3.35e6, "flops_per_us": 9.9e8,
+    "gemm_us_per_token": 0.7, "attention_us_per_pair": 0.0003, "logits_us_per_row": 1.3, "allreduce_us_per_token": 0.2,
+}  # fmt: skip
+
+
 def step_function(program: Program, facts: Mapping[str, float]) -> Step:
     """`program`'s step time in microseconds as a plain function of the batch."""
     method = program.function("step_time")

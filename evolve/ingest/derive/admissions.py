@@ -1,6 +1,6 @@
 """Admissions: every time a request's tokens were computed up to a point, after it was queued or preempted.
 
-How many of them the prefix cache held is not in the journeys; `evidence.py` finds it.
+Journeys do not say how many of these tokens the prefix cache held; `evidence.py` works it out.
 """
 
 from __future__ import annotations
@@ -8,16 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from evolve.ingest.columns import NONE
-from evolve.ingest.derive.journeys import Interval, Life
+import numpy as np
+
+from evolve.ingest.columns import NONE, Columns
+from evolve.ingest.derive.journeys import Interval, Journey
+
+HOW = ("snapshot", "summary", "kv_events", "prompt", "short", "none")
+"""How an admission's cached tokens are known; `evidence.py` explains each."""
+
+EXACT = ("snapshot", "summary", "short")
+"""Those of HOW that the engine recorded or that follow without doubt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Steps `start` to `end` compute `target` tokens less those that were cached.
+    """Steps `start` to `end`, which compute `target` tokens less the cached ones.
 
-    `again`: a recomputation after the first token, prompt and answer so far. `whole`: it got to its end; otherwise it
-    was preempted or aborted on the way. Times in ns on the server's clock: of SCHEDULED, and when the interval closed.
+    `again`: a recomputation after the first token, of the prompt and the answer so far. `whole`: it ran to its end; if
+    not, the request was preempted or aborted on the way. `at_ns` is the time of SCHEDULED, `until_ns` when the interval
+    closed, both on the server's clock.
     """
 
     request: int
@@ -34,38 +43,77 @@ class Admission:
         return self.start == self.end
 
 
-def admissions(lives: Iterable[Life], budget: int) -> tuple[list[Admission], list[tuple[int, int, int, int]]]:
-    """The admissions of sound journeys in order of their first step, and the stretches that only decode: (request,
-    start, end, tokens in the KV cache before step `start`). `budget`: tokens of a step; it bounds a recomputation's
-    chunks where the journey does not tell."""
-    found, stretches = [], []
-    for life in lives:
-        prefill = [i for i in life.intervals if i.prefill]
+@dataclass(slots=True)
+class Cached:
+    """Cached tokens of each admission, NONE while unknown, and how they are known (one of HOW)."""
+
+    tokens: list[int]
+    how: list[str]
+
+    def settle(self, i: int, tokens: int, how: str) -> None:
+        self.tokens[i], self.how[i] = tokens, how
+
+
+@dataclass(frozen=True)
+class Records:
+    """What cached tokens can be worked out from.
+
+    `core_ids`, `steps` and `snapshots` are those of `Traces`. `same_prompt[request]` is the number of the prompt's
+    text, -1 if unknown; empty without client rows. `first_decode_steps` has the first decode step of every request.
+    `epoch_offset_s` is wall clock minus server clock. `block` is the tokens of a KV block, `caching` whether the prefix
+    cache is on, `asynchronous` whether scheduling is.
+    """
+
+    core_ids: Sequence[str]
+    steps: Columns
+    snapshots: Columns
+    epoch_offset_s: float
+    same_prompt: Sequence[int]
+    first_decode_steps: np.ndarray
+    block: int
+    caching: bool
+    asynchronous: bool
+
+
+def admissions_of(journeys: Iterable[Journey], budget: int) -> tuple[list[Admission], list[tuple[int, int, int, int]]]:
+    """The admissions of sound journeys by first step, and the stretches of decoding.
+
+    A stretch is (request, start, end, tokens in the KV cache before step `start`). `budget`, the tokens per step,
+    bounds the chunks of a recomputation if the journey does not show them.
+    """
+    admissions, stretches = [], []
+    for journey in journeys:
+        request = journey.request
+        prefill = [i for i in journey.intervals if i.prefill]
         for i in prefill:
-            whole = i is prefill[-1] and life.first_token_ns is not None
-            found.append(Admission(life.request, i.start, i.end, life.prompt, False, whole, i.at_ns, i.until_ns))
-        decode = [i for i in life.intervals if not i.prefill]
-        there = 1  # output tokens
+            whole = i is prefill[-1] and journey.first_token_ns is not None
+            admissions.append(Admission(request, i.start, i.end, journey.prompt, False, whole, i.at_ns, i.until_ns))
+        decode = [i for i in journey.intervals if not i.prefill]
+        outputs = 1
         for i in decode:
-            start, held = i.start, life.prompt + there - 1
+            start, held = i.start, journey.prompt + outputs - 1
             if i.resumed:
-                chunks = _chunks(i, decode, life, there, budget)
+                end = start + _recomputing_steps(i, decode, journey, outputs, budget) - 1
                 held += 1
-                found.append(Admission(life.request, start, start + chunks - 1, held, True, True, i.at_ns, i.until_ns))
-                start += chunks
-                there += 1
-            stretches.append((life.request, start, i.end, held))
-            there += i.end - start + 1
-    return sorted(found, key=lambda a: (a.start, a.at_ns, a.request)), stretches
+                admissions.append(Admission(request, start, end, held, True, True, i.at_ns, i.until_ns))
+                start = end + 1
+                outputs += 1
+            stretches.append((request, start, i.end, held))
+            outputs += i.end - start + 1
+    return sorted(admissions, key=lambda a: (a.start, a.at_ns, a.request)), stretches
 
 
-def _chunks(interval: Interval, decode: Sequence[Interval], life: Life, there: int, budget: int) -> int:
-    """In how many steps a resumed request was recomputed: those of the interval that gave no token, and one. The tokens
-    that it gave follow from those there were when the next one opened: a token under way when the request was preempted
-    has come by then."""
+def _recomputing_steps(
+    interval: Interval, decode: Sequence[Interval], journey: Journey, outputs: int, budget: int
+) -> int:
+    """How many steps a resumed request was recomputed in: those of the interval that gave no token, and one.
+
+    The interval's tokens follow from the count when the next interval opened: a token in flight at the preemption has
+    arrived by then.
+    """
     steps = interval.end - interval.start + 1
     later = [i.there for i in decode if i.start > interval.end]
-    after = later[0] if later else life.outputs if life.usable else NONE
+    after = later[0] if later else journey.outputs if journey.usable else NONE
     if after != NONE:
-        return min(max(steps - (after - there) + 1, 1), steps)
-    return min(max(-(-(life.prompt + there) // max(budget, 1)), 1), steps)
+        return min(max(steps - (after - outputs) + 1, 1), steps)
+    return min(max(-(-(journey.prompt + outputs) // max(budget, 1)), 1), steps)

@@ -1,105 +1,246 @@
-"""The result of `evolve fit` as plain values, and its files: programs, records, constants before and after."""
+"""The result of `evolve fit`: the fitted programs and their files, and the constants before and after."""
 
 from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from evaluator.experiments import model_table
 from evaluator.fit.loss import FitSet
 from evaluator.fit.per_model import ScopedFit
 from evaluator.fit.uncertainty import Certainty
 from evaluator.score import SCORE_SEEDS, Errors, summarise
-from evolve.program.fit.files import write
-from evolve.program.fit.first_stage import FirstStage
+from evolve import __version__
+from evolve.program.fit.first_stage import FirstStage, StageFigures
+from evolve.run.files import cannot_write, check_writable, write_json, write_text
 from evolve.run.program import Source
-from evolve.run.records import record
-from evolve.run.selectors import certain
+from evolve.run.records import ConstantRecord, constant_records, record
+from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
 
+Known = Mapping[str, ConstantRecord]  # by `method.name`
+
 
 @dataclass(frozen=True)
 class Try:
-    """One route's fit, its errors in the experiments' order, and how long it took."""
+    """The fit by one method, its errors in the experiments' order, and how long it took."""
 
     method: str
     fit: ScopedFit
-    rows: tuple[Errors, ...]
+    errors: tuple[Errors, ...]
     seconds: float
 
+    def to_json(self) -> JsonObject:
+        score = summarise(self.errors)
+        return {"method": self.method, "loss": self.fit.loss, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl,
+                "seconds": self.seconds}  # fmt: skip
 
-def side(t: Try) -> dict[str, Any]:
-    score = summarise(t.rows)
-    return {"method": t.method, "loss": t.fit.loss, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl,
-            "seconds": t.seconds}  # fmt: skip
+
+@dataclass(frozen=True, slots=True)
+class FittedProgram:
+    """A fitted program's text, the ids it was fitted on, and its file (None: not written). model: None if for all."""
+
+    model: str | None
+    fitted: tuple[str, ...]
+    program: str
+    out: str | None
 
 
-def programs(
-    source: Source, best: Try, found: Sequence[Certainty], data: FitSet, old: Any, files: Sequence[Path | None],
-    shared: bool, stage: FirstStage | None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """The program of every group, written to its file if it has one."""
-    out: list[dict[str, Any]] = []
+@dataclass(frozen=True, slots=True)
+class ConstantChange:
+    """A constant before and after the fit, and after the first stage if there was one (else None).
+
+    model: whose constant it is, None if all models share it. moved: the change in standard errors, those before and
+    after taken together. bound, determined, identified, held: see `evaluator.fit.uncertainty.Certainty`. Standard
+    errors are None where there are none, `moved` then too.
+    """
+
+    model: str | None
+    method: str
+    name: str
+    before: float
+    after_steps: float | None
+    after: float
+    standard_error: float | None
+    standard_error_before: float | None
+    moved: float | None
+    bound: str | None
+    determined: float
+    identified: bool
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Freedom:
+    """How many constants were fitted, how many of them the data decide, and the number of observed stage means."""
+
+    constants: int
+    effective: float
+    observations: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Everything that `evolve fit` prints of a program of this name and key. best: the try that is kept.
+
+    fitted, left_out: ids of experiments. before, after: signed errors in percent on the fitted ones. shared: there is
+    one program for all models.
+    """
+
+    name: str
+    key: str
+    data: str
+    shared: bool
+    programs: tuple[FittedProgram, ...]
+    fitted: tuple[str, ...]
+    left_out: tuple[str, ...]
+    best: Try
+    tries: tuple[Try, ...]
+    freedom: Freedom
+    constants: tuple[ConstantChange, ...]
+    steps: StageFigures | None
+    before: tuple[Errors, ...]
+
+    @property
+    def program(self) -> str | None:
+        """The text of the program for all models."""
+        return self.programs[0].program if self.shared else None
+
+    @property
+    def out(self) -> list[str]:
+        """The files that were written."""
+        return [p.out for p in self.programs if p.out]
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(SCORE_SEEDS),
+            "name": self.name,
+            "program": self.program,
+            "key": self.key,
+            "programs": [asdict(p) for p in self.programs],
+            "fitted": list(self.fitted),
+            "left_out": list(self.left_out),
+            "method": self.best.method,
+            "loss": self.best.fit.loss,
+            "methods": [t.to_json() for t in self.tries],
+            "degrees_of_freedom": asdict(self.freedom),
+            "constants": [asdict(c) for c in self.constants],
+            "steps": self.steps.to_json() if self.steps else None,
+            "before": [asdict(r) for r in self.before],
+            "after": [asdict(r) for r in self.best.errors],
+            "out": self.out,
+        }
+
+
+def files_for(out: Path | None, name: str, models: Sequence[str] | None) -> list[Path | None]:
+    """The program's file, or one for each of `models`; in a folder, named after the program. None without `out`.
+
+    Raises InputError, before any work, for a file that does not end in .py or cannot be written.
+    """
+    if out is None:
+        return [None] * (1 if models is None else len(models))
+    if out.is_dir():
+        out = out / f"{_plain(Path(name).name.removesuffix('.py'))}.py"
+    if out.suffix != ".py":
+        raise InputError(f"{out}: a program's file ends in .py, its record is next to it: write --out {out.stem}.py")
+    files = [out] if models is None else [out.with_stem(f"{out.stem}-{alias(m)}") for m in models]
+    for file in files:
+        check_writable(file, "--out")
+        check_writable(file.with_suffix(".json"), "--out")
+    return list(files)
+
+
+def alias(model: str) -> str:
+    """The model's short name, as part of a file's name."""
+    entry = model_table().get(model)
+    return _plain(entry["aliases"][0] if entry and entry["aliases"] else model.rsplit("/", 1)[-1])
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name)
+
+
+def save(
+    source: Source, best: Try, certainties: Sequence[Certainty], data: FitSet, old: Known | None,
+    files: Sequence[Path | None], shared: bool, stage: FirstStage | None,
+) -> tuple[FittedProgram, ...]:  # fmt: skip
+    """The program of each group of experiments, written to its file, if it has one, with its record.
+
+    Raises InputError if a file cannot be written.
+    """
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    programs = []
     for i, (group, path) in enumerate(zip(best.fit.problem.groups, files, strict=True)):
         members = [data.experiments[j] for j in group.experiments]
-        program = replace(best.fit.programs[i], doc=_doc(source, members if not shared else data.experiments))
-        text, rows = unparse(program), [best.rows[j] for j in group.experiments]
+        program = replace(best.fit.programs[i], doc=_doc(source, data.experiments if shared else members))
+        text = unparse(program)
         if path is not None:
-            kept = _known([found[j] for j in group.index], old)
-            others: dict[str, Any] = (
-                {} if shared else {"scope": "per-model", "fitted_with": [e.id for e in data.experiments]}
-            )
-            if stage is not None:
-                others["steps"] = stage.record()
-            write(path, text, record(
-                key(program), members, rows, SCORE_SEEDS, today, fitted_from=source.name, constants=kept, **others
-            ))  # fmt: skip
-        out.append({
-            "model": None if shared else best.fit.models[i],
-            "fitted": [e.id for e in members],
-            "program": text,
-            "out": str(path) if path else None,
-        })  # fmt: skip
-    return out
+            kept = record(
+                key(program), members, [best.errors[j] for j in group.experiments], SCORE_SEEDS, today,
+                fitted_from=source.name,
+                constants=_constants([certainties[j] for j in group.index], old),
+                fitted_with=None if shared else tuple(e.id for e in data.experiments),
+                steps=stage.record() if stage else None,
+            )  # fmt: skip
+            try:
+                write_text(path, text)
+                write_json(path.with_suffix(".json"), kept.to_json())
+            except OSError as e:
+                raise cannot_write(path, e, "--out") from None
+        model, ids = None if shared else best.fit.models[i], tuple(e.id for e in members)
+        programs.append(FittedProgram(model, ids, text, str(path) if path else None))
+    return tuple(programs)
 
 
-def _known(found: Sequence[Certainty], old: Any) -> dict[str, dict[str, Any]]:
-    """What is known after the fit: of constants that were held, what was known before."""
-    out = certain(found)
-    for c in found:
+def _constants(certainties: Sequence[Certainty], old: Known | None) -> dict[str, ConstantRecord]:
+    """What the record keeps of each constant; for those that were held, what was known before."""
+    constants = constant_records(certainties)
+    for c in certainties:
         name = f"{c.method}.{c.name}"
         if c.held and old and name in old:
-            out[name] = old[name]
-    return out
+            constants[name] = old[name]
+    return constants
 
 
-def constant_rows(
-    program: Program, fit: ScopedFit, found: Sequence[Certainty], old: Any, stage: FirstStage | None
-) -> list[dict[str, Any]]:
-    """Each constant before and after, and between on measured steps if that was done; `moved` in standard errors, old
-    and new together where both are known."""
-    out = []
-    for j, c in enumerate(found):
-        before = program.theta[fit.problem.position[j]]
-        known = (old or {}).get(f"{c.method}.{c.name}", {}).get("standard_error")
-        error = math.hypot(c.standard_error, known or 0.0)
-        moved = (c.value - before) / error if math.isfinite(error) and error > 0.0 else None
-        out.append({
-            "model": None if c.group is None else fit.models[c.group],
-            "method": c.method, "name": c.name, "before": before,
-            "after_steps": stage.program.theta[fit.problem.position[j]] if stage else None, "after": c.value,
-            "standard_error": c.standard_error if math.isfinite(c.standard_error) else None,
-            "standard_error_before": known, "moved": moved, "bound": c.bound, "determined": c.determined,
-            "identified": c.identified, "held": c.held,
-        })  # fmt: skip
-    return out
+def changes(
+    program: Program, fit: ScopedFit, certainties: Sequence[Certainty], old: Known | None, stage: FirstStage | None
+) -> tuple[ConstantChange, ...]:
+    """Each constant of `program` before and after the fit."""
+    rows = []
+    for j, c in enumerate(certainties):
+        at = fit.problem.position[j]
+        earlier = (old or {}).get(f"{c.method}.{c.name}")
+        error_before = earlier.standard_error if earlier else None
+        error = math.hypot(c.standard_error, error_before or 0.0)
+        before = program.theta[at]
+        rows.append(
+            ConstantChange(
+                model=None if c.group is None else fit.models[c.group],
+                method=c.method,
+                name=c.name,
+                before=before,
+                after_steps=stage.program.theta[at] if stage else None,
+                after=c.value,
+                standard_error=c.standard_error if math.isfinite(c.standard_error) else None,
+                standard_error_before=error_before,
+                moved=(c.value - before) / error if math.isfinite(error) and error > 0.0 else None,
+                bound=c.bound,
+                determined=c.determined,
+                identified=c.identified,
+                held=c.held,
+            )
+        )
+    return tuple(rows)
 
 
 def _doc(source: Source, fitted: Sequence[Experiment]) -> str:

@@ -1,4 +1,4 @@
-"""The batch of a step from its summary alone, where no request journeys tell it."""
+"""The batch of a step estimated from its summary alone, where no request journeys give it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from simulator.fields import Active
 
 ASSUMED = (
     "Batches from summaries are estimates: KV lengths from the blocks in use (half a block a request left empty, "
-    "shared prefixes counted for everyone, progress spread evenly over the answer around that mean), every prompt of "
-    "the mean length and its prefill a first chunk; under async scheduling one-token prefills are first decodes, and "
-    "of other prefill requests half."
+    "shared prefixes counted for every request, progress spread evenly over the answer around that mean), every prompt "
+    "of the mean length and its prefill a first chunk; under async scheduling one-token prefills are first decodes, "
+    "and of other prefill requests half."
 )
 
 
@@ -32,22 +32,22 @@ class Summary:
 def estimate(summary: Summary, experiment: Experiment, asynchronous: bool) -> tuple[list[Active], bool]:
     """The requests of the step, and whether their mean KV length had to be moved into what the workload allows.
 
-    Assumptions, all of them:
+    All assumptions:
 
     * Every prompt is as long as the workload's mean, I. KV tokens of the running requests: blocks in use times block
-      size, less half a block a request, plus what sharing hides: with prefix caching the whole blocks of a system
-      prompt for all requests but one a group, and where more requests run than there are distinct prompts, the whole
-      blocks of the surplus's prompts. (On two real runs of 70B this gives 700 and 721 tokens a request where a prompt
-      and half an answer are 699 and 715; without sharing 626 and 662.)
-    * A request that is prefilled or decodes for the first time holds its prompt; what is left is the decodes', with
-      progress PI spread evenly around their mean over the answer as far as it has room, as
-      `evaluator.judge.typical` has it.
-    * A prefill is a first chunk: PI = 0, the host's view also after a prefix hit, NN its tokens.
+      size, less half a block per request, plus what sharing hides: with prefix caching the whole blocks of a system
+      prompt for all requests but one per group, and, if more requests run than there are distinct prompts, the whole
+      blocks of the surplus requests' prompts. (On two real runs of 70B this gives 700 and 721 tokens per request, where
+      a prompt and half an answer are 699 and 715; without sharing 626 and 662.)
+    * A request that is prefilled or decodes for the first time holds its prompt. The rest belongs to the decodes, with
+      progress PI spread evenly around their mean over the answer as far as there is room, as in
+      `evaluator.diagnose.stage_steps`.
+    * A prefill is a first chunk: PI = 0, which is also the host's view after a prefix hit, NN its tokens.
     * Async scheduling counts the first decode of a request as a prefill of 1 token. With as many prefill tokens as
-      prefill requests all are first decodes; else, as each request appears once in either role, half of them, rounded
-      down, and the others share the other tokens evenly.
-    * More decode tokens than decode requests are one preempted request that computes its lost tokens anew: a prefill
-      of the excess and its own token.
+      prefill requests, all are first decodes. Otherwise half of them are, rounded down, because each request appears
+      once in either role; the others share the remaining tokens evenly.
+    * More decode tokens than decode requests are one preempted request that computes its lost tokens again: a prefill
+      of the excess and its next token.
     """
     w, block = experiment.workload, experiment.engine.block_size
     prompt = float(prompt_lengths(w).mean())
@@ -79,7 +79,7 @@ def estimate(summary: Summary, experiment: Experiment, asynchronous: bool) -> tu
 
 
 def _hidden(running: int, experiment: Experiment, prompt: float) -> float:
-    """KV tokens of the running requests that stand in blocks counted for another of them."""
+    """KV tokens of the running requests that are in blocks counted for another one of them."""
     w, block = experiment.workload, experiment.engine.block_size
     if not w.groups or not experiment.engine.prefix_caching:
         return 0.0

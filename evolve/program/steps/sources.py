@@ -1,4 +1,4 @@
-"""Which runs `--steps` and `--experiments` name: step tables, and the experiment of each."""
+"""The runs that `--steps` and `--experiments` name: step tables, and the experiment of each."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from evolve.run.data import experiments_of, parse_list
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 
-TABLE, EXPERIMENTS = "steps.parquet", "experiments.yaml"  # of a folder that `evolve ingest` wrote
+TABLE, EXPERIMENTS = "steps.parquet", "experiments.yaml"  # in a folder written by `evolve ingest`
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run's steps and its experiment. assumed: why `asynchronous` is what it is, where the table does not say."""
+    """A run's steps and its experiment. assumed: why `asynchronous` has its value, "" if the table gives it."""
 
     steps: Steps
     experiment: Experiment
@@ -27,7 +27,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Sources:
-    """experiments: all that the steps could belong to. left_out: what happened to tables that are none of `runs`."""
+    """The runs, all experiments that their steps could belong to, and why other tables were left out, a line each."""
 
     runs: tuple[Run, ...]
     experiments: tuple[Experiment, ...]
@@ -36,80 +36,84 @@ class Sources:
 
 @dataclass(frozen=True)
 class _Catalog:
-    """Experiments by id and, for the tables of the runs they come from, by source_run."""
+    """The experiments of some files, also by id and, for the tables of the runs they come from, by source_run.
 
-    said: str
+    label: the files as a message names them.
+    """
+
+    label: str
     experiments: tuple[Experiment, ...]
     by_name: dict[str, Experiment]
 
 
 def sources(paths: Sequence[Path], experiments: str | None, ids: str | None, sync: bool) -> Sources:
-    """The runs of step tables: files, or folders of `evolve ingest`.
+    """The runs of step tables: parquet files, or folders of `evolve ingest`.
 
-    `experiments`: their file [default: a folder's own, else the shipped runs]. `ids`: only these experiments. `sync`:
-    the engines did not schedule ahead, whatever the tables say. Raises InputError where nothing is left.
+    `experiments`: their file [default: the one in the folder, else the shipped runs]. `ids`: only these experiments.
+    `sync`: the engines did not schedule ahead, even if the tables say so. Raises InputError if no run is left.
     """
     wanted = parse_list(ids)
     catalogs: dict[tuple[str, ...], _Catalog] = {}
     runs: list[Run] = []
     left_out: list[str] = []
     for path in paths:
-        files, beside = _files(path, experiments is not None)
-        key = (experiments,) if experiments else beside or BUNDLED
+        files, ingested = _files(path, experiments is not None)
+        key = (experiments,) if experiments else ingested or BUNDLED
         if key not in catalogs:
             catalogs[key] = _catalog(key)
         catalog = catalogs[key]
         for steps in (s for file in files for s in read_steps(file)):
             e = _experiment(steps, catalog, wanted)
             if e is None:
-                left_out.append(f"{steps.experiment}: {len(steps.step_id)} steps of no experiment in {catalog.said}")
+                left_out.append(f"{steps.experiment}: {len(steps.step_id)} steps of no experiment in {catalog.label}")
             elif not wanted or e.id in wanted:
-                twice = next((r for r in runs if r.experiment.id == e.id), None)
-                if twice is not None:
-                    raise InputError(f"{steps.file}: steps of {e.id!r} were in {twice.steps.file} already: "
+                earlier = next((r for r in runs if r.experiment.id == e.id), None)
+                if earlier is not None:
+                    raise InputError(f"{steps.file}: steps of {e.id!r} were in {earlier.steps.file} already: "
                                      "name each run's table once")  # fmt: skip
                 runs.append(_run(steps, e, sync))
-    known = list({e.id: e for c in catalogs.values() for e in c.experiments}.values())
+    offered = {e.id: e for c in catalogs.values() for e in c.experiments}
     for name in wanted:
-        if name not in {e.id for e in known}:
-            raise InputError(f"--id {name}: no such experiment: there are {', '.join(e.id for e in known)}")
+        if name not in offered:
+            raise InputError(f"--id {name}: no such experiment: there are {', '.join(offered)}")
     if not runs:
         what = f"no steps of {', '.join(wanted)}" if wanted else "; ".join(left_out)
         raise InputError(f"--steps {', '.join(map(str, paths))}: {what}: give their --experiments FILE")
-    return Sources(tuple(runs), tuple(e for e in known if not wanted or e.id in wanted), tuple(left_out))
+    return Sources(tuple(runs), tuple(e for e in offered.values() if not wanted or e.id in wanted), tuple(left_out))
 
 
 def _files(path: Path, named: bool) -> tuple[list[Path], tuple[str, ...]]:
-    """The tables that a path names, and the experiments file of the folder they are in; `named`: another one is."""
+    """The tables that a path names, and the experiments file that was ingested with them, if any; `named`: the user
+    names another one."""
     if not path.is_dir():
         above = path.parent.parent / EXPERIMENTS
         return [path], ((str(above),) if path.name == TABLE and above.is_file() else ())
     if (path / TABLE).is_file():
         return _files(path / TABLE, named)
-    found = sorted(path.glob(f"*/{TABLE}"))
-    if not found:
+    tables = sorted(path.glob(f"*/{TABLE}"))
+    if not tables:
         why = "has runs without traces, so without steps" if (path / EXPERIMENTS).is_file() else f"holds no */{TABLE}"
         raise InputError(f"{path}: {why}: name a parquet file, or a folder that `evolve ingest` wrote from traces")
     if not named and not (path / EXPERIMENTS).is_file():
         raise InputError(f"{path}: has no {EXPERIMENTS}: see quality.json of its runs, or give --experiments FILE")
-    return found, (str(path / EXPERIMENTS),)
+    return tables, (str(path / EXPERIMENTS),)
 
 
 def _catalog(files: tuple[str, ...]) -> _Catalog:
     experiments = experiments_of(files)
     by_id = {e.id: e for e in experiments}
     by_run = {run: by_id[ident] for file in files for run, ident in source_runs(file).items()}
-    said = "the shipped runs" if files == BUNDLED else ", ".join(files)
-    return _Catalog(said, tuple(experiments), by_run | by_id)
+    label = "the shipped runs" if files == BUNDLED else ", ".join(files)
+    return _Catalog(label, tuple(experiments), by_run | by_id)
 
 
 def _experiment(steps: Steps, catalog: _Catalog, wanted: Sequence[str]) -> Experiment | None:
     if steps.experiment is not None:
         return catalog.by_name.get(steps.experiment)
-    fits = [e for e in catalog.experiments if not wanted or e.id in wanted]
-    if len(fits) != 1:
+    candidates = [e for e in catalog.experiments if not wanted or e.id in wanted]
+    if len(candidates) != 1:
         raise InputError(f"{steps.file}: does not say of which run it is: name one experiment with --id ID")
-    return fits[0]
+    return candidates[0]
 
 
 def _run(steps: Steps, experiment: Experiment, sync: bool) -> Run:

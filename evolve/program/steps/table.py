@@ -1,4 +1,4 @@
-"""Step tables: parquet files of scheduler steps, in either of two forms, as arrays of one run each."""
+"""Step tables: parquet files of scheduler steps, in one of two forms, read into arrays for each run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from evolve.ingest.sources.traces import SUMMARY as ATTRIBUTES
+from evolve.ingest.read.traces import SUMMARY as ATTRIBUTES
 from simulator.errors import InputError
 from simulator.schema import RAW
 
 _KV = {"blocks_total": "kv_blocks_total", "blocks_free": "kv_blocks_free"}
-# our name -> the column of a table that `evolve ingest` wrote
+# our name -> the column of a table written by `evolve ingest`
 INGESTED = {
     "experiment": "experiment", "step_id": "step_id", "start_ns": "ts_start_ns", "duration_us": "duration_us",
     "running": "running_depth", "prefill_reqs": "summary_prefill_reqs", "decode_reqs": "summary_decode_reqs",
@@ -33,7 +33,7 @@ SUMMARIES = {"experiment": "experiment_id"} | {
 SUMMARY = ("running", "prefill_reqs", "decode_reqs", "scheduled_tokens", "prefill_tokens", "decode_tokens",
            "blocks_total", "blocks_free")  # fmt: skip
 _MAY_LACK = ("experiment", "asynchronous", "split", "evidence")
-_TORN = "is no parquet file, or not all of one: name a step table or a folder of `evolve ingest`"
+_TORN = "is not a parquet file, or an incomplete one: name a step table or a folder of `evolve ingest`"
 _TEXT, _FLAGS = ("experiment", "split", "evidence"), ("sampled", "asynchronous")
 
 
@@ -41,10 +41,10 @@ _TEXT, _FLAGS = ("experiment", "split", "evidence"), ("sampled", "asynchronous")
 class Steps:
     """The steps of one run, a row each, sorted by step id, every id once.
 
-    experiment: as the file names it, None where it does not. start_ns: int64, 0 where `sampled` (bool) is not.
-    figures: float64 of SUMMARY and duration_us, NaN where null. raw: float64[rows, RAW], the batch from request
-    journeys, rows of NaN where not known. evidence, split: str, "" where null. asynchronous: None where not known.
-    counts: rows that were dropped or moved, by what was wrong with them.
+    experiment: its name in the file, None if it has none. start_ns: int64, 0 where `sampled` (bool) is false. figures:
+    float64 of SUMMARY and duration_us, NaN where null. raw: float64[rows, RAW], the batch from request journeys, rows
+    of NaN where unknown. evidence, split: str, "" where null. asynchronous: None if unknown. counts: rows that were
+    dropped or moved, by what was wrong with them.
     """
 
     file: str
@@ -60,13 +60,13 @@ class Steps:
     counts: Mapping[str, int]
 
     def digest(self) -> str:
-        """16 hex digits of which sampled steps these are, whatever was made of them."""
+        """16 hex digits that identify the sampled steps by their ids and starts, whichever form the table has."""
         rows = np.stack([self.step_id[self.sampled], self.start_ns[self.sampled]])
         return sha256(rows.astype("<i8").tobytes()).hexdigest()[:16]
 
 
 def read_steps(path: Path) -> list[Steps]:
-    """The runs of a step table, in the order in which they begin. Raises InputError for a file that is none."""
+    """The runs of a step table, in the order in which they begin. Raises InputError for a file that is not one."""
     columns = _columns(path)
     if not columns["step_id"].size:
         raise InputError(f"{path}: holds no step: name another step table")
@@ -75,49 +75,49 @@ def read_steps(path: Path) -> list[Steps]:
 
 
 def _columns(path: Path) -> dict[str, np.ndarray]:
-    """Every column under our name: float64 (NaN: null), str (""), the flags int8 (-1), step_id and start_ns int64 with
-    has_step_id and has_start_ns (bool) beside them."""
+    """Every column under our name: float64 (NaN: null), str (""), the flags int8 (-1), step_id and start_ns int64, and
+    has_step_id and has_start_ns (bool), whether these are not null."""
     try:
         with path.open("rb") as opened:
             form, table = _read(path, opened)
     except OSError as e:
-        if e.errno is None:  # of Arrow: a page is not what its header says
+        if e.errno is None:  # raised by Arrow: a page contradicts its header
             raise InputError(f"{path}: {_TORN}") from None
         raise InputError(
             f"{path}: cannot be read ({e.strerror}): name a parquet file or what `evolve ingest` wrote"
         ) from None
     except pa.ArrowException:
         raise InputError(f"{path}: {_TORN}") from None
-    known = {name: table.column(column) for name, column in form.items() if column in table.column_names}
-    out = {name: _values(path, form.get(name, name), name, known.get(name), table.num_rows) for name in INGESTED}
-    return out | {f"has_{name}": pc.is_valid(known[name]).to_numpy() for name in ("step_id", "start_ns")}
+    given = {name: table.column(column) for name, column in form.items() if column in table.column_names}
+    columns = {name: _values(path, form.get(name, name), name, given.get(name), table.num_rows) for name in INGESTED}
+    return columns | {f"has_{name}": pc.is_valid(given[name]).to_numpy() for name in ("step_id", "start_ns")}
 
 
 def _read(path: Path, opened: Any) -> tuple[Mapping[str, str], Any]:
-    """The form of a table, and those of its columns that matter."""
+    """The form of a table, and the columns of it that are used."""
     file = pq.ParquetFile(opened)
     present = file.schema_arrow.names
     form = next((f for f in (INGESTED, SUMMARIES) if f["step_id"] in present), None)
     if form is None:
-        raise InputError(f"{path}: is no step table: it needs a column step_id (as of `evolve ingest`) or step.id")
-    lacking = [column for name, column in form.items() if column not in present and name not in _MAY_LACK]
-    if lacking:
-        raise InputError(f"{path}: column {lacking[0]} is missing: a step table has {', '.join(form.values())}")
+        raise InputError(f"{path}: is not a step table: it needs a column step_id (as of `evolve ingest`) or step.id")
+    missing = [column for name, column in form.items() if column not in present and name not in _MAY_LACK]
+    if missing:
+        raise InputError(f"{path}: column {missing[0]} is missing: a step table has {', '.join(form.values())}")
     return form, file.read(columns=[column for column in form.values() if column in present])
 
 
-def _values(path: Path, column: str, name: str, found: Any, rows: int) -> np.ndarray:
-    """The column as numpy; what it lacks, and all of one that is not there, as the null of its kind."""
-    if found is None:
-        # summaries know nothing but sampled steps
-        found = pa.chunked_array([pa.array([True] * rows) if name == "sampled" else pa.nulls(rows)])
+def _values(path: Path, column: str, name: str, values: Any, rows: int) -> np.ndarray:
+    """The column as numpy, with the null value of its kind where it has none; all null if `values` is None."""
+    if values is None:
+        # a table of summaries has no column `sampled`, because it holds sampled steps only
+        values = pa.chunked_array([pa.array([True] * rows) if name == "sampled" else pa.nulls(rows)])
     kind, null = (
         (pa.string(), "") if name in _TEXT
         else (pa.int8(), -1) if name in _FLAGS
         else (pa.int64(), 0) if name in ("step_id", "start_ns")
         else (pa.float64(), float("nan"))
     )  # fmt: skip
-    given = found.type.value_type if pa.types.is_dictionary(found.type) else found.type
+    given = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     fits = {
         pa.string(): pa.types.is_string(given) or pa.types.is_large_string(given),
         pa.int8(): pa.types.is_boolean(given),
@@ -126,20 +126,21 @@ def _values(path: Path, column: str, name: str, found: Any, rows: int) -> np.nda
     }[kind]
     if not fits and not pa.types.is_null(given):
         wanted = {"string": "text", "int8": "true or false", "int64": "whole numbers", "double": "numbers"}[str(kind)]
-        raise InputError(f"{path}: column {column} holds {given}, not {wanted}: write the table anew")
+        raise InputError(f"{path}: column {column} holds {given}, not {wanted}: write the table again")
     try:
-        out: np.ndarray = pc.fill_null(pc.cast(found, kind, safe=False), null).to_numpy()
+        array: np.ndarray = pc.fill_null(pc.cast(values, kind, safe=False), null).to_numpy()
     except pa.ArrowException:
-        raise InputError(f"{path}: column {column} cannot be read as {kind}: write the table anew") from None
-    return out.astype(str) if kind == pa.string() else out
+        raise InputError(f"{path}: column {column} cannot be read as {kind}: write the table again") from None
+    return array.astype(str) if kind == pa.string() else array
 
 
 def _run(path: Path, experiment: str | None, mine: np.ndarray, columns: Mapping[str, np.ndarray]) -> Steps:
+    """The steps of one run: the rows `mine` (bool) of the columns."""
     where = f"{path}: experiment {experiment!r}" if experiment else str(path)
     kept = np.flatnonzero(mine & columns["has_step_id"])
     ids = columns["step_id"][kept]
     unsorted = int((np.diff(ids) < 0).sum())
-    ids, place = np.unique(ids, return_index=True)  # the first of those with the same id
+    ids, place = np.unique(ids, return_index=True)  # the first row of each id
     rows = kept[place]
     sampled = columns["sampled"][rows] == 1
     startless = sampled & ~columns["has_start_ns"][rows]

@@ -1,4 +1,4 @@
-"""Measured times of steps beside the batches that they are the time of."""
+"""Measured times of steps, each with the batch whose time it is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evolve.ingest.derive.cycles import EMPTY, cycles
-from evolve.ingest.derive.split import SPLITS, temporal_split
+from evolve.ingest.derive.steps import EMPTY, SPLITS, cycles, temporal_split
 from evolve.program.steps.estimate import Summary, estimate
 from evolve.program.steps.sources import Run
 from evolve.program.steps.table import SUMMARY
@@ -17,19 +16,20 @@ from simulator.fields import raw_row
 from simulator.schema import RAW
 
 OWN, NEIGHBOUR = "own batch", "neighbour's batch"
-ESTIMATED = "estimated"  # evidence of a batch that was made of a summary
-MOST_REQUESTS = 1e5  # of a batch that is believed
+ESTIMATED = "estimated"  # evidence of a batch that was estimated from a summary
+MOST_REQUESTS = 1e5  # summaries of larger batches are not believed
 _NO_BATCH = "no batch is known"
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Steps of one run with a measured time, a row each.
+    """The steps of one run that have a measured time, a row each.
 
-    step: int64, the sampled step that the row is of. observed_us: float64. raw: float64[rows, RAW], the batch. batch:
-    str, OWN where it is that of the measured step, NEIGHBOUR where the sampled step's own stands in for it. evidence:
-    str, how sure the batch is. split: str. candidates: how many there were; dropped: why the others are not here.
-    moved: estimated batches whose KV length was moved into what the workload allows. splits: of every sampled step.
+    step: int64, the sampled step of the row. observed_us: float64. raw: float64[rows, RAW], the batch. batch: str, OWN
+    for the batch of the measured step, NEIGHBOUR where the sampled step's own is used instead. evidence: str, how sure
+    the batch is. split: str. candidates: how many steps there were; dropped: how many of them are missing here, by
+    reason. moved: estimated batches whose KV length was moved into what the workload allows. splits: every sampled
+    step, by split.
     """
 
     run: Run
@@ -44,28 +44,33 @@ class Targets:
     moved: int
     splits: dict[str, list[int]]
 
+    @property
+    def usable(self) -> int:
+        """How many candidates were not dropped, in all splits."""
+        return self.candidates - sum(self.dropped.values())
+
     def of(self, split: str) -> Targets:
-        """Those of one split (`all`: of every one)."""
+        """The rows of one split (`all`: of every split)."""
         keep = np.full(len(self.step), True) if split == "all" else self.split == split
         columns = ("step", "observed_us", "raw", "batch", "evidence", "split")
         return replace(self, **{name: getattr(self, name)[keep] for name in columns})
 
 
 def cycle_targets(run: Run) -> Targets:
-    """The usable cycles of a run, with the batch of the step that each measures; see `evolve.ingest.derive.cycles`.
+    """The usable cycles of a run, with the batch of the step that each measures; see `evolve.ingest.derive.steps`.
 
-    Where that batch is not known, as of a step before a sampled one that no journeys tell, the sampled step's own
-    stands in: between neighbours a decode batch hardly changes, a prefill does.
+    If that batch is unknown, use the sampled step's own batch as an approximation: under async scheduling it is the
+    batch of the next step, and between neighbours a decode batch hardly changes, though a prefill does.
     """
     s = run.steps
     at = np.flatnonzero(s.sampled)
     duration, running, tokens = (s.figures[name][at] for name in ("duration_us", "running", "scheduled_tokens"))
-    found = cycles(s.step_id[at], s.start_ns[at], duration, running, tokens, run.asynchronous)
-    own, named = _place(s.step_id, found.measures), _place(s.step_id, found.step)
+    pairs = cycles(s.step_id[at], s.start_ns[at], duration, running, tokens, run.asynchronous)
+    own, named = _place(s.step_id, pairs.measures), _place(s.step_id, pairs.step)
     batches = _Batches(run)
-    why, rows = found.why.astype(object), np.zeros(len(own), dtype=int)
-    for i in np.flatnonzero(found.usable).tolist():
-        choice = next((row for row in (int(own[i]), int(named[i])) if row >= 0 and batches.known(row)), None)
+    why, rows = pairs.why.astype(object), np.zeros(len(own), dtype=int)
+    for i in np.flatnonzero(pairs.usable).tolist():
+        choice = next((row for row in (int(own[i]), int(named[i])) if row >= 0 and batches.has(row)), None)
         if choice is None:
             why[i] = _NO_BATCH
         elif not batches.size(choice):
@@ -74,11 +79,11 @@ def cycle_targets(run: Run) -> Targets:
             rows[i] = choice
     keep = np.flatnonzero(why == "")
     kind = np.where(rows[keep] == own[keep], OWN, NEIGHBOUR)
-    return _targets(run, found.step[keep], found.cycle_us[keep], rows[keep], kind, why, batches)
+    return _targets(run, pairs.step[keep], pairs.cycle_us[keep], rows[keep], kind, why, batches)
 
 
 def duration_targets(run: Run) -> Targets:
-    """The CPU time of `schedule()` in every sampled step, with the batch of that step: not the step's cost."""
+    """The CPU time of `schedule()` in every sampled step, with the batch of that step. It is not the step's cost."""
     s = run.steps
     at = np.flatnonzero(s.sampled)
     duration, batches = s.figures["duration_us"][at], _Batches(run)
@@ -86,7 +91,7 @@ def duration_targets(run: Run) -> Targets:
     for i, row in enumerate(at.tolist()):
         if not duration[i] > 0.0:
             why[i] = "no duration"
-        elif not batches.known(row):
+        elif not batches.has(row):
             why[i] = _NO_BATCH
         elif not batches.size(row):
             why[i] = "empty step"
@@ -95,7 +100,7 @@ def duration_targets(run: Run) -> Targets:
 
 
 class _Batches:
-    """The batches of a run, each estimated when it is asked for, if journeys do not tell it."""
+    """The batches of a run. One that no journeys give is estimated from its summary when it is first needed."""
 
     def __init__(self, run: Run) -> None:
         s = run.steps
@@ -107,11 +112,12 @@ class _Batches:
             self.summarised &= figures[:, p] + figures[:, d] <= MOST_REQUESTS
             self.summarised &= figures[:, free] <= figures[:, total]
 
-    def known(self, row: int) -> bool:
+    def has(self, row: int) -> bool:
+        """Whether the batch of a step is known or can be estimated."""
         return bool(not np.isnan(self.raw[row, 0]) or self.summarised[row])
 
     def size(self, row: int) -> float:
-        """Requests in the batch of a step that is known."""
+        """Requests in the batch of a step whose batch is known."""
         if np.isnan(self.raw[row, 0]):
             self._estimate(row)
         return float(self.raw[row, RAW.index("prefill_reqs")] + self.raw[row, RAW.index("decode_reqs")])
@@ -129,7 +135,7 @@ class _Batches:
 
 
 def _place(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """int[wanted]: where each stands among the sorted `ids`, -1 if it does not."""
+    """int[wanted]: the position of each among the sorted `ids`, -1 if it is not among them."""
     at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     return np.where(ids[at] == wanted, at, -1)
 
@@ -140,8 +146,8 @@ def _targets(
 ) -> Targets:  # fmt: skip
     s = run.steps
     sampled = s.step_id[s.sampled]
-    written = s.split[s.sampled]
-    split = written if np.isin(written, SPLITS).all() else temporal_split(sampled)
+    in_table = s.split[s.sampled]
+    split = in_table if np.isin(in_table, SPLITS).all() else temporal_split(sampled)
     return Targets(
         run,
         step,
@@ -157,6 +163,6 @@ def _targets(
     )
 
 
-def together(all_of_them: Sequence[Targets], name: str) -> np.ndarray:
-    """One array over all runs."""
-    return np.concatenate([getattr(t, name) for t in all_of_them])
+def together(targets: Sequence[Targets], name: str) -> np.ndarray:
+    """One column over all runs."""
+    return np.concatenate([getattr(t, name) for t in targets])

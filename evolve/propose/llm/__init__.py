@@ -1,6 +1,6 @@
-"""Language models as proposers: what they are shown, what they answer, what it costs, and what becomes of it.
+"""Language models as proposers: their prompts, their answers, and what the calls cost.
 
-From the inside out: `book` reads and writes the journal's lines about calls, `client` is the only module that knows
-litellm, `dial` carries calls out, `prompt` and `answer` are pure text, `desk` does a generation of proposals. Nothing
-here is imported by an offline run.
+From the inside out: `client` sends one request and is the only module that knows litellm. `calls` defines the journal's
+lines about calls. `dispatch` carries calls out within the limits. `prompt` and `answer` turn populations into text and
+text into programs. `proposer` asks for a generation of proposals. An offline run imports no litellm.
 """

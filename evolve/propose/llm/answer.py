@@ -1,4 +1,4 @@
-"""An answer's text -> program texts, and what is wrong with those that cannot be read. An answer is never obeyed."""
+"""The program texts in a model's answer, and what is wrong with those that cannot be read. Answers are never obeyed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from simulator.language.source import MAX_BYTES, ProgramError
 from simulator.language.unparse import unparse
 
 LONGEST = 200_000  # characters of an answer that are read
-LONGEST_IDEA = 160
+LONGEST_IDEA = 160  # characters of a title
 MOST_BLOCKS = 50  # SEARCH/REPLACE blocks of one proposal
-MOST_LINES = 1000  # of a program that they change: finding a block takes a comparison for each of both
-# a heading has two or more #, since one begins a comment of a program
+MOST_LINES = 1000  # of the program that they change: finding a block takes up to lines x lines comparisons
+# A heading has two or more #, because one # starts a comment in a program.
 HEADING = re.compile(r"^[ \t]*#{2,6}[ \t]*Proposal\b[^\n]*$", re.MULTILINE | re.IGNORECASE)
-# What a hostile answer cannot make slow: parts that could share characters give none back (*+).
+# Possessive quantifiers (*+) keep a hostile answer from making this pattern slow by backtracking.
 FENCE = re.compile(r"^[ \t]*(?:`{3,}+|~{3,}+)[ \t]*+(\w*+)[^\n`]*+$", re.MULTILINE)
-MARK = re.compile(r"^```(python)?$", re.MULTILINE)  # a fence as we spell it
+MARK = re.compile(r"^```(python)?$", re.MULTILINE)  # a fence after `_plain_fence`
 MARKERS = ["<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"]
 MARKER = re.compile(rf"^[ \t]*({'|'.join(MARKERS)})[ \t]*$", re.MULTILINE)
 DEFINES = re.compile(r"\bdef\s+(predict_)?step_time\b")
@@ -26,7 +26,7 @@ DEFINES = re.compile(r"\bdef\s+(predict_)?step_time\b")
 
 @dataclass(frozen=True, slots=True)
 class Idea:
-    """A proposal of an answer: what it says it is, its program's text, and why it cannot be used ("" if it can)."""
+    """A proposal in an answer: its title, its program's text, and why it cannot be used ("" if it can)."""
 
     title: str
     text: str
@@ -34,28 +34,31 @@ class Idea:
 
 
 def ideas(answer: str, base: str, most: int, finish: str = "stop") -> list[Idea]:
-    """Up to `most` proposals of an answer, in its order; SEARCH/REPLACE blocks are applied to the program text `base`.
+    """Up to `most` proposals, in the order of the answer. SEARCH/REPLACE blocks change the program text `base`.
 
-    Where nothing in it is a proposal there is one Idea that says so. `finish`: why the answer ended, `length` if it was
-    cut.
+    If nothing in the answer is a proposal, a single Idea says so. `finish` is why the answer ended, `length` if it was
+    cut off.
     """
-    answer = FENCE.sub(_alike, answer[:LONGEST].replace("\r\n", "\n").replace("\r", "\n"))
+    answer = FENCE.sub(_plain_fence, answer[:LONGEST].replace("\r\n", "\n").replace("\r", "\n"))
     cut = ": the answer was cut off, at its limit of tokens" if finish == "length" else ""
-    every = (_idea(title, text, base, cut) for title, text in _sections(answer))
-    found = list(islice(filter(None, every), most))
-    if not found:
+    read = (_idea(title, text, base, cut) for title, text in _sections(answer))
+    proposals = list(islice(filter(None, read), most))
+    if not proposals:
         why = "the answer is empty" if not answer.strip() else f"no program in the answer{cut}"
         return [Idea("", "", why)]
-    return found
+    return proposals
 
 
-def _alike(fence: re.Match[str]) -> str:
-    """A fence of any length, indented or not, in one spelling: is it of Python or not?"""
+def _plain_fence(fence: re.Match[str]) -> str:
+    """The standard spelling of a fence of any length, indented or not; only whether it names Python is kept."""
     return "```python" if fence[1].lower().startswith("py") else "```"
 
 
 def _sections(answer: str) -> list[tuple[str, str]]:
-    """(title, text) below every heading `### Proposal N: title`; without headings, every fenced block, or the whole."""
+    """(title, text) below every heading `### Proposal N: title`.
+
+    Without headings the sections are the fenced blocks, or the whole answer if there is at most one.
+    """
     heads = list(HEADING.finditer(answer))
     if heads:
         ends = [head.start() for head in heads[1:]] + [len(answer)]
@@ -66,15 +69,18 @@ def _sections(answer: str) -> list[tuple[str, str]]:
 
 
 def _blocks(text: str) -> tuple[list[str], str]:
-    """Its fenced blocks, and what begins with a fence that has no end. A fence that names Python always begins one."""
-    found, begun = [], -1
+    """The fenced blocks, and the text from a fence that is never closed ("" if all are).
+
+    A fence that names Python always opens a block.
+    """
+    blocks, opened = [], -1
     for mark in MARK.finditer(text):
-        if mark[1] or begun < 0:
-            begun = mark.start()
+        if mark[1] or opened < 0:
+            opened = mark.start()
         else:
-            found.append(text[begun : mark.end()])
-            begun = -1
-    return found, text[begun:] if begun >= 0 else ""
+            blocks.append(text[opened : mark.end()])
+            opened = -1
+    return blocks, text[opened:] if opened >= 0 else ""
 
 
 def _title(heading: str) -> str:
@@ -83,12 +89,13 @@ def _title(heading: str) -> str:
 
 
 def plain(text: str, most: int) -> str:
-    """One line of printable characters, `most` of them."""
+    """The text as one line of at most `most` printable characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
 def _idea(title: str, section: str, base: str, cut: str) -> Idea | None:
+    """The proposal in a section; None if the section has neither a title nor a program."""
     from openevolve.utils.code_utils import parse_full_rewrite
 
     marks = list(MARKER.finditer(section))
@@ -106,6 +113,7 @@ def _idea(title: str, section: str, base: str, cut: str) -> Idea | None:
 
 
 def _changed(title: str, section: str, marks: list[re.Match[str]], base: str, cut: str) -> Idea:
+    """The program `base` after the SEARCH/REPLACE blocks of a section; `marks` are the blocks' marker lines."""
     from openevolve.utils.code_utils import apply_diff
 
     if [mark[1] for mark in marks] != MARKERS * (len(marks) // 3):
@@ -115,7 +123,7 @@ def _changed(title: str, section: str, marks: list[re.Match[str]], base: str, cu
     text = base
     for a, b, c in zip(marks[::3], marks[1::3], marks[2::3], strict=True):
         search, put = section[a.end() + 1 : b.start()].rstrip(), section[b.end() + 1 : c.start()].rstrip()
-        # applied alone, since a block that is not found is passed over without a word
+        # one block at a time, because apply_diff silently skips a block that it cannot find
         block = "\n".join([MARKERS[0], search, MARKERS[1], put, MARKERS[2]])
         try:
             changed = apply_diff(text, block) if search else text
@@ -131,7 +139,7 @@ def _changed(title: str, section: str, marks: list[re.Match[str]], base: str, cu
 
 
 def _read(title: str, text: str) -> Idea:
-    """As the language spells it, without what the text says beside its program; as it is where it is no program."""
+    """A program in its standard spelling, without comments and docstrings. A text that is no program is kept."""
     try:
         program = parse(text)
     except ProgramError as e:

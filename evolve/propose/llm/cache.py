@@ -1,4 +1,4 @@
-"""A folder of answers by (prompt, model, sample): a question that was paid once need not be paid in another run."""
+"""A folder of answers by (prompt, model, sample), so that another run need not pay for the same question again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEPT = ("model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd"
 
 
 def find(folder: str, call: Call) -> Answered | None:
-    """The line of an answer for the journal, None if there is none (or the file is damaged)."""
+    """The journal line for a call's answer; None if there is no answer or its file is damaged."""
     path = _path(folder, call)
     try:
         kept = json.loads(path.read_text())
@@ -23,12 +23,12 @@ def find(folder: str, call: Call) -> Answered | None:
         line = Answered(call=call.name, attempt=0, cached=True, **{name: kept[name] for name in KEPT})
     except (OSError, ValueError, KeyError, TypeError, LZMAError):
         return None
-    whose = (line.prompt, line.model, line.sample)
-    return line if whose == (call.prompt, call.model, call.sample) else None
+    question = (line.prompt, line.model, line.sample)
+    return line if question == (call.prompt, call.model, call.sample) else None
 
 
 def keep(folder: str, call: Call, answered: Answered) -> None:
-    """Write an answer that came. Raises InputError if the folder cannot be written."""
+    """Write an answer to the folder. Raises InputError if the folder cannot be written."""
     path = _path(folder, call)
     draft = path.with_suffix(f".{os.getpid()}.new")
     try:

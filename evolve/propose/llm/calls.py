@@ -1,9 +1,9 @@
-"""The book of calls: what was asked of models, what they answered, what it cost. It is the journal's lines about calls.
+"""Calls to language models: the journal's lines about them, and the log that these lines add up to.
 
-A call is one question to one model, named GENERATION/PURPOSE/NUMBER; an attempt is one request that was sent for it.
-Prompts stand in the journal once, answers with the line that says they came; all packed (xz, base64). A line is on disk
-before a request is sent and before an answer is used, so a process that dies loses no answer, and what was under way is
-known.
+A call is one question to one model, named GENERATION/PURPOSE/NUMBER. An attempt is one request that was sent for it.
+The journal holds every prompt once, and every answer in the line about its arrival; both are packed (xz, base64). A
+line is on disk before its request is sent or its answer is used. So a process that dies loses no answer, and the
+requests that were under way are known.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from typing import Any
 
 from evolve.propose.llm.client import Fault, Reply
 from evolve.propose.llm.prices import Price
+from simulator.json import JsonObject
 
 Messages = tuple[tuple[str, str], ...]
-ABSURD = 10**9  # tokens of one call
-BYTES_A_TOKEN = 2.0  # fewer than in any text that is sent: what a prompt may cost at most is reckoned with it
+ABSURD = 10**9  # tokens; no call has as many
+BYTES_PER_TOKEN = 2.0  # fewer than in any text that is sent, so that a prompt's cost is never underestimated
 
 
 def pack(text: str) -> str:
+    """The text compressed with xz, in base64. Lone surrogates become question marks."""
     return base64.b64encode(lzma.compress(text.encode("utf-8", "replace"))).decode()
 
 
 def unpack(packed: str) -> str:
+    """The text of `pack`."""
     return lzma.decompress(base64.b64decode(packed)).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A question: (role, text) messages to `model`. `sample` counts equal questions to it, the first is 0."""
+    """A question: (role, text) messages to `model`. `sample` numbers repetitions of the same question, from 0."""
 
     generation: int
     purpose: str
@@ -50,23 +53,22 @@ class Call:
 
     @property
     def prompt(self) -> str:
-        """A name for the messages: the first 16 hex digits of their SHA-256."""
-        return prompt_hash(self.messages)
+        """The name of the messages: the first 16 hex digits of their SHA-256."""
+        return hashlib.sha256(json.dumps(self.messages, separators=(",", ":")).encode()).hexdigest()[:16]
 
     def most(self, answer_tokens: int) -> tuple[int, int]:
-        """Tokens in and out that a request of it may take at most."""
+        """The most tokens, in and out, that one request may take."""
         size = sum(len(text.encode("utf-8", "replace")) for _, text in self.messages)
-        return int(size / BYTES_A_TOKEN) + 1, answer_tokens
-
-
-def prompt_hash(messages: Messages) -> str:
-    return hashlib.sha256(json.dumps(messages, separators=(",", ":")).encode()).hexdigest()[:16]
+        return int(size / BYTES_PER_TOKEN) + 1, answer_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Requests sent, tokens in and out, and USD: of answers, and of requests that may have been paid though no answer
-    came (timeouts, lost connections, a process that died): these count at the most they can have cost."""
+    """What calls cost: requests sent, tokens (in and out) and USD.
+
+    `possibly` are the requests that may have been charged although no answer came (timeouts, lost connections, a
+    process that died). They count with the most that they can have cost.
+    """
 
     requests: int = 0
     tokens: int = 0
@@ -80,15 +82,15 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A journal line: the messages that calls share, packed, under the name `prompt`."""
+    """A journal line: messages, packed, that calls refer to by the name `prompt`."""
 
     prompt: str
-    messages: tuple[tuple[str, str], ...]
+    messages: Messages
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A journal line: a request goes out, which may take so many tokens and cost so much at most."""
+    """A journal line: a request is about to be sent, with the most tokens and USD that it can take."""
 
     call: str
     attempt: int
@@ -101,8 +103,11 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A journal line: a request's answer, packed. `cached`: it is from a folder of answers and was not asked for.
-    `uncounted`: the vendor's count of tokens was missing or impossible, and the worst case was charged."""
+    """A journal line: the packed answer to a request.
+
+    `cached`: it came from a folder of answers, and nothing was sent. `uncounted`: the vendor's token count was missing
+    or impossible, so the worst case was charged.
+    """
 
     call: str
     attempt: int
@@ -122,7 +127,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A journal line: a request failed. `unpaid`: it surely cost nothing."""
+    """A journal line: a request failed. `unpaid`: it certainly cost nothing."""
 
     call: str
     attempt: int
@@ -135,8 +140,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """A journal line: a call that is not tried again. `limit`: a limit of the run would have been passed, so it is not
-    the model's fault."""
+    """A journal line: a call is not tried again. `limit`: because of a limit of the run, not because of the model."""
 
     call: str
     model: str
@@ -150,17 +154,17 @@ _KINDS: dict[str, type[CallLine]] = {
 }  # fmt: skip
 
 
-def to_json(line: CallLine) -> dict[str, Any]:
-    """The line as the journal keeps it, its `kind` first; flags that are not set are left out."""
-    kind = next(name for name, known in _KINDS.items() if isinstance(line, known))
+def to_json(line: CallLine) -> JsonObject:
+    """The journal's JSON object for a line, `kind` first. Flags that are not set are left out."""
+    kind = next(name for name, line_class in _KINDS.items() if isinstance(line, line_class))
     values = {f.name: getattr(line, f.name) for f in fields(line)}
     return {"kind": kind} | {name: v for name, v in values.items() if v is not False or name in ("unpaid", "limit")}
 
 
 def read_line(line: Mapping[str, Any]) -> CallLine | None:
-    """The call line that a journal line holds; None for a line that is not about calls.
+    """The call line in a journal line; None if the line is not about calls.
 
-    Lines of older runs have `state` instead of `kind`, and a failure's `kind` is its fault.
+    Lines of older runs have `state` instead of `kind`, and the `kind` of a failure is its fault.
     """
     values = dict(line)
     if "prompt_text" in line:
@@ -180,17 +184,18 @@ def read_line(line: Mapping[str, Any]) -> CallLine | None:
 
 
 @dataclass
-class Book:
-    """What the journal says about calls; `take` reads one more of its lines."""
+class CallLog:
+    """What the journal says about calls. If a call has both an answer and a give-up, only the first one counts."""
 
     prompts: dict[str, Prompt] = field(default_factory=dict)
     sent: dict[tuple[str, int], Sent] = field(default_factory=dict)  # by call and attempt
-    ended: dict[tuple[str, int], Answered | Failed] = field(default_factory=dict)
-    answers: dict[str, Answered] = field(default_factory=dict)  # by call: the first that came
+    ended: dict[tuple[str, int], Answered | Failed] = field(default_factory=dict)  # by call and attempt
+    answers: dict[str, Answered] = field(default_factory=dict)  # by call: the first one that arrived
     given_up: dict[str, GivenUp] = field(default_factory=dict)
     spent: Spent = Spent()
 
     def take(self, lines: Iterable[CallLine]) -> None:
+        """Take in further lines, in the journal's order."""
         for line in lines:
             match line:
                 case Prompt():
@@ -213,7 +218,7 @@ class Book:
                         self.given_up[line.call] = line
 
     def _end(self, line: Answered | Failed) -> None:
-        """An attempt is over: what was reserved for it is free again. A late answer ends it a second time."""
+        """Record the end of an attempt and free what was reserved for it. A late answer ends it a second time."""
         key = line.call, line.attempt
         before = self.ended.get(key)
         self.ended[key] = line
@@ -225,15 +230,15 @@ class Book:
         return Spent(possibly_tokens=sign * sent.tokens_at_most, possibly_usd=sign * sent.usd_at_most)
 
     def settled(self, name: str) -> bool:
-        """Whether nothing more is to be sent for this call."""
+        """Whether a call is answered or given up, so that nothing more is sent for it."""
         return name in self.answers or name in self.given_up
 
     def text(self, name: str) -> str:
-        """The answer to a call that has one."""
+        """The text of a call's answer. Raises KeyError if it has none."""
         return unpack(self.answers[name].answer)
 
     def under_way(self) -> list[str]:
-        """Requests that were sent and that nothing more is known about, as `CALL attempt N`."""
+        """Requests that were sent but have neither an answer nor a failure, as `CALL attempt N`."""
         return [f"{call} attempt {attempt}" for call, attempt in self.sent if (call, attempt) not in self.ended]
 
     def attempts(self, name: str) -> int:
@@ -241,18 +246,18 @@ class Book:
         return sum(call == name for call, _ in self.sent)
 
     def samples(self, generation: int) -> Counter[tuple[str, str]]:
-        """How often each (prompt, model) was asked before a generation."""
+        """How many calls asked each (prompt, model) before a generation."""
         lines: list[Sent | Answered] = [*self.sent.values(), *self.answers.values()]
         asked = {(line.call, line.prompt, line.model) for line in lines}
         return Counter((prompt, model) for call, prompt, model in asked if int(call.split("/")[0]) < generation)
 
     def of_generation(self, generation: int) -> list[str]:
-        """The names of a generation's settled calls, in order."""
+        """The names of a generation's settled calls, sorted."""
         names = {*self.answers, *self.given_up}
         return sorted((n for n in names if int(n.split("/")[0]) == generation), key=order)
 
     def messages(self, prompt: str) -> Messages:
-        """The messages of that name."""
+        """The messages with this name."""
         return tuple((role, unpack(packed)) for role, packed in self.prompts[prompt].messages)
 
 
@@ -263,17 +268,17 @@ def order(name: str) -> tuple[int, str, int]:
 
 
 def prompt_line(call: Call) -> Prompt:
-    """The line with a call's messages."""
+    """The line for a call's messages."""
     return Prompt(call.prompt, tuple((role, pack(text)) for role, text in call.messages))
 
 
 def sent_line(call: Call, attempt: int, most: Spent) -> Sent:
-    """The line before a request goes out, with the most that it may take."""
+    """The line for a request about to be sent, with the most that it can take."""
     return Sent(call.name, attempt, call.model, call.prompt, call.sample, most.possibly_tokens, most.possibly_usd)
 
 
 def answered_line(call: Call, attempt: int, reply: Reply, price: Price, most: tuple[int, int]) -> Answered:
-    """The line of an answer. If the reply's token count is missing or impossible, charge the worst case."""
+    """The line for an answer. If the reply's token count is missing or impossible, it charges the worst case."""
     counted = 0 < reply.tokens_in < ABSURD and bool(reply.text) <= reply.tokens_out < ABSURD
     tokens_in, tokens_out = (reply.tokens_in, reply.tokens_out) if counted else most
     return Answered(
@@ -284,12 +289,12 @@ def answered_line(call: Call, attempt: int, reply: Reply, price: Price, most: tu
 
 
 def failed_line(call: Call, attempt: int, fault: Fault, seconds: float) -> Failed:
-    """The line of a request that failed."""
+    """The line for a failed request."""
     return Failed(call.name, attempt, call.model, fault.kind, fault.why, fault.unpaid, round(seconds, 3))
 
 
-def calls_of(lines: Sequence[Mapping[str, Any]]) -> Book:
-    """The book that a journal's lines hold."""
-    book = Book()
-    book.take([line for raw in lines if (line := read_line(raw))])
-    return book
+def call_log(lines: Sequence[Mapping[str, Any]]) -> CallLog:
+    """The log of all calls in a journal's lines."""
+    log = CallLog()
+    log.take([line for raw in lines if (line := read_line(raw))])
+    return log

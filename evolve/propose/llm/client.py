@@ -1,4 +1,7 @@
-"""The only module that knows litellm: one request, and what came back or went wrong. No retries, no waiting."""
+"""One request to a language model, and its reply or fault. This is the only module that knows litellm.
+
+It neither retries nor waits. Keys are in the environment and nowhere else: everything that a server says is redacted.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,27 @@ import importlib.util
 import logging
 import math
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evolve.propose.llm.secrets import redact
 from simulator.errors import InputError
 
 INSTALL = "litellm and openevolve are not installed: make llm, or pip install 'evolve-latency[llm]'"
-# of models behind `api_base`; other providers have addresses of their own
+# Prefixes of models that are served at `api_base`; other providers have fixed addresses.
 SELF_HOSTED = ("openai/", "hosted_vllm/", "ollama/", "ollama_chat/", "lm_studio/", "llamafile/", "litellm_proxy/")
 LONGEST = 300  # characters of an error message that are kept
-NO_KEY = "none"  # what an OpenAI-compatible server without keys is sent
+NO_KEY = "none"  # the key that is sent to an OpenAI-compatible server without keys
+KEY_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # of environment variables
+SHORTEST_KEY = 8  # characters; redacting anything shorter would also hide ordinary words
+REDACTED = "[key]"
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: its text, the version of the model as the server names it, tokens, why it ended, seconds it took."""
+    """An answer: its text, the server's name for the model's version, tokens, why it ended, and seconds it took."""
 
     text: str
     version: str
@@ -34,9 +40,12 @@ class Reply:
 
 
 class Fault(Exception):
-    """A request that brought no answer. `kind`: a word for tables; `retry_after_s`: what the server asked for;
-    `again`: whether trying again may help; `unpaid`: certainly nothing was generated; `setup`: nothing will work until
-    the user mends a key, a name or an address."""
+    """A request without an answer.
+
+    `kind` is a short name for tables. `again`: another attempt may succeed. `unpaid`: certainly nothing was generated.
+    `setup`: nothing will work until the user corrects a key, a name or an address. `retry_after_s` is the wait that the
+    server asked for.
+    """
 
     def __init__(self, kind: str, why: str, *, again: bool, unpaid: bool, setup: bool = False,
                  retry_after_s: float | None = None) -> None:  # fmt: skip
@@ -46,11 +55,11 @@ class Fault(Exception):
 
 
 def litellm() -> Any:
-    """The library, made quiet and kept from fetching its price list and from reading keys out of a .env file."""
+    """The library, silenced, and kept from downloading its price list and from reading keys from a .env file."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
     for name in [name for name, value in os.environ.items() if name.endswith("_API_KEY") and not value.strip()]:
-        del os.environ[name]  # an empty key is none, and is missed before anything is sent
+        del os.environ[name]  # so that an empty key is reported as missing before anything is sent
     import litellm as library
 
     library.suppress_debug_info = True
@@ -66,8 +75,8 @@ def check_installed() -> None:
 
 
 def check_keys(models: Sequence[str], api_base: str) -> None:
-    """Raises InputError naming the environment variables of all keys that are missing, or a model that cannot be."""
-    library, wanted = litellm(), dict[str, str]()
+    """Raises InputError for an unknown provider, or naming the environment variables of all missing keys."""
+    library, needed = litellm(), dict[str, str]()
     for model in models:
         try:
             library.get_llm_provider(model)
@@ -78,71 +87,83 @@ def check_keys(models: Sequence[str], api_base: str) -> None:
             continue
         missing = library.validate_environment(model)["missing_keys"]
         if missing:
-            # Google's has two names, one of which is enough
-            wanted[model] = (" or " if "GEMINI_API_KEY" in missing else " and ").join(missing)
-    if wanted:
-        told = ", ".join(f"{names} for {model}" for model, names in wanted.items())
-        raise InputError(f"no key for a model: set {told} in the environment")
+            # Google's key has two names, one of which is enough
+            needed[model] = (" or " if "GEMINI_API_KEY" in missing else " and ").join(missing)
+    if needed:
+        variables = ", ".join(f"{names} for {model}" for model, names in needed.items())
+        raise InputError(f"no key for a model: set {variables} in the environment")
     if api_base and not any(_base_of(model, api_base) for model in models):
-        raise InputError(f"--api-base {api_base}: is of no model here: name one as openai/NAME")
+        raise InputError(f"--api-base {api_base}: applies to none of the models: name one as openai/NAME")
 
 
 def listed_price(model: str) -> tuple[float, float] | None:
-    """USD per million tokens as litellm has them, None if it has none."""
+    """litellm's (input, output) prices in USD per million tokens; None if it has none."""
     try:
-        found = litellm().get_model_info(model)
+        info = litellm().get_model_info(model)
     except Exception:
         return None
-    prices = found.get("input_cost_per_token"), found.get("output_cost_per_token")
+    prices = info.get("input_cost_per_token"), info.get("output_cost_per_token")
     return None if None in prices else (prices[0] * 1e6, prices[1] * 1e6)
 
 
 def request(
     model: str, messages: Sequence[tuple[str, str]], api_base: str, answer_tokens: int, timeout_s: float
 ) -> Reply:
-    """One request of (role, text) messages. Raises Fault."""
+    """The reply to one request of (role, text) messages. Raises Fault."""
     library = litellm()
-    begun = time.monotonic()
+    sent_at = time.monotonic()
     try:
-        found = library.completion(
+        response = library.completion(
             model=model,
             messages=[{"role": role, "content": text} for role, text in messages],
             timeout=timeout_s,
             num_retries=0,
             max_retries=0,
-            **_more(library, model, api_base, answer_tokens),
+            **_options(library, model, api_base, answer_tokens),
         )
-        return _reply(found, model, begun)
+        return _reply(response, model, sent_at)
     except Fault:
         raise
     except Exception as e:
         raise _fault(e, library.exceptions) from None
 
 
-def _reply(found: Any, model: str, begun: float) -> Reply:
-    if found is None:  # what litellm returns where a request was refused that it had sent again in another form
+def redact(text: str) -> str:
+    """`text` without bearer tokens, and without the value of any environment variable that is named like a key."""
+    values = {value.strip() for name, value in os.environ.items() if KEY_NAMES.search(name)}
+    # the longest first, since one key may be part of another
+    for value in sorted((v for v in values if len(v) >= SHORTEST_KEY), key=len, reverse=True):
+        text = text.replace(value, REDACTED)
+    return re.sub(r"(?i)\b(bearer\s+)[\w.~+/=-]{8,}", rf"\1{REDACTED}", text)
+
+
+def _reply(response: Any, model: str, sent_at: float) -> Reply:
+    if response is None:  # litellm's result if it sent a refused request again in another form, which was refused too
         raise Fault("bad request", "refused in every form", again=False, unpaid=True)
-    choice = found.choices[0] if found.choices else None
-    usage = getattr(found, "usage", None)
+    choice = response.choices[0] if response.choices else None
+    usage = getattr(response, "usage", None)
     return Reply(
         text=redact((choice.message.content if choice else None) or ""),
-        version=_line(found.model or model),
+        version=_one_line(response.model or model),
         tokens_in=int(getattr(usage, "prompt_tokens", 0) or 0),
         tokens_out=int(getattr(usage, "completion_tokens", 0) or 0),
-        finish=_line(choice.finish_reason if choice else "no choice"),
-        seconds=time.monotonic() - begun,
+        finish=_one_line(choice.finish_reason if choice else "no choice"),
+        seconds=time.monotonic() - sent_at,
     )
 
 
-def _more(library: Any, model: str, api_base: str, answer_tokens: int) -> dict[str, Any]:
-    """Where a request goes, and what only some models and servers take. What a model lacks is left out here, since
-    litellm's own way (drop_params) sends a request a second time that a server refused."""
+def _options(library: Any, model: str, api_base: str, answer_tokens: int) -> dict[str, Any]:
+    """The options of a request that depend on the model: its address, key and limit of tokens.
+
+    An option that a model does not support is left out here, because litellm's own way (drop_params) sends a refused
+    request a second time.
+    """
     base = _base_of(model, api_base)
-    more: dict[str, Any] = {"api_base": base} if base else {}
+    options: dict[str, Any] = {"api_base": base} if base else {}
     if base and library.validate_environment(model)["missing_keys"]:
-        more["api_key"] = NO_KEY
-    taken = library.get_supported_openai_params(model)
-    return more if taken and "max_tokens" not in taken else more | {"max_tokens": answer_tokens}
+        options["api_key"] = NO_KEY
+    supported = library.get_supported_openai_params(model)
+    return options if supported and "max_tokens" not in supported else options | {"max_tokens": answer_tokens}
 
 
 def _base_of(model: str, api_base: str) -> str:
@@ -150,13 +171,16 @@ def _base_of(model: str, api_base: str) -> str:
 
 
 def _fault(error: Exception, kinds: Any) -> Fault:
-    """What litellm raised, in our words (its own may quote the key). Its classes follow the text of an error as much as
-    its status, and a broken answer is a 500 of its own making: the headers tell whether a server sent the status."""
-    why = _line(error)
+    """The Fault for an exception of litellm, whose own message may quote the key.
+
+    litellm chooses the class of an exception by the text of the error as much as by its status, and reports a broken
+    answer as a 500. Only an exception with the server's headers has a status that the server sent.
+    """
+    why = _one_line(error)
     headers = getattr(error, "litellm_response_headers", None)
     status = getattr(error, "status_code", 0) if headers is not None else _status(error, kinds)
     if status == 429:
-        return Fault("rate limit", why, again=True, unpaid=True, retry_after_s=_seconds(headers))
+        return Fault("rate limit", why, again=True, unpaid=True, retry_after_s=_retry_after(headers))
     if status in (401, 402, 403):
         return Fault("key refused", why, again=False, unpaid=True, setup=True)
     if status == 404:
@@ -164,10 +188,10 @@ def _fault(error: Exception, kinds: Any) -> Fault:
     if status in (408, 504, 524):
         return Fault("timeout", why, again=True, unpaid=False)
     if status >= 500:
-        return Fault("server error", why, again=True, unpaid=True, retry_after_s=_seconds(headers))
+        return Fault("server error", why, again=True, unpaid=True, retry_after_s=_retry_after(headers))
     if status >= 400:
         return Fault("bad request", why, again=False, unpaid=True)
-    if any(type(e).__name__ == "ConnectError" for e in _chain(error)):
+    if any(type(e).__name__ == "ConnectError" for e in _causes(error)):
         return Fault("no connection", why, again=True, unpaid=True)
     if "Connection error" in why:
         return Fault("connection lost", why, again=True, unpaid=False)
@@ -175,22 +199,22 @@ def _fault(error: Exception, kinds: Any) -> Fault:
 
 
 def _status(error: Exception, kinds: Any) -> int:
-    """The status of an error that came without headers, as far as its class is to be believed; 0 if not."""
+    """The status of an error without headers, if its class can be trusted; 0 otherwise."""
     if isinstance(error, kinds.Timeout):
         return 408
-    certain = (kinds.RateLimitError, kinds.AuthenticationError, kinds.PermissionDeniedError, kinds.NotFoundError,
+    trusted = (kinds.RateLimitError, kinds.AuthenticationError, kinds.PermissionDeniedError, kinds.NotFoundError,
                kinds.BadRequestError, kinds.UnprocessableEntityError, kinds.ServiceUnavailableError)  # fmt: skip
-    return int(getattr(error, "status_code", 0)) if isinstance(error, certain) else 0
+    return int(getattr(error, "status_code", 0)) if isinstance(error, trusted) else 0
 
 
-def _line(said: object) -> str:
-    """What a server said, without keys, in one line of at most LONGEST printable characters."""
-    text = redact(str(said))
+def _one_line(value: object) -> str:
+    """A server's text without keys, as one line of at most LONGEST printable characters."""
+    text = redact(str(value))
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:LONGEST]
 
 
-def _seconds(headers: Any) -> float | None:
-    """What retry-after asks for, where it is a number of seconds."""
+def _retry_after(headers: Any) -> float | None:
+    """The seconds that retry-after asks for; None if it is not a number."""
     try:
         seconds = float(headers["retry-after"])
     except (KeyError, TypeError, ValueError):
@@ -198,7 +222,8 @@ def _seconds(headers: Any) -> float | None:
     return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, then its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -1,8 +1,7 @@
-"""Carry calls out: a few at a time, no more a minute than allowed, again after faults, every request journalled first.
+"""Carrying out calls: a few at a time, within the limits, repeated after faults, and every request journalled first.
 
-Requests run in threads that do nothing else; the thread that calls `carry_out` writes every line. A request that
-outlives its deadline is given up, its answer is not: should it come yet, it is journalled, and used if the call is
-still open.
+Requests run in threads that do nothing else; the thread that calls `carry_out` writes all lines. A request is given up
+at its deadline, but an answer that still arrives is journalled, and used if the call is still open.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from archive.journal import Journal
 from evolve.propose.llm import cache
 from evolve.propose.llm.calls import (
     Answered,
-    Book,
     Call,
     CallLine,
+    CallLog,
     GivenUp,
     Prompt,
     Spent,
@@ -33,109 +32,109 @@ from evolve.propose.llm.prices import Price
 from evolve.run.llm_settings import LlmSettings
 from simulator.errors import InputError
 
-LONGEST_WAIT_S = 120.0  # before another attempt, whatever the server asks for
-GRACE = 1.25  # times timeout_s is the deadline of a request whose server sends a byte now and then
-IDLE_S = 3600.0
-MOST_DOUBLINGS = 32  # of the first wait
+LONGEST_WAIT_S = 120.0  # before another attempt, even if the server asks for more
+GRACE = 1.25  # times timeout_s is a request's deadline: a server that trickles bytes never times out by itself
+IDLE_S = 3600.0  # the wait for an arrival if no other event is due
+MOST_DOUBLINGS = 32  # of the first wait, so that the wait cannot overflow
 
-Told = Callable[[int, int], None]  # how many calls are settled, of how many
+OnProgress = Callable[[int, int], None]  # called with how many calls are settled, of how many
 
 
 class Dispatch:
-    """Where calls go out: the book and the journal it is written to, prices, settings, and what is under way.
+    """Sends calls: the log of all calls, the journal that it is written to, settings, prices, and requests under way.
 
-    `recorded`: a run that is replayed from its book; nothing is sent, and what the book does not hold is not granted.
+    `recorded`: the run is replayed from its log; nothing is sent, and calls that are not in the log are not granted.
     """
 
     def __init__(
-        self, book: Book, journal: Journal, settings: LlmSettings, prices: Mapping[str, Price], recorded: bool = False
+        self, log: CallLog, journal: Journal, settings: LlmSettings, prices: Mapping[str, Price], recorded: bool = False
     ) -> None:
-        self.book, self.settings, self.recorded = book, settings, recorded
+        self.log, self.settings, self.recorded = log, settings, recorded
         self._journal, self._prices = journal, prices
-        self._arrived: queue.Queue[tuple[Call, int, float, Reply | Fault]] = queue.Queue()
-        self._under_way: dict[tuple[str, int], tuple[Call, float]] = {}  # by call and attempt: when it was sent
+        self._arrived: queue.Queue[tuple[Call, int, float, Reply | Fault]] = (
+            queue.Queue()
+        )  # call, attempt, seconds, end
+        self._under_way: dict[tuple[str, int], tuple[Call, float]] = {}  # by call and attempt; when it was sent
         self._not_before: dict[str, float] = {}  # by model, after a rate limit
-        self._next = 0.0  # when the limit per minute lets the next request go
+        self._next = 0.0  # when requests per minute allow the next one
 
     def granted(self, calls: Sequence[Call]) -> list[str]:
-        """Why each call cannot be made within the limits, "" where it can; if all that are granted are made."""
-        ahead, out = Spent(), []
+        """Why each call cannot be made within the limits, "" if it can, assuming that all granted calls are made."""
+        ahead, reasons = Spent(), []
         for call in calls:
-            known = self._known(call)
-            why = "" if known else self._limit(call, ahead)
-            out.append(why)
-            if not why and not known:
+            free = self.log.settled(call.name) or self._cached(call) is not None
+            reason = "" if free else self._limit(call, ahead)
+            reasons.append(reason)
+            if not reason and not free:
                 ahead += Spent(requests=1) + self._most(call)
-        return out
+        return reasons
 
-    def carry_out(self, calls: Iterable[Call], told: Told = lambda done, of: None) -> None:
-        """Until every call has an answer in the book, or is given up there.
+    def carry_out(self, calls: Iterable[Call], progress: OnProgress = lambda done, of: None) -> None:
+        """Send requests until every call is answered or given up in the log.
 
-        Raises InputError where no model has ever answered and a server refuses the key or the name of the model.
+        Raises InputError if no model has ever answered and a server refuses the key or the name of the model.
         """
-        every = {call.name: call for call in calls}
-        waiting: list[tuple[float, Call]] = [(0.0, c) for c in every.values() if not self._look_up(c)]
+        by_name = {call.name: call for call in calls}
+        waiting: list[tuple[float, Call]] = [(0.0, c) for c in by_name.values() if not self._look_up(c)]
         failures: dict[str, int] = {}
-        refused: list[tuple[Call, str]] = []
-        while open_calls := [name for name in every if not self.book.settled(name)]:
-            told(len(every) - len(open_calls), len(every))
-            waiting = self._launch([(ready, c) for ready, c in waiting if not self.book.settled(c.name)])
-            if refused and (self.book.answers or len(refused) == len(open_calls)):
-                if not self.book.answers:
+        refused: list[tuple[Call, str]] = []  # calls that need the user, until it is clear whether any model answers
+        while open_calls := [name for name in by_name if not self.log.settled(name)]:
+            progress(len(by_name) - len(open_calls), len(by_name))
+            waiting = self._launch([(ready, c) for ready, c in waiting if not self.log.settled(c.name)])
+            if refused and (self.log.answers or len(refused) == len(open_calls)):
+                if not self.log.answers:
                     call, why = refused[0]
-                    remedy = "mend the key and resume the run, or start one with another model or --api-base"
+                    remedy = "fix the key and resume the run, or start one with another model or --api-base"
                     raise InputError(f"--llm {call.model}: {why}: {remedy}")
                 self._write([GivenUp(c.name, c.model, why) for c, why in refused])
                 refused.clear()
             arrived = self._next_arrival(waiting) if waiting or self._under_way else None
             if arrived is None:
                 continue
-            call, attempt, seconds, found = arrived
-            if isinstance(found, Reply):
-                self._answer(call, attempt, found)
+            call, attempt, seconds, end = arrived
+            if isinstance(end, Reply):
+                self._answer(call, attempt, end)
                 continue
-            self._write([failed_line(call, attempt, found, seconds)])
-            if call.name not in every or self.book.settled(call.name):
+            self._write([failed_line(call, attempt, end, seconds)])
+            if call.name not in by_name or self.log.settled(call.name):
                 continue
             failures[call.name] = failures.get(call.name, 0) + 1
-            if found.again and failures[call.name] < self.settings.attempts:
-                waiting.append((self._wait_until(call, failures[call.name], found), call))
-            elif found.setup:
-                refused.append((call, str(found)))
+            if end.again and failures[call.name] < self.settings.attempts:
+                waiting.append((self._wait_until(call, failures[call.name], end), call))
+            elif end.setup:
+                refused.append((call, str(end)))
             else:
-                self._write([GivenUp(call.name, call.model, str(found))])
+                self._write([GivenUp(call.name, call.model, str(end))])
         self._drain()
-        told(len(every), len(every))
+        progress(len(by_name), len(by_name))
 
     def close(self) -> None:
-        """Journal what came meanwhile."""
+        """Journal everything that has arrived since."""
         self._drain()
-
-    def _known(self, call: Call) -> bool:
-        return self.book.settled(call.name) or self._cached(call) is not None
 
     def _cached(self, call: Call) -> Answered | None:
         return cache.find(self.settings.cache, call) if self.settings.cache and not self.recorded else None
 
     def _look_up(self, call: Call) -> bool:
-        """Whether the book or the cache has the answer."""
-        if self.book.settled(call.name):
+        """Whether the log or the cache settles a call. An answer from the cache goes to the log."""
+        if self.log.settled(call.name):
             return True
-        found = self._cached(call)
-        if found is not None:
-            self._write([*self._prompt(call), found])
-        return found is not None
+        answered = self._cached(call)
+        if answered is not None:
+            self._write([*self._prompt(call), answered])
+        return answered is not None
 
     def _most(self, call: Call) -> Spent:
+        """The most that a request for a call can take."""
         tokens_in, tokens_out = call.most(self.settings.answer_tokens)
         usd = self._prices[call.model].usd(tokens_in, tokens_out)
         return Spent(possibly_tokens=tokens_in + tokens_out, possibly_usd=usd)
 
     def _limit(self, call: Call, ahead: Spent) -> str:
-        """The limit that one more request would pass, beside what is spent and `ahead`; "" if none."""
+        """The limit that a request would exceed on top of what is spent and `ahead`; "" if none."""
         if self.recorded:
             return "the recording ends here"
-        settings, spent = self.settings, self.book.spent + ahead + self._most(call)
+        settings, spent = self.settings, self.log.spent + ahead + self._most(call)
         usd, tokens = spent.usd + spent.possibly_usd, spent.tokens + spent.possibly_tokens
         if usd > settings.max_usd:
             left = settings.max_usd - usd + self._most(call).possibly_usd
@@ -151,7 +150,7 @@ class Dispatch:
         return ""
 
     def _launch(self, waiting: list[tuple[float, Call]]) -> list[tuple[float, Call]]:
-        """Send what may be sent now; what has to wait."""
+        """Send the calls that may be sent now; the result is those that must wait."""
         left = []
         for ready, call in waiting:
             now = time.monotonic()
@@ -165,43 +164,44 @@ class Dispatch:
         return left
 
     def _send(self, call: Call, now: float) -> None:
-        attempt = self.book.attempts(call.name) + 1
+        attempt = self.log.attempts(call.name) + 1
         self._write([*self._prompt(call), sent_line(call, attempt, self._most(call))])
         self._under_way[call.name, attempt] = call, now
         if self.settings.rpm:
             self._next = now + 60.0 / self.settings.rpm
         threading.Thread(target=self._request, args=(call, attempt, now), daemon=True).start()
 
-    def _request(self, call: Call, attempt: int, begun: float) -> None:
+    def _request(self, call: Call, attempt: int, sent_at: float) -> None:
         settings = self.settings
-        found: Reply | Fault
+        end: Reply | Fault
         try:
-            found = request(call.model, call.messages, settings.api_base, settings.answer_tokens, settings.timeout_s)
+            end = request(call.model, call.messages, settings.api_base, settings.answer_tokens, settings.timeout_s)
         except Fault as fault:
-            found = fault
-        self._arrived.put((call, attempt, time.monotonic() - begun, found))
+            end = fault
+        self._arrived.put((call, attempt, time.monotonic() - sent_at, end))
 
     def _next_arrival(self, waiting: Sequence[tuple[float, Call]]) -> tuple[Call, int, float, Reply | Fault] | None:
-        """What arrives next; a timeout where a deadline passes; None when something may be sent."""
+        """The next arrival, or a timeout at a request's deadline; None as soon as another call may be sent."""
         deadline_s = GRACE * self.settings.timeout_s
         now = time.monotonic()
-        over = [key for key, (_, begun) in self._under_way.items() if now >= begun + deadline_s]
-        if over:
-            call, begun = self._under_way.pop(over[0])
+        overdue = [key for key, (_, sent_at) in self._under_way.items() if now >= sent_at + deadline_s]
+        if overdue:
+            call, sent_at = self._under_way.pop(overdue[0])
             late = Fault("timeout", f"no answer after {deadline_s:g} s", again=True, unpaid=False)
-            return call, over[0][1], now - begun, late
-        events = [begun + deadline_s for _, begun in self._under_way.values()]
+            return call, overdue[0][1], now - sent_at, late
+        events = [sent_at + deadline_s for _, sent_at in self._under_way.values()]
         if len(self._under_way) < self.settings.concurrency:
             events += [max(ready, self._next, self._not_before.get(c.model, 0.0)) for ready, c in waiting]
         try:
             arrived = self._arrived.get(timeout=max(min(events, default=now + IDLE_S) - now, 0.0))
         except queue.Empty:
             return None
-        known = self._under_way.pop((arrived[0].name, arrived[1]), None)
-        # of a request that was given up only its answer is news
-        return arrived if known or isinstance(arrived[3], Reply) else None
+        expected = self._under_way.pop((arrived[0].name, arrived[1]), None)
+        # the late fault of a request that was given up already adds nothing
+        return arrived if expected or isinstance(arrived[3], Reply) else None
 
     def _wait_until(self, call: Call, failures: int, fault: Fault) -> float:
+        """When a failed call may be sent again. A server's retry-after also holds for other calls of its model."""
         now = time.monotonic()
         if fault.retry_after_s is not None:
             until = now + min(fault.retry_after_s, LONGEST_WAIT_S)
@@ -210,6 +210,7 @@ class Dispatch:
         return now + min(self.settings.backoff_s * 2.0 ** min(failures - 1, MOST_DOUBLINGS), LONGEST_WAIT_S)
 
     def _answer(self, call: Call, attempt: int, reply: Reply) -> None:
+        """Journal an answer, and keep it in the cache if there is one."""
         most = call.most(self.settings.answer_tokens)
         line = answered_line(call, attempt, reply, self._prices[call.model], most)
         self._write([line])
@@ -218,18 +219,19 @@ class Dispatch:
 
     def _drain(self) -> None:
         while not self._arrived.empty():
-            call, attempt, seconds, found = self._arrived.get()
-            known = self._under_way.pop((call.name, attempt), None)
-            if isinstance(found, Reply):
-                self._answer(call, attempt, found)
-            elif known:
-                self._write([failed_line(call, attempt, found, seconds)])
+            call, attempt, seconds, end = self._arrived.get()
+            expected = self._under_way.pop((call.name, attempt), None)
+            if isinstance(end, Reply):
+                self._answer(call, attempt, end)
+            elif expected:
+                self._write([failed_line(call, attempt, end, seconds)])
 
     def _prompt(self, call: Call) -> list[Prompt]:
-        return [] if call.prompt in self.book.prompts else [prompt_line(call)]
+        """The line for a call's messages, unless the journal has it."""
+        return [] if call.prompt in self.log.prompts else [prompt_line(call)]
 
     def _write(self, lines: Sequence[CallLine]) -> None:
-        """On disk first, then known."""
+        """Write lines to disk, then take them into the log."""
         if lines:
             self._journal.append(map(to_json, lines))
-            self.book.take(lines)
+            self.log.take(lines)

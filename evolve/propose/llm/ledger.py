@@ -1,4 +1,4 @@
-"""The ledger: every request with its prompt, model, tokens, price, time and verdict, and what they come to."""
+"""The ledger: every request with its prompt, model, tokens, price, time and verdict, and the totals."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from archive.proposal import is_outcome
-from evolve.propose.llm.calls import Answered, Failed, Sent, calls_of
+from evolve.propose.llm.calls import Answered, Failed, Sent, call_log
+from simulator.json import JsonObject
 
 FILE = "ledger.csv"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A request, or an answer from a cache. What is not known is None.
+    """A request, or an answer from a cache. Unknown values are None.
 
-    outcome: answered, cached, what went wrong, or possibly paid where nothing more is known. verdict: what became of
-    the programs of the answer, e.g. "2 scored, 1 units".
+    outcome: answered, cached, the kind of fault, or `possibly paid` if the end of the request is unknown. verdict: the
+    outcomes of the programs in the answer, e.g. "2 scored, 1 units".
     """
 
     call: str
@@ -40,14 +41,14 @@ class Row:
 
 
 def rows(lines: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """A row for every request of a journal, in the order they were sent, and for every answer from a cache."""
-    book, verdicts = calls_of(lines), _verdicts(lines)
-    found = [_row(sent, book.ended.get(key)) for key, sent in book.sent.items()]
-    found += [_cached(line) for line in book.answers.values() if line.cached]
-    used = {(name, line.attempt) for name, line in book.answers.items()}
-    # a call may have two answers, of which one is used
+    """A row for every request in a journal, in the order they were sent, then for every answer from a cache."""
+    log, verdicts = call_log(lines), _verdicts(lines)
+    without_verdicts = [_row(sent, log.ended.get(key)) for key, sent in log.sent.items()]
+    without_verdicts += [_cached(line) for line in log.answers.values() if line.cached]
+    used = {(name, line.attempt) for name, line in log.answers.items()}  # a call may have two answers
     return [
-        replace(row, verdict=verdicts.get(row.call, "") if (row.call, row.attempt) in used else "") for row in found
+        replace(row, verdict=verdicts.get(row.call, "")) if (row.call, row.attempt) in used else row
+        for row in without_verdicts
     ]
 
 
@@ -70,17 +71,17 @@ def _cached(line: Answered) -> Row:
 
 
 def _verdicts(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What became of the programs of every call's answer."""
+    """The outcomes of the programs in every call's answer, counted, by call."""
     counts: dict[str, Counter[str]] = {}
     for line in lines:
         if is_outcome(line) and line.get("call"):
-            what = "scored" if line["verdict"] == "scored" else line["stage"]
-            counts.setdefault(line["call"], Counter())[what] += 1
-    return {call: ", ".join(f"{n} {what}" for what, n in of_call.most_common()) for call, of_call in counts.items()}
+            stage = "scored" if line["verdict"] == "scored" else line["stage"]
+            counts.setdefault(line["call"], Counter())[stage] += 1
+    return {call: ", ".join(f"{n} {stage}" for stage, n in of_call.most_common()) for call, of_call in counts.items()}
 
 
 def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows as CSV."""
+    """Write the ledger of a journal's lines as CSV."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, [f.name for f in fields(Row)])
         table.writeheader()
@@ -89,7 +90,7 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 @dataclass
 class Total:
-    """What the requests of a model come to. Tokens of answers from a cache do not count, since nobody was asked."""
+    """The totals of a model's requests. Answers from a cache cost nothing, so their tokens do not count."""
 
     requests: int = 0
     tokens_in: int = 0
@@ -114,18 +115,18 @@ class Total:
             self.versions.append(row.version)
 
 
-def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Totals of a journal, by model and in all, as JSON values; {} where no model was called."""
+def summary(lines: Sequence[Mapping[str, Any]]) -> JsonObject:
+    """Totals of a journal, by model and overall, as JSON values; {} if no model was called."""
     by_model: dict[str, Total] = {}
     for row in rows(lines):
         by_model.setdefault(row.model, Total()).add(row)
     if not by_model:
         return {}
     names = ("requests", "tokens_in", "tokens_out", "usd", "possibly_usd")
-    book = calls_of(lines)
+    log = call_log(lines)
     return {
         "models": {model: asdict(total) for model, total in by_model.items()},
         **{name: sum(getattr(total, name) for total in by_model.values()) for name in names},
-        "answers": len(book.answers),
-        "under_way": book.under_way(),
+        "answers": len(log.answers),
+        "under_way": log.under_way(),
     }

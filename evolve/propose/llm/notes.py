@@ -1,4 +1,4 @@
-"""Reflection: what a summarising model writes down every so many generations, for the prompts that follow."""
+"""Notes: what a summarising model writes down every few generations, for the prompts that follow."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from collections.abc import Sequence
 
 from archive.elite import Elite
 from archive.population import Population
+from archive.proposal import POLISH, SEED
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.prompt import bare, complaints, figures
 from evolve.propose.llm.templates import Templates, fill
 
 LONGEST = 4000  # characters of the notes that are kept
-MOST_BEST = 3
-MOST_LATEST = 24
+MOST_BEST = 3  # of the best programs, in a question
+MOST_LATEST = 24  # of the latest programs
 
 
 def question(texts: Templates, population: Population, notes: str, latest: Sequence[Elite]) -> Messages:
-    """What the summariser is asked; `latest`: what was scored since it was asked before."""
+    """The question to the summariser. `latest` are the programs scored since its previous notes."""
     best = sorted(population.archive.members(), key=lambda e: (population.rule.merit(e), e.id))[:MOST_BEST]
     names = sorted({name for name, _ in population.reached})
     counts = [
         f"- {name}: {', '.join(str(population.reached[name, what]) for what in ('proposals', 'fitted', 'kept'))}"
         for name in names
-        if not name.startswith(("seed:", "polish"))
+        if not name.startswith((SEED, POLISH))
     ]
     return (
         (
@@ -46,7 +47,7 @@ def _line(elite: Elite, population: Population) -> str:
 
 
 def kept(answer: str) -> str:
-    """The notes that an answer holds: printable lines, no fences, cut to a length."""
+    """The notes in an answer: printable lines without fences, at most LONGEST characters."""
     lines = ["".join(c for c in line if c.isprintable() or c == "\t").rstrip() for line in answer.splitlines()]
     text = "\n".join(line for line in lines if not line.lstrip().startswith("```")).strip()
     return text[:LONGEST]

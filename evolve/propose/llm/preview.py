@@ -1,9 +1,8 @@
-"""Prompts of a run, to be read: what would be sent, what was, and what came back."""
+"""Prompts of a run, for a reader: what would be sent, what was sent, and what came back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -11,21 +10,22 @@ from archive.elite import Elite
 from archive.population import Population
 from archive.proposal import is_outcome
 from evolve.propose.llm import notes, prompt
-from evolve.propose.llm.calls import Answered, Book, Messages, calls_of, order
-from evolve.propose.llm.question import families
+from evolve.propose.llm.calls import Answered, CallLog, Messages, call_log, order
+from evolve.propose.llm.question import draw_parents
 from evolve.propose.llm.setup import prompts_of
 from evolve.run.data import chosen
 from evolve.run.folder import Run, first_population
 from simulator.errors import InputError
+from simulator.json import JsonObject
 from simulator.stream import stream
 
-Told = tuple[Messages, dict[str, Any]]
+Preview = tuple[Messages, JsonObject]  # messages, and facts about them for the JSON output
 
 
-def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Told:
-    """The question that has program `number` to be changed, as the run's archive, rejections and notes stand now.
+def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview:
+    """The question that asks to improve program `number`, from the run's current archive, rejections and notes.
 
-    `diagnose` says where a program text is wrong on the fitted experiments. Raises InputError if `number` is not a
+    `diagnose` describes where a program text is wrong on the fitted experiments. Raises InputError if `number` is not a
     scored proposal of the run.
     """
     config, outcomes = run.config, run.outcomes()
@@ -33,7 +33,7 @@ def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Told:
     for outcome in outcomes:
         population.tell(outcome)
     if number not in population.archive.by_id:
-        raise InputError(f"{run.path}: {number} is no scored proposal: `evolve archive {run.path}` lists the ids")
+        raise InputError(f"{run.path}: {number} is not a scored proposal: `evolve archive {run.path}` lists the ids")
     fitted, _ = chosen(config.data)
     base = population.archive.by_id[number]
     rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
@@ -50,48 +50,48 @@ def _others(population: Population, shown: int, number: int, rng: np.random.Gene
     if not members:
         return []
     size = population.entrants(0)[1]
-    first, more = families(members, population.order(members, 0), (size, size), shown, rng)
+    first, more = draw_parents(members, population.order(members, 0), (size, size), shown, rng)
     return [first, *more][: shown - 1]
 
 
 def _notes(run: Run) -> str:
-    """The latest notes in the run's journal."""
-    book = calls_of(run.lines())
-    found = [name for name in book.answers if name.split("/")[1] == "notes"]
-    return notes.kept(book.text(max(found, key=order))) if found else ""
+    """The latest notes in the run's journal; "" if there are none."""
+    log = call_log(run.lines())
+    names = [name for name in log.answers if name.split("/")[1] == "notes"]
+    return notes.kept(log.text(max(names, key=order))) if names else ""
 
 
-def was_sent(run: Run, number: int) -> Told:
-    """The messages that a model's proposal `number` answers. Raises InputError if it is none."""
-    book, line = _answer(run, number)
+def was_sent(run: Run, number: int) -> Preview:
+    """The messages that proposal `number` answers. Raises InputError if it is not a model's proposal."""
+    log, line = _answer(run, number)
     about = _about(run) | {name: getattr(line, name) for name in ("call", "model", "prompt", "sample")}
-    return book.messages(line.prompt), about
+    return log.messages(line.prompt), about
 
 
-def was_answered(run: Run, number: int) -> Told:
-    """The answer that a model's proposal `number` is from. Raises InputError if it is none."""
-    book, line = _answer(run, number)
+def was_answered(run: Run, number: int) -> Preview:
+    """The answer that proposal `number` comes from. Raises InputError if it is not a model's proposal."""
+    log, line = _answer(run, number)
     shown = ("call", "model", "version", "tokens_in", "tokens_out", "usd", "seconds", "finish")
-    return (("assistant", book.text(line.call)),), _about(run) | {name: getattr(line, name) for name in shown}
+    return (("assistant", log.text(line.call)),), _about(run) | {name: getattr(line, name) for name in shown}
 
 
-def _answer(run: Run, number: int) -> tuple[Book, Answered]:
-    """The run's book, and its line of the answer that proposal `number` is from."""
+def _answer(run: Run, number: int) -> tuple[CallLog, Answered]:
+    """The log of the run's calls, and the line of the answer that proposal `number` comes from."""
     lines = run.lines()
-    book = calls_of(lines)
+    log = call_log(lines)
     for entry in lines:
-        if is_outcome(entry) and entry["id"] == number and entry.get("call") in book.answers:
-            return book, book.answers[entry["call"]]
-    raise InputError(f"{run.path}: {number} is no proposal of a language model: "
+        if is_outcome(entry) and entry["id"] == number and entry.get("call") in log.answers:
+            return log, log.answers[entry["call"]]
+    raise InputError(f"{run.path}: {number} is not a proposal of a language model: "
                      f"`evolve archive {run.path} --by proposer` says who proposed")  # fmt: skip
 
 
-def _about(run: Run) -> dict[str, Any]:
-    return {"engine": run.about["engine"], "data": run.about["data"], "seeds": run.config.score.arrival_seeds}
+def _about(run: Run) -> JsonObject:
+    return {"engine": run.about.engine, "data": run.about.data, "seeds": run.config.score.arrival_seeds}
 
 
 def print_messages(messages: Messages) -> None:
-    """Every message in full, a line with its role before it where there are several."""
+    """Print every message in full; if there are several, each after a line with its role."""
     for role, text in messages:
         if len(messages) > 1:
             print(f"---- {role} ----")

@@ -1,4 +1,7 @@
-"""What a model's tokens cost: the user's word, then our table, then litellm's; nobody's, and it is not called."""
+"""What a model's tokens cost. A price that the user gives comes first, then our table, then litellm's list.
+
+A model without a price is not called.
+"""
 
 from __future__ import annotations
 
@@ -19,30 +22,30 @@ class Price:
     output_usd: float
 
     def usd(self, tokens_in: int, tokens_out: int) -> float:
-        """Of a call."""
+        """The price of a call in USD."""
         return (tokens_in * self.input_usd + tokens_out * self.output_usd) / 1e6
 
 
 def table() -> dict[str, list[float]]:
-    """Our own: provider/model -> [input, output] in USD per million tokens; sources in the file."""
-    found: dict[str, list[float]] = yaml.safe_load(resources.files("configs").joinpath("llm_prices.yaml").read_bytes())
-    return found
+    """Our table: provider/model -> [input, output] in USD per million tokens. The file names its sources."""
+    prices: dict[str, list[float]] = yaml.safe_load(resources.files("configs").joinpath("llm_prices.yaml").read_bytes())
+    return prices
 
 
 def prices_of(
-    models: Iterable[str], given: Mapping[str, Sequence[float]], ask: Callable[[str], tuple[float, float] | None]
+    models: Iterable[str], given: Mapping[str, Sequence[float]], listed: Callable[[str], tuple[float, float] | None]
 ) -> dict[str, Price]:
-    """The price of every model; `given` goes before our table, `ask` (litellm's) comes last.
+    """The price of every model: `given` by the user, from our table, or `listed` by litellm, in this order.
 
-    Raises InputError for a model whose price nobody knows.
+    Raises InputError for a model without a price.
     """
-    ours, out = table(), {}
+    ours, prices = table(), dict[str, Price]()
     for model in models:
-        found = given.get(model) or ours.get(model) or ask(model)
-        if found is None:
+        price = given.get(model) or ours.get(model) or listed(model)
+        if price is None:
             raise InputError(
-                f"{model}: its price is not known: give it as --price {model}=IN,OUT in USD per million tokens "
+                f"{model}: its price is unknown: give it as --price {model}=IN,OUT in USD per million tokens "
                 "(0,0 for a model of your own)"
             )
-        out[model] = Price(*found)
-    return out
+        prices[model] = Price(*price)
+    return prices

@@ -1,4 +1,4 @@
-"""What a proposing model is shown: pure text from the archive's values. No path, no name of a run, no key is in it."""
+"""What a proposing model is shown: text made from the archive's values. It holds no path, name of a run, or key."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 from archive.champion import Rule
 from archive.elite import Elite
 from archive.population import Population
-from archive.proposal import Outcome
+from archive.proposal import POLISH, Outcome
 from evolve.propose.llm.answer import plain
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.templates import Templates, fill
 from evolve.propose.vocabulary import field_set
-from evolve.report.run import number, rule_text, thinned
+from evolve.report.run import rule_text, thinned
+from evolve.report.table import number
 from evolve.run.config import Config
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
@@ -25,7 +26,7 @@ from simulator.schema import FIELDS
 
 MOST_COMPLAINTS = 8
 LONGEST_COMPLAINT = 300  # characters
-SAME = 50  # first characters, figures apart: complaints that agree in them are of one kind
+SAME = 50  # complaints whose first characters agree, up to their numbers, are of one kind
 KINDS = {
     "point": "a point change of A: one term added, removed, replaced, or given another scaling",
     "structural": "a structural change of A: its parts combined otherwise (overlap as max, a regime, a shared factor)",
@@ -38,8 +39,10 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The archive as a prompt shows it: the base that diffs are applied to, what is wrong with it, other programs, and
-    what all prompts of a generation share."""
+    """What a question shows: the base that diffs change, its diagnosis, other programs, and the kinds of proposals.
+
+    The front, complaints and notes are the same in all questions of a generation.
+    """
 
     base: Elite
     diagnosis: str
@@ -51,13 +54,13 @@ class Shown:
 
 
 def task(texts: Templates, caps: Caps, allowed: Collection[str] | None, programs: int) -> str:
-    """The part that is the same in every prompt of a run. `allowed`: fields step_time may read, None for all."""
+    """The part that all prompts of a run share. `allowed` are the fields that step_time may read, None for all."""
     limits = ", ".join(f"at most {most} {name}" for name, most in asdict(caps).items())
     return fill(texts["task"], caps=limits, fields=fields_text(allowed), programs=str(programs))
 
 
 def fields_text(allowed: Collection[str] | None) -> str:
-    """A line for every field, with unit and meaning."""
+    """A line for every allowed field, with its unit and meaning."""
     lines = []
     for f in FIELDS.values():
         name = f"{f.scope}.{f.name}"
@@ -77,7 +80,10 @@ def messages(
     notes: str,
     moe: Collection[str],
 ) -> Messages:
-    """What a proposing model is sent: the task, and the question as the population and these parents make it."""
+    """The messages to a proposing model: the task, and the question to improve `base`.
+
+    `wanted` are the kinds of the proposals asked for. `moe` holds the ids of experiments with MoE models.
+    """
     front, refused = tuple(population.archive.front_by_size()), complaints(population.rejected)
     shown = Shown(base, diagnosis, tuple(others), front, refused, notes, tuple(wanted))
     system = task(texts, config.caps, field_set(config.search.fields), config.llm.programs)
@@ -85,7 +91,7 @@ def messages(
 
 
 def question(texts: Templates, shown: Shown, moe: Collection[str], rule: Rule) -> str:
-    """The part that asks for proposals. `moe`: ids of experiments of MoE models."""
+    """The part that asks for proposals. `moe` holds the ids of experiments with MoE models."""
     return fill(
         texts["propose"],
         program=bare(shown.base.text).strip(),
@@ -94,7 +100,7 @@ def question(texts: Templates, shown: Shown, moe: Collection[str], rule: Rule) -
         emphasis=emphasis(shown.base, moe),
         others="\n\n".join(_program(e) for e in shown.others) or "There is no other yet.",
         front=front(shown.front),
-        rule=rule_text(asdict(rule)),
+        rule=rule_text(rule),
         complaints="\n".join(f"- {line}" for line in shown.complaints) or "Nothing yet.",
         notes=shown.notes or "None yet.",
         programs=str(len(shown.kinds)),
@@ -103,13 +109,13 @@ def question(texts: Templates, shown: Shown, moe: Collection[str], rule: Rule) -
 
 
 def bare(text: str) -> str:
-    """A program without its docstrings: what it does, not what it says."""
+    """A program without docstrings, because their text could instruct the model."""
     program = parse(text)
     return unparse(replace(program, doc="", functions=tuple(replace(f, doc="") for f in program.functions)))
 
 
 def figures(elite: Elite) -> str:
-    """What it reached, in a line."""
+    """A program's errors and size, in one line."""
     parts = [f"{label} {number(value, 2, signed=False)}" for label, value in (
         ("worst 3", elite.worst3), ("joint", elite.joint), ("transfer", elite.transfer), ("E2E", elite.e2e),
         ("TTFT", elite.ttft), ("ITL", elite.itl))]  # fmt: skip
@@ -119,19 +125,18 @@ def figures(elite: Elite) -> str:
 
 def _program(elite: Elite) -> str:
     worst = sorted((row for row in elite.rows if row[1] is not None), key=lambda row: -abs(row[1] or 0.0))[:3]
-    told = ", ".join(f"{name} {e2e:+.1f} %" for name, e2e, _, _ in worst)
-    worst_text = f" Largest E2E errors: {told}." if told else ""
+    errors = ", ".join(f"{name} {e2e:+.1f} %" for name, e2e, _, _ in worst)
+    worst_text = f" Largest E2E errors: {errors}." if errors else ""
     return f"Program {elite.id}: {figures(elite)}.{worst_text}\n\n```python\n{bare(elite.text).strip()}\n```"
 
 
 def front(elites: Sequence[Elite]) -> str:
-    """Some of the front, from the simplest to the largest."""
-    raw = [{"elite": e} for e in elites]
-    return "\n".join(f"- program {e.id}: {figures(e)}" for e in (row["elite"] for row in thinned(raw)))
+    """A line for each of some programs of the front, from the simplest to the largest."""
+    return "\n".join(f"- program {e.id}: {figures(e)}" for e in thinned(elites))
 
 
 def emphasis(base: Elite, moe: Collection[str]) -> str:
-    """A paragraph where mixture-of-experts models are what it predicts worst; "" otherwise."""
+    """A paragraph if the program predicts mixture-of-experts models worse than dense ones; "" otherwise."""
     sizes: dict[bool, list[float]] = {True: [], False: []}
     for name, e2e, _, itl in base.rows:
         error = itl if e2e is None else e2e
@@ -147,19 +152,19 @@ def emphasis(base: Elite, moe: Collection[str]) -> str:
 
 
 def complaints(rejected: Iterable[Outcome]) -> tuple[str, ...]:
-    """The last rejections that a proposer can learn from, the latest last; of those that differ in figures only one."""
+    """The last rejections that a proposer can learn from, the latest last; only one of those that differ in numbers."""
     lines: dict[str, str] = {}
     for outcome in rejected:
-        why = outcome.rejection
-        if why and why.stage != "polish":
-            kind = re.sub(r"[\d.,]+", "0", why.why)[:SAME]
-            lines.pop(kind, None)
-            lines[kind] = plain(f"{why.stage}: {why.why}", LONGEST_COMPLAINT)
+        rejection = outcome.rejection
+        if rejection and rejection.stage != POLISH:
+            kind = re.sub(r"[\d.,]+", "0", rejection.why)[:SAME]
+            lines.pop(kind, None)  # so that the latest of a kind comes last
+            lines[kind] = plain(f"{rejection.stage}: {rejection.why}", LONGEST_COMPLAINT)
     return tuple(lines.values())[-MOST_COMPLAINTS:]
 
 
 def kinds(count: int, rng: np.random.Generator) -> tuple[str, ...]:
-    """What each of `count` proposals is to be, all kinds in turn from a random one on."""
+    """The kinds of `count` proposals: all kinds in turn, starting from a random one."""
     names = list(KINDS)
     first = int(rng.integers(len(names)))
     return tuple(names[(first + i) % len(names)] for i in range(count))

@@ -1,10 +1,9 @@
-"""A question for proposals and what came of it: ideas in their places, checked as a search does, then proposals."""
+"""A question for proposals: the candidates in its answer after the first checks, and the proposals they become."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -19,21 +18,24 @@ from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
 from simulator.language.key import key
 
-DRAWS = 4  # for each program of a question, since the same may be drawn again
+DRAWS = 4  # for each program that a question shows, since a tournament may draw the same one again
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An idea, the call it is from, and the key of its form ("" where it is nothing to assess)."""
+class Candidate:
+    """An idea, the name of the call that it answers, and the key of its form ("" if there is nothing to assess)."""
 
     idea: Idea
-    source: str
+    call: str
     form: str
 
 
 @dataclass
-class Ask:
-    """For proposals `number` to number + count - 1 of an island, to change `base`. `granted`: no limit forbids it."""
+class Question:
+    """A question for proposals `number` to number + count - 1 of an island, which change `base`.
+
+    `granted`: no limit forbids it. `candidates` and `reviews` (by candidate) come from its answer and the judges.
+    """
 
     number: int
     count: int
@@ -44,49 +46,54 @@ class Ask:
     kinds: tuple[str, ...]
     call: Call | None = None
     granted: bool = True
-    places: list[Place] = field(default_factory=list)
-    reviews: dict[int, list[Review]] = field(default_factory=dict)  # by place
+    candidates: list[Candidate] = field(default_factory=list)
+    reviews: dict[int, list[Review]] = field(default_factory=dict)
 
     @property
     def wrong(self) -> list[int]:
-        """The places with something to complain of."""
-        return [i for i, place in enumerate(self.places) if place.idea.complaint]
+        """The indices of candidates with a complaint."""
+        return [i for i, candidate in enumerate(self.candidates) if candidate.idea.complaint]
 
     def proposal(self, k: int, judge_below: float) -> Proposal | None:
-        """What stands in place k; None where nothing was asked, or no answer came."""
-        if not self.places:
+        """Candidate k as a proposal; None if nothing was asked, or no answer came."""
+        if not self.candidates:
             return None
         parents, name = (self.base.id, *(e.id for e in self.others)), self.call.name if self.call else ""
         empty = Proposal(self.number + k, self.island, "", MODEL + self.model, parents, name)
-        if k >= len(self.places):
+        if k >= len(self.candidates):
             return replace(
-                empty, refused=Rejected("answer", f"{len(self.places)} of {self.count} proposals were given")
+                empty, refused=Rejected("answer", f"{len(self.candidates)} of {self.count} proposals were given")
             )
-        idea, reviews = self.places[k].idea, self.reviews.get(k, [])
-        made = replace(empty, text=idea.text, call=self.places[k].source, idea=idea.title, reviews=tuple(reviews))
+        candidate, reviews = self.candidates[k], self.reviews.get(k, [])
+        idea = candidate.idea
+        proposal = replace(empty, text=idea.text, call=candidate.call, idea=idea.title, reviews=tuple(reviews))
         if not idea.text:
-            return replace(made, refused=Rejected("answer", idea.complaint))
-        return replace(made, refused=judges.verdict(reviews, judge_below))
+            return replace(proposal, refused=Rejected("answer", idea.complaint))
+        return replace(proposal, refused=judges.verdict(reviews, judge_below))
 
 
-def checked(idea: Idea, source: str, config: Config, taken: set[str]) -> Place:
-    """An idea with what a search says of its text before it is fitted; a new form is added to `taken`."""
+def checked(idea: Idea, call: str, config: Config, taken: set[str]) -> Candidate:
+    """An idea after the checks that a search makes before it fits a program. A new form is added to `taken`."""
     if idea.complaint:
-        return Place(idea, source, "")
+        return Candidate(idea, call, "")
     program = read(idea.text, config.caps, field_set(config.search.fields))
     if isinstance(program, Rejected):
-        return Place(replace(idea, complaint=f"{program.stage}: {program.why}"), source, "")
+        return Candidate(replace(idea, complaint=f"{program.stage}: {program.why}"), call, "")
     form = key(program)
     if form in taken:
-        return Place(replace(idea, complaint="duplicate: this form was proposed before"), source, "")
+        return Candidate(replace(idea, complaint="duplicate: this form was proposed before"), call, "")
     taken.add(form)
-    return Place(idea, source, form)
+    return Candidate(idea, call, form)
 
 
-def families(
-    elites: Sequence[Elite], order: Sequence[Any], sizes: tuple[int, int], count: int, rng: np.random.Generator
+def draw_parents(
+    elites: Sequence[Elite],
+    order: Sequence[tuple[float, ...]],
+    sizes: tuple[int, int],
+    count: int,
+    rng: np.random.Generator,
 ) -> tuple[Elite, tuple[Elite, ...]]:
-    """The program that is to be changed and up to count - 1 others beside it, by tournaments of so many entrants."""
+    """The program to be changed and up to count - 1 others, drawn by tournaments of `sizes` entrants."""
     base = tournament(elites, order, sizes[0], rng)
     drawn = [tournament(elites, order, sizes[1], rng) for _ in range(DRAWS * count)]
     others = {e.id: e for e in drawn if e.id != base.id}

@@ -1,4 +1,4 @@
-"""The texts that models are sent, as files: those of evolve/llm/prompts, or a folder's in their place."""
+"""The templates of the texts that models are sent: the files in `prompts/`, or those of a user's folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from string import Template
 
 from simulator.errors import InputError
 
-# what each may ask for with $name
+# The placeholders ($name) that each template may use.
 NAMES = {
     "task": {"caps", "fields", "programs"},
     "propose": {"program", "errors", "diagnosis", "emphasis", "others", "front", "rule", "complaints", "notes",
@@ -23,25 +23,27 @@ Templates = dict[str, str]
 
 
 def bundled() -> Templates:
-    """The project's own."""
+    """The project's templates, by name."""
     folder = resources.files("evolve.propose.llm").joinpath(FOLDER)
     return {name: folder.joinpath(f"{name}.md").read_text("utf-8") for name in NAMES}
 
 
 def load(folder: Path) -> Templates:
-    """The project's own, and in their place those that `folder` has. Raises InputError for a folder without any, or one
-    with a placeholder that nothing fills."""
-    found = {name: folder / f"{name}.md" for name in NAMES if (folder / f"{name}.md").is_file()}
-    if not found:
+    """The project's templates, replaced by those in `folder`.
+
+    Raises InputError if the folder has none, or one that is not UTF-8 text or uses an unknown placeholder.
+    """
+    paths = {name: folder / f"{name}.md" for name in NAMES if (folder / f"{name}.md").is_file()}
+    if not paths:
         raise InputError(
             f"--prompts {folder}: holds no prompt: name a folder with {', '.join(f'{n}.md' for n in NAMES)}"
         )
     texts = {}
-    for name, path in found.items():
+    for name, path in paths.items():
         try:
             texts[name] = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as e:
-            raise InputError(f"{path}: cannot be read as UTF-8 text ({e}): mend or remove it") from None
+            raise InputError(f"{path}: cannot be read as UTF-8 text ({e}): fix or remove it") from None
         template = Template(texts[name])
         unknown = sorted(set(template.get_identifiers()) - NAMES[name])
         if unknown or not template.is_valid():
@@ -51,12 +53,12 @@ def load(folder: Path) -> Templates:
 
 
 def write(folder: Path, texts: Templates) -> None:
-    """Keep them with a run, so that it goes on with the words it began with."""
+    """Write the templates to a run's folder, so that a resumed run uses the words it started with."""
     folder.mkdir(exist_ok=True)
     for name, text in texts.items():
         (folder / f"{name}.md").write_text(text, "utf-8")
 
 
 def fill(text: str, **values: str) -> str:
-    """The text with its placeholders replaced, once: a $ in a value stays what it is."""
+    """The text with its placeholders replaced. A $ inside a value is not a placeholder."""
     return Template(text).substitute(values)

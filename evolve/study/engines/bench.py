@@ -1,4 +1,4 @@
-"""What rival engines work with: a configuration, fields, residuals, and random numbers that are theirs alone."""
+"""What rival engines work with: a configuration, fields, residuals, and their own random numbers."""
 
 from __future__ import annotations
 
@@ -19,49 +19,50 @@ from simulator.language.ir import Program
 from simulator.language.parse import parse
 from simulator.stream import stream
 
-PROPOSALS = 200  # for each candidate of the budget: an engine that finds so few new forms has come to its end
+PROPOSALS = 200  # per candidate of the budget: an engine that needs more hardly finds new forms, and is stopped
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a rival engine works with: the configuration (seed and budget in it), the fields that step_time may read,
-    and the residuals of programs on the fitted experiments."""
+    """What a rival engine works with."""
 
-    config: Config
-    words: Vocabulary
-    probe: Probe
+    config: Config  # with the seed and the budget of this search
+    words: Vocabulary  # the fields that step_time may read
+    probe: Probe  # the residuals of programs on the fitted experiments
 
     def seeds(self) -> list[Program]:
-        """The shipped programs that every search starts from, unfitted and complete."""
+        """The shipped programs that every search starts from, completed but not fitted."""
         return [complete(parse(text, name)) for name, text in seed_texts()]
 
     def stream(self, population: Population) -> np.random.Generator:
-        """The random stream of the next proposal: the seed of the search and the proposal's number."""
+        """The random stream of the next proposal, given by the seed of the search and the proposal's number."""
         return stream(self.config.seed, population.proposals)
 
-    def ended(self, population: Population) -> bool:
-        """Whether the engine finds so few new forms that it has come to its end."""
-        return population.proposals >= PROPOSALS * self.config.budget
+    def left(self, population: Population) -> int:
+        """How many more proposals the engine may make."""
+        return max(PROPOSALS * self.config.budget - population.proposals, 0)
 
     def changed(self, first: Program, second: Program, rng: np.random.Generator, blind: bool = False) -> Program:
-        """`first` after one proposal of our operators; `second` is what crossing takes from. `blind`: without the
-        operators that look at the errors of `first`."""
+        """`first`, changed by one of our operators; crossing takes parts from `second`.
+
+        `blind`: without the operators that look at the residuals of `first`.
+        """
         search, probe = self.config.search, None if blind else self.probe
         weights = operator_weights(search.operators)
         return propose(first, second, self.words, rng, search.evolve, weights, probe, self.config.caps)[0]
 
 
 def numbered(population: Population, operator: str, texts: Sequence[str]) -> list[Proposal]:
-    """Texts as proposals with the next numbers, for the only island."""
+    """Proposals of these texts for the only island, with the next numbers."""
     first = population.numbered
     population.numbered += len(texts)
     return [Proposal(first + i, 0, text, operator, ()) for i, text in enumerate(texts)]
 
 
 class GlobalRandom:
-    """A context in which Python's global random numbers are an engine's own; outside they are as they were before.
+    """A context in which Python's global random stream is an engine's own. Outside, the stream is left as it was.
 
-    deap and OpenEvolve draw from the global stream. `seed` is the number that the engine's stream begins with.
+    deap and OpenEvolve draw from the global stream.
     """
 
     def __init__(self, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""The engines that can be compared, by name: what proposes in each, and which settings of a search it changes."""
+"""The engines that can be compared: the proposer of each, and the settings of the search that it changes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from simulator.errors import InputError, nearest
 
 OURS = "evolution"
 BLIND = {name: 0.0 if name in PROBING else weight for name, weight in OPERATORS.items()}
-# One population without end: a rival's search is over when its budget is.
+# One population, and no end but the budget.
 UNMANAGED = {"islands": 1, "generations": 10**9, "patience": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A way to search. `settings` replace those of the configuration's search."""
+    """An engine of a comparison."""
 
-    what: str
+    what: str  # in words
     proposer: Callable[[Bench], Proposer]
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # replace those of the configuration's search
 
     def config(self, config: Config) -> Config:
-        """The configuration as this engine searches with it. No finalists are polished: that is not the search."""
+        """The configuration of this engine's search. No finalists are polished, since that is not part of a search."""
         return replace(config, search=replace(config.search, finalists=0, **self.settings))
 
 
@@ -55,9 +55,9 @@ ENGINES = {
 
 
 def engine_names(only: str | None) -> tuple[list[str], list[str]]:
-    """The engines of `a,b` in the order of ENGINES (None: all that are installed), and a line for each left out.
+    """The engines named in `a,b`, in the order of ENGINES, and a line for each engine that is left out.
 
-    Raises InputError for an unknown name, or one that is not installed.
+    None stands for all installed engines. Raises InputError for an unknown or uninstalled engine.
     """
     wanted = parse_list(only)
     for name in wanted:

@@ -1,9 +1,9 @@
-"""Plain genetic programming with deap: generations of typed trees, tournaments on the joint error, nothing else.
+"""Plain genetic programming with deap: generations of typed trees and tournaments on the joint error.
 
-A tree is a step time (see `primitives.py`); the delay before the queue has the shared form of seeds/floor.py, fitted
-too. Those of the shipped programs that the primitives can spell are in the first population, beside random trees (half
-grown, half full). Settings as in Koza 1992 where the budget allows: tournaments of 3, one-point crossover of most,
-uniform mutation of some, a static limit on height, and one on size from the configuration's caps.
+A tree is a step_time (see `primitives.py`). All programs share the queueing_time of seeds/floor.py, whose constants are
+fitted too. The first population has the shipped programs that the primitives can express, and random trees (half grown,
+half full). Settings follow Koza 1992 as far as the budget allows: tournaments of 3, one-point crossover of most
+children, uniform mutation of some, and static limits on height and, from the configuration's caps, on size.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from simulator.language.measure import operations
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
-POPULATION, GENERATIONS = 50, 5  # at most; the budget shall suffice for some generations
+POPULATION, GENERATIONS = 50, 5  # most trees; least generations, for which a small budget has fewer trees
 CROSSED, MUTATED = 0.8, 0.2
 HEIGHT = 8
 TOURNAMENT = 3
 
 
 class Genetic:
-    """Generations without end: the budget stops them. What is rejected is the least fit."""
+    """Generations until the budget ends. Rejected programs are the least fit."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench, self._random = bench, GlobalRandom(bench.config.seed)
@@ -44,31 +44,38 @@ class Genetic:
         self._toolbox = _toolbox(bench.config, self._language)
         self._joint: dict[str, float] = {}  # of every form that was scored, percent
         self._trees: list[Any] = []
-        self._asked: list[tuple[Any, str]] = []  # the trees of the last generation, with their texts
+        self._asked: list[Any] = []  # the trees of the last generation that were not scored before
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
-        if self._bench.ended(population):
+        left = self._bench.left(population)
+        if not left:
             return []
         with self._random:
             self._trees = self._next() if self._trees else self._first()
-        self._asked = [(tree, text_of(tree, self._language)) for tree in self._trees if not tree.fitness.valid]
-        return numbered(population, "gp", [text for _, text in self._asked])
+        self._asked = [tree for tree in self._trees if not tree.fitness.valid][:left]
+        return numbered(population, "gp", [text_of(tree, self._language) for tree in self._asked])
 
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
         self._joint |= {outcome.key: outcome.elite.joint for outcome, _ in outcomes if outcome.elite}
-        for tree, text in self._asked:
-            tree.fitness.values = (self._joint.get(key(complete(parse(text))), float("inf")),)
-        self._asked = []
+        # no tree was asked for the seeds, and the budget may end within a generation: the two need not be equally many
+        for tree, (outcome, _) in zip(self._asked, outcomes, strict=False):
+            tree.fitness.values = (self._joint_of(outcome),)
+
+    def _joint_of(self, outcome: Outcome) -> float:
+        """The joint error of a program; of a form proposed before, what it got then."""
+        if outcome.rejection and outcome.rejection.stage == "duplicate":
+            return self._joint.get(key(complete(parse(outcome.proposal.text))), float("inf"))
+        return outcome.elite.joint if outcome.elite else float("inf")
 
     def _first(self) -> list[Any]:
-        """The seeds that the primitives can spell, and random trees."""
+        """The seed programs that the primitives can express, and random trees."""
         nodes = [tree_of(step, self._language) for p in self._bench.seeds() if (step := p.function("step_time"))]
         trees = [self._toolbox.tree(n) for n in nodes if n is not None]
         size = max(8, min(POPULATION, self._bench.config.budget // GENERATIONS))
         return trees + [self._toolbox.grown() for _ in range(size - len(trees))]
 
     def _next(self) -> list[Any]:
-        """Children of the last generation; again until one of them is to be scored."""
+        """Children of the last generation; if all of them were scored before, their children, and so on."""
         trees = self._trees
         while all(tree.fitness.valid for tree in trees):
             parents = self._toolbox.select(trees, len(trees))
@@ -76,9 +83,9 @@ class Genetic:
         return trees
 
 
-def text_of(tree: Sequence[Any], known: Language) -> str:
-    """The program of a tree, as text."""
-    expr, constants = expression(tree, known)
+def text_of(tree: Sequence[Any], language: Language) -> str:
+    """The text of a tree's program."""
+    expr, constants = expression(tree, language)
     return unparse(Program((Function("step_time", constants, (), expr), _queueing())))
 
 
@@ -89,7 +96,8 @@ def _queueing() -> Function:
     return shared
 
 
-def _toolbox(config: Config, known: Language) -> Any:
+def _toolbox(config: Config, language: Language) -> Any:
+    """The operators of deap, with Tree as the class of individuals."""
 
     class Fitness(base.Fitness):  # type: ignore[misc]
         weights = (-1.0,)
@@ -101,10 +109,10 @@ def _toolbox(config: Config, known: Language) -> Any:
 
     toolbox = base.Toolbox()
     toolbox.register("tree", Tree)
-    toolbox.register("grown", lambda: Tree(gp.genHalfAndHalf(known.pset, 1, 4)))
+    toolbox.register("grown", lambda: Tree(gp.genHalfAndHalf(language.pset, 1, 4)))
     toolbox.register("select", tools.selTournament, tournsize=TOURNAMENT)
     toolbox.register("mate", gp.cxOnePoint)
-    toolbox.register("mutate", gp.mutUniform, expr=partial(gp.genHalfAndHalf, min_=0, max_=2), pset=known.pset)
+    toolbox.register("mutate", gp.mutUniform, expr=partial(gp.genHalfAndHalf, min_=0, max_=2), pset=language.pset)
     rest = complete(Program((_queueing(),)))
     caps = config.caps
     limits = (

@@ -1,9 +1,9 @@
-"""OpenEvolve (0.4) as the engine: its database of islands and grids chooses parents, our operators stand for its LLM.
+"""OpenEvolve (0.4) as an engine: its database of islands and grids chooses parents, our operators replace its LLM.
 
-What its database needs from the outside: only scored programs and finite figures (others would become parents or
-poison its scales); grids whose range is fixed beforehand, because it never bins anew what it has placed; members whose
-order does not depend on the hash seed of the process. It draws from Python's global `random`, which is seeded here and
-given back as it was. Its settings are its own defaults, but for the two dimensions of our grid.
+The database needs some care. It gets only scored programs and finite figures: others would become parents or spoil its
+scales. The ranges of its grids are fixed beforehand, because it never moves a program to another bin. The order of its
+members must not depend on the hash seed of the process. It draws from Python's global `random`, which is seeded here
+and restored afterwards. Its settings are its defaults, except for the two dimensions of our grid.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ INSTALL = "openevolve is not installed: pip install evolve-latency[openevolve]"
 
 
 def installed() -> bool:
+    """Whether OpenEvolve can be imported."""
     return importlib.util.find_spec("openevolve") is not None
 
 
 class _Id(str):
-    """A member's number as its name; in a set it has the place of its number."""
+    """A member's number as its id. Its hash is the number, so that the order of a set of ids is always the same."""
 
     __slots__ = ()
 
@@ -38,7 +39,7 @@ class _Id(str):
 
 
 class OpenEvolve:
-    """Parents from the database's islands in turn; scored children go to the island that they were sampled from."""
+    """Takes parents from the database's islands in turn. A scored child goes to its parent's island."""
 
     def __init__(self, bench: Bench) -> None:
         logging.getLogger("openevolve").setLevel(logging.ERROR)
@@ -46,10 +47,10 @@ class OpenEvolve:
         with self._random:
             self._database = _database(bench.config, self._random.seed)
         self._turn = 0
-        self._parent: Any = None  # of the child that was asked for
+        self._parent: Any = None  # of the last child
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
-        if self._bench.ended(population):
+        if not self._bench.left(population) or not population.archive.by_id:  # only scored programs are parents
             return []
         with self._random:
             self._parent, others = self._database.sample_from_island(self._island)
@@ -61,7 +62,7 @@ class OpenEvolve:
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
         elites = [outcome.elite for outcome, _ in outcomes if outcome.elite]
         with self._random:
-            if self._parent is None:  # the seeds go round the islands
+            if self._parent is None:  # these are the seed programs: distribute them over the islands
                 for i, elite in enumerate(elites):
                     self._add(elite, i, i % len(self._database.islands))
                 return
@@ -83,7 +84,7 @@ class OpenEvolve:
 
 
 def _metrics(config: Config, elite: Elite) -> dict[str, float]:
-    """What the database bins and compares: counts within the grid, and a score that falls with the joint error."""
+    """What the database bins and compares: counts, limited to the grid, and a score that falls as the error grows."""
     most = 2 * config.search.feature_bins
     return {
         "combined_score": 1.0 / (1.0 + elite.joint),
@@ -93,18 +94,18 @@ def _metrics(config: Config, elite: Elite) -> dict[str, float]:
 
 
 def _member(*args: Any, **kwargs: Any) -> Any:
-    from openevolve.database import Program  # optional, see _database
+    from openevolve.database import Program  # an optional library, see _database
 
     return Program(*args, **kwargs)
 
 
 def _database(config: Config, seed: int) -> Any:
-    # an optional library, which takes seconds to load: only where it is used
+    # The library is optional and takes seconds to load, so it is imported only when it is used.
     from openevolve.config import DatabaseConfig
     from openevolve.database import ProgramDatabase
 
     class Database(ProgramDatabase):  # type: ignore[misc]
-        """Whatever is added, migrants too, is called by its number."""
+        """A database that numbers its members, migrants included, in the order in which they are added."""
 
         added = 0
 

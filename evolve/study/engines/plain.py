@@ -1,4 +1,4 @@
-"""Random search and hill climbing with our operators: what selection adds to them."""
+"""Random search and hill climbing with our operators, to show what selection adds."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from evolve.study.engines.bench import Bench, numbered
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
-CHANGES = 8  # most operators that random search applies to a seed
+CHANGES = 8  # most operators that random search applies to a seed program
 
 
 class RandomSearch:
-    """One to CHANGES operators applied to a random seed; parents are always seeds, never results: no selection."""
+    """Applies one to CHANGES operators to a random seed program. No selection: results never become parents."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench, self._seeds = bench, bench.seeds()
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
-        if self._bench.ended(population):
+        if not self._bench.left(population):
             return []
         rng, seeds = self._bench.stream(population), self._seeds
         child = seeds[rng.integers(len(seeds))]
@@ -34,14 +34,14 @@ class RandomSearch:
 
 
 class HillClimbing:
-    """The parent is the best so far by joint error; a child replaces it where it is better."""
+    """Changes the program with the lowest joint error so far; a better child replaces it."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench, self._seeds = bench, bench.seeds()
         self._best: Elite | None = None
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
-        if self._bench.ended(population):
+        if not self._bench.left(population):
             return []
         rng, seeds = self._bench.stream(population), self._seeds
         second = seeds[rng.integers(len(seeds))]

@@ -1,14 +1,14 @@
 """The primitive set of plain genetic programming over our language.
 
-Plain GP knows no units, and nearly every random formula breaks them. Types stand for units here (strongly typed GP,
-Montana 1995): one type for each unit of the allowed fields, and for what turns each into microseconds (us/token,
-us/request, ...). Every type has its fields and a random constant as leaves; the constants carry no annotation, so
-that the language's own inference finds their units, and are fitted like any other. What a tree may do, by type:
+Plain GP knows no units, and nearly every random formula breaks them. So units are types here (strongly typed GP,
+Montana 1995): there is a type for each unit of the allowed fields, and for each unit that converts one of them to
+microseconds (us/token, us/request, ...). The leaves of a type are its fields and a random constant. Constants have no
+annotation, so that the language infers their units, and are fitted like any other. A tree may combine:
 
     T x T -> T       + - max min, for the types of quantities
     T x T -> one     a ratio, for the types of quantities
     one x T -> T     a multiple of anything
-    us/T x T -> us   a cost, also of products token*request
+    us/T x T -> us   a cost, of products such as token*request too
     T > T ? us : us  a choice by tokens, requests or pure numbers
     one -> one       sqrt, log1p
     flop / (flop/us), byte / (byte/us) -> us
@@ -34,14 +34,14 @@ from simulator.schema import FIELDS
 US, ONE = units.read("us"), units.ONE
 QUANTITIES = tuple(units.read(name) for name in ("us", "one", "token", "request", "byte", "flop"))
 CHOSEN_BY = tuple(units.read(name) for name in ("token", "request", "one"))
-PRODUCTS = (("token", "request"), ("token", "token"))  # of counts: whose costs are reached factor by factor too
+PRODUCTS = (("token", "request"), ("token", "token"))  # of counts; their costs can be built factor by factor too
 DIVIDED = (("flop", "flop/us"), ("byte", "byte/us"))
-COST_US = 300.0  # start value of a constant's term on a typical batch: a few percent of a step, within a factor of 10
+COST_US = 300.0  # what a new constant's term takes on a typical batch, within a factor of 10: a few percent of a step
 
 
 class _Type(type):
-    """The class of a unit's type. Its hash is its number: deap draws from sets of types, whose order must not depend
-    on where the classes lie in memory."""
+    """The class of a unit's type, hashed by its number: deap draws from sets of types, whose order must not depend on
+    memory addresses."""
 
     number: int
 
@@ -51,20 +51,20 @@ class _Type(type):
 
 @dataclass(frozen=True)
 class Language:
-    """The primitive set, its types by unit, and how each primitive writes its expression."""
+    """The primitive set, and how its primitives are written in our language."""
 
-    pset: Any
+    pset: Any  # deap's
     types: dict[Unit, type]
-    forms: dict[str, Callable[..., Expr]]
-    leaves: dict[str, Field]
+    forms: dict[str, Callable[..., Expr]]  # the expression of a primitive, by its name
+    leaves: dict[str, Field]  # by name
 
 
 def language(words: Vocabulary) -> Language:
-    """The typed primitives over the fields that `words` allows in step_time."""
+    """The typed primitives over the fields that step_time may read."""
     fields = {f.name: units.read(FIELDS[f.scope, f.name].unit) for f in words.step}
-    known = _units(set(fields.values()))
+    typed = _units(set(fields.values()))
     types: dict[Unit, type] = {
-        unit: _Type(f"t{i}", (), {"number": i, "unit": unit}) for i, unit in enumerate(known)
+        unit: _Type(f"t{i}", (), {"number": i, "unit": unit}) for i, unit in enumerate(typed)
     }  # fmt: skip
     pset = gp.PrimitiveSetTyped("step_time", [], types[US])
     forms: dict[str, Callable[..., Expr]] = {}
@@ -75,7 +75,7 @@ def language(words: Vocabulary) -> Language:
             forms[name] = form
             pset.addPrimitive(form, [types[u] for u in takes], types[gives], name=name)
 
-    for unit in known:
+    for unit in typed:
         add("*", partial(Op, "*"), (ONE, unit), unit)
         add("*", partial(Op, "*"), (units.over(US, unit), unit), US)
     for unit in (u for u in QUANTITIES if u in types):
@@ -98,43 +98,43 @@ def language(words: Vocabulary) -> Language:
         add("+", partial(Op, "+"), (units.over(US, b), units.over(US, b)), units.over(US, b))
     for f in words.step:
         pset.addTerminal(f, types[fields[f.name]], name=f"{f.scope}.{f.name}")
-    sizes = _sizes(words, known)
-    for unit in known:
+    sizes = _sizes(words, typed)
+    for unit in typed:
         pset.addEphemeralConstant(f"c({units.spell(unit)})", partial(_start, sizes[unit]), types[unit])
     return Language(pset, types, forms, {f"{f.scope}.{f.name}": f for f in words.step})
 
 
 def _units(of_fields: set[Unit]) -> list[Unit]:
-    """The units of fields, of products of counts, and of what turns quantities into microseconds."""
-    found = dict.fromkeys([US, ONE, *sorted(of_fields)])
-    counts = [u for u in found if u not in (US, ONE) and u[0] == 0]
+    """The units of fields, of products of counts, and of the conversions of these to microseconds."""
+    typed = dict.fromkeys([US, ONE, *sorted(of_fields)])
+    counts = [u for u in typed if u not in (US, ONE) and u[0] == 0]
     for left, right in PRODUCTS:
         a, b = units.read(left), units.read(right)
-        if a in found and b in found:
+        if a in typed and b in typed:
             counts.append(units.times(a, b))
-    found |= dict.fromkeys(counts)
-    found |= dict.fromkeys(units.over(US, u) for u in counts)
-    return list(found)
+    typed |= dict.fromkeys(counts)
+    typed |= dict.fromkeys(units.over(US, u) for u in counts)
+    return list(typed)
 
 
-def _sizes(words: Vocabulary, known: Sequence[Unit]) -> dict[Unit, float]:
-    """How large a constant of each unit is to start with: as a field of that unit on a typical batch, or so that its
-    term takes COST_US."""
+def _sizes(words: Vocabulary, typed: Sequence[Unit]) -> dict[Unit, float]:
+    """The start value of a constant, by unit: that of a field of the unit on a typical batch, or such that the
+    constant's term takes COST_US."""
     typical: dict[Unit, list[float]] = {}
     for f in words.step:
         size = abs(words.typical[f.scope, f.name])
         if size > 0:
             typical.setdefault(units.read(FIELDS[f.scope, f.name].unit), []).append(size)
-    out = {unit: float(np.median(sizes)) for unit, sizes in typical.items()} | {US: 10 * COST_US, ONE: 1.0}
+    sizes = {unit: float(np.median(values)) for unit, values in typical.items()} | {US: 10 * COST_US, ONE: 1.0}
     for left, right in PRODUCTS:
         a, b = units.read(left), units.read(right)
-        if a in out and b in out:
-            out.setdefault(units.times(a, b), out[a] * out[b])
-    return {unit: out.get(unit) or COST_US / out.get(units.over(US, unit), 1.0) for unit in known}
+        if a in sizes and b in sizes:
+            sizes.setdefault(units.times(a, b), sizes[a] * sizes[b])
+    return {unit: sizes.get(unit) or COST_US / sizes.get(units.over(US, unit), 1.0) for unit in typed}
 
 
 def _start(size: float) -> float:
-    """A start value within a factor of 10 of `size`, to six digits."""
+    """A random start value within a factor of 10 of `size`, rounded to six digits."""
     return float(f"{size * 10 ** random.uniform(-1.0, 1.0):.6g}")
 
 

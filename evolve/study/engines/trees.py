@@ -1,4 +1,4 @@
-"""Trees of genetic programming as expressions of our language, and back."""
+"""Conversion between the trees of genetic programming and expressions of our language."""
 
 from __future__ import annotations
 
@@ -14,42 +14,45 @@ from simulator.language.units import Unit
 from simulator.schema import FIELDS
 
 
-def expression(tree: Sequence[Any], known: Language) -> tuple[Expr, tuple[Constant, ...]]:
-    """A tree (nodes in prefix order) as an expression and its constants: each random constant is one to be fitted."""
-    leaves = [node for node in tree if not node.arity and node.name not in known.leaves]
+def expression(tree: Sequence[Any], language: Language) -> tuple[Expr, tuple[Constant, ...]]:
+    """The expression of a tree (nodes in prefix order), and its constants: every random constant is to be fitted."""
+    leaves = [node for node in tree if not node.arity and node.name not in language.leaves]
     constants = [Constant(f"c{i}", leaf.value) for i, leaf in enumerate(leaves, 1)]
     names, stack = [c.name for c in constants], list[Expr]()
     for node in reversed(tree):
         if node.arity:
-            stack.append(known.forms[node.name](*(stack.pop() for _ in range(node.arity))))
-        elif node.name in known.leaves:
-            stack.append(known.leaves[node.name])
+            stack.append(language.forms[node.name](*(stack.pop() for _ in range(node.arity))))
+        elif node.name in language.leaves:
+            stack.append(language.leaves[node.name])
         else:
             stack.append(Const(names.pop()))
     (expr,) = stack
     return expr, tuple(constants)
 
 
-def tree_of(function: Function, known: Language) -> list[Any] | None:
-    """The nodes of a tree that spells this function, or None where it uses what no primitive does."""
-    found = infer(function).units
+def tree_of(function: Function, language: Language) -> list[Any] | None:
+    """The nodes of the tree of this function, in prefix order, or None if the primitives cannot express it."""
+    inferred = infer(function).units
     d = draft(function)
-    at = {c.name: (c.value, units.read(found[c.name] or "one")) for c in d.constants.values()}
+    constants = {c.name: (c.value, units.read(inferred[c.name] or "one")) for c in d.constants.values()}
     try:
-        nodes, unit = _nodes(d.expr, at, known)
+        nodes, unit = _nodes(d.expr, constants, language)
     except KeyError:
         return None
     return nodes if unit == US else None
 
 
-def _nodes(node: Expr, at: dict[str, tuple[float, Unit]], known: Language) -> tuple[list[Any], Unit]:
-    """The nodes of an expression and its unit. Raises KeyError for what no primitive spells."""
-    mapping = known.pset.mapping
+def _nodes(node: Expr, constants: dict[str, tuple[float, Unit]], language: Language) -> tuple[list[Any], Unit]:
+    """The nodes of an expression, and its unit. Raises KeyError if no primitive expresses it.
+
+    `constants`: value and unit by name.
+    """
+    mapping = language.pset.mapping
     match node:
         case Field(scope, name):
             return [mapping[f"{scope}.{name}"]], units.read(FIELDS[scope, name].unit)
         case Const(name):
-            value, unit = at[name]
+            value, unit = constants[name]
             leaf = mapping[f"c({units.spell(unit)})"]()
             leaf.value = value
             return [leaf], unit
@@ -63,8 +66,8 @@ def _nodes(node: Expr, at: dict[str, tuple[float, Unit]], known: Language) -> tu
             kind, args = ">", [left, right, then, other]
         case _:
             raise KeyError(node)
-    below = [_nodes(arg, at, known) for arg in args]
-    orders = [below, below[::-1]] if kind == "*" else [below]
+    below = [_nodes(arg, constants, language) for arg in args]
+    orders = [below, below[::-1]] if kind == "*" else [below]  # a product is a primitive in one order only
     for order in orders:
         primitive = mapping.get(f"{kind}({','.join(units.spell(unit) for _, unit in order)})")
         if primitive is not None:

@@ -1,4 +1,4 @@
-"""The commands as a user types them: what they print, where they write, and what they say to bad input."""
+"""The commands as a user types them: what they print, where they write, and how they refuse bad input."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(
     args = ("predict", str(files / "p.py"), "--experiments", str(files / "plan.yaml"), "--json")
     status, out, _ = run(capsys, *args)
     assert status == 0
-    made = json.loads(out)
-    assert set(made) == {"engine", "data", "seeds", "program", "key", "experiments", "mean_abs_error_pct"}
-    assert made["seeds"] == [1, 2, 3] and made["mean_abs_error_pct"] == {"e2e": None, "ttft": None, "itl": None}
-    (e,) = made["experiments"]
+    result = json.loads(out)
+    assert set(result) == {"engine", "data", "seeds", "program", "key", "experiments", "mean_abs_error_pct"}
+    assert result["seeds"] == [1, 2, 3] and result["mean_abs_error_pct"] == {"e2e": None, "ttft": None, "itl": None}
+    (e,) = result["experiments"]
     assert set(e) == {
         "id", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
     }  # fmt: skip
@@ -89,7 +89,7 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(
     assert len(e["stages"]) == 2 and e["stages"][1]["predicted"]["completed"] == 120
     assert set(e["components"]) == {"queueing", "waiting", "prefill_steps", "decode_steps", "per_token", "completion"}
     assert sum(e["components"].values()) == pytest.approx(e["predicted"]["e2e_ms"]["mean"], rel=1e-9)
-    assert parse(made["program"]).function("step_time") == parse(PROGRAM).function("step_time")
+    assert parse(result["program"]).function("step_time") == parse(PROGRAM).function("step_time")
     assert run(capsys, *args)[1] == out  # the same seeds, the same bytes
 
 
@@ -97,7 +97,7 @@ def test_predict_warns_of_what_lies_outside_the_fitted_range(files: Path, capsys
     fitted = files / "fitted.py"
     assert run(capsys, "fit", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--out", str(fitted))[0] == 0
     _, out, _ = run(capsys, "predict", str(fitted), "--experiments", str(files / "plan.yaml"), "--json")
-    told = json.loads(out)["experiments"][0]["warnings"]
+    warnings = json.loads(out)["experiments"][0]["warnings"]
     for words in (
         "vocabulary 128256 outside the fitted 32000 to 32000",
         "tp 2 not among the fitted [1]",
@@ -107,13 +107,13 @@ def test_predict_warns_of_what_lies_outside_the_fitted_range(files: Path, capsys
         "prompts of 264 tokens: the fitted runs have at least 591",
         "KV offload to CPU is off: the fitted runs have it on",
     ):
-        assert any(words in w for w in told), told
+        assert any(words in w for w in warnings), warnings
     record = json.loads((files / "fitted.json").read_text())  # a record of an earlier release
     record["ranges"] = {key: record["ranges"][key] for key in ("vocab", "tp", "hardware", "requests_in_flight")}
     (files / "fitted.json").write_text(json.dumps(record))
     _, out, _ = run(capsys, "predict", str(fitted), "--experiments", str(files / "plan.yaml"), "--json")
     less = json.loads(out)["experiments"][0]["warnings"]
-    assert set(told) - set(less) == {w for w in told if "the fitted runs have" in w}
+    assert set(warnings) - set(less) == {w for w in warnings if "the fitted runs have" in w}
 
 
 def test_predict_of_the_shipped_runs_compares_with_what_was_observed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,8 +191,8 @@ def test_shipped_programs_are_exempt_from_the_caps_and_all_check(capsys: pytest.
 
     assert {"champion", "linear", "linear_kv", "regimes", "roofline", "threshold", "floor"} <= set(seed_names())
     for name in seed_names():
-        status, told, _ = run(capsys, "check", name)
-        assert (status, "refused: monotone" in told) == ((1, True) if name == "threshold" else (0, False)), name
+        status, out, _ = run(capsys, "check", name)
+        assert (status, "refused: monotone" in out) == ((1, True) if name == "threshold" else (0, False)), name
 
 
 # 38 + 1 + 1 operations
@@ -216,8 +216,8 @@ def test_bad_programs_are_one_line(files: Path, name: str, command: str, capsys:
     raw, message = BAD_PROGRAMS[name]
     (files / "p.py").write_bytes(raw)
     extra = ("--out", str(files / "go")) if command == "emit" else ()
-    told = refused(capsys, command, str(files / "p.py"), *extra)
-    assert told.startswith(f"{files}/{message}")
+    line = refused(capsys, command, str(files / "p.py"), *extra)
+    assert line.startswith(f"{files}/{message}")
     assert not (files / "go").exists()
 
 
@@ -259,8 +259,8 @@ def test_bad_experiments_are_one_line(
         ["fit", str(files / "p.py")],
         ["run", "--out", str(files / "run")],
     ):
-        told = refused(capsys, *command, "--experiments", str(files / "bad.yaml"))
-        assert told.startswith(f"{files}/bad.yaml: experiment 'plan': {message}"), told
+        line = refused(capsys, *command, "--experiments", str(files / "bad.yaml"))
+        assert line.startswith(f"{files}/bad.yaml: experiment 'plan': {message}"), line
     assert not (files / "run").exists()
 
 
@@ -302,8 +302,8 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_loses_nothing(
     (files / "in_the_way").write_text("a file, not a folder")
     for command in (["run", "--budget", "5"], ["emit", "floor"], ["fit", "floor", "--id", "llama-2-7b-tp1-codegen"]):
         blocked = str(files / "in_the_way" / ("out.py" if command[0] == "fit" else "out"))
-        told = refused(capsys, *command, "--out", blocked)
-        assert told.startswith(f"{blocked}: cannot be written (Not a directory)")
+        line = refused(capsys, *command, "--out", blocked)
+        assert line.startswith(f"{blocked}: cannot be written (Not a directory)")
     assert (files / "in_the_way").read_text() == "a file, not a folder"
 
 
@@ -317,8 +317,8 @@ def test_a_read_only_folder_is_one_line(files: Path, capsys: pytest.CaptureFixtu
 
 
 def test_an_existing_run_folder_is_not_overwritten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = refused(capsys, "run", "--budget", "5", "--out", str(files))
-    assert told == f"{files}: exists already: choose another --out, or `evolve resume {files}`"
+    line = refused(capsys, "run", "--budget", "5", "--out", str(files))
+    assert line == f"{files}: exists already: choose another --out, or `evolve resume {files}`"
 
 
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
@@ -331,8 +331,8 @@ def test_every_json_says_which_engine_data_and_seeds(capsys: pytest.CaptureFixtu
     commands = (["check", "floor"], ["check", "--fields"], ["show", "champion"], ["list"],
                 ["predict", "floor", "--id", "llama-2-7b-tp1-codegen"], ["fit", "floor", "--id", "llama-2-7b-tp1-codegen"])  # fmt: skip
     for command in commands:
-        made = json.loads(run(capsys, *command, "--json")[1])
-        assert {"engine", "data", "seeds"} <= set(made), command
+        result = json.loads(run(capsys, *command, "--json")[1])
+        assert {"engine", "data", "seeds"} <= set(result), command
 
 
 def test_predict_warns_where_the_datasheet_is_beaten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -343,11 +343,13 @@ def test_predict_warns_where_the_datasheet_is_beaten(files: Path, capsys: pytest
         "workload": {"name": "x", "stages": [{"rate": 1.0, "duration_s": 60}], "prompt_len": 3500, "output_len": 30},
     }]}  # fmt: skip
     (files / "fresh.yaml").write_text(yaml.safe_dump(plan))
-    made = json.loads(
+    result = json.loads(
         run(capsys, "predict", str(files / "fast.py"), "--experiments", str(files / "fresh.yaml"), "--json")[1]
     )
-    told = made["experiments"][0]["warnings"]
-    assert any(w.startswith("time in prefill steps") and "below the datasheet's bound of" in w for w in told), told
+    warnings = result["experiments"][0]["warnings"]
+    assert any(w.startswith("time in prefill steps") and "below the datasheet's bound of" in w for w in warnings), (
+        warnings
+    )
 
 
 def test_tables_never_lose_a_figure_on_a_narrow_terminal(
@@ -365,8 +367,8 @@ def test_evolve_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_fit_wants_a_python_file(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = refused(capsys, "fit", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--out", str(files / "x.json"))
-    assert told.endswith("a program's file ends in .py, its record stands beside it: write --out x.py")
+    line = refused(capsys, "fit", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--out", str(files / "x.json"))
+    assert line.endswith("a program's file ends in .py, its record is next to it: write --out x.py")
     assert not (files / "x.json").exists()
 
 
@@ -377,22 +379,22 @@ def test_what_a_gate_refuses_is_said_wherever_the_program_is_used(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (files / "p.py").write_text(REFUSED)
-    status, told, _ = run(capsys, "check", str(files / "p.py"), "--json")
-    gates = {g["name"]: g for g in json.loads(told)["gates"]}
-    assert status == 1 and not json.loads(told)["ok"] and "empty batch" in gates["finite"]["complaint"]
+    status, out, _ = run(capsys, "check", str(files / "p.py"), "--json")
+    gates = {g["name"]: g for g in json.loads(out)["gates"]}
+    assert status == 1 and not json.loads(out)["ok"] and "empty batch" in gates["finite"]["complaint"]
     status, _, err = run(capsys, "emit", str(files / "p.py"), "--out", str(files / "go"))
     assert status == 0 and (files / "go" / "evolved.go").exists()
     assert [line.split(":")[2] for line in err.splitlines()] == [" gate finite", " no queueing_time"]
-    status, told, _ = run(capsys, "predict", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--json")
-    warnings = json.loads(told)["experiments"][0]["warnings"]
+    status, out, _ = run(capsys, "predict", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--json")
+    warnings = json.loads(out)["experiments"][0]["warnings"]
     assert any(w.startswith("gate finite: ") for w in warnings)
     assert any(w.startswith("no queueing_time: 5000 us") for w in warnings)
 
 
 def test_check_lists_gates_units_and_what_a_fit_would_move(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (files / "p.py").write_text("def step_time(b, s, *, e=1.3, c=90.0): return b.weight_read_us / e + c * s.layers")
-    status, told, _ = run(capsys, "check", str(files / "p.py"), "--physics")
-    assert "e = 1.3 lies outside 0.01 to 1: a fit moves it in" in told
+    status, out, _ = run(capsys, "check", str(files / "p.py"), "--physics")
+    assert "e = 1.3 lies outside 0.01 to 1: a fit moves it in" in out
     for name in (
         "finite",
         "deterministic",
@@ -405,14 +407,14 @@ def test_check_lists_gates_units_and_what_a_fit_would_move(files: Path, capsys: 
         "sublinear",
         "size",
     ):
-        assert f" {name} " in told
-    assert status == 1 and "roofline: " in told
-    found = json.loads(run(capsys, "show", str(files / "p.py"), "--json")[1])
-    assert [(c["name"], c["unit"], c["enters"]) for c in found["constants"]] == [
+        assert f" {name} " in out
+    assert status == 1 and "roofline: " in out
+    shown = json.loads(run(capsys, "show", str(files / "p.py"), "--json")[1])
+    assert [(c["name"], c["unit"], c["enters"]) for c in shown["constants"]] == [
         ("e", "one", "otherwise"),
         ("c", "us", "affine"),
     ]
-    terms = found["products"]["step_time"]["pieces"][0]["terms"]
+    terms = shown["products"]["step_time"]["pieces"][0]["terms"]
     assert terms == [{"constant": "c", "feature": "s.layers"}, {"constant": None, "feature": "b.weight_read_us / e"}]
 
 
@@ -433,7 +435,7 @@ def test_units_that_do_not_fit_are_one_line_everywhere(files: Path, capsys: pyte
 
 def test_all_caps_that_are_exceeded_are_named_at_once(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (files / "p.py").write_text(SUM)
-    told = refused(
+    line = refused(
         capsys,
         "simulate",
         "--id",
@@ -446,7 +448,7 @@ def test_all_caps_that_are_exceeded_are_named_at_once(files: Path, capsys: pytes
         "0",
     )
     assert (
-        told.startswith(f"{files}/p.py:1: 40 operations, at most 9 are allowed") and "; 1 constants, at most 0" in told
+        line.startswith(f"{files}/p.py:1: 40 operations, at most 9 are allowed") and "; 1 constants, at most 0" in line
     )
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from paths import SHARED
 
-from evolve.ingest.derive.cycles import EMPTY, IDLE, LONG, SHORT, STALLED, Cycles, cycles
-from evolve.ingest.derive.split import temporal_split
+from evolve.ingest.derive.steps import EMPTY, IDLE, LONG, SHORT, STALLED, Cycles, cycles, temporal_split
 
 SAMPLES = SHARED / "samples"
 REAL = SHARED / "data" / "steps" / "vllm_0_15_1_h100_steps.parquet"

@@ -26,14 +26,13 @@ from trace_files import write
 from trace_records import MODEL, Truth
 
 from evolve.cli import run_command
-from evolve.ingest.derive import engines, journeys
-from evolve.ingest.entry import Given
-from evolve.ingest.many import ingest
-from evolve.ingest.sources import clients, jsonl, kv_events, otlp, traces
-from evolve.ingest.sources.folder import find
-from evolve.ingest.step_table import CONFLICTING
-from evolve.ingest.step_table import REPEATED as SAME_SUMMARY
-from evolve.ingest.tables import Writer
+from evolve.ingest import batch
+from evolve.ingest.batch import ingest
+from evolve.ingest.derive import batches, journeys, steps
+from evolve.ingest.options import Given
+from evolve.ingest.read import clients, files, kv_events, otlp, traces
+from evolve.ingest.read.sources import find
+from evolve.ingest.write.tables import Writer
 from simulator.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -77,8 +76,8 @@ def sound(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report
 
 def made(folder: Path, out: Path, **options: Any) -> Report:
     given = Given(GPU, options)
-    (report,) = ingest(find([folder])[0], out, given, 1, lambda run, count: None, lambda run: None)
-    return report
+    (run,) = ingest(find([folder])[0], out, given, 1, lambda run, count: None, lambda run: None)
+    return run.to_json()
 
 
 def spoiled(clean: Path, tmp_path: Path, **files: bytes) -> Path:
@@ -171,11 +170,11 @@ def test_traces_cut_anywhere(clean: Path, tmp_path: Path) -> None:
     for at in range(1, len(data), len(data) // 30):
         report = read(clean, tmp_path, traces=data[:at])
         whole = b"".join(line for line in lines(data[:at]) if line.endswith(b"\n"))
-        assert counts(report, TRACES)[jsonl.CUT_OFF] == (len(whole) < at), at
+        assert counts(report, TRACES)[files.CUT_OFF] == (len(whole) < at), at
         left = sum(1 for _ in spans(whole, CORE))
         assert report["requests"].get("journeys", 0) == left
         if left < REQUESTS:
-            assert any("journey" in text or "holds no span" in text for text in counts(report, TRACES)), at
+            assert any("journey" in text or "contains no span" in text for text in counts(report, TRACES)), at
         assert report["requests"]["client_rows"] == REQUESTS
 
 
@@ -209,7 +208,7 @@ def test_repeats_are_known_without_span_ids(clean: Path, tmp_path: Path, sound: 
     said = counts(report, TRACES)
     assert said[traces.NO_ID] == 2 * sum(many.values())
     assert said[traces.ONCE_MORE] == 2 * REQUESTS
-    assert said[SAME_SUMMARY] == report["sampling"]["sampled_steps"] == sound[0]["sampling"]["sampled_steps"]
+    assert said[steps.REPEATED] == report["sampling"]["sampled_steps"] == sound[0]["sampling"]["sampled_steps"]
     assert tables(tmp_path / "out" / NAME) == sound[1]
 
 
@@ -226,8 +225,8 @@ def test_two_runs_in_one_file_give_no_figures_by_step(
         mixed = changed(mixed, STEP, many, lambda span: span["events"].clear())
     report = read(clean, tmp_path, traces=mixed)
     said = counts(report, TRACES)
-    assert said[engines.MIXED] == 1 and said[engines.BACKWARDS] > engines.FEW
-    assert (said[CONFLICTING] > 0) == summaries
+    assert said[steps.MIXED] == 1 and said[steps.BACKWARDS] > steps.FEW
+    assert (said[steps.CONFLICTING] > 0) == summaries
     assert report["batches"] is None and report["cycles"] is None
     assert report["requests"]["journeys"] == 2 * REQUESTS
     assert set(tables(tmp_path / "out" / NAME)) == {"requests", "journeys", "kv_events"}
@@ -236,15 +235,15 @@ def test_two_runs_in_one_file_give_no_figures_by_step(
 @pytest.mark.parametrize(
     ("data", "said", "count"),
     [
-        (b"", "holds no span of this server: nothing is taken from it", 1),
-        (b"\n \n\t\n" * 99, "holds no span of this server: nothing is taken from it", 1),
+        (b"", "contains no span of this server: nothing is taken from it", 1),
+        (b"\n \n\t\n" * 99, "contains no span of this server: nothing is taken from it", 1),
         (b"[1, 2, 3]\n", otlp.MALFORMED, 1),
         (b"null\n12\n\"x\"\n", otlp.MALFORMED, 3),
         (b"{}\n" * 4, otlp.MALFORMED, 4),
-        (b"[" * 10_000 + b"]" * 10_000 + b"\n", jsonl.MALFORMED, 1),
-        (b'{"resourceSpans":' * 10_000, jsonl.CUT_OFF, 1),
-        (b'{"resourceSpans": ' + b"9" * 100_000 + b"}\n", jsonl.MALFORMED, 1),
-        (b"\xff\xfe" + '{"resourceSpans": []}\n'.encode("utf-16-le"), jsonl.MALFORMED, 1),
+        (b"[" * 10_000 + b"]" * 10_000 + b"\n", files.MALFORMED, 1),
+        (b'{"resourceSpans":' * 10_000, files.CUT_OFF, 1),
+        (b'{"resourceSpans": ' + b"9" * 100_000 + b"}\n", files.MALFORMED, 1),
+        (b"\xff\xfe" + '{"resourceSpans": []}\n'.encode("utf-16-le"), files.MALFORMED, 1),
         (b'{"resourceSpans": null}\n{"resourceSpans": {}}\n{"resourceSpans": [1, null]}\n', otlp.MALFORMED, 4),
         (b'{"resourceSpans": [{"scopeSpans": [{}, {"spans": 1}, {"spans": [{}, 3]}]}]}\n', otlp.MALFORMED, 4),
     ],
@@ -252,7 +251,7 @@ def test_two_runs_in_one_file_give_no_figures_by_step(
 def test_files_that_hold_no_trace(clean: Path, tmp_path: Path, data: bytes, said: str, count: int) -> None:
     report = read(clean, tmp_path, traces=data)
     assert counts(report, TRACES)[said] == count
-    assert counts(report, TRACES)["holds no span of this server: nothing is taken from it"] == 1
+    assert counts(report, TRACES)["contains no span of this server: nothing is taken from it"] == 1
     assert report["requests"]["client_rows"] == REQUESTS and "journeys" not in report["requests"]
 
 
@@ -263,15 +262,15 @@ def test_traces_that_are_laid_out_or_an_array(clean: Path, tmp_path: Path) -> No
     text = "".join(json.dumps(value, indent=1) + "\n" for value in values)
     report = read(clean, tmp_path, traces=text.encode())
     said = counts(report, TRACES)
-    assert said["holds no span of this server: nothing is taken from it"] == 1
-    assert said[jsonl.MALFORMED] + said[jsonl.CUT_OFF] + said[otlp.MALFORMED] == text.count("\n")
+    assert said["contains no span of this server: nothing is taken from it"] == 1
+    assert said[files.MALFORMED] + said[files.CUT_OFF] + said[otlp.MALFORMED] == text.count("\n")
 
 
 @pytest.mark.parametrize("end", [b"\n", b""])
 def test_a_line_too_long_costs_itself_alone(clean: Path, tmp_path: Path, end: bytes) -> None:
     data = (clean / TRACES).read_bytes()
     report = read(clean, tmp_path, traces=data + b'{"a": "' + b"x" * (40 << 20) + b'"}' + end)
-    assert counts(report, TRACES) == {jsonl.TOO_LONG: 1}
+    assert counts(report, TRACES) == {files.TOO_LONG: 1}
     assert report["requests"]["usable_journeys"] == REQUESTS
 
 
@@ -354,7 +353,7 @@ def test_three_spoiled_spans_are_three_in_the_report(
     data = (clean / TRACES).read_bytes()
     report = read(clean, tmp_path, traces=changed(data, scope, 3, change))
     said = counts(report, TRACES)
-    of_readers = {getattr(m, n) for m in (traces, otlp, jsonl) for n in dir(m) if isinstance(getattr(m, n), str)}
+    of_readers = {getattr(m, n) for m in (traces, otlp, files) for n in dir(m) if isinstance(getattr(m, n), str)}
     assert {text: n for text, n in said.items() if text in of_readers} == expected
     whole = report["requests"]["usable_journeys"]
     assert whole >= REQUESTS - 3
@@ -413,11 +412,11 @@ def test_halves_of_characters_and_nulls_in_ids(clean: Path, tmp_path: Path) -> N
     data = (clean / TRACES).read_bytes()
     strange = changed(data, CORE, 1, renamed("cmpl-\ud800\x00-0-x"))
     report = read(clean, tmp_path, traces=strange)
-    assert counts(report, TRACES)[jsonl.HALVES] == 1
+    assert counts(report, TRACES)[files.HALVES] == 1
     assert "cmpl-?\x00-0-x" in tables(tmp_path / "out" / NAME)["requests"]["request_id"]
     broken = data.replace(b"cmpl-", b"cm\xff\xfe-", 3)
     said = counts(read(clean, tmp_path, traces=broken), TRACES)
-    assert said[jsonl.NOT_UTF8] == sum(b"\xff" in line for line in lines(broken)) > 0
+    assert said[files.NOT_UTF8] == sum(b"\xff" in line for line in lines(broken)) > 0
 
 
 def test_a_request_of_ten_thousand_preemptions(clean: Path, tmp_path: Path) -> None:
@@ -484,11 +483,9 @@ def test_prompts_and_prefills_beyond_all_are_left_out(clean: Path, tmp_path: Pat
 def test_steps_of_all_requests_together_have_a_limit(
     clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound: tuple[Report, dict[str, Any]]
 ) -> None:
-    from evolve.ingest.derive import batches
-
     intervals = sound[1]["requests"]["intervals"]
-    steps = sorted(sum(i["end_step"] - i["start_step"] + 1 for i in life) for life in intervals)
-    monkeypatch.setattr(batches, "MOST_STEPS_IN_ALL", sum(steps) - 1)
+    lengths = sorted(sum(i["end_step"] - i["start_step"] + 1 for i in life) for life in intervals)
+    monkeypatch.setattr(batches, "MOST_STEPS_IN_ALL", sum(lengths) - 1)
     report = read(clean, tmp_path)
     assert counts(report, TRACES)[journeys.TOO_MANY] == 1
 
@@ -574,7 +571,8 @@ def test_any_value_wrong_is_said_or_changes_nothing(clean: Path, tmp_path: Path)
     def told(value: Any) -> tuple[Any, ...]:
         file.write_text(json.dumps(value) + "\n")
         t = traces.read_traces(file, lambda count: None)
-        columns = [c.tobytes() for g in (t.journeys, t.api, t.steps, t.snapshots) for c in g.values()]
+        groups = (t.journey_events, t.api_events, t.steps, t.snapshots)
+        columns = [c.tobytes() for group in groups for c in group.values()]
         return (t.core_ids, t.api_ids, t.api_of, columns), t.tally
 
     whole, tally = told(line)
@@ -597,7 +595,7 @@ def test_kv_events_cut_anywhere(clean: Path, tmp_path: Path) -> None:
     data = (clean / KV).read_bytes()
     for at in range(1, len(data), len(data) // 12):
         report = read(clean, tmp_path, kv=data[:at])
-        assert counts(report, KV)[jsonl.CUT_OFF] == (not data[:at].endswith(b"\n"))
+        assert counts(report, KV)[files.CUT_OFF] == (not data[:at].endswith(b"\n"))
         assert report["requests"]["usable_journeys"] == REQUESTS
         assert report["batches"]["summaries_reproduced"] == report["batches"]["summaries"]
 
@@ -632,7 +630,7 @@ EVENTS: dict[str, tuple[list[Any], dict[str, int], int]] = {  # lines, what is s
 def test_spoiled_kv_events_are_counted(clean: Path, tmp_path: Path, case: str) -> None:
     given, said, rows = EVENTS[case]
     report = read(clean, tmp_path, kv=b"".join(json.dumps(line).encode() + b"\n" for line in given))
-    none = {} if rows else {"holds no event that can be read: nothing is taken from it": 1}
+    none = {} if rows else {"contains no readable event: nothing is taken from it": 1}
     assert counts(report, KV) == {**said, **none}
     assert report["tables"].get("kv_events", 0) == rows
     if rows:
@@ -643,10 +641,10 @@ def test_spoiled_kv_events_are_counted(clean: Path, tmp_path: Path, case: str) -
 def test_kv_events_that_are_no_text_and_of_two_runs(clean: Path, other: Path, tmp_path: Path) -> None:
     data = (clean / KV).read_bytes()
     report = read(clean, tmp_path, kv=bytes(range(256)) * 100)
-    assert counts(report, KV)["holds no event that can be read: nothing is taken from it"] == 1
-    assert counts(report, KV)[jsonl.MALFORMED] + counts(report, KV)[jsonl.CUT_OFF] == 101
+    assert counts(report, KV)["contains no readable event: nothing is taken from it"] == 1
+    assert counts(report, KV)[files.MALFORMED] + counts(report, KV)[files.CUT_OFF] == 101
     report = read(clean, tmp_path, kv=b"".join(line.replace(b"cmpl-", b"\xff\xfe-") for line in lines(data)))
-    assert counts(report, KV)[jsonl.NOT_UTF8] == sum(b"cmpl-" in line for line in lines(data)) > 0
+    assert counts(report, KV)[files.NOT_UTF8] == sum(b"cmpl-" in line for line in lines(data)) > 0
     report = read(clean, tmp_path, kv=data + (other / KV).read_bytes())
     assert counts(report, KV)[kv_events.BACKWARDS] == 1
 
@@ -672,7 +670,7 @@ def test_client_rows_cut_anywhere(clean: Path, tmp_path: Path) -> None:
                 "requests, but the per-request file has" in f["text"] for f in report["findings"]
             )
         else:
-            assert said["holds no row that can be read: nothing is taken from it"] == 1
+            assert said["contains no readable row: nothing is taken from it"] == 1
         assert report["requests"]["usable_journeys"] == REQUESTS
 
 
@@ -753,7 +751,7 @@ def test_rows_twice_are_dropped(clean: Path, tmp_path: Path, sound: tuple[Report
 )  # fmt: skip
 def test_files_that_hold_no_rows(clean: Path, tmp_path: Path, data: bytes, said: dict[str, int]) -> None:
     report = read(clean, tmp_path, rows=data)
-    assert counts(report, ROWS) == {**said, "holds no row that can be read: nothing is taken from it": 1}
+    assert counts(report, ROWS) == {**said, "contains no readable row: nothing is taken from it": 1}
     assert report["requests"]["usable_journeys"] == REQUESTS and "client_rows" not in report["requests"]
 
 
@@ -811,7 +809,7 @@ def test_folders_that_are_none(clean: Path, tmp_path: Path, capsys: pytest.Captu
     assert "there is no such folder" in refused(capsys, tmp_path / "nowhere", "--out", out)
     assert "is a file" in refused(capsys, clean / TRACES, "--out", out)
     (tmp_path / "empty").mkdir()
-    assert "holds none of" in refused(capsys, tmp_path / "empty", "--out", out)
+    assert "contains none of" in refused(capsys, tmp_path / "empty", "--out", out)
     (tmp_path / "loop").symlink_to("loop")
     assert "cannot be read" in refused(capsys, tmp_path / "loop", "--out", out)
     assert "there is no such folder" in refused(capsys, "--out", out, "--", "-dash")
@@ -828,12 +826,12 @@ def test_folders_of_strange_names(clean: Path, tmp_path: Path, capsys: pytest.Ca
     assert kept == {name.replace("\n", " ") for name in strange}
     capsys.readouterr()
     shutil.copytree(clean, tmp_path / "more" / "two lines")
-    assert "has the name of" in refused(
+    assert "has the same name as" in refused(
         capsys, tmp_path / "runs" / "two\nlines", tmp_path / "more" / "two lines", "--out", out
     )
     for name in (".hidden", "experiments.yaml", "\n"):
         shutil.copytree(clean, tmp_path / "odd" / name)
-        assert "its name cannot be that of an output: rename it" in refused(
+        assert "its name cannot be used for an output: rename it" in refused(
             capsys, tmp_path / "odd" / name, "--out", tmp_path / "elsewhere"
         )
 
@@ -845,7 +843,7 @@ def test_a_folder_in_a_folder_and_loops_of_links(clean: Path, tmp_path: Path) ->
     (tmp_path / "set" / "loop").symlink_to(tmp_path / "set")
     folders, said = find([tmp_path / "set", path])
     assert [f.name for f in folders] == [NAME]
-    assert "is named more than once: read once" in [f.text for f in said]
+    assert "is given more than once: read once" in [f.text for f in said]
 
 
 @pytest.mark.parametrize("file", [TRACES, KV, ROWS, "vllm.log"])
@@ -868,8 +866,8 @@ def test_files_that_vanish_before_they_are_read(clean: Path, tmp_path: Path, fil
     path = spoiled(clean, tmp_path)
     folders, _ = find([path])
     (path / file).unlink()
-    (report,) = ingest(folders, tmp_path / "out", Given(GPU), 1, lambda run, count: None, lambda run: None)
-    assert any("cannot be read" in text or "is not a file" in text for text in counts(report, file))
+    (run,) = ingest(folders, tmp_path / "out", Given(GPU), 1, lambda run, count: None, lambda run: None)
+    assert any("cannot be read" in text or "is not a file" in text for text in counts(run.to_json(), file))
 
 
 def test_a_file_that_grows_is_said_and_read_again(clean: Path, tmp_path: Path) -> None:
@@ -883,8 +881,8 @@ def test_a_file_that_grows_is_said_and_read_again(clean: Path, tmp_path: Path) -
                 file.write(more)
 
     grown: list[int] = []
-    (report,) = ingest(find([path])[0], tmp_path / "out", Given(GPU), 1, grow, lambda run: None)
-    assert counts(report, "folder")["changed while it was read: read it again once it is whole"] == 1
+    (run,) = ingest(find([path])[0], tmp_path / "out", Given(GPU), 1, grow, lambda run: None)
+    assert counts(run.to_json(), "folder")["changed while it was read: ingest it again once it is complete"] == 1
     again = made(path, tmp_path / "out")
     assert again["was"] == "made anew" and not counts(again, "folder") and counts(again, TRACES)[traces.TWICE] > 0
 
@@ -894,7 +892,7 @@ def test_an_out_that_cannot_be_is_refused(clean: Path, tmp_path: Path, capsys: p
     before = contents(tmp_path)
     assert "is inside" in refused(capsys, path, "--out", path / "out")
     assert "is inside" in refused(capsys, path, "--out", path)
-    assert "is where" in refused(capsys, path, "--out", path.parent)
+    assert f"contains {NAME}, which is read" in refused(capsys, path, "--out", path.parent)
     (tmp_path / "file").write_text("mine")
     assert "cannot be written" in refused(capsys, path, "--out", tmp_path / "file")
     assert "cannot be written" in refused(capsys, path, "--out", tmp_path / "file" / "below")
@@ -911,13 +909,13 @@ def test_what_is_not_ours_is_kept(clean: Path, tmp_path: Path, capsys: pytest.Ca
     (out / NAME / "notes").write_text("kept")
     assert made(clean, out)["was"] == "as before", "nothing is replaced"
     message = refused(capsys, clean, "--out", out, "--engine", "max_num_seqs=8")
-    assert "notes: is not ours, and its folder is to be replaced: move it away" in message
+    assert "notes: is not ours, and its folder is going to be replaced: move it away" in message
     assert (out / NAME / "notes").read_text() == "kept"
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "experiments.yaml").write_text("version: 1")
-    assert "is there and not ours" in refused(capsys, clean, "--out", tmp_path / "theirs")
+    assert "exists and is not an output of ours" in refused(capsys, clean, "--out", tmp_path / "theirs")
     (tmp_path / "named" / NAME).mkdir(parents=True)
-    assert "is there and not ours" in refused(capsys, clean, "--out", tmp_path / "named")
+    assert "exists and is not an output of ours" in refused(capsys, clean, "--out", tmp_path / "named")
 
 
 def test_a_full_disk_is_one_line_and_costs_nothing_done(
@@ -943,13 +941,11 @@ def test_a_full_disk_is_one_line_and_costs_nothing_done(
 def test_a_disk_that_is_full_at_the_end(
     clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from evolve.ingest import many
-
     def full(path: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(many.Path, "replace", full)
+        patch.setattr(batch.Path, "replace", full)
         assert "cannot be written (No space left" in refused(capsys, clean, "--out", tmp_path, "--workers", 1)
     assert made(clean, tmp_path)["was"] == "as before" and (tmp_path / "experiments.yaml").exists()
 
@@ -986,7 +982,7 @@ def test_interrupted_it_goes_on(many_folders: Path, whole: dict[str, bytes], tmp
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
-    assert err == "evolve: interrupted; folders that are done are kept: the same command goes on\n"
+    assert err == "evolve: interrupted; finished folders are kept: run the same command to continue\n"
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
     done = {p.parent.name: p.stat().st_mtime_ns for p in tmp_path.glob("2*/ingest.json")}
     assert len(done) < 4
@@ -1013,7 +1009,7 @@ def test_again_reads_nothing(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(data)
     with monkeypatch.context() as patch:
-        patch.setattr("evolve.ingest.many.one_folder", lambda *_: pytest.fail("it was read again"))
+        patch.setattr("evolve.ingest.batch.ingest_folder", lambda *_: pytest.fail("it was read again"))
         command = ["ingest", str(many_folders), "--out", str(tmp_path), "--hardware", GPU]
         assert run_command(command) == 0
     assert capsys.readouterr().out.count("as before") == 4 and contents(tmp_path) == whole
@@ -1047,7 +1043,7 @@ def test_a_worker_that_is_killed_is_one_line(many_folders: Path, tmp_path: Path)
     def end_one(run: str, count: int) -> None:
         multiprocessing.active_children()[0].kill()
 
-    with pytest.raises(InputError, match=r"was ended from outside \(memory\?\): fewer --workers need less") as error:
+    with pytest.raises(InputError, match=r"was killed \(out of memory\?\): use fewer --workers") as error:
         ingest(folders, tmp_path / "out", Given(GPU), 2, end_one, lambda run: None)
     assert "\n" not in str(error.value)
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
@@ -1133,4 +1129,4 @@ def test_a_model_that_no_run_has_is_said(clean: Path, tmp_path: Path, capsys: py
                       '"vocab_size": 32000, "max_position_embeddings": 1024}')  # fmt: skip
     args = ["ingest", str(clean), "--out", str(tmp_path / "out"), "--hardware", GPU]
     assert run_command([*args, "--model-config", f"my/model={config}"]) == 0
-    assert "my/model: is the model of none of these runs" in capsys.readouterr().out
+    assert "my/model: no run has this model" in capsys.readouterr().out

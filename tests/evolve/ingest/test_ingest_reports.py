@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,16 @@ import yaml
 from paths import SHARED
 
 from evaluator.experiments import bundled_file, hardware_table, load_experiments, model_table, parse_yaml
-from evolve.ingest.engine import parse_overrides
-from evolve.ingest.entry import Entry, Given, check_hardware, make_entry, unique_ids
+from evolve.ingest.experiment import make_entry
+from evolve.ingest.options import Given, check_hardware, parse_overrides
+from evolve.ingest.output import experiments_yaml
 from evolve.ingest.quality import Quality, judge
-from evolve.ingest.sources.findings import Finding
-from evolve.ingest.sources.folder import Folder, find, look
-from evolve.ingest.sources.log import LONGEST_LINE, Log, read_log
-from evolve.ingest.sources.names import Name, parse_name
-from evolve.ingest.sources.reading import DEEPEST, MOST_JSON_BYTES, MOST_YAML_BYTES
-from evolve.ingest.sources.reports import read_reports
-from evolve.ingest.sources.settings import read_settings
-from evolve.ingest.writing import experiments_yaml
+from evolve.ingest.read.files import DEEPEST, MOST_JSON_BYTES, MOST_YAML_BYTES
+from evolve.ingest.read.log import LONGEST_LINE, Log, read_log
+from evolve.ingest.read.reports import read_reports
+from evolve.ingest.read.settings import read_settings
+from evolve.ingest.read.sources import Folder, Name, find, look, parse_name
+from evolve.ingest.read.values import Finding, Findings
 from simulator.errors import InputError
 
 RAW = SHARED / "data" / "raw" / "h100_vllm_0_15_1"
@@ -146,6 +145,13 @@ def build(
     return path
 
 
+@dataclass(frozen=True)
+class Entry:
+    """An entry of an experiments file as a mapping, None where there is none."""
+
+    mapping: dict[str, Any] | None
+
+
 def ingest(path: Path, given: Given | None = None, blocks: int | None = None) -> tuple[Entry, list[Finding], Quality]:
     """Everything this part of the ingestion does with one folder, and all findings; the text is sound."""
     entry, said, quality = read(path, given, blocks)
@@ -160,12 +166,12 @@ def read(path: Path, given: Given | None = None, blocks: int | None = None) -> t
     folder = look(path)
     settings, log, found = read_settings(folder), read_log(folder.log), read_reports(folder)
     quality = judge(found, settings.load)
-    entry = make_entry(folder, settings, log, found, quality, given or Given("H100"), blocks)
-    said = [*folder.findings, *settings.findings, *log.findings, *found.findings, *quality.findings, *entry.findings]
+    said = Findings([*folder.findings, *settings.findings, *log.findings, *found.findings, *quality.findings])
+    entry = make_entry(folder, settings, log, found, quality, given or Given("H100"), said, blocks)
     for f in said:
         assert f.count >= 1 and f.text == " ".join(f.text.split()) and "\n" not in f.source
         assert not any(word in f.text + f.source for word in PRIVATE), f
-    return entry, said, quality
+    return Entry(entry.to_json() if entry else None), said, quality
 
 
 def texts(said: list[Finding]) -> str:
@@ -198,7 +204,7 @@ def test_a_published_folder_gives_the_experiment_that_ships(path: Path) -> None:
 @shared
 def test_the_published_folders_as_a_file_are_read_back_as_the_experiments_that_ship(tmp_path: Path) -> None:
     folders, said = find([RAW])
-    assert [(f.count, f.text) for f in said] == [(16, "holds 16 folders of experiments, which are read")]
+    assert [(f.count, f.text) for f in said] == [(16, "contains 16 folders of experiments, which are read")]
     given = Given("H100", parse_overrides(["version=0.15.1", "kv_cpu_offload=true"]))
     entries = [e.mapping for f in folders if (e := ingest(f.path, given)[0]).mapping]
     file = tmp_path / "experiments.yaml"
@@ -295,10 +301,10 @@ def test_a_folder_gives_an_experiment(tmp_path: Path) -> None:
     }  # fmt: skip
     assert quality == Quality("clean", (), None, ())
     assert texts(said) == (
-        "profile.yaml: asked for groups 3, ran 2; prompts_per_group 4, ran 5; several turns, ran a single turn: "
-        "results/config.yaml is what ran, and is taken\n"
-        "engine: taken as block_size 16, gpu_memory_utilization 0.9: no source gives them; "
-        "give --engine KEY=VALUE where it was otherwise"
+        "profile.yaml: requested groups 3, ran 2; prompts_per_group 4, ran 5; several turns, ran a single turn: "
+        "results/config.yaml is what ran, and is used\n"
+        "engine: assuming block_size 16, gpu_memory_utilization 0.9: no source gives them; "
+        "use --engine KEY=VALUE if it was different"
     )
 
 
@@ -306,10 +312,10 @@ def test_only_the_profile_is_left(tmp_path: Path) -> None:
     entry, said, _ = ingest(build(tmp_path, config=None))
     assert entry.mapping is not None
     assert entry.mapping["workload"]["shared_prefix"]["groups"] == 3
-    assert "profile.yaml: is what was asked for, not what ran: results/config.yaml says nothing" in texts(said)
+    assert "profile.yaml: is what was requested, not necessarily what ran: results/config.yaml gives no load" in texts(said)
     assert entry.mapping["x_note"] == [
-        "the load is what profile.yaml asked for, not what ran: no config.yaml of the run says that",
-        "a chat of several turns ran, replayed as single turns",
+        "the load is what profile.yaml requested, not necessarily what ran: no config.yaml gives it",
+        "a chat with several turns ran, replayed as single turns",
     ]
 
 
@@ -317,8 +323,8 @@ def test_a_chat_of_several_turns_that_ran_is_not_replayed_and_that_is_said(tmp_p
     config = copy.deepcopy(CONFIG)
     config["data"]["shared_prefix"]["enable_multi_turn_chat"] = True
     entry, said, _ = ingest(build(tmp_path, config=config))
-    assert "results/config.yaml: a chat of several turns ran: replayed as single turns" in texts(said)
-    assert entry.mapping and entry.mapping["x_note"] == ["a chat of several turns ran, replayed as single turns"]
+    assert "results/config.yaml: a chat with several turns ran: replayed as single turns" in texts(said)
+    assert entry.mapping and entry.mapping["x_note"] == ["a chat with several turns ran, replayed as single turns"]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +332,7 @@ def test_a_chat_of_several_turns_that_ran_is_not_replayed_and_that_is_said(tmp_p
     [
         ({"load": {"type": "concurrent", "stages": [{"rate": 1, "duration": 1}]}}, "neither constant nor poisson"),
         ({"load": {"type": "constant", "stages": []}}, "load.stages must be a list of stages that is not empty"),
-        ({"load": {"type": "constant", "stages": [{"rate": 1}]}}, "stage 0 has no rate and duration"),
+        ({"load": {"type": "constant", "stages": [{"rate": 1}]}}, "stage 0 has no usable rate and duration"),
         ({"data": {"type": "random"}}, "data.type is not shared_prefix"),
         ({"data": None}, "does not give shared_prefix, output_len"),
     ],
@@ -341,9 +347,9 @@ def test_without_exp_config_the_other_sources_stand_in(tmp_path: Path) -> None:
     entry, said, _ = ingest(build(tmp_path, exp_config=None))
     assert entry.mapping is not None
     assert entry.mapping["engine"]["max_num_seqs"] == 128 and entry.mapping["engine"]["max_model_len"] == 2048
-    assert "gives no tensor_parallelism: 1 as in the folder's name" in texts(said)
+    assert "gives no tensor_parallelism: using 1 from the folder's name" in texts(said)
     assert "results/config.yaml: names the model, exp-config.yaml does not" in texts(said)
-    assert "engine: taken as max_num_seqs 128, max_num_batched_tokens 2048, block_size 16" in texts(said)
+    assert "engine: assuming max_num_seqs 128, max_num_batched_tokens 2048, block_size 16" in texts(said)
 
 
 def test_sources_that_disagree_are_said(tmp_path: Path) -> None:
@@ -353,10 +359,10 @@ def test_sources_that_disagree_are_said(tmp_path: Path) -> None:
     assert entry.mapping is not None and entry.mapping["model"] == "meta-llama/Llama-2-70b-hf"
     assert entry.mapping["engine"]["total_kv_blocks"] == 900
     for text in (
-        "tensor_parallelism is 2, the folder's name says 4: the file counts",
-        "vllm.log: tensor_parallel is 1, exp-config.yaml or the folder's name says 2: that counts",
-        "vllm.log: 1,025 KV blocks, the traces say 900: the traces count",
-        "served model meta-llama/Llama-2-7b-hf, exp-config.yaml says llama-2-70b: it counts",
+        "tensor_parallelism is 2, the folder's name says 4: the file is used",
+        "vllm.log: tensor_parallel is 1, exp-config.yaml or the folder's name says 2: that is used",
+        "vllm.log: 1,025 KV blocks, the traces say 900: the traces are used",
+        "served model meta-llama/Llama-2-7b-hf, exp-config.yaml says llama-2-70b: exp-config.yaml is used",
         "2 data-parallel replicas: replayed as one engine",
     ):
         assert text in texts(said)
@@ -367,7 +373,7 @@ def test_a_path_in_place_of_a_model_is_not_carried_along(tmp_path: Path) -> None
     path = build(tmp_path, exp_config={**EXP_CONFIG, "model": "/mnt/secret/llama-2-7b/"}, config=config)
     entry, said, _ = ingest(path)
     assert entry.mapping is not None and entry.mapping["model"] == "meta-llama/Llama-2-7b-hf"
-    assert "model is no Hugging Face id: its last part, llama-2-7b, is taken" in texts(said)
+    assert "model is not a Hugging Face id: its last part, llama-2-7b, is used" in texts(said)
 
 
 def test_a_cache_too_small_for_a_request_gives_no_experiment(tmp_path: Path) -> None:
@@ -385,13 +391,13 @@ def test_without_a_summary_the_stages_stand_for_the_run(tmp_path: Path) -> None:
     entry, said, _ = ingest(build(tmp_path, figures=figures))
     assert entry.mapping is not None and list(entry.mapping["observed"]) == ["stages"]
     assert entry.mapping["workload"]["prompt_len_mean"] == 104.3
-    assert "results/: no summary report that can be read: the stages stand for the run" in texts(said)
+    assert "results/: no readable summary report: the stages are used for the run" in texts(said)
 
 
 def test_without_stages_a_run_is_known_as_a_whole(tmp_path: Path) -> None:
     entry, said, _ = ingest(build(tmp_path, figures={"summary": report(30, 1.4, 0.07)}))
     assert entry.mapping is not None and list(entry.mapping["observed"]) == ["summary"]
-    assert "reports: none of the stages: the run can be predicted, but not fitted" in texts(said)
+    assert "reports: no stage has a report: the run can be predicted, but not fitted" in texts(said)
 
 
 def test_the_summary_stands_for_an_only_stage(tmp_path: Path) -> None:
@@ -399,7 +405,7 @@ def test_the_summary_stands_for_an_only_stage(tmp_path: Path) -> None:
     entry, said, _ = ingest(build(tmp_path, config=config, figures={"summary": report(30, 1.4, 0.07)}))
     assert entry.mapping is not None
     assert entry.mapping["observed"]["stages"] == [entry.mapping["observed"]["summary"]]
-    assert "stands for the only stage too" in texts(said)
+    assert "is used for the only stage as well" in texts(said)
 
 
 def test_a_missing_stage_leaves_its_place_empty(tmp_path: Path) -> None:
@@ -429,7 +435,7 @@ def test_counts_that_do_not_add_up_are_said(tmp_path: Path) -> None:
     figures["stage_1"]["successes"]["count"] = 19
     _, said, _ = ingest(build(tmp_path, figures=figures))
     assert "31 requests were sent, but 30 succeeded and 0 failed: they do not add up" in texts(said)
-    assert "completed: 30, but the stages' are 29 together: not reports of one run" in texts(said)
+    assert "completed: 30, but the stages add up to 29: not reports of one run" in texts(said)
 
 
 def test_no_success_at_all(tmp_path: Path) -> None:
@@ -446,9 +452,9 @@ def test_no_success_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statistics", "said"),
     [
-        ({"median": 9.0, "p90": 8.0}, "request_latency: median is above p90, which cannot be: left out"),
+        ({"median": 9.0, "p90": 8.0}, "request_latency: median is above p90, which is impossible: left out"),
         ({"mean": 90.0}, "request_latency: the mean is not between min and max: left out"),
-        (dict.fromkeys(dist(1), 0.001), "the mean TTFT is above the mean E2E, which cannot be: TTFT is left out"),
+        (dict.fromkeys(dist(1), 0.001), "the mean TTFT is above the mean E2E, which is impossible: TTFT is left out"),
     ],
 )
 def test_statistics_that_contradict_each_other_are_left_out(tmp_path: Path, statistics: Any, said: str) -> None:
@@ -495,7 +501,7 @@ def test_slow_first_tokens_are_not_always_a_queue(tmp_path: Path, ttft: Any) -> 
 
 def test_a_load_that_was_not_sent_is_a_reason(tmp_path: Path) -> None:
     quality = quality_of(tmp_path, load_summary__achieved_rate=1.8)
-    assert quality.reasons == ("stage 1: 1.8 requests/s were sent of 2 asked for",)
+    assert quality.reasons == ("stage 1: only 1.8 of 2 requested requests/s were sent",)
     (tmp_path / "b").mkdir()
     assert quality_of(tmp_path / "b", load_summary__achieved_rate=1.95).label == "clean"
 
@@ -524,7 +530,7 @@ def test_the_timeout_is_taken_where_failures_show_it(tmp_path: Path, failed: Any
     entry, said, quality = ingest(build(tmp_path, figures=figures))
     assert quality.timeout_s == timeout and entry.mapping is not None
     assert entry.mapping["workload"].get("timeout_s") == timeout
-    assert ("no timeout is taken from them" in texts(said)) == (timeout is None)
+    assert ("no timeout is inferred" in texts(said)) == (timeout is None)
 
 
 def test_a_timeout_of_the_settings_counts_without_failures(tmp_path: Path) -> None:
@@ -538,8 +544,8 @@ def test_reports_of_another_load_are_said(tmp_path: Path) -> None:
     figures["stage_0"]["load_summary"]["requested_rate"] = 4.0
     figures["stage_1"] = report(8, 1.6, 0.08, rate=2.0)
     _, said, _ = ingest(build(tmp_path, figures=figures))
-    assert "asked for 4 requests/s, results/config.yaml says 1: not of one run?" in texts(said)
-    assert "8 requests, results/config.yaml offers 20: the stage was cut short?" in texts(said)
+    assert "requested 4 requests/s, results/config.yaml says 1: from another run?" in texts(said)
+    assert "8 requests, results/config.yaml offers 20: was the stage cut short?" in texts(said)
 
 
 def test_reasons_found_elsewhere_count(tmp_path: Path) -> None:
@@ -623,7 +629,7 @@ def test_a_figure_of_the_log_that_is_none_is_left_out(tmp_path: Path, line: str)
     path.write_text(f"{line}\n" * 3)
     log = read_log(path)
     assert log.kv_cache_tokens is None and log.cpu_bytes is None
-    assert log.findings[0].count == 3 and "no number" in log.findings[0].text
+    assert log.findings[0].count == 3 and "not a number" in log.findings[0].text
 
 
 def test_endless_digits_are_no_figure(tmp_path: Path) -> None:
@@ -659,9 +665,8 @@ def test_hf_is_no_part_of_a_models_group() -> None:
 def test_ids_are_unique(tmp_path: Path) -> None:
     names = [NAME, "20300102-120000-llama-2-7b-tp1-chat", "20300102-120000-llama-2-7b-tp1-code"]
     entries = [ingest(build(tmp_path, name))[0].mapping for name in names]
-    found = [e["id"] for e in unique_ids([e for e in entries if e])]
-    assert found == [names[0], names[1], "llama-2-7b-tp1-code"]
-    assert [e["id"] for e in yaml.safe_load(experiments_yaml([e for e in entries if e]))["experiments"]] == found
+    written = yaml.safe_load(experiments_yaml([e for e in entries if e]))["experiments"]
+    assert [e["id"] for e in written] == [names[0], names[1], "llama-2-7b-tp1-code"]
 
 
 def test_the_other_name_of_the_results_folder(tmp_path: Path) -> None:
@@ -671,7 +676,7 @@ def test_the_other_name_of_the_results_folder(tmp_path: Path) -> None:
     assert entry.mapping and entry.mapping["observed"] and "inference-perf-data/config.yaml is what ran" in texts(said)
     (path / "results").mkdir()
     (path / "results" / "config.yaml").write_text("{}")
-    assert "inference-perf-data/: left out: results/ is there as well" in texts(list(look(path).findings))
+    assert "inference-perf-data/: left out: results/ exists as well" in texts(list(look(path).findings))
 
 
 def test_a_folder_of_folders_stands_for_them(tmp_path: Path) -> None:
@@ -681,8 +686,8 @@ def test_a_folder_of_folders_stands_for_them(tmp_path: Path) -> None:
     folders, said = find([tmp_path, tmp_path / "a" / ".." / "b"])
     assert [f.name for f in folders] == ["a", "b"]
     assert [f.text for f in said] == [
-        "holds 2 folders of experiments, which are read; left out, as no experiments themselves: notes",
-        "is named more than once: read once",
+        "contains 2 folders of experiments, which are read; not experiments, and left out: notes",
+        "is given more than once: read once",
     ]
 
 
@@ -707,14 +712,14 @@ def test_paths_that_are_no_folder_of_an_experiment(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "new\nline").mkdir()
     assert "no such folder" in refused(tmp_path / "absent")
-    assert "is a file: name the folder it stands in" in refused(path / "vllm.log")
-    assert "holds none of exp-config.yaml, profile.yaml" in refused(tmp_path / "empty")
-    assert "holds none of" in refused(tmp_path / "new\nline")
-    assert "is a folder of results: name the folder above it" in refused(path / "results")
+    assert "is a file: name the folder that contains it" in refused(path / "vllm.log")
+    assert "contains none of exp-config.yaml, profile.yaml" in refused(tmp_path / "empty")
+    assert "contains none of" in refused(tmp_path / "new\nline")
+    assert "is a results folder: name the experiment's folder above it" in refused(path / "results")
     assert "cannot be read" in refused(tmp_path / "loop")
     assert "cannot be read" in refused(tmp_path / ("x" * 5000))
     assert "cannot be read" in refused(tmp_path / "nul\0")
-    assert "rename one, outputs go by name" in refused(path, tmp_path / "b" / NAME)
+    assert "outputs go by name: rename one" in refused(path, tmp_path / "b" / NAME)
     assert "no folder is given" in refused()
 
 
@@ -754,11 +759,11 @@ def test_the_manifest_against_other_sources(tmp_path: Path) -> None:
     entry, said, _ = ingest(path, Given("H100", {"gpu_memory_utilization": 0.7}))
     assert entry.mapping is not None and entry.mapping["hardware"] == "H100-SXM-80GB"
     for text in (
-        "experiments.json: lists this experiment more than once: the first is taken",
-        "experiments.json: does not call this experiment safe",
+        "experiments.json: lists this experiment more than once: the first entry is used",
+        "experiments.json: does not mark this experiment as safe",
         "experiments.json: 2 data-parallel replicas: replayed as one engine",
-        "experiments.json: says GPU A100-80GB, --hardware H100-SXM-80GB: the option counts",
-        "vllm.log: KV offload to CPU is true, experiments.json says false: the log counts",
+        "experiments.json: says GPU A100-80GB, --hardware H100-SXM-80GB: the option is used",
+        "vllm.log: KV offload to CPU is true, experiments.json says false: the log is used",
         "--engine: gpu_memory_utilization is 0.7 as given, the folder says 0.8",
         "the weights are not FP16 or BF16, but meta-llama/Llama-2-7b-hf is not quantized",
     ):
@@ -791,7 +796,7 @@ def test_a_manifest_that_is_wrong_is_said(tmp_path: Path, manifest: bytes, said:
 
 def test_the_gpu_must_be_named(tmp_path: Path) -> None:
     path = build(tmp_path)
-    with pytest.raises(InputError, match="nothing in it names the GPU: name the GPU with --hardware"):
+    with pytest.raises(InputError, match="no file names the GPU: name it with --hardware"):
         ingest(path, Given())
     with pytest.raises(InputError, match=r"--hardware H10: is not in the hardware table: did you mean 'H100'\?"):
         check_hardware("H10")
@@ -824,9 +829,9 @@ def test_engine_settings_are_given(tmp_path: Path) -> None:
         (["prefix_caching=1"], "--engine: prefix_caching must be true or false, got 1"),
         (
             ["max_num_sequences=4"],
-            "--engine max_num_sequences: is no setting of the engine: did you mean 'max_num_seqs'?",
+            "--engine max_num_sequences: is not an engine setting: did you mean 'max_num_seqs'?",
         ),
-        (["completed=5"], "--engine completed: is no setting of the engine: known are "),
+        (["completed=5"], "--engine completed: is not an engine setting: known are "),
         (["block_size=16", "block_size=32"], "--engine block_size: is given twice"),
         (["version="], "--engine: version must be text"),
     ],
@@ -941,7 +946,7 @@ def test_a_damaged_file_is_said_and_the_others_are_read(tmp_path: Path, file: st
 def test_a_file_that_may_not_be_read_is_said(tmp_path: Path, file: str) -> None:
     path = build(tmp_path)
     (path / file).chmod(0)
-    assert f"{file}: may not be read (permissions): left out" in texts(ingest(path)[1])
+    assert f"{file}: is not readable (permissions): left out" in texts(ingest(path)[1])
 
 
 def test_all_files_damaged_is_refused(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from trace_engine import HANDLING_NS, simulate
 from trace_files import write
 from trace_records import CoreSpan, RequestTruth, StepTruth, Truth
 
-from evolve.ingest.entry import Given
-from evolve.ingest.many import ingest
-from evolve.ingest.sources.folder import look
+from evolve.ingest.batch import ingest
+from evolve.ingest.options import Given
+from evolve.ingest.read.sources import look
 from simulator.fields import Active, raw_fields
 from simulator.schema import RAW
 
@@ -119,7 +119,8 @@ class Made:
             for path in folder.glob(pattern):
                 if pattern == PER_REQUEST or path != folder / PER_REQUEST:
                     path.unlink()
-        (self.quality,) = ingest([look(folder)], home / "out", GIVEN, 1, lambda run, n: None, lambda run: None)
+        (run,) = ingest([look(folder)], home / "out", GIVEN, 1, lambda run, n: None, lambda run: None)
+        self.quality = run.to_json()
         self.out = home / "out"
 
     def table(self, name: str) -> list[dict[str, Any]]:
@@ -533,7 +534,7 @@ def test_sampled_journeys_give_no_batches_and_no_wrong_rows(tmp_path: Path, rate
     quality, found = carried_out(tmp_path, folder)
     traced = {r.core_id for r in truth.requests if r.traced}
     assert quality["batches"] is None
-    assert any("batches cannot be put together" in f["text"] for f in quality["findings"])
+    assert any("too few to reconstruct batches" in f["text"] for f in quality["findings"])
     assert quality["requests"]["matched_with_client"] == len(traced) == quality["requests"]["journeys"]
     rows = [row for row in found if row["client_index"] is not None]
     told = sorted(truth.requests, key=lambda r: r.row.start_time)
@@ -549,8 +550,8 @@ def test_sampled_journeys_give_no_batches_and_no_wrong_rows(tmp_path: Path, rate
 
 def carried_out(tmp_path: Path, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The quality report and the requests table of a folder."""
-    (quality,) = ingest([look(folder)], tmp_path / "out", GIVEN, 1, lambda run, n: None, lambda run: None)
-    return quality, pq.read_table(tmp_path / "out" / folder.name / "requests.parquet").to_pylist()
+    (run,) = ingest([look(folder)], tmp_path / "out", GIVEN, 1, lambda run, n: None, lambda run: None)
+    return run.to_json(), pq.read_table(tmp_path / "out" / folder.name / "requests.parquet").to_pylist()
 
 
 def test_side_by_side_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from console import EVOLVE
 
 from archive.champion import champion
+from archive.proposal import SEED
 from evaluator.deployments import datasheet_deployments
 from evaluator.experiments import bundled_experiments, data_hash
 from evaluator.judge.physics import physics
@@ -32,7 +33,8 @@ FITTED = [e for e in bundled_experiments() if e.id in RECORD["fitted"]]
 
 def test_the_record_names_this_program_and_these_data() -> None:
     source = load("champion")
-    assert source.record == RECORD
+    assert source.record is not None and source.record.to_json() == RECORD
+    assert list(source.record.to_json()) == list(RECORD)
     assert key(source.complete) == RECORD["key"]
     assert unparse(source.program) == source.text
     assert len(FITTED) == len(RECORD["fitted"]) and data_hash(FITTED) == RECORD["data"]
@@ -42,9 +44,11 @@ def test_the_errors_are_those_of_the_record() -> None:
     source = load("champion")
     made = predictions(source.complete, score_set(FITTED, RECORD["seeds"]))
     for prediction, experiment in zip(made, FITTED, strict=True):
-        again, told = errors(prediction, experiment), RECORD["errors_pct"][experiment.id]
+        again, recorded = errors(prediction, experiment), RECORD["errors_pct"][experiment.id]
         # exp, log and pow may differ in their last bit between machines, which can move a step by a microsecond
-        assert (again.e2e, again.ttft, again.itl) == pytest.approx((told["e2e"], told["ttft"], told["itl"]), abs=0.05)
+        assert (again.e2e, again.ttft, again.itl) == pytest.approx(
+            (recorded["e2e"], recorded["ttft"], recorded["itl"]), abs=0.05
+        )
 
 
 def test_no_fitted_run_is_off_by_more_than_five_percent() -> None:
@@ -54,26 +58,26 @@ def test_no_fitted_run_is_off_by_more_than_five_percent() -> None:
 def test_the_recorded_search_chose_it() -> None:
     run = open_run(SHIPPED / "champion")
     assert run.config == load_config("both")
-    assert run.about["data"] == RECORD["data"] and run.about["fitted"] == [e.id for e in FITTED]
+    assert run.about.data == RECORD["data"] and list(run.about.fitted) == [e.id for e in FITTED]
     best = champion(run.archive().members(), run.config.score.rule)
     assert best is not None and best.id == RECORD["found"]["proposal"]
     program, chosen = load("champion").program, parse(best.text)
     assert program.theta == chosen.theta and key(program) == key(chosen)  # its constants have other names
-    assert sum("key" in entry for entry in run.entries()) == run.config.budget
+    assert sum(bool(outcome.key) for outcome in run.outcomes()) == run.config.budget
 
 
 @pytest.mark.skipif(not has_avx2(), reason="the shipped run is of an x86 processor with AVX2")
 def test_its_search_begins_again_with_the_same_bytes(tmp_path: Path) -> None:
-    shipped = [line for line in open_run(SHIPPED / "champion").lines() if line["operator"].startswith("seed:")]
+    shipped = [o for o in open_run(SHIPPED / "champion").outcomes() if o.proposal.operator.startswith(SEED)]
     args = ("run", "--config", "both", "--seed", "0", "--budget", str(len(shipped)), "--out", str(tmp_path / "run"))
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     command = [*EVOLVE, *args, "--quiet"]
     made = subprocess.run(command, env=environment, capture_output=True, check=False)
     assert made.returncode == 0, made.stderr
-    assert list(open_run(tmp_path / "run").lines())[: len(shipped)] == shipped
+    assert open_run(tmp_path / "run").outcomes()[: len(shipped)] == shipped
 
 
 def test_it_passes_every_gate_and_contradicts_no_datasheet() -> None:
     source = load("champion")
-    assert check(source, hardware=True)["ok"]
+    assert check(source, hardware=True).ok
     assert all(gate.passes for gate in physics(source.complete, datasheet_deployments()))

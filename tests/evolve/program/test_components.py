@@ -1,4 +1,4 @@
-"""Observed parts of the E2E: from an experiments file to what `evolve predict` shows beside its own."""
+"""Observed parts of the E2E: from an experiments file to what `evolve predict` shows next to its own."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ NESTED = {"model_type": "mistral3", "text_config": LLAMA_LIKE, "vision_config": 
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Any:
+def kernels(capsys: pytest.CaptureFixture[str]) -> Any:
     def run(*args: str) -> tuple[int, str, str]:
         status = run_command(["kernels", *args])
         out, err = capsys.readouterr()
@@ -60,36 +60,42 @@ def written(folder: Path, config: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_json_has_every_figure_and_the_source(said: Any) -> None:
-    status, out, err = said("mixtral-8x7b", "--hardware", "H100", "--tp", "2", "--context", "4096", "--json")
-    made = json.loads(out)
+def test_json_has_every_figure_and_the_source(kernels: Any) -> None:
+    status, out, err = kernels("mixtral-8x7b", "--hardware", "H100", "--tp", "2", "--context", "4096", "--json")
+    result = json.loads(out)
     assert (status, err) == (0, "")
-    assert list(made) == ["engine", "model", "hardware", "tp", "tables", "steps", "operations", "notes"]
-    assert (made["engine"], made["hardware"], made["tp"]) == (__version__, "H100-SXM-80GB", 2)
+    assert list(result) == ["engine", "model", "hardware", "tp", "tables", "steps", "operations", "notes"]
+    assert (result["engine"], result["hardware"], result["tp"]) == (__version__, "H100-SXM-80GB", 2)
     about = tables("h100_sxm").about
-    assert made["tables"] == {k: about[k] for k in ("gpu", "source", "sha256", "license", "copyright", "changes")}
-    assert [s["name"] for s in made["steps"]] == ["1 decode", "8 decodes", "32 decodes", "128 decodes", "prefill 2048"]
+    assert result["tables"] == {k: about[k] for k in ("gpu", "source", "sha256", "license", "copyright", "changes")}
+    assert [s["name"] for s in result["steps"]] == [
+        "1 decode",
+        "8 decodes",
+        "32 decodes",
+        "128 decodes",
+        "prefill 2048",
+    ]
     facts = facts_of("mixtral-8x7b", "H100", Engine(tensor_parallel=2))
     batches = [(Active(0, 4096, 1),) * n for n in DECODES] + [(Active(2048, 0, 2048),)]
-    for i, (step, batch) in enumerate(zip(made["steps"], batches, strict=True)):
+    for i, (step, batch) in enumerate(zip(result["steps"], batches, strict=True)):
         # what a program reads as b.kernel_us, operation by operation; curves are rounded to seven digits
         assert step["kernels_us"] == pytest.approx(BatchFields(batch, facts)["b", "kernel_us"], rel=1e-6)
-        assert step["kernels_us"] == pytest.approx(sum(o["us"][i] for o in made["operations"]))
+        assert step["kernels_us"] == pytest.approx(sum(o["us"][i] for o in result["operations"]))
         assert step["roofline_us"] == roofline_us(batch, facts)
-        assert sum(o["share"][i] for o in made["operations"]) == pytest.approx(1.0)
-    by_name = {o["name"]: o for o in made["operations"]}
+        assert sum(o["share"][i] for o in result["operations"]) == pytest.approx(1.0)
+    by_name = {o["name"]: o for o in result["operations"]}
     assert set(by_name) >= {"QKV projection", "routed experts", "router", "decode attention: KV cache", "all-reduce"}
-    assert all(o["provenance"] in KINDS and o["off_grid_octaves"] >= 0.0 for o in made["operations"])
+    assert all(o["provenance"] in KINDS and o["off_grid_octaves"] >= 0.0 for o in result["operations"])
     experts = by_name["routed experts"]
     assert (experts["provenance"], experts["calls"]) == ("measured", 32)
     assert experts["kernel"] == "vllm_unquantizedfusedmoe_triton_tritonexperts"
     assert experts["shape"] == "2 of 8 experts of 4096 x 7168"
 
 
-def test_bounds_are_the_datasheets_without_launches(said: Any) -> None:
+def test_bounds_are_the_datasheets_without_launches(kernels: Any) -> None:
     """Llama-3.1-8B, one decode: weights over 3.35 TB/s; the KV cache of 1,025 tokens of 131,072 bytes."""
-    made = json.loads(said("llama-3.1-8b", "--hardware", "H100", "--json")[1])
-    bound = {o["name"]: o["datasheet_us"] for o in made["operations"]}
+    result = json.loads(kernels("llama-3.1-8b", "--hardware", "H100", "--json")[1])
+    bound = {o["name"]: o["datasheet_us"] for o in result["operations"]}
     qkv_bytes = 32 * (4096 * 6144 * 2 + 2 * (4096 + 6144))
     assert bound["QKV projection"][0] == pytest.approx(qkv_bytes / 3.35e6, rel=1e-9)
     assert bound["decode attention: KV cache"][0] == pytest.approx(1024 * 131072 / 3.35e6, rel=1e-9)
@@ -111,29 +117,29 @@ def test_bounds_are_the_datasheets_without_launches(said: Any) -> None:
     ],
     ids=["llama", "moe", "mla", "fp8", "int4", "nested"],
 )
-def test_any_config_json(config: dict[str, Any], operations: dict[str, str], tmp_path: Path, said: Any) -> None:
+def test_any_config_json(config: dict[str, Any], operations: dict[str, str], tmp_path: Path, kernels: Any) -> None:
     """Also one without max_position_embeddings, and by the name of its folder."""
     path = written(tmp_path, config)
-    status, out, err = said(path, "--hardware", "H100", "--json")
+    status, out, err = kernels(path, "--hardware", "H100", "--json")
     assert (status, err) == (0, "")
-    made = json.loads(out)
-    found = {o["name"]: o for o in made["operations"]}
-    assert {name: found[name]["provenance"] for name in operations} == operations
-    assert all(s["kernels_us"] > 0.8 * s["roofline_us"] for s in made["steps"])
-    status, by_folder, _ = said(str(tmp_path), "--hardware", "H100", "--json")
-    assert json.loads(by_folder)["operations"] == made["operations"]
+    result = json.loads(out)
+    operation_of = {o["name"]: o for o in result["operations"]}
+    assert {name: operation_of[name]["provenance"] for name in operations} == operations
+    assert all(s["kernels_us"] > 0.8 * s["roofline_us"] for s in result["steps"])
+    status, by_folder, _ = kernels(str(tmp_path), "--hardware", "H100", "--json")
+    assert json.loads(by_folder)["operations"] == result["operations"]
 
 
-def test_fp8_weights_are_read_faster_and_four_bits_faster_still(tmp_path: Path, said: Any) -> None:
+def test_fp8_weights_are_read_faster_and_four_bits_faster_still(tmp_path: Path, kernels: Any) -> None:
     times = []
     for config in (LLAMA_LIKE, FP8, INT4):
-        out = said(written(tmp_path, config), "--hardware", "H100", "--json")[1]
+        out = kernels(written(tmp_path, config), "--hardware", "H100", "--json")[1]
         times.append(next(o["us"][0] for o in json.loads(out)["operations"] if o["name"] == "feed-forward: down"))
     assert times[0] > 1.2 * times[1] > 1.2 * times[2]
 
 
-def test_the_table(said: Any) -> None:
-    status, out, err = said("llama-3.1-8b", "--hardware", "H100")
+def test_the_table(kernels: Any) -> None:
+    status, out, err = kernels("llama-3.1-8b", "--hardware", "H100")
     assert (status, err) == (0, "")
     lines = out.splitlines()
     assert (
@@ -143,18 +149,18 @@ def test_the_table(said: Any) -> None:
     )
     assert lines[2].split() == ["operation", "1", "8", "32", "128", "prefill", "share", "from", "datasheet", "calls",
                                 "shape", "kernel"]  # fmt: skip
-    made = json.loads(said("llama-3.1-8b", "--hardware", "H100", "--json")[1])
+    result = json.loads(kernels("llama-3.1-8b", "--hardware", "H100", "--json")[1])
     rows = {line[:27].strip(): line for line in lines}
-    for o in made["operations"]:
+    for o in result["operations"]:
         if not any(o["us"]):
             assert o["name"] == "all-reduce" and "all-reduce" not in rows  # a single GPU
             continue
         cells = [f"{x:,.0f}" if x >= 99.95 else f"{x:.1f}" for x in o["us"]]
         assert rows[o["name"]][27:].split()[:5] == cells
         assert f"{100 * o['share'][2]:.1f} %" in rows[o["name"]] and o["provenance"] in rows[o["name"]]
-    sums = [f"{s['kernels_us']:,.0f}" for s in made["steps"]]
+    sums = [f"{s['kernels_us']:,.0f}" for s in result["steps"]]
     assert rows["sum"][27:].split()[:5] == sums
-    assert rows["roofline"][27:].split() == [f"{s['roofline_us']:,.0f}" for s in made["steps"]]
+    assert rows["roofline"][27:].split() == [f"{s['roofline_us']:,.0f}" for s in result["steps"]]
     assert LEGEND.splitlines()[-1] in lines
     assert (
         "Tables: PyPI package aiconfigurator-core 0.12.0, h100_sxm, Apache-2.0, Copyright (c) 2025-2026 NVIDIA" in out
@@ -162,8 +168,8 @@ def test_the_table(said: Any) -> None:
     assert "Note:" not in out
 
 
-def test_a_kv_cache_too_small_for_a_step_is_said(said: Any) -> None:
-    status, out, _ = said("codellama-34b", "--hardware", "H100", "--tp", "1")
+def test_a_kv_cache_too_small_for_a_step_is_said(kernels: Any) -> None:
+    status, out, _ = kernels("codellama-34b", "--hardware", "H100", "--tp", "1")
     room = facts_of("codellama-34b", "H100", Engine())
     tokens = int(room["kv_blocks"] * room["block_size"])
     assert status == 0 and out.splitlines()[-1] == (
@@ -189,8 +195,8 @@ def test_a_kv_cache_too_small_for_a_step_is_said(said: Any) -> None:
          "Invalid value for '--tp': 0 is not in the range x>=1: see `evolve kernels --help`"),
     ],
 )  # fmt: skip
-def test_refusals(args: tuple[str, ...], message: str, said: Any) -> None:
-    assert said(*args) == (2, "", f"evolve: {message}\n")
+def test_refusals(args: tuple[str, ...], message: str, kernels: Any) -> None:
+    assert kernels(*args) == (2, "", f"evolve: {message}\n")
 
 
 @pytest.mark.parametrize(
@@ -203,26 +209,26 @@ def test_refusals(args: tuple[str, ...], message: str, said: Any) -> None:
         ("\xff\xfe", "is not JSON"),
     ],
 )  # fmt: skip
-def test_a_config_that_cannot_be_read(text: str | None, problem: str, tmp_path: Path, said: Any) -> None:
+def test_a_config_that_cannot_be_read(text: str | None, problem: str, tmp_path: Path, kernels: Any) -> None:
     path = tmp_path / "config.json"
     if text is not None:
         path.write_bytes(text.encode("latin-1"))
-    status, out, err = said(str(path), "--hardware", "H100")
+    status, out, err = kernels(str(path), "--hardware", "H100")
     assert (status, out) == (2, "") and err.startswith(f"evolve: {path}: {problem}") and err.count("\n") == 1
 
 
-def test_a_config_with_a_key_missing_or_without_room(tmp_path: Path, said: Any) -> None:
+def test_a_config_with_a_key_missing_or_without_room(tmp_path: Path, kernels: Any) -> None:
     path = written(tmp_path, {k: v for k, v in LLAMA_LIKE.items() if k != "vocab_size"})
-    status, out, err = said(path, "--hardware", "H100")
+    status, out, err = kernels(path, "--hardware", "H100")
     assert (status, out) == (2, "") and "model_config.vocab_size is missing" in err and err.count("\n") == 1
-    status, out, err = said("llama-3.1-70b", "--hardware", "H100")
+    status, out, err = kernels("llama-3.1-70b", "--hardware", "H100")
     assert (status, out) == (2, "") and "leaves no room for KV cache" in err and err.count("\n") == 1
 
 
-def test_help_has_examples_that_run(said: Any) -> None:
-    status, out, _ = said("--help")
+def test_help_has_examples_that_run(kernels: Any) -> None:
+    status, out, _ = kernels("--help")
     assert status == 0
     examples = [line.split()[1:] for line in out.splitlines() if line.strip().startswith("evolve kernels ")]
     assert len(examples) == 3
     for words in examples[:2]:  # the third is of a file
-        assert words[0] == "kernels" and said(*words[1:])[0] == 0
+        assert words[0] == "kernels" and kernels(*words[1:])[0] == 0

@@ -1,4 +1,4 @@
-"""`evolve simulate` and `evolve bench` as a user types them: files in, files out, and what bad input is told."""
+"""`evolve simulate` and `evolve bench` as a user types them: files in, files out, and how bad input is refused."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_by_hand(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ["request_1", "500", "24", "1", str(2471 + 7 - 500), str(1978 + 50), "0"],
         ["request_2", "600", "8", "0", str(2471 + 7 - 600), str(1878), "0"],
     ]
-    told = json.loads(out)
-    assert told["completed_requests"] == 3 and told["total_output_tokens"] == 4
-    assert told["vllm_estimated_duration_s"] == (2471 + 1011) / 1e6
-    assert told["cache_hit_rate"] == 1 / (1 + 2 + 1 + 1)  # blocks: one found; two, one and one taken
-    assert told["itl_mean_ms"] == (1171 + 1011 + 14) / 2 / 1e3
-    assert (told["seeds"], len(told["data"])) == ([], 16)
+    figures = json.loads(out)
+    assert figures["completed_requests"] == 3 and figures["total_output_tokens"] == 4
+    assert figures["vllm_estimated_duration_s"] == (2471 + 1011) / 1e6
+    assert figures["cache_hit_rate"] == 1 / (1 + 2 + 1 + 1)  # blocks: one found; two, one and one taken
+    assert figures["itl_mean_ms"] == (1171 + 1011 + 14) / 2 / 1e3
+    assert (figures["seeds"], len(figures["data"])) == ([], 16)
 
 
 def test_text_output_names_the_hosts_fields(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,18 +120,18 @@ def test_a_program_times_the_steps_and_the_case_the_rest(files: Path, capsys: py
 def test_hostile_steps_are_clamped_and_counted(files: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (files / "mine.py").write_text(f"def step_time(b, s): return {text}\n")
     status, out, err = simulate(capsys, *BOTH, "--program", "mine.py", "--json")
-    told = json.loads(out)
-    assert status == 0 and told["completed_requests"] == 3 and told["clamped_times"] > 0
+    figures = json.loads(out)
+    assert status == 0 and figures["completed_requests"] == 3 and figures["clamped_times"] > 0
     assert "were outside [1, 1e10] us and clamped" in err
 
 
 def test_an_experiments_requests(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = simulate(capsys, "--id", "llama-2-7b-tp1-codegen", "--out", "r.csv", "--json")
-    told = json.loads(out)
-    assert status == 0 and told["completed_requests"] == 9000 and told["seeds"] == [1]
+    figures = json.loads(out)
+    assert status == 0 and figures["completed_requests"] == 9000 and figures["seeds"] == [1]
     assert len((files / "r.csv").read_text().splitlines()) == 9001
     other = json.loads(simulate(capsys, "--id", "llama-2-7b-tp1-codegen", "--seed", "2", "--json")[1])
-    assert other["e2e_mean_ms"] != told["e2e_mean_ms"]
+    assert other["e2e_mean_ms"] != figures["e2e_mean_ms"]
 
 
 def with_case(**changes: object) -> str:
@@ -162,7 +162,7 @@ BAD_TRACES = {
     "arrival_s,input_len,output_len\n0,5,99999999999\n": "trace.csv:2: output_len is '99999999999': give a number",
     "arrival_s,input_len,output_len,prefix_grp\n0,5,1,1\n": "trace.csv:1: the column 'prefix_grp' is not read: did you",
     "arrival_s,input_len,output_len,prefix_group\n0,5,1,1\n": "trace.csv:1: prefix_group and prefix_len go together",
-    "arrival_s,input_len,output_len\n0,5,1,7\n": "trace.csv:2: has 4 fields, the header 3",
+    "arrival_s,input_len,output_len\n0,5,1,7\n": "trace.csv:2: has 4 fields but the header has 3: correct the line",
     "arrival_s,input_len,output_len,prefix_group,prefix_len\n0,5,1,0,6\n": "trace.csv:2: prefix_len is 6",
     "arrival_s,input_len,output_len,timeout_s\n0,5,1,-3\n": "trace.csv:2: timeout_s is -3",
     "arrival_s,input_len,output_len,timeout_s\n0,5,1,nan\n": "trace.csv:2: timeout_s is nan",
@@ -186,7 +186,7 @@ def test_a_bad_trace_is_one_line(files: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         ((), "give one of the two"),
         (("--case", "case.json"), "--trace is missing"),
@@ -205,23 +205,23 @@ def test_a_bad_trace_is_one_line(files: Path, capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_bad_arguments_are_one_line(
-    files: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], told: str
+    files: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], message: str
 ) -> None:
     status, out, err = simulate(capsys, *args)
-    assert (status, out) == (2, "") and len(err.splitlines()) == 1 and told in err
+    assert (status, out) == (2, "") and len(err.splitlines()) == 1 and message in err
 
 
 def test_a_request_that_never_fits_is_named(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Prompt and output need 5 blocks of 16, there are 4: the host would preempt it for ever."""
+    """Prompt and output need 5 blocks of 16, there are 4: the host would preempt it forever."""
     (files / "case.json").write_text(with_case(engine={"total_kv_blocks": 4, "block_size": 16}))
     (files / "trace.csv").write_text("row,arrival_s,input_len,output_len\n7,0,8,8\n9,0,40,40\n")
     status, _, err = simulate(capsys, *BOTH)
     assert status == 2 and "request_9 is preempted for ever" in err.splitlines()[-1]
     (files / "case.json").write_text(with_case(engine={"total_kv_blocks": 4, "block_size": 16}, horizon_us=1_000_000))
     status, out, _ = simulate(capsys, *BOTH, "--json")
-    told = json.loads(out)
-    assert status == 0 and told["completed_requests"] == 1 and told["preemption_count"] > 5
-    assert told["still_running"] + told["still_queued"] == 1
+    figures = json.loads(out)
+    assert status == 0 and figures["completed_requests"] == 1 and figures["preemption_count"] > 5
+    assert figures["still_running"] + figures["still_queued"] == 1
 
 
 def test_ctrl_c_leaves_nothing_behind(files: Path) -> None:
@@ -260,13 +260,13 @@ def test_bench_gives_every_figure(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setattr(bench, "REPEATS", 1)
     monkeypatch.setattr(bench, "CANDIDATES", 50)
     assert run_command(["bench", "--most", "10000", "--json", "--quiet"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {"affine", "general", "champion", "exact", "compiled"} == set(told["replay_ms"])
-    assert told["fast"] == {"affine": 12, "general": 12, "champion": 12, "exact": 0}
-    assert told["requests"] == 132_000 and told["steps"] > 900_000
+    figures = json.loads(capsys.readouterr().out)
+    assert {"affine", "general", "champion", "exact", "compiled"} == set(figures["replay_ms"])
+    assert figures["fast"] == {"affine": 12, "general": 12, "champion": 12, "exact": 0}
+    assert figures["requests"] == 132_000 and figures["steps"] > 900_000
     for name in ("candidate_ms", "requests_per_s", "steps_per_s", "peak_mib"):
-        assert told[name] > 0
-    assert [row["requests"] for row in told["scaling"]] == [10_000] and told["scaling"][0]["seconds"] > 0
+        assert figures[name] > 0
+    assert [row["requests"] for row in figures["scaling"]] == [10_000] and figures["scaling"][0]["seconds"] > 0
 
 
 def test_the_general_program_has_thirty_operations() -> None:

@@ -1,4 +1,4 @@
-"""Calls to language models: what the book adds up to, what is sent and when it is not, and where keys never appear."""
+"""Calls to language models: what the log adds up to, what is sent and when it is not, and where keys never appear."""
 
 from __future__ import annotations
 
@@ -22,23 +22,27 @@ from llm_scripts import EXAMPLE, whole
 from llm_server import Server
 from paths import ROOT
 
+from archive.elite import Elite
 from archive.journal import Journal, read_journal
-from evolve.propose.llm import ledger, secrets
+from archive.proposal import Outcome, Proposal, Rejected, Review, is_outcome
+from evolve.propose.llm import client, ledger
 from evolve.propose.llm.calls import (
     Answered,
-    Book,
     Call,
     CallLine,
+    CallLog,
     Failed,
     GivenUp,
     Spent,
     answered_line,
-    calls_of,
+    call_log,
     failed_line,
     order,
     pack,
     prompt_line,
+    read_line,
     sent_line,
+    to_json,
     unpack,
 )
 from evolve.propose.llm.client import NO_KEY, Fault, check_keys, listed_price, request
@@ -84,42 +88,48 @@ def call(number: int, model: str = "openai/m", **more: Any) -> Call:
 
 
 class Place:
-    """A journal in a folder, and dispatches from it that ask a server."""
+    """A journal in a folder, and dispatches that write it and ask a server."""
 
     def __init__(self, folder: Path, server: Server | None = None) -> None:
         folder.mkdir(exist_ok=True)
         self.path = folder / "journal.jsonl"
         self.url = server.url if server else "http://127.0.0.1:9/v1"
 
-    def dial(self, recorded: bool = False, **more: Any) -> Dispatch:
+    def dispatch(self, recorded: bool = False, **more: Any) -> Dispatch:
         asked = {"backoff_s": 0.0, "rpm": 0, "answer_tokens": ANSWER_TOKENS, "timeout_s": 60.0, **more}
         prices: defaultdict[str, Price] = defaultdict(lambda: PRICE)
         journal = journal_at(self.path)
-        return Dispatch(self.book, journal, LlmSettings(api_base=self.url, **asked), prices, recorded)
+        return Dispatch(self.log, journal, LlmSettings(api_base=self.url, **asked), prices, recorded)
 
     @property
-    def book(self) -> Book:
-        """As it stands on disk."""
-        return calls_of(read_journal(self.path))
+    def log(self) -> CallLog:
+        """What the journal on disk holds."""
+        return call_log(read_journal(self.path))
 
 
 def lines_of(c: Call, events: Sequence[tuple[int, str]]) -> list[CallLine]:
     """Lines of a call; attempt n costs n USD and 10 n tokens if answered, at most 3 n USD and 30 n tokens."""
-    out = []
+    lines: list[CallLine] = []
     for attempt, state in events:
         match state:
             case "sent":
-                out.append(sent_line(c, attempt, Spent(possibly_tokens=30 * attempt, possibly_usd=3.0 * attempt)))
+                lines.append(sent_line(c, attempt, Spent(possibly_tokens=30 * attempt, possibly_usd=3.0 * attempt)))
             case "answered":
                 # 4 n tokens in, 6 n out: (4 n * 1 + 6 n * 166_666) / 1e6 = n USD
                 reply = Answer(f"text {attempt}", "v", 4 * attempt, 6 * attempt, "stop", 0.5)
-                out.append(answered_line(c, attempt, reply, Price(1.0, 999_996 / 6), (1, 1)))
+                lines.append(answered_line(c, attempt, reply, Price(1.0, 999_996 / 6), (1, 1)))
             case "unpaid" | "paid":
                 fault = Fault("timeout", "why", again=True, unpaid=state == "unpaid")
-                out.append(failed_line(c, attempt, fault, 0.5))
+                lines.append(failed_line(c, attempt, fault, 0.5))
             case "given up":
-                out.append(GivenUp(c.name, c.model, "why"))
-    return out
+                lines.append(GivenUp(c.name, c.model, "why"))
+    return lines
+
+
+def journalled(*lines: CallLine) -> list[dict[str, Any]]:
+    """The lines as the journal keeps them."""
+    entries: list[dict[str, Any]] = json.loads(json.dumps([to_json(line) for line in lines]))
+    return entries
 
 
 LIVES = (["sent"], ["sent", "answered"], ["sent", "unpaid"], ["sent", "paid"], ["sent", "paid", "answered"],
@@ -140,27 +150,27 @@ def test_what_is_spent_adds_up_in_every_order(more: list[str]) -> None:
     checked = 0
     for first, second in product(LIVES, LIVES):
         for events in merged(first, second, more):
-            book = Book()
+            log = CallLog()
             for n, line in enumerate(lines_of(call(0), events), 1):
-                book.take([line])
+                log.take([line])
                 past = events[:n]
                 last = dict(past)  # of each attempt
                 answered = [a for a, state in past if state == "answered"]
                 open_or_lost = [a for a, state in last.items() if state in ("sent", "paid")]
-                assert book.spent.requests == sum(state == "sent" for _, state in past)
-                assert book.spent.tokens == 10 * sum(answered)
-                assert book.spent.usd == pytest.approx(sum(answered))
-                assert book.spent.possibly_tokens == 30 * sum(open_or_lost)
-                assert book.spent.possibly_usd == pytest.approx(3.0 * sum(open_or_lost), abs=1e-9)
-                assert book.under_way() == [f"1/propose/0 attempt {a}" for a, s in last.items() if s == "sent"]
+                assert log.spent.requests == sum(state == "sent" for _, state in past)
+                assert log.spent.tokens == 10 * sum(answered)
+                assert log.spent.usd == pytest.approx(sum(answered))
+                assert log.spent.possibly_tokens == 30 * sum(open_or_lost)
+                assert log.spent.possibly_usd == pytest.approx(3.0 * sum(open_or_lost), abs=1e-9)
+                assert log.under_way() == [f"1/propose/0 attempt {a}" for a, s in last.items() if s == "sent"]
                 # the first of answer and give-up wins
                 endings = [(a, state) for a, state in past if state in ("answered", "given up")]
                 won = endings[0] if endings else (0, "")
-                assert book.settled("1/propose/0") == bool(endings)
-                assert ("1/propose/0" in book.answers) == (won[1] == "answered")
-                assert ("1/propose/0" in book.given_up) == (won[1] == "given up")
+                assert log.settled("1/propose/0") == bool(endings)
+                assert ("1/propose/0" in log.answers) == (won[1] == "answered")
+                assert ("1/propose/0" in log.given_up) == (won[1] == "given up")
                 if won[1] == "answered":
-                    assert book.text("1/propose/0") == f"text {won[0]}"
+                    assert log.text("1/propose/0") == f"text {won[0]}"
                 checked += 1
     assert checked > 1000
 
@@ -169,37 +179,133 @@ def test_samples_attempts_and_order() -> None:
     first, second = call(0), call(10, generation=2, messages=call(0).messages)
     other = call(2, generation=2, model="openai/other", messages=first.messages)
     lines = [line for c in (first, second, other) for line in lines_of(c, [(1, "sent"), (1, "unpaid"), (2, "sent")])]
-    cached = lines_of(call(3, messages=first.messages), [(1, "answered")])[0] | {"cached": True, "attempt": 0}
-    book = calls_of([*lines, cached, *lines_of(call(4), [(0, "given up")])])
+    [answered] = lines_of(call(3, messages=first.messages), [(1, "answered")])
+    assert isinstance(answered, Answered)
+    cached = replace(answered, cached=True, attempt=0)
+    log = call_log(journalled(*lines, cached, *lines_of(call(4), [(0, "given up")])))
     asked = first.prompt, "openai/m"
     # call 0 and the cached answer of call 3 in generation 1, then one in generation 2; attempts are not counted
-    assert [book.samples(g)[asked] for g in (1, 2, 3)] == [0, 2, 3]
-    assert book.samples(3)[first.prompt, "openai/other"] == 1
-    assert [book.attempts(c.name) for c in (first, second, call(4))] == [2, 2, 0]
-    assert book.of_generation(1) == ["1/propose/3", "1/propose/4"] and book.of_generation(2) == []
+    assert [log.samples(g)[asked] for g in (1, 2, 3)] == [0, 2, 3]
+    assert log.samples(3)[first.prompt, "openai/other"] == 1
+    assert [log.attempts(c.name) for c in (first, second, call(4))] == [2, 2, 0]
+    assert log.of_generation(1) == ["1/propose/3", "1/propose/4"] and log.of_generation(2) == []
     assert sorted(["10/a/1", "9/b/2", "9/b/10", "9/a/3"], key=order) == ["9/a/3", "9/b/2", "9/b/10", "10/a/1"]
-    assert book.spent.requests == 6 and book.spent.usd == 0.0
+    assert log.spent.requests == 6 and log.spent.usd == 0.0
 
 
-def test_entries_of_proposals_are_no_lines_of_calls() -> None:
-    book = calls_of([{"id": 3, "verdict": "scored", "call": "1/propose/3", "operator": "llm:openai/m"}])
-    assert book == Book()
+def test_outcomes_of_proposals_are_no_lines_of_calls() -> None:
+    outcome = {"kind": "outcome", "id": 3, "verdict": "scored", "call": "1/propose/3", "operator": "llm:openai/m"}
+    assert call_log([outcome]) == CallLog()
 
 
-def test_a_torn_journal_is_the_book_before_the_torn_line(tmp_path: Path) -> None:
+ASKED: dict[str, Any] = {"model": "openai/m", "prompt": "0123456789abcdef", "sample": 0}
+AT_MOST = {"tokens_at_most": 30, "usd_at_most": 3.0}
+PAID = {
+    "version": "v",
+    "tokens_in": 4,
+    "tokens_out": 6,
+    "usd": 1.0,
+    "seconds": 0.5,
+    "finish": "stop",
+    "answer": pack("text"),
+}
+LOST = {"model": "openai/m", "why": "no answer after 9 s", "unpaid": False, "seconds": 9.0}
+FREE = {"model": "openai/m", "why": "slow down", "unpaid": True, "seconds": 0.1}
+MESSAGES = [["system", pack("you")], ["user", pack("ask")]]
+BY_MODEL = {"island": 1, "operator": "llm:openai/m", "parents": [0, 1], "call": "1/propose/3", "idea": "a floor"}
+BEST = {"id": 3, "key": "k", "text": "program", "operations": 3, "constants": 2, "features": 1, "worst3": 9.0, "joint": 8.0,
+        "e2e": 7.0, "ttft": None, "itl": 6.0, "rows": [["dense", 1.5, None, -2.0]], "operator": "llm:openai/m",
+        "parents": [0, 1], "transfer": None, "sound": True}  # fmt: skip
+MARKS = {"judge": "openai/judge", "mechanism": 8, "transfer": 7, "identifiable": 6, "economy": 5, "remark": "mild"}
+# a line of every sort as it is written, and as runs before `kind` wrote it
+FORMS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"kind": "prompt", "prompt": "0123456789abcdef", "messages": MESSAGES},
+     {"prompt_text": "0123456789abcdef", "messages": MESSAGES}),
+    *(({"kind": "sent", "call": f"1/propose/{n}", "attempt": attempt, **ASKED, **AT_MOST},
+       {"call": f"1/propose/{n}", "attempt": attempt, "state": "sent", **ASKED, **AT_MOST})
+      for n, attempt in ((3, 1), (3, 2), (3, 3), (7, 1), (11, 1))),
+    ({"kind": "failed", "call": "1/propose/3", "attempt": 1, "fault": "timeout", **LOST},
+     {"call": "1/propose/3", "attempt": 1, "state": "failed", "kind": "timeout", **LOST}),
+    ({"kind": "failed", "call": "1/propose/3", "attempt": 2, "fault": "rate limit", **FREE},
+     {"call": "1/propose/3", "attempt": 2, "state": "failed", "kind": "rate limit", **FREE}),
+    ({"kind": "answered", "call": "1/propose/3", "attempt": 3, **ASKED, **PAID},
+     {"call": "1/propose/3", "attempt": 3, "state": "answered", **ASKED, **PAID}),
+    ({"kind": "answered", "call": "1/propose/7", "attempt": 1, **ASKED, **PAID, "uncounted": True},
+     {"call": "1/propose/7", "attempt": 1, "state": "answered", **ASKED, **PAID, "uncounted": True}),
+    ({"kind": "answered", "call": "1/judge/0", "attempt": 0, **ASKED, **PAID, "cached": True},
+     {"call": "1/judge/0", "attempt": 0, "state": "answered", "cached": True, **ASKED, **PAID}),
+    *(({"kind": "given up", "call": f"1/repair/{n}", "model": "openai/m", "why": "why", "limit": limit},
+       {"call": f"1/repair/{n}", "state": "given up", "model": "openai/m", "why": "why", "limit": limit})
+      for n, limit in ((3, False), (7, True))),
+    *(({"kind": "outcome", **line}, line) for line in (
+        {"id": 0, "island": None, "operator": "seed:floor", "parents": [], "verdict": "rejected", "stage": "replay",
+         "why": "no run completes", "text": "seed", "key": "k0"},
+        {"id": 2, "island": 0, "operator": "add+drop", "parents": [0, 1], "verdict": "rejected", "stage": "duplicate",
+         "why": "this form was proposed before", "text": "twice"},
+        {"id": 3, **BY_MODEL, "reviews": [MARKS], "verdict": "scored", "key": "k", "elite": BEST},
+        {"id": 4, **BY_MODEL, "reviews": [], "verdict": "rejected", "stage": "answer", "why": "none was given", "text": ""},
+        {"id": 9, "island": None, "operator": "polish", "parents": [3], "verdict": "scored",
+         "elite": BEST | {"id": 9, "operator": "polish", "parents": [3]}},
+    )),
+]  # fmt: skip
+
+
+def test_lines_of_the_older_form_are_read_as_those_of_this_form() -> None:
+    new, old = [new for new, _ in FORMS], [old for _, old in FORMS]
+    log, outcomes = call_log(new), [Outcome.from_json(line) for line in new if is_outcome(line)]
+    for switch in range(len(FORMS) + 1):  # a run that was begun in the older form goes on in this one
+        lines = old[:switch] + new[switch:]
+        assert call_log(lines) == log
+        assert [Outcome.from_json(line) for line in lines if is_outcome(line)] == outcomes
+        assert ledger.rows(lines) == ledger.rows(new) and ledger.summary(lines) == ledger.summary(new)
+    # what was read is written as it was
+    calls = [call_line for line in old if (call_line := read_line(line))]
+    assert journalled(*calls) + [json.loads(json.dumps(outcome.to_json())) for outcome in outcomes] == new
+    assert [is_outcome(line) for line in old] == [line["kind"] == "outcome" for line in new]
+
+
+def test_lines_by_hand() -> None:
+    log = call_log([new for new, _ in FORMS])
+    assert log.messages("0123456789abcdef") == (("system", "you"), ("user", "ask"))
+    assert list(log.answers) == ["1/propose/3", "1/propose/7", "1/judge/0"] and log.text("1/propose/3") == "text"
+    assert [(line.attempt, line.cached, line.uncounted) for line in log.answers.values()] == [
+        (3, False, False), (1, False, True), (0, True, False),
+    ]  # fmt: skip
+    assert {name: line.limit for name, line in log.given_up.items()} == {"1/repair/3": False, "1/repair/7": True}
+    failed = [line for line in log.ended.values() if isinstance(line, Failed)]
+    assert [(line.fault, line.why, line.unpaid) for line in failed] == [
+        ("timeout", "no answer after 9 s", False), ("rate limit", "slow down", True),
+    ]  # fmt: skip
+    assert log.under_way() == ["1/propose/11 attempt 1"]
+    # two answers; the one that timed out and the one under way may have been paid
+    assert log.spent == Spent(requests=5, tokens=20, usd=2.0, possibly_tokens=60, possibly_usd=6.0)
+    best = Elite.from_json(BEST)
+    proposal = Proposal(3, 1, "program", "llm:openai/m", (0, 1), "1/propose/3", "a floor", (Review(**MARKS),))
+    seed = Proposal(0, None, "seed", "seed:floor", ())
+    polished = replace(best, id=9, operator="polish", parents=(3,))
+    assert [Outcome.from_json(new) for new, _ in FORMS if is_outcome(new)] == [
+        Outcome(seed, Rejected("replay", "no run completes"), "k0"),
+        Outcome(Proposal(2, 0, "twice", "add+drop", (0, 1)), Rejected("duplicate", "this form was proposed before")),
+        Outcome(proposal, best, "k"),
+        Outcome(replace(proposal, id=4, text="", reviews=()), Rejected("answer", "none was given")),
+        Outcome(Proposal(9, None, "program", "polish", (3,)), polished),
+    ]
+
+
+def test_a_torn_journal_is_the_log_before_the_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     c = call(0)
     journal = Journal(path)
-    journal.append([prompt_line(c), *lines_of(c, [(1, "sent")])])
+    journal.append(journalled(prompt_line(c), *lines_of(c, [(1, "sent")])))
     before = path.stat().st_size
-    journal.append(lines_of(c, [(1, "answered")]))
+    journal.append(journalled(*lines_of(c, [(1, "answered")])))
     journal.close()
     raw = path.read_bytes()
-    assert calls_of(read_journal(path)).spent.usd == pytest.approx(1.0)
+    assert call_log(read_journal(path)).spent.usd == pytest.approx(1.0)
     for size in range(before, len(raw)):
         path.write_bytes(raw[:size])
-        book = calls_of(read_journal(path))
-        assert not book.answers and len(book.under_way()) == 1 and book.spent.possibly_usd == 3.0
+        log = call_log(read_journal(path))
+        assert not log.answers and len(log.under_way()) == 1 and log.spent.possibly_usd == 3.0
     Journal(path).close()  # cuts it off
     assert path.stat().st_size == before
 
@@ -220,10 +326,11 @@ def test_odd_and_long_texts_go_through_a_journal(tmp_path: Path) -> None:
     c = call(0, messages=messages)
     reply = Answer(long, clean, 3, 4, "stop", 1.0)
     journal = journal_at(tmp_path / "journal.jsonl")
-    journal.append([prompt_line(c), *lines_of(c, [(1, "sent")]), answered_line(c, 1, reply, PRICE, (1, 1))])
-    book = calls_of(read_journal(tmp_path / "journal.jsonl"))
-    assert book.messages(c.prompt) == messages
-    assert book.text(c.name) == long and book.answers[c.name].version == clean
+    answered = answered_line(c, 1, reply, PRICE, (1, 1))
+    journal.append(journalled(prompt_line(c), *lines_of(c, [(1, "sent")]), answered))
+    log = call_log(read_journal(tmp_path / "journal.jsonl"))
+    assert log.messages(c.prompt) == messages
+    assert log.text(c.name) == long and log.answers[c.name].version == clean
     assert len((tmp_path / "journal.jsonl").read_bytes()) < 20_000  # of a megabyte twice
     assert call(0, messages=(("user", ODD),)).prompt != call(0, messages=(("user", clean),)).prompt
     assert call(0, messages=(("user", ODD),)).most(7)[1] == 7
@@ -254,47 +361,48 @@ def test_counts_that_cannot_be_are_charged_at_most(
     line = answered_line(call(0), 1, Answer(text, "v", *tokens, "stop", 0.1), PRICE, (50, 60))
     assert (line.tokens_in, line.tokens_out) == charged
     assert line.usd == pytest.approx((charged[0] * 1.0 + charged[1] * 4.0) / 1e6)
-    assert line.get("uncounted", False) == uncounted
+    assert line.uncounted == uncounted
 
 
 # the dispatch
 
 
 def test_a_request_is_on_disk_before_the_server_sees_it(tmp_path: Path) -> None:
-    known: list[bool] = []
+    on_disk: list[bool] = []
 
     def script(asked: Request) -> Reply:
-        book = place.book
-        under_way = {book.messages(line["prompt"])[0][1] for line in book.under_way()}
-        known.append(asked.messages[0]["content"] in under_way)
+        log = place.log
+        prompts = {f"{name} attempt {attempt}": sent.prompt for (name, attempt), sent in log.sent.items()}
+        under_way = {log.messages(prompts[text])[0][1] for text in log.under_way()}
+        on_disk.append(asked.messages[0]["content"] in under_way)
         return said(whole(EXAMPLE)) if asked.number % 3 else status(500)
 
     with Server(script) as server:
         place = Place(tmp_path, server)
-        dial = place.dial(concurrency=4)
-        dial.carry_out([call(i) for i in range(12)])
-        assert len(known) == len(server.seen) == dial.book.spent.requests >= 16  # 12 and every third again
-        assert all(known)
-    book = place.book
-    assert book.spent == dial.book.spent and len(book.answers) == 12 and not book.under_way()
-    assert book.text("1/propose/3") == whole(EXAMPLE)
-    assert book.messages(call(3).prompt) == call(3).messages
+        dispatch = place.dispatch(concurrency=4)
+        dispatch.carry_out([call(i) for i in range(12)])
+        assert len(on_disk) == len(server.seen) == dispatch.log.spent.requests >= 16  # 12 and every third again
+        assert all(on_disk)
+    log = place.log
+    assert log.spent == dispatch.log.spent and len(log.answers) == 12 and not log.under_way()
+    assert log.text("1/propose/3") == whole(EXAMPLE)
+    assert log.messages(call(3).prompt) == call(3).messages
 
 
 def test_what_is_sent_is_what_was_asked(tmp_path: Path) -> None:
     messages = (("system", "you"), ("user", "a\0b \U0001f600"), ("assistant", "c"), ("user", ""))
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     with Server(lambda _: said("four" * 3, finish="length", usage=(70, 9))) as server:
-        dial = Place(tmp_path, server).dial()
-        dial.carry_out([call(0, messages=messages)], lambda done, of: told.append((done, of)))
+        dispatch = Place(tmp_path, server).dispatch()
+        dispatch.carry_out([call(0, messages=messages)], lambda done, of: progress.append((done, of)))
         [seen] = server.seen
     assert seen.messages == [{"role": role, "content": text} for role, text in messages]
     assert (seen.model, seen.body["max_tokens"], seen.authorization) == ("m", ANSWER_TOKENS, f"Bearer {KEY}")
-    line = dial.book.answers["1/propose/0"]
+    line = dispatch.log.answers["1/propose/0"]
     assert (line.version, line.finish, line.tokens_in, line.tokens_out) == ("m-2026-01-01", "length", 70, 9)
     # (70 * 1 + 9 * 4) / 1e6
-    assert line.usd == pytest.approx(106e-6) and dial.book.spent.tokens == 79
-    assert told[0] == (0, 1) and told[-1] == (1, 1)
+    assert line.usd == pytest.approx(106e-6) and dispatch.log.spent.tokens == 79
+    assert progress[0] == (0, 1) and progress[-1] == (1, 1)
 
 
 LIMITS = ({"max_usd": 7.5 * USD_AT_MOST}, {"max_calls": 7}, {"max_tokens": int(7.5 * TOKENS_AT_MOST)})
@@ -305,14 +413,14 @@ def carried(tmp_path: Path, reply: Reply, count: int = 30, **more: Any) -> tuple
     spent: list[Spent] = []
 
     def script(_: Request) -> Reply:
-        spent.append(place.book.spent)
+        spent.append(place.log.spent)
         return reply
 
     with Server(script) as server:
         place = Place(tmp_path, server)
-        dial = place.dial(concurrency=5, **more)
-        dial.carry_out([call(i) for i in range(count)])
-    return dial, server, spent
+        dispatch = place.dispatch(concurrency=5, **more)
+        dispatch.carry_out([call(i) for i in range(count)])
+    return dispatch, server, spent
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -321,41 +429,41 @@ def carried(tmp_path: Path, reply: Reply, count: int = 30, **more: Any) -> tuple
 )
 def test_no_limit_is_passed(tmp_path: Path, limit: dict[str, Any], reply: Reply) -> None:
     [(name, most)] = limit.items()
-    assert [not why for why in Place(tmp_path).dial(**limit).granted([call(i) for i in range(9)])] == [True] * 7 + [
+    assert [not why for why in Place(tmp_path).dispatch(**limit).granted([call(i) for i in range(9)])] == [True] * 7 + [
         False
     ] * 2
-    dial, server, spent = carried(tmp_path, reply, attempts=1, **limit)
+    dispatch, server, spent = carried(tmp_path, reply, attempts=1, **limit)
     assert len(server.seen) == 7  # of requests that may cost their most
-    for found in [*spent, dial.book.spent]:
+    for found in [*spent, dispatch.log.spent]:
         reached = {
             "max_usd": found.usd + found.possibly_usd,
             "max_calls": found.requests,
             "max_tokens": found.tokens + found.possibly_tokens,
         }
         assert reached[name] <= most
-    stopped = [line for line in dial.book.given_up.values() if line.limit]
+    stopped = [line for line in dispatch.log.given_up.values() if line.limit]
     assert len(stopped) == 23 and all(line.why.startswith(f"{name} ") for line in stopped)
 
 
 def test_what_costs_less_than_it_may_leaves_room_for_more(tmp_path: Path) -> None:
     # 30 * 6e-6 USD of answers and five requests under way at 405e-6 stay below 7.5 * 405e-6
-    dial, server, _ = carried(tmp_path, said("xxxx", usage=(2, 1)), max_usd=7.5 * USD_AT_MOST)
-    assert len(server.seen) == len(dial.book.answers) == 30
-    assert dial.book.spent.usd == pytest.approx(30 * 6e-6) and dial.book.spent.possibly_usd == pytest.approx(0.0)
+    dispatch, server, _ = carried(tmp_path, said("xxxx", usage=(2, 1)), max_usd=7.5 * USD_AT_MOST)
+    assert len(server.seen) == len(dispatch.log.answers) == 30
+    assert dispatch.log.spent.usd == pytest.approx(30 * 6e-6) and dispatch.log.spent.possibly_usd == pytest.approx(0.0)
 
 
 def test_attempts_count_against_a_limit_too(tmp_path: Path) -> None:
-    dial, server, _ = carried(tmp_path, status(500), count=3, attempts=4, max_calls=5)
-    assert len(server.seen) == 5 and dial.book.spent.possibly_usd == pytest.approx(0.0)
-    assert len(dial.book.given_up) == 3 and any(line.limit for line in dial.book.given_up.values())
+    dispatch, server, _ = carried(tmp_path, status(500), count=3, attempts=4, max_calls=5)
+    assert len(server.seen) == 5 and dispatch.log.spent.possibly_usd == pytest.approx(0.0)
+    assert len(dispatch.log.given_up) == 3 and any(line.limit for line in dispatch.log.given_up.values())
 
 
 def test_no_dollar_is_no_limit_for_what_is_free(tmp_path: Path) -> None:
     with Server(lambda _: said("x")) as server:
-        dial = Place(tmp_path, server).dial(max_usd=0.0)
-        dial._prices = {"openai/m": Price(0.0, 0.0), "openai/dear": PRICE}
-        dial.carry_out([call(0), call(1, "openai/dear")])
-    assert list(dial.book.answers) == ["1/propose/0"] and len(server.seen) == 1
+        dispatch = Place(tmp_path, server).dispatch(max_usd=0.0)
+        dispatch._prices = {"openai/m": Price(0.0, 0.0), "openai/dear": PRICE}
+        dispatch.carry_out([call(0), call(1, "openai/dear")])
+    assert list(dispatch.log.answers) == ["1/propose/0"] and len(server.seen) == 1
 
 
 def test_retry_after_holds_a_model_back_and_no_other(tmp_path: Path) -> None:
@@ -363,12 +471,12 @@ def test_retry_after_holds_a_model_back_and_no_other(tmp_path: Path) -> None:
         return status(429, retry_after=1.0) if asked.number == 0 else said("x")
 
     with Server(script) as server:
-        dial = Place(tmp_path, server).dial(concurrency=1)
-        dial.carry_out([call(0, "openai/slow"), call(1, "openai/slow"), call(2), call(3), call(4)])
+        dispatch = Place(tmp_path, server).dispatch(concurrency=1)
+        dispatch.carry_out([call(0, "openai/slow"), call(1, "openai/slow"), call(2), call(3), call(4)])
         # its other question waits too, and both go before none that may be sent
         assert [r.model for r in server.seen] == ["slow", "m", "m", "m", "slow", "slow"]
-    assert len(dial.book.answers) == 5 and dial.book.spent.possibly_usd == pytest.approx(0.0)
-    assert [line.fault for line in dial.book.ended.values() if isinstance(line, Failed)] == ["rate limit"]
+    assert len(dispatch.log.answers) == 5 and dispatch.log.spent.possibly_usd == pytest.approx(0.0)
+    assert [line.fault for line in dispatch.log.ended.values() if isinstance(line, Failed)] == ["rate limit"]
 
 
 @pytest.mark.parametrize(
@@ -388,27 +496,27 @@ def test_retry_after_that_is_no_time(tmp_path: Path, wait: str) -> None:
         return said("x") if asked.number > 3 else replace(status(429), headers={"Retry-After": wait})
 
     with Server(script) as server:
-        dial = Place(tmp_path, server).dial(concurrency=2, attempts=9)
-        dial.carry_out([call(i) for i in range(4)])
-    assert len(dial.book.answers) == 4 and len(server.seen) == 8
+        dispatch = Place(tmp_path, server).dispatch(concurrency=2, attempts=9)
+        dispatch.carry_out([call(i) for i in range(4)])
+    assert len(dispatch.log.answers) == 4 and len(server.seen) == 8
 
 
 def test_a_minute_has_so_many_requests(tmp_path: Path) -> None:
     with Server(lambda _: said("x")) as server:
-        dial = Place(tmp_path, server).dial(rpm=1)
-        left = dial._launch([(0.0, call(0)), (0.0, call(1))])
+        dispatch = Place(tmp_path, server).dispatch(rpm=1)
+        left = dispatch._launch([(0.0, call(0)), (0.0, call(1))])
         assert [c.number for _, c in left] == [1]  # for a minute
-        while not dial.book.answers:
-            found = dial._next_arrival([])
+        while not dispatch.log.answers:
+            found = dispatch._next_arrival([])
             if found and isinstance(found[3], Answer):
-                dial._answer(found[0], found[1], found[3])
-        assert len(dial._launch(left)) == 1 and len(server.seen) == 1
+                dispatch._answer(found[0], found[1], found[3])
+        assert len(dispatch._launch(left)) == 1 and len(server.seen) == 1
 
 
 def test_thousands_of_failures_end_too(tmp_path: Path) -> None:
     fault = Fault("server error", "no", again=True, unpaid=True)
-    dial = Place(tmp_path).dial(backoff_s=1e-9)
-    assert dial._wait_until(call(0), 5000, fault) > 0.0  # 2.0 ** 4999 is more than a float holds
+    dispatch = Place(tmp_path).dispatch(backoff_s=1e-9)
+    assert dispatch._wait_until(call(0), 5000, fault) > 0.0  # 2.0 ** 4999 is more than a float holds
 
 
 ANSWERS = {
@@ -440,27 +548,25 @@ def test_every_fault_ends_in_an_answer_or_a_give_up(tmp_path: Path) -> None:
     replies = ANSWERS | {name: fault[0] for name, fault in FAULTS.items()}
     calls = {name: call(i, f"openai/{name}") for i, name in enumerate(replies)}
     with Server(lambda asked: replies[asked.model]) as server:
-        dial = Place(tmp_path, server).dial(attempts=2, timeout_s=1.2, concurrency=6)
-        dial.carry_out(calls.values())
+        dispatch = Place(tmp_path, server).dispatch(attempts=2, timeout_s=1.2, concurrency=6)
+        dispatch.carry_out(calls.values())
         seen = Counter(asked.model for asked in server.seen)
-    book = dial.book
-    answered = {name for name, c in calls.items() if c.name in book.answers}
+    log = dispatch.log
+    answered = {name for name, c in calls.items() if c.name in log.answers}
     assert answered == set(ANSWERS)
-    assert book.text(calls["null"].name) == book.text(calls["no_choices"].name) == ""
-    assert book.text(calls["surrogate"].name) == "a?b\0c" and len(book.text(calls["huge"].name)) == 1_000_000
+    assert log.text(calls["null"].name) == log.text(calls["no_choices"].name) == ""
+    assert log.text(calls["surrogate"].name) == "a?b\0c" and len(log.text(calls["huge"].name)) == 1_000_000
     for name, (_, kind, requests, paid) in FAULTS.items():
-        lost = book.given_up[calls[name].name]
-        failed = [line for key, line in book.ended.items() if key[0] == calls[name].name]
+        lost = log.given_up[calls[name].name]
+        failed = [line for key, line in log.ended.items() if key[0] == calls[name].name]
         assert lost.why.startswith(f"{kind}: ") and not lost.limit, name
         assert {(line.fault, line.unpaid) for line in failed} == {(kind, not paid)}, name
         assert (seen[name], len(failed)) == (requests, requests), name  # none is sent that has no line
     paid_requests = sum(requests for _, _, requests, paid in FAULTS.values() if paid)
-    assert book.spent.possibly_usd == pytest.approx(paid_requests * USD_AT_MOST)
-    assert all(line.usd == pytest.approx(USD_AT_MOST) for line in book.answers.values() if line.uncounted)
-    assert {calls[n].name for n in ("no_usage", "negative")} == {
-        n for n, a in book.answers.items() if a.get("uncounted")
-    }
-    assert book.spent == Place(tmp_path).book.spent and not book.under_way()
+    assert log.spent.possibly_usd == pytest.approx(paid_requests * USD_AT_MOST)
+    assert all(line.usd == pytest.approx(USD_AT_MOST) for line in log.answers.values() if line.uncounted)
+    assert {calls[n].name for n in ("no_usage", "negative")} == {n for n, a in log.answers.items() if a.uncounted}
+    assert log.spent == Place(tmp_path).log.spent and not log.under_way()
 
 
 def late(spaces: int) -> Reply:
@@ -478,23 +584,23 @@ def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open
 
     before = set(threading.enumerate())
     with Server(script) as server:
-        dial = Place(tmp_path, server).dial(attempts=9, timeout_s=0.8)
-        dial.carry_out([call(0, "openai/open"), call(1, "openai/lost")])
+        dispatch = Place(tmp_path, server).dispatch(attempts=9, timeout_s=0.8)
+        dispatch.carry_out([call(0, "openai/open"), call(1, "openai/lost")])
         for thread in set(threading.enumerate()) - before:
             if "(_request)" in thread.name:
                 thread.join()
-        dial.close()
-    book = dial.book
-    assert book.text("1/propose/0") == "late" and book.answers["1/propose/0"].attempt == 1
-    assert list(book.given_up) == ["1/propose/1"] and "1/propose/1" not in book.answers
-    assert isinstance(book.ended["1/propose/1", 1], Answered) and not book.under_way()
+        dispatch.close()
+    log = dispatch.log
+    assert log.text("1/propose/0") == "late" and log.answers["1/propose/0"].attempt == 1
+    assert list(log.given_up) == ["1/propose/1"] and "1/propose/1" not in log.answers
+    assert isinstance(log.ended["1/propose/1", 1], Answered) and not log.under_way()
     states = [(line["call"][-1], line["attempt"], line["kind"]) for line in read_journal(tmp_path / "journal.jsonl")
               if line.get("attempt")]  # fmt: skip
     assert states.index(("1", 1, "failed")) < states.index(("1", 1, "answered"))
     # two late answers of (2 * 1 + 3 * 4) / 1e6 USD, and what `open` asked again and nobody answered
-    again = book.attempts("1/propose/0") - 1
-    assert again >= 1 and book.spent.possibly_usd == pytest.approx(again * USD_AT_MOST)
-    assert book.spent.usd == pytest.approx(28e-6)
+    again = log.attempts("1/propose/0") - 1
+    assert again >= 1 and log.spent.possibly_usd == pytest.approx(again * USD_AT_MOST)
+    assert log.spent.usd == pytest.approx(28e-6)
 
 
 @pytest.mark.parametrize(
@@ -504,25 +610,27 @@ def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open
 def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(tmp_path: Path, reply: Reply, kind: str) -> None:
     with Server(lambda _: reply) as server:
         place = Place(tmp_path, server)
-        with pytest.raises(InputError, match=f"--llm openai/m: {kind}: .*: mend the key and resume the run") as e:
-            place.dial().carry_out([call(i) for i in range(3)])
+        with pytest.raises(InputError, match=f"--llm openai/m: {kind}: .*: fix the key and resume the run") as e:
+            place.dispatch().carry_out([call(i) for i in range(3)])
         assert len(server.seen) == 3 and KEY not in str(e.value) and "[key]" in str(e.value)
         assert KEY.encode() not in place.path.read_bytes()
-        assert not place.book.given_up  # so that a run that goes on asks again
+        assert not place.log.given_up  # so that a run that goes on asks again
         server.script = lambda _: said("x")
-        mended = place.dial()
+        mended = place.dispatch()
         mended.carry_out([call(i) for i in range(3)])
-        assert len(mended.book.answers) == 3 and mended.book.attempts("1/propose/0") == 2
+        assert len(mended.log.answers) == 3 and mended.log.attempts("1/propose/0") == 2
         server.script = lambda _: reply
         mended.carry_out([call(7)])  # once a model has answered it is a fault like others
-        assert mended.book.given_up["1/propose/7"].why.startswith(kind)
+        assert mended.log.given_up["1/propose/7"].why.startswith(kind)
 
 
 def test_a_refused_model_beside_one_that_answers_is_given_up(tmp_path: Path) -> None:
     with Server(lambda asked: said("x") if asked.model == "m" else status(401)) as server:
-        dial = Place(tmp_path, server).dial(concurrency=1)
-        dial.carry_out([call(0, "openai/bad"), call(1, "openai/bad"), call(2)])
-    assert set(dial.book.given_up) == {"1/propose/0", "1/propose/1"} and list(dial.book.answers) == ["1/propose/2"]
+        dispatch = Place(tmp_path, server).dispatch(concurrency=1)
+        dispatch.carry_out([call(0, "openai/bad"), call(1, "openai/bad"), call(2)])
+    assert set(dispatch.log.given_up) == {"1/propose/0", "1/propose/1"} and list(dispatch.log.answers) == [
+        "1/propose/2"
+    ]
 
 
 def everything_in(path: Path) -> str:
@@ -542,12 +650,12 @@ def test_a_key_that_a_server_repeats_is_nowhere(tmp_path: Path) -> None:
     ]  # fmt: skip
     with Server(lambda asked: replies[int(asked.model)]) as server:
         place = Place(tmp_path, server)
-        dial = place.dial(attempts=1, cache=str(tmp_path / "cache"))
-        dial.carry_out([call(i, f"openai/{i}") for i in range(len(replies))])
+        dispatch = place.dispatch(attempts=1, cache=str(tmp_path / "cache"))
+        dispatch.carry_out([call(i, f"openai/{i}") for i in range(len(replies))])
         assert {asked.authorization for asked in server.seen} == {f"Bearer {KEY}"}
-    book = dial.book
-    assert book.text("1/propose/0") == "your key is [key], [key]" and book.answers["1/propose/1"].version == "[key]"
-    assert (len(book.answers), len(book.given_up)) == (3, 6)
+    log = dispatch.log
+    assert log.text("1/propose/0") == "your key is [key], [key]" and log.answers["1/propose/1"].version == "[key]"
+    assert (len(log.answers), len(log.given_up)) == (3, 6)
     written = everything_in(place.path) + "".join(p.read_text() for p in (tmp_path / "cache").iterdir())
     ledger.write(tmp_path / "ledger.csv", read_journal(place.path))
     for text in (written, (tmp_path / "ledger.csv").read_text()):
@@ -581,51 +689,51 @@ def test_a_request_without_a_server() -> None:
 def test_messages_that_are_sent_in_another_form_end_as_well(tmp_path: Path) -> None:
     # litellm sends a request once more where a server complains of roles
     with Server(lambda _: status(400, "Conversation roles must alternate user/assistant")) as server:
-        dial = Place(tmp_path, server).dial()
-        dial.carry_out([call(0)])
-    assert dial.book.given_up["1/propose/0"].why == "bad request: refused in every form"
+        dispatch = Place(tmp_path, server).dispatch()
+        dispatch.carry_out([call(0)])
+    assert dispatch.log.given_up["1/propose/0"].why == "bad request: refused in every form"
 
 
 def test_a_process_that_died_is_followed_by_another_attempt(tmp_path: Path) -> None:
     with Server(lambda _: said("x" * 9, usage=(1, 1))) as server:
         place = Place(tmp_path, server)
-        dead = place.dial()
+        dead = place.dispatch()
         dead._write([prompt_line(call(0)), sent_line(call(0), 1, dead._most(call(0)))])
-        dial = place.dial()
-        assert dial.book.under_way() == ["1/propose/0 attempt 1"]
-        dial.carry_out([call(0)])
-        assert len(server.seen) == 1 and dial.book.answers["1/propose/0"].attempt == 2
+        dispatch = place.dispatch()
+        assert dispatch.log.under_way() == ["1/propose/0 attempt 1"]
+        dispatch.carry_out([call(0)])
+        assert len(server.seen) == 1 and dispatch.log.answers["1/propose/0"].attempt == 2
         # (1 + 4) / 1e6 USD; the first attempt may have been paid
-        spent = dial.book.spent
+        spent = dispatch.log.spent
         assert (spent.requests, spent.tokens, spent.possibly_tokens) == (2, 2, TOKENS_AT_MOST)
         assert (spent.usd, spent.possibly_usd) == pytest.approx((5e-6, USD_AT_MOST))
         assert len([line for line in read_journal(place.path) if line["kind"] == "prompt"]) == 1
-        place.dial().carry_out([call(0)])
+        place.dispatch().carry_out([call(0)])
         assert len(server.seen) == 1
 
 
 def test_answers_from_a_cache_are_not_asked_for(tmp_path: Path) -> None:
     folder = str(tmp_path / "cache")
     with Server(lambda asked: said(f"answer {asked.number}", usage=(2, 3))) as server:
-        first = Place(tmp_path / "a", server).dial(cache=folder, concurrency=1)
+        first = Place(tmp_path / "a", server).dispatch(cache=folder, concurrency=1)
         first.carry_out([call(i) for i in range(4)])
         place = Place(tmp_path / "b", server)
-        again = place.dial(cache=folder, max_calls=1)
+        again = place.dispatch(cache=folder, max_calls=1)
         assert again.granted([call(i) for i in range(4)]) == [""] * 4
         again.carry_out([replace(call(i), number=i + 50) for i in range(4)])
-        assert len(server.seen) == 4 and again.book.spent == Spent()
-        assert [again.book.text(f"1/propose/{i + 50}") for i in range(4)] == [f"answer {i}" for i in range(4)]
+        assert len(server.seen) == 4 and again.log.spent == Spent()
+        assert [again.log.text(f"1/propose/{i + 50}") for i in range(4)] == [f"answer {i}" for i in range(4)]
         # what a decision is made from is the same
-        assert again.book.answers["1/propose/50"].usd == first.book.answers["1/propose/0"].usd
-        assert again.book.messages(call(0).prompt) == call(0).messages
+        assert again.log.answers["1/propose/50"].usd == first.log.answers["1/propose/0"].usd
+        assert again.log.messages(call(0).prompt) == call(0).messages
         others = [call(0, sample=1), call(0, model="openai/other"), call(0, messages=(("system", "ask00000"),))]
         for n, other in enumerate(others, 60):
-            place.dial(cache=folder).carry_out([replace(other, number=n)])
+            place.dispatch(cache=folder).carry_out([replace(other, number=n)])
         assert len(server.seen) == 7
-        for n, known in enumerate([call(0), *others], 70):  # none took the place of another
-            place.dial(cache=folder).carry_out([replace(known, number=n)])
+        for n, other in enumerate([call(0), *others], 70):  # none took the place of another
+            place.dispatch(cache=folder).carry_out([replace(other, number=n)])
         assert len(server.seen) == 7
-    assert [row["outcome"] for row in ledger.rows(read_journal(place.path))] == ["answered"] * 3 + ["cached"] * 8
+    assert [row.outcome for row in ledger.rows(read_journal(place.path))] == ["answered"] * 3 + ["cached"] * 8
     # three answers of (2 + 3 * 4) / 1e6 USD
     assert ledger.summary(read_journal(place.path))["usd"] == pytest.approx(42e-6)
     assert ledger.summary(read_journal(place.path))["tokens_in"] == 6
@@ -635,16 +743,16 @@ def test_answers_from_a_cache_are_not_asked_for(tmp_path: Path) -> None:
 def test_a_damaged_or_foreign_file_in_the_cache_is_no_answer(tmp_path: Path, change: str) -> None:
     folder = tmp_path / "cache"
     with Server(lambda _: said("x")) as server:
-        Place(tmp_path / "a", server).dial(cache=str(folder)).carry_out([call(0)])
+        Place(tmp_path / "a", server).dispatch(cache=str(folder)).carry_out([call(0)])
         [path] = folder.iterdir()
         kept = json.loads(path.read_text())
         if change in kept:
             path.write_text(json.dumps(kept | {change: "AAAA"}))
         else:
             path.write_bytes(change.encode("latin-1"))
-        dial = Place(tmp_path / "b", server).dial(cache=str(folder))
-        dial.carry_out([call(0)])
-        assert len(server.seen) == 2 and dial.book.text("1/propose/0") == "x"
+        dispatch = Place(tmp_path / "b", server).dispatch(cache=str(folder))
+        dispatch.carry_out([call(0)])
+        assert len(server.seen) == 2 and dispatch.log.text("1/propose/0") == "x"
 
 
 def test_a_cache_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
@@ -652,22 +760,22 @@ def test_a_cache_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
     with Server(lambda _: said("x")) as server:
         place = Place(tmp_path / "a", server)
         with pytest.raises(InputError, match=r"--cache .*: cannot be written \(.*\): choose another folder"):
-            place.dial(cache=str(tmp_path / "cache")).carry_out([call(0)])
-    assert place.book.text("1/propose/0") == "x"  # what was paid is kept
+            place.dispatch(cache=str(tmp_path / "cache")).carry_out([call(0)])
+    assert place.log.text("1/propose/0") == "x"  # what was paid is kept
 
 
 def test_a_recording_is_neither_sent_nor_looked_up(tmp_path: Path) -> None:
     folder = str(tmp_path / "cache")
     with Server(lambda _: said("x")) as server:
         place = Place(tmp_path / "a", server)
-        place.dial(cache=folder).carry_out([call(0)])
-        Place(tmp_path / "b", server).dial(cache=folder).carry_out([call(1)])
-        dial = place.dial(recorded=True, cache=folder)
-        assert dial.granted([call(0), call(1), call(2)]) == ["", *["the recording ends here"] * 2]
-        dial.carry_out([call(0), call(1), call(2)])
+        place.dispatch(cache=folder).carry_out([call(0)])
+        Place(tmp_path / "b", server).dispatch(cache=folder).carry_out([call(1)])
+        dispatch = place.dispatch(recorded=True, cache=folder)
+        assert dispatch.granted([call(0), call(1), call(2)]) == ["", *["the recording ends here"] * 2]
+        dispatch.carry_out([call(0), call(1), call(2)])
         assert len(server.seen) == 2
-    assert list(dial.book.answers) == ["1/propose/0"]
-    assert {(line.why, line.limit) for line in dial.book.given_up.values()} == {("the recording ends here", True)}
+    assert list(dispatch.log.answers) == ["1/propose/0"]
+    assert {(line.why, line.limit) for line in dispatch.log.given_up.values()} == {("the recording ends here", True)}
 
 
 # names, keys and prices
@@ -677,7 +785,7 @@ def test_a_server_of_ones_own_needs_no_key(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("OPENAI_API_KEY")
     check_keys(["openai/mine"], "http://127.0.0.1:8000/v1")
     with Server(lambda _: said("x")) as server:
-        Place(tmp_path, server).dial().carry_out([call(0)])
+        Place(tmp_path, server).dispatch().carry_out([call(0)])
         assert server.seen[0].authorization == f"Bearer {NO_KEY}"
 
 
@@ -701,7 +809,7 @@ def test_keys_and_names_that_are_missing(model: str, base: str, why: str, monkey
 def test_an_address_of_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     check_keys(["anthropic/m", "openai/m"], "http://127.0.0.1:1/v1")
-    with pytest.raises(InputError, match=r"--api-base \S+: is of no model here"):
+    with pytest.raises(InputError, match=r"--api-base \S+: applies to none of the models"):
         check_keys(["anthropic/m"], "http://127.0.0.1:1/v1")
 
 
@@ -714,7 +822,7 @@ def test_prices_by_the_users_word_then_ours_then_litellms() -> None:
         "openai/mine": Price(0, 0),
     }
     assert prices_of(models[:1], {models[0]: [3, 4]}, listed.get) == {models[0]: Price(3, 4)}
-    with pytest.raises(InputError, match="openai/mine: its price is not known: give it as --price openai/mine=IN,OUT"):
+    with pytest.raises(InputError, match="openai/mine: its price is unknown: give it as --price openai/mine=IN,OUT"):
         prices_of(models, {}, listed.get)
     assert Price(0.75, 4.5).usd(1_000_000, 100_000) == pytest.approx(0.75 + 0.45)
     assert all(len(price) == 2 and 0 < price[0] < price[1] for price in table().values())
@@ -733,8 +841,8 @@ def test_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHORT_TOKEN", "word")
     monkeypatch.setenv("HARMLESS", "a longer value")
     text = "abcdefghijk abcdefgh, word, a longer value, (spaced-out)"
-    assert secrets.redact(text) == "[key]k [key], word, a longer value, ([key])"  # the longest first
-    assert secrets.redact("Bearer eyJhbGciOi.J9-_~+/= and bearer short") == "Bearer [key] and bearer short"
+    assert client.redact(text) == "[key]k [key], word, a longer value, ([key])"  # the longest first
+    assert client.redact("Bearer eyJhbGciOi.J9-_~+/= and bearer short") == "Bearer [key] and bearer short"
 
 
 def test_only_the_client_knows_litellm() -> None:
@@ -753,18 +861,17 @@ def test_only_the_client_knows_litellm() -> None:
 
 def test_the_ledger_by_hand(tmp_path: Path) -> None:
     a, b = call(0), call(4, model="openai/other")
-    lines: list[CallLine] = [
-        *lines_of(a, [(1, "sent"), (1, "paid"), (2, "sent"), (2, "answered"), (1, "answered")]),
-        *lines_of(b, [(1, "sent"), (1, "unpaid"), (0, "given up")]),
-        *lines_of(call(8), [(1, "sent")]),
-        {"id": 0, "verdict": "scored", "call": a.name},
-        {"id": 1, "verdict": "rejected", "stage": "units", "call": a.name},
-        {"id": 2, "verdict": "scored", "call": a.name},
-        {"id": 3, "verdict": "scored", "call": ""},
+    lines = [
+        *journalled(*lines_of(a, [(1, "sent"), (1, "paid"), (2, "sent"), (2, "answered"), (1, "answered")])),
+        *journalled(*lines_of(b, [(1, "sent"), (1, "unpaid"), (0, "given up")])),
+        *journalled(*lines_of(call(8), [(1, "sent")])),
+        {"kind": "outcome", "id": 0, "verdict": "scored", "call": a.name},
+        {"kind": "outcome", "id": 1, "verdict": "rejected", "stage": "units", "call": a.name},
+        {"kind": "outcome", "id": 2, "verdict": "scored", "call": a.name},
+        {"kind": "outcome", "id": 3, "verdict": "scored"},
     ]
-    found = ledger.rows(lines)
-    told = [(r["call"], r["attempt"], r["outcome"], r["usd"], r["possibly_usd"], r["verdict"]) for r in found]
-    assert told == [
+    rows = ledger.rows(lines)
+    assert [(r.call, r.attempt, r.outcome, r.usd, r.possibly_usd, r.verdict) for r in rows] == [
         (a.name, 1, "answered", pytest.approx(1.0), 0.0, ""),  # too late to be used
         (a.name, 2, "answered", pytest.approx(2.0), 0.0, "2 scored, 1 units"),
         (b.name, 1, "timeout", 0.0, 0.0, ""),
@@ -775,26 +882,29 @@ def test_the_ledger_by_hand(tmp_path: Path) -> None:
     assert (total["tokens_in"], total["tokens_out"]) == (12, 18)  # 4 n and 6 n
     assert total["usd"] == pytest.approx(3.0) and total["possibly_usd"] == pytest.approx(3.0)
     assert total["models"]["openai/m"]["outcomes"] == {"answered": 2, "possibly paid": 1}
-    spent = calls_of(lines).spent
+    spent = call_log(lines).spent
     assert (spent.requests, spent.usd, spent.possibly_usd) == (4, total["usd"], total["possibly_usd"])
     ledger.write(tmp_path / "ledger.csv", lines)
     with (tmp_path / "ledger.csv").open(newline="") as file:
         written = list(csv.DictReader(file))
-    assert list(written[0]) == list(ledger.COLUMNS) and [r["verdict"] for r in written] == [r["verdict"] for r in found]
+    assert list(written[0]) == ["call", "attempt", "model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd",
+                                "possibly_usd", "seconds", "outcome", "why", "verdict"]  # fmt: skip
+    assert [row["verdict"] for row in written] == [row.verdict for row in rows]
 
 
 def test_a_journal_without_calls_has_no_ledger() -> None:
-    assert ledger.summary([{"id": 0, "verdict": "scored", "call": ""}]) == {} and ledger.rows([]) == []
+    outcome = {"kind": "outcome", "id": 0, "verdict": "scored"}
+    assert ledger.summary([outcome]) == {} and ledger.rows([]) == []
 
 
 @pytest.mark.parametrize("reply", [said("x" * 8), status(500), llm_replies.die(), llm_replies.no_usage("x")])
-def test_the_ledger_and_the_book_agree(tmp_path: Path, reply: Reply) -> None:
+def test_the_ledger_and_the_log_agree(tmp_path: Path, reply: Reply) -> None:
     replies: list[Callable[[], Reply]] = [lambda: reply, lambda: said("y" * 8)]
     with Server(lambda asked: replies[asked.number % 2]()) as server:
         place = Place(tmp_path, server)
-        dial = place.dial(attempts=2)
-        dial.carry_out([call(i) for i in range(5)])
-    total, spent = ledger.summary(read_journal(place.path)), dial.book.spent
+        dispatch = place.dispatch(attempts=2)
+        dispatch.carry_out([call(i) for i in range(5)])
+    total, spent = ledger.summary(read_journal(place.path)), dispatch.log.spent
     assert total["requests"] == spent.requests == len(server.seen)
     assert total["usd"] == pytest.approx(spent.usd) and total["possibly_usd"] == pytest.approx(spent.possibly_usd)
     assert total["tokens_in"] + total["tokens_out"] == spent.tokens

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from grown import RUNS, SEEDS, WORDS
 
-from evolve.propose.offline import BENDING, _degree, propose
-from evolve.propose.terms import draft, function_of, get, join, places, sites, split
-from evolve.propose.vocabulary import Vocabulary, coefficient_unit, field_set, vocabulary
+from evolve.propose.offline import BENDING, propose
+from evolve.propose.restrictions import context_degree
+from evolve.propose.terms import coefficient_unit, draft, function_of, get, join, places, sites, split
+from evolve.propose.vocabulary import Vocabulary, field_set, vocabulary
 from evolve.run.config import OPERATORS
 from simulator.fields import Active, BatchFields
 from simulator.language import units
@@ -174,7 +175,7 @@ def unparse_term(term: Expr) -> str:
     ],
 )
 def test_degree_in_the_contexts_by_hand(formula: str, degree: int) -> None:
-    assert _degree(parse(f"def step_time(b, s): return {formula}").functions[0].result) == degree
+    assert context_degree(parse(f"def step_time(b, s): return {formula}").functions[0].result) == degree
 
 
 def test_no_proposal_bends_a_step_in_its_contexts() -> None:
@@ -182,5 +183,5 @@ def test_no_proposal_bends_a_step_in_its_contexts() -> None:
     for i in range(300):
         program, _ = propose(program, SEEDS[i % len(SEEDS)], WORDS, rng(i), probe=probe, caps=Caps())
         step = program.function("step_time")
-        assert step is not None and _degree(draft(step).expr) <= 1
+        assert step is not None and context_degree(draft(step).expr) <= 1
         assert not complaints(program, Caps())

@@ -1,9 +1,10 @@
-"""What a prediction warns of: each value outside the fitted runs in one line, nothing of what a record does not say."""
+"""Warnings of a prediction: a line for each value outside the fitted runs, none for what a record does not have."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import pytest
 
 from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
 from evaluator.fit.fit import FIT_SEED
-from evaluator.fit.meanfield import paced
-from evaluator.fit.uncached import evicted, new_tokens, step_tokens
+from evaluator.fit.stages import paced
+from evaluator.metrics import evicted, new_tokens, step_tokens
 from evaluator.score import Prediction, predictions, score_set
+from evolve.program.predict import warnings
 from evolve.run.program import load
 from evolve.run.ranges import Ranges, outside, ranges_of, read_ranges, weights
-from evolve.run.records import warnings
+from simulator.errors import InputError, Section
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.file import experiments_from_mapping
 from simulator.experiment.load import load_of
@@ -40,15 +42,19 @@ def plan(model: str = "llama-2-7b", prompt: dict[str, Any] | None = None, **engi
     return experiments_from_mapping(raw, "plan.yaml", model_table(), hardware_table())[0]
 
 
+def read(raw: dict[str, Any]) -> Ranges:
+    return read_ranges(Section("r.json", "ranges", raw))
+
+
 def predicted(experiment: Experiment) -> Prediction:
     return predictions(PROGRAM, score_set([experiment], seeds=(1,)))[0]
 
 
-def told(fitted: list[Experiment], experiment: Experiment) -> list[str]:
+def lines_of(fitted: list[Experiment], experiment: Experiment) -> list[str]:
     return outside(ranges_of(fitted), experiment, predicted(experiment))
 
 
-CASES = [  # fitted, planned, what is said of it, and nothing else
+CASES = [  # fitted, planned, every line about it
     ([LLAMA], LLAMA, []),
     ([LLAMA], plan("mixtral-8x7b", tensor_parallel=2),
      ["tp 2 not among the fitted [1]", "a model of 46.7 billion parameters: the fitted runs have at most 6.7",
@@ -78,7 +84,7 @@ CASES = [  # fitted, planned, what is said of it, and nothing else
 def test_each_value_outside_the_fitted_runs_is_a_line(
     fitted: list[Experiment], planned: Experiment, lines: list[str]
 ) -> None:
-    assert told(fitted, planned) == lines
+    assert lines_of(fitted, planned) == lines
 
 
 def test_requests_in_flight_beyond_the_fitted_are_a_line_per_stage() -> None:
@@ -89,23 +95,38 @@ def test_requests_in_flight_beyond_the_fitted_are_a_line_per_stage() -> None:
 
 
 def test_nothing_is_said_of_what_an_older_record_does_not_have() -> None:
-    known = read_ranges({"ranges": OLD})
-    assert known == Ranges(**OLD)
+    known = read(OLD)
+    assert known == Ranges(vocab=(32000.0, 202048.0), tp=(1, 2, 4), hardware=("H100-SXM-80GB",),
+                           requests_in_flight=(9.0, 112.0))  # fmt: skip
     odd = plan("llama-3.1-8b", {"prompt_len": 8192}, kv_cpu_offload=True, max_num_batched_tokens=8192)
     assert outside(known, odd, predicted(odd)) == []
-    for record in ({}, {"ranges": {}}, {"ranges": {"of a later release": [1, 2]}}):
-        assert read_ranges(record) == Ranges() and outside(Ranges(), odd, predicted(odd)) == []
+    for raw in ({}, {"of a later release": [1, 2]}):
+        assert read(raw) == Ranges() and outside(Ranges(), odd, predicted(odd)) == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({"vocab": 3}, "ranges.vocab must be a list of two numbers, got 3"),
+        ({"vocab": [1.0]}, "ranges.vocab must be a list of two numbers, got [1.0]"),
+        ({"tp": ["1"]}, "ranges.tp must be a list of whole numbers, got ['1']"),
+        ({"hardware": "H100"}, "ranges.hardware must be a list of names, got 'H100'"),
+        ({"uncached_step_tokens": 1.5}, "ranges.uncached_step_tokens must be a whole number, got 1.5"),
+    ],
+)
+def test_a_damaged_record_of_ranges_is_one_line(raw: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(f"r.json: {words}: restore the record, or remove it")):
+        read(raw)
 
 
 def test_ranges_survive_their_json_and_the_shipped_champion_has_them() -> None:
     record = load("champion").record
     assert record is not None
-    fitted = [RUNS[name] for name in record["fitted"]]
+    fitted = [RUNS[name] for name in record.fitted]
     made = ranges_of(fitted)
-    assert json.loads(json.dumps(asdict(made))) == record["ranges"]
-    assert read_ranges(record) == made
-    assert (made.prompt_tokens, made.uncached_step_tokens) == ([566, 1034], 1034)
-    assert (made.weights, made.mixture_of_experts) == (["16-bit", "fp8"], [False, True])
+    assert made == record.ranges == read(json.loads(json.dumps(made.to_json())))
+    assert (made.prompt_tokens, made.uncached_step_tokens) == ((566, 1034), 1034)
+    assert (made.weights, made.mixture_of_experts) == (("16-bit", "fp8"), (False, True))
 
 
 def test_the_type_of_weights_has_a_name_and_is_no_part_of_the_data() -> None:
@@ -117,7 +138,7 @@ def test_the_type_of_weights_has_a_name_and_is_no_part_of_the_data() -> None:
     }]}  # fmt: skip
     (x,) = experiments_from_mapping(raw, "x.yaml", model_table(), hardware_table())
     assert [weights(e) for e in (x, LLAMA, SCOUT)] == ["4-bit", "16-bit", "fp8"]
-    assert "4-bit weights not among the fitted 16-bit" in told([LLAMA], x)
+    assert "4-bit weights not among the fitted 16-bit" in lines_of([LLAMA], x)
     assert data_hash([replace(x, weight_bits=8)]) == data_hash([x])  # the facts have the bytes
 
 
@@ -145,8 +166,8 @@ def test_offload_that_would_matter_is_said_to_be_missing() -> None:
     assert not any(w.startswith(line) for w in warnings(None, ROLEPLAY, predicted(ROLEPLAY)))  # nothing is evicted
     made = predicted(LLAMA)
     assert made.evicted > 1000 and made.preemptions == 0
-    found = [w for w in warnings(None, LLAMA, made) if w.startswith(line)]
-    assert found == [f"{line}{made.evicted} evicted prompts and 0 preemptions are prefilled again"]
+    lines = [w for w in warnings(None, LLAMA, made) if w.startswith(line)]
+    assert lines == [f"{line}{made.evicted} evicted prompts and 0 preemptions are prefilled again"]
     assert line + "0 evicted prompts and 3 preemptions are prefilled again" in warnings(
         None, ROLEPLAY, replace(predicted(ROLEPLAY), preemptions=3)
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -15,11 +16,9 @@ import pytest
 from llm_plays import (
     CONFIGS,
     FAULTS,
-    IMPORTS,
     INJECTED,
     MOST_TOKENS,
     MOST_USD,
-    PLAYS,
     WRONG,
     broken,
     down,
@@ -31,6 +30,7 @@ from llm_plays import (
     reference,
     refused,
     together,
+    unnoted,
     whole_run,
 )
 from llm_replies import Reply, Request, said
@@ -45,20 +45,22 @@ from llm_runs import (
     asked_in,
     entries,
     evolve,
-    in_state,
+    evolve_apart,
+    in_older_form,
+    journal,
     ledger,
+    of_kind,
     verdicts,
 )
 from llm_scripts import program, whole
 
-FEW = 9  # tests; of more all plays are wanted, and begin beforehand
 T = TypeVar("T")
-Tell = Callable[[Callable[[Path], T]], T]
+Played = Callable[[Callable[[Path], T]], T]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the runs of this file lie, and beside them their data and configurations."""
+    """The folder of this file's runs, with their data and configurations."""
     path = tmp_path_factory.mktemp("llm")
     (path / "data.yaml").write_text(DATA)
     for name, text in CONFIGS.items():
@@ -67,21 +69,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(request: pytest.FixtureRequest, folder: Path) -> Iterator[Tell[Any]]:
-    """What the plays came to. They go on two at a time: most of so small a run is the import of libraries."""
-    under_way: dict[Callable[[Path], Any], Future[Any]] = {}
-    with ThreadPoolExecutor(2) as pool:
+def played(folder: Path) -> Played[Any]:
+    """What a play came to; it is played when a test first asks for it."""
 
-        def tell(play: Callable[[Path], Any]) -> Any:
-            if play not in under_way:
-                under_way[play] = pool.submit(play, folder)
-            return under_way[play].result()
+    @cache
+    def result(play: Callable[[Path], Any]) -> Any:
+        return play(folder)
 
-        if len(request.session.items) > FEW:
-            under_way.update((play, pool.submit(play, folder)) for play in PLAYS)
-        yield tell
-        for future in under_way.values():
-            future.cancel()
+    return result
 
 
 def archive(run: Path) -> dict[str, Any]:
@@ -93,8 +88,8 @@ def archive(run: Path) -> dict[str, Any]:
 # every fault
 
 
-def test_a_run_survives_every_fault(told: Tell) -> None:
-    story = told(faulty).story
+def test_a_run_survives_every_fault(played: Played) -> None:
+    story = played(faulty).story
     assert story.ran.status == 0
     assert story.ran.err == ""
     proposals = entries(story.run)
@@ -103,13 +98,13 @@ def test_a_run_survives_every_fault(told: Tell) -> None:
     assert json.loads((story.run / "report.json").read_text())["champion"]
 
 
-def test_the_ledger_agrees_with_the_server(told: Tell) -> None:
-    story = told(faulty).story
+def test_the_ledger_agrees_with_the_server(played: Played) -> None:
+    story = played(faulty).story
     rows = ledger(story.run)
     assert len(rows) == len(story.server.seen)
     assert Counter(row["model"] for row in rows) == Counter(f"openai/{q.model}" for q in story.server.seen)
     # an answer that does not say what it cost is charged the most it can have: two bytes a token in, all tokens out
-    [uncounted] = [line for line in in_state(story.run, "answered") if line.get("uncounted")]
+    [uncounted] = [line for line in of_kind(story.run, "answered") if line.get("uncounted")]
     at = story.recorder.replies.index(FAULTS["no usage"])
     size = sum(len(message["content"].encode()) for message in story.server.seen[at].messages)
     assert (uncounted["tokens_in"], uncounted["tokens_out"]) == (size // 2 + 1, 8192)
@@ -127,8 +122,8 @@ def test_the_ledger_agrees_with_the_server(told: Tell) -> None:
     assert f"In all {total['usd']:.4f} USD, possibly {total['possibly_usd']:.4f} more" in story.ran.out
 
 
-def test_what_broke_on_the_way_is_possibly_paid_and_what_was_refused_is_not(told: Tell) -> None:
-    rows = ledger(told(faulty).story.run)
+def test_what_broke_on_the_way_is_possibly_paid_and_what_was_refused_is_not(played: Played) -> None:
+    rows = ledger(played(faulty).story.run)
     # truncated and html; hang and drip; die
     possibly = Counter(row["outcome"] for row in rows if float(row["possibly_usd"]))
     assert possibly == {"broken answer": 2, "timeout": 2, "connection lost": 1}
@@ -136,15 +131,15 @@ def test_what_broke_on_the_way_is_possibly_paid_and_what_was_refused_is_not(told
     assert free == {"rate limit": 1, "server error": 3}
 
 
-def test_every_whole_answer_is_in_the_journal_verbatim(told: Tell) -> None:
-    story = told(faulty).story
+def test_every_whole_answer_is_in_the_journal_verbatim(played: Played) -> None:
+    story = played(faulty).story
     sent = [text.replace(KEY, "[key]") for _, text in story.recorder.answers(story.server.seen)]
     assert Counter(answer_texts(story.run)) == Counter(sent)
     assert len(max(sent, key=len)) == 1_000_000
 
 
-def test_the_key_is_nowhere(told: Tell) -> None:
-    story = told(faulty).story
+def test_the_key_is_nowhere(played: Played) -> None:
+    story = played(faulty).story
     sent = zip(story.server.seen, story.recorder.replies, strict=True)
     assert sum(KEY in json.dumps(reply.content(request)) for request, reply in sent) == 2
     assert KEY not in story.ran.out + story.ran.err
@@ -156,9 +151,9 @@ def test_the_key_is_nowhere(told: Tell) -> None:
     assert not [q for q in story.server.seen if KEY in asked(q.messages)]
 
 
-def test_nothing_that_an_injection_says_is_kept(told: Tell) -> None:
-    story = told(faulty).story
-    lines = in_state(story.run, "answered")
+def test_nothing_that_an_injection_says_is_kept(played: Played) -> None:
+    story = played(faulty).story
+    lines = of_kind(story.run, "answered")
     [call] = [line["call"] for line, text in zip(lines, answer_texts(story.run), strict=True) if text == INJECTED]
     [entry] = [e for e in entries(story.run) if e.get("call") == call and e["verdict"] == "scored"]
     programs = [path.read_text() for path in (story.run / "programs").glob("*.py")]
@@ -167,8 +162,8 @@ def test_nothing_that_an_injection_says_is_kept(told: Tell) -> None:
         assert "previous instructions" not in text and "SYSTEM" not in text and "assistant:" not in text
 
 
-def test_a_replay_of_every_fault_needs_no_key_and_no_server(told: Tell) -> None:
-    story, again, ran = told(faulty)
+def test_a_replay_of_every_fault_needs_no_key_and_no_server(played: Played) -> None:
+    story, again, ran = played(faulty)
     assert ran.status == 0
     assert "evolve.propose.llm.proposer" in ran.err and "litellm" not in ran.err  # what was imported
     assert verdicts(again) == verdicts(story.run)
@@ -176,11 +171,28 @@ def test_a_replay_of_every_fault_needs_no_key_and_no_server(told: Tell) -> None:
     assert f"Replayed from {story.run}: nothing was sent" in ran.out
 
 
+def test_a_run_that_was_recorded_in_the_older_form_replays(folder: Path, played: Played) -> None:
+    story = played(faulty).story
+    recorded = journal(story.run)
+    kinds = {line["kind"] for line in recorded}
+    assert kinds == {"outcome", "prompt", "sent", "answered", "failed", "given up"}
+    older = [in_older_form(line) for line in recorded]
+    assert not [line for line in older if line.get("kind") in kinds]
+    shutil.copytree(story.run, folder / "older")
+    (folder / "older" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in older))
+    args = ["run", "--replay", "older", "--out", "older_again", "--workers", 1, "--quiet"]
+    assert evolve(folder, *args, key=None).status == 0
+    assert verdicts(folder / "older_again") == verdicts(story.run)
+    assert ledger(folder / "older_again") == ledger(story.run)
+    for run in ("older", "older_again"):
+        assert archive(folder / run) == archive(story.run)
+
+
 # the same answers, however they come
 
 
-def test_workers_and_concurrency_change_nothing(told: Tell) -> None:
-    (first, _), story = told(reference), told(together)
+def test_workers_and_concurrency_change_nothing(played: Played) -> None:
+    (first, _), story = played(reference), played(together)
     assert first.ran.status == story.ran.status == 0
     assert verdicts(story.run) == verdicts(first.run)
     assert archive(story.run) == archive(first.run)
@@ -189,40 +201,40 @@ def test_workers_and_concurrency_change_nothing(told: Tell) -> None:
     )
 
 
-def test_a_cache_answers_all_of_an_equal_run(told: Tell) -> None:
-    first, cached = told(reference)
+def test_a_cache_answers_all_of_an_equal_run(played: Played) -> None:
+    first, cached = played(reference)
     assert first.server.seen and not cached.server.seen
     assert verdicts(cached.run) == verdicts(first.run)
     assert {row["outcome"] for row in ledger(cached.run)} == {"cached"}
     assert sum(float(row["usd"]) for row in ledger(cached.run)) == 0.0
 
 
-def test_an_interrupt_waits_for_no_answer(told: Tell) -> None:
-    story = told(broken)
+def test_an_interrupt_waits_for_no_answer(played: Played) -> None:
+    story = played(broken)
     words = f"evolve: interrupted; nothing is lost: `evolve resume {story.story.run}` goes on\n"
     assert (story.interrupted.status, story.interrupted.err) == (130, words)
 
 
-def test_a_kill_loses_no_answer_and_no_request(told: Tell) -> None:
-    (run, ran, server, recorder), _, before, seen, hung, _ = told(broken)
+def test_a_kill_loses_no_answer_and_no_request(played: Played) -> None:
+    (run, ran, server, recorder), _, before, seen, hung, _ = played(broken)
     assert ran.status == 0
     assert len(hung) == 3  # two of four questions, and one of these again
     prompts = asked_in(run)
-    sent = [line for line in before if line.get("state") == "sent"]
+    sent = [line for line in before if line["kind"] == "sent"]
     assert Counter(prompts[line["prompt"]] for line in sent) == Counter(asked(q.messages) for q in seen)
     # of every (prompt, model) the server gave as many answers as there are samples of it
-    lines = in_state(run, "answered")
+    lines = of_kind(run, "answered")
     given = Counter((asked(q.messages), f"openai/{q.model}") for q, _ in recorder.answers(server.seen))
     assert given == Counter((prompts[line["prompt"]], line["model"]) for line in lines)
     assert len({(line["prompt"], line["model"], line["sample"]) for line in lines}) == len(lines)
     assert len({line["call"] for line in lines}) == len(lines)
 
 
-def test_requests_that_hung_are_reported_as_possibly_paid(told: Tell) -> None:
-    (run, ran, *_), _, before, _, hung, _ = told(broken)
+def test_requests_that_hung_are_reported_as_possibly_paid(played: Played) -> None:
+    (run, ran, *_), _, before, _, hung, _ = played(broken)
     prompts = asked_in(run)
-    ended = {(line["call"], line["attempt"]) for line in before if line.get("state") == "answered"}
-    lost = [line for line in before if line.get("state") == "sent" and (line["call"], line["attempt"]) not in ended]
+    ended = {(line["call"], line["attempt"]) for line in before if line["kind"] == "answered"}
+    lost = [line for line in before if line["kind"] == "sent" and (line["call"], line["attempt"]) not in ended]
     assert Counter(prompts[line["prompt"]] for line in lost) == Counter(asked(q.messages) for q in hung)
     names = [f"{line['call']} attempt {line['attempt']}" for line in lost]
     assert f"Possibly paid, since the process died before an answer came: {', '.join(names)}\n" in ran.out
@@ -232,34 +244,34 @@ def test_requests_that_hung_are_reported_as_possibly_paid(told: Tell) -> None:
     assert json.loads((run / "report.json").read_text())["llm"]["under_way"] == names
 
 
-def test_a_killed_run_ends_as_an_uninterrupted_one(told: Tell) -> None:
-    run, whole = told(broken).story.run, told(reference)[0].run
+def test_a_killed_run_ends_as_an_uninterrupted_one(played: Played) -> None:
+    run, whole = played(broken).story.run, played(reference)[0].run
     assert verdicts(run) == verdicts(whole)
     assert archive(run) == archive(whole)
 
 
-def test_a_killed_replay_goes_on(told: Tell) -> None:
-    killed, ended = told(broken).replayed
+def test_a_killed_replay_goes_on(played: Played) -> None:
+    killed, ended = played(broken).replayed
     assert 9 < len(killed) < len(ended)
-    assert ended == verdicts(told(reference)[0].run)
+    assert ended == verdicts(played(reference)[0].run)
 
 
 # what an offline run does not need
 
 
-def test_help_and_an_offline_run_import_no_language_models(folder: Path, told: Tell) -> None:
-    helped, (_, ran) = evolve(folder, "--help", key=None, python=IMPORTS), told(offline)
+def test_help_and_an_offline_run_import_no_language_models(folder: Path, played: Played) -> None:
+    helped, (_, ran) = evolve_apart(folder, "--help"), played(offline)
     assert helped.status == ran.status == 0
     for err in (helped.err, ran.err):
-        assert "click" in err
-        assert not [name for name in ("litellm", "openevolve", "openai") if name in err]
+        packages = {line.rpartition("|")[2].strip().split(".")[0] for line in err.splitlines()}
+        assert "click" in packages and not packages & {"litellm", "openevolve", "openai"}
 
 
 # limits
 
 
-def test_calls_end_at_their_limit_and_go_on_with_a_higher_one(told: Tell) -> None:
-    run, (five, twelve, _), _ = told(limited)
+def test_calls_end_at_their_limit_and_go_on_with_a_higher_one(played: Played) -> None:
+    run, (five, twelve, _), _ = played(limited)
     assert (five.ran.status, five.requests) == (0, 5)
     assert f"max_calls 5 is reached; `evolve resume {run} --max-calls MORE` goes on." in five.ran.out
     assert (twelve.ran.status, twelve.requests) == (0, 12)
@@ -269,8 +281,16 @@ def test_calls_end_at_their_limit_and_go_on_with_a_higher_one(told: Tell) -> Non
     assert ids == sorted(set(ids))
 
 
-def test_tokens_end_at_their_limit(told: Tell) -> None:
-    run, (_, twelve, last), recorded = told(limited)
+def test_notes_on_the_last_generation_are_taken_once_a_limit_allows_it(played: Played) -> None:
+    story, requests = played(unnoted)
+    assert story.ran.status == 0
+    assert [e["operator"] for e in entries(story.run)].count("polish") == 1  # it had come to its end
+    assert [q.model for q in story.server.seen[requests:]] == ["notes"]
+    assert NOTES_KEPT in (story.run / "NOTES.md").read_text()
+
+
+def test_tokens_end_at_their_limit(played: Played) -> None:
+    run, (_, twelve, last), recorded = played(limited)
     assert last.ran.status == 0
     assert f"max_tokens {MOST_TOKENS} leaves " in last.ran.out
     assert f"; `evolve resume {run} --max-tokens MORE` goes on." in last.ran.out
@@ -278,8 +298,8 @@ def test_tokens_end_at_their_limit(told: Tell) -> None:
     assert len(ledger(run)) == last.requests == len(recorded.story.server.seen)
 
 
-def test_a_replay_ends_where_a_limit_ended_its_recording(told: Tell) -> None:
-    run, _, recorded = told(limited)
+def test_a_replay_ends_where_a_limit_ended_its_recording(played: Played) -> None:
+    run, _, recorded = played(limited)
     assert recorded.ran.status == 0
     assert verdicts(recorded.again) == verdicts(run)
     assert "Stopped before the budget of candidates: the recording ends here." in recorded.ran.out
@@ -289,15 +309,15 @@ def test_only_what_may_be_fitted_is_asked_for(folder: Path) -> None:
     def good(request: Request) -> Reply:
         return said(whole(*(program(Random(10 * request.number + i)) for i in range(4))))
 
-    told = whole_run(folder, "small", "last-places", "--budget", 12, "--notes-every", 0, script=good)
-    assert told.ran.status == 0
-    reached = sum("key" in e for e in entries(told.run) if e["operator"].startswith("seed:"))
-    questions = [name for name in {row["call"] for row in ledger(told.run)} if name.startswith("1/propose/")]
+    story = whole_run(folder, "small", "last-places", "--budget", 12, "--notes-every", 0, script=good)
+    assert story.ran.status == 0
+    reached = sum("key" in e for e in entries(story.run) if e["operator"].startswith("seed:"))
+    questions = [name for name in {row["call"] for row in ledger(story.run)} if name.startswith("1/propose/")]
     assert len(questions) == -(-(12 - reached) // 4)  # questions for four programs each, for the places that are left
 
 
-def test_money_ends_at_its_limit(told: Tell) -> None:
-    none, requests, (run, some, server, _) = told(poor)
+def test_money_ends_at_its_limit(played: Played) -> None:
+    none, requests, (run, some, server, _) = played(poor)
     assert (none.status, requests) == (0, 0)
     assert "max_usd 0.0001 leaves 0.0001 USD, and a request may take " in none.out
     assert f"; `evolve resume {run} --max-usd MORE` goes on." in none.out
@@ -310,8 +330,8 @@ def test_money_ends_at_its_limit(told: Tell) -> None:
 # models that do not answer
 
 
-def test_operators_finish_the_budget_while_all_models_are_down(told: Tell) -> None:
-    run, code, shown = told(down)
+def test_operators_finish_the_budget_while_all_models_are_down(played: Played) -> None:
+    run, code, shown = played(down)
     assert code == 0
     assert "all models are down: offline operators propose" in shown
     assert json.loads((run / "report.json").read_text())["candidates"] == 40
@@ -322,11 +342,11 @@ def test_operators_finish_the_budget_while_all_models_are_down(told: Tell) -> No
     assert Counter(row["call"].split("/")[0] for row in rows) == {"1": 4, "3": 4, "8": 2}
 
 
-def test_a_wrong_key_is_one_line_and_the_run_goes_on_with_the_right_one(told: Tell) -> None:
-    first, story = told(refused)
+def test_a_wrong_key_is_one_line_and_the_run_goes_on_with_the_right_one(played: Played) -> None:
+    first, story = played(refused)
     assert first.status == 2
     assert first.err.startswith("evolve: --llm openai/") and first.err.count("\n") == 1
-    assert "key refused" in first.err and "mend the key" in first.err
+    assert "key refused" in first.err and "fix the key" in first.err
     assert WRONG not in first.out + first.err + (story.run / "journal.jsonl").read_text()
     assert story.ran.status == 0
     assert [e for e in entries(story.run) if e["operator"].startswith("llm:") and e["verdict"] == "scored"]
@@ -335,8 +355,8 @@ def test_a_wrong_key_is_one_line_and_the_run_goes_on_with_the_right_one(told: Te
 # prompts of the user's
 
 
-def test_prompts_of_the_users_reach_the_server(told: Tell) -> None:
-    texts = [q.messages[1]["content"] for q in told(refused)[1].server.seen]
+def test_prompts_of_the_users_reach_the_server(played: Played) -> None:
+    texts = [q.messages[1]["content"] for q in played(refused)[1].server.seen]
     assert texts and all(text.startswith("My own words about ") for text in texts)
     assert all("def step_time(" in text and "- Proposal 1: " in text for text in texts)
 
@@ -362,8 +382,8 @@ def test_bad_prompts_are_one_line(folder: Path, tmp_path: Path, name: str, text:
 # who is asked, and what for
 
 
-def test_a_dear_model_is_asked_less_often_than_a_cheap_one(told: Tell) -> None:
-    cheap, dear = told(mixed)
+def test_a_dear_model_is_asked_less_often_than_a_cheap_one(played: Played) -> None:
+    cheap, dear = played(mixed)
     for story in (cheap, dear):
         assert story.ran.status == 0 and "Stopped" not in story.ran.out
         by_model = [e["operator"] for e in entries(story.run) if e["operator"].startswith("llm:")]
@@ -372,8 +392,8 @@ def test_a_dear_model_is_asked_less_often_than_a_cheap_one(told: Tell) -> None:
     assert 0 < len(dear.server.seen) < len(cheap.server.seen)
 
 
-def test_who_found_what_sums_to_the_journal_and_the_ledger(folder: Path, told: Tell) -> None:
-    run = told(mixed)[0].run
+def test_who_found_what_sums_to_the_journal_and_the_ledger(folder: Path, played: Played) -> None:
+    run = played(mixed)[0].run
     found = json.loads(evolve(folder, "archive", run, "--by", "proposer", "--json", key=None).out)["proposers"]
     # a proposal of two operators is one of each
     names = [e["operator"] if "call" in e else part for e in entries(run) for part in e["operator"].split("+")]
@@ -382,8 +402,8 @@ def test_who_found_what_sums_to_the_journal_and_the_ledger(folder: Path, told: T
     assert usd == pytest.approx(sum(float(row["usd"]) for row in ledger(run)), rel=1e-9) and usd > 0
 
 
-def test_judges_and_notes_have_their_own_cost(folder: Path, told: Tell) -> None:
-    run = told(faulty).story.run
+def test_judges_and_notes_have_their_own_cost(folder: Path, played: Played) -> None:
+    run = played(faulty).story.run
     found = json.loads(evolve(folder, "archive", run, "--by", "proposer", "--json", key=None).out)["proposers"]
     for name, model in (("llm:openai/a", "a"), ("llm:openai/b", "b"), ("judge:openai/judge", "judge"),
                         ("notes:openai/notes", "notes")):  # fmt: skip
@@ -391,8 +411,8 @@ def test_judges_and_notes_have_their_own_cost(folder: Path, told: Tell) -> None:
         assert found[name]["usd"] == pytest.approx(usd, rel=1e-9) and usd > 0
 
 
-def test_what_judges_dislike_is_never_fitted(told: Tell) -> None:
-    proposed = [e for e in entries(told(reference)[0].run) if e.get("call")]
+def test_what_judges_dislike_is_never_fitted(played: Played) -> None:
+    proposed = [e for e in entries(played(reference)[0].run) if e.get("call")]
     reviewed = [e for e in proposed if e["reviews"]]
     for entry in reviewed:
         text = entry["text"] if entry["verdict"] == "rejected" else entry["elite"]["text"]
@@ -407,8 +427,8 @@ def test_what_judges_dislike_is_never_fitted(told: Tell) -> None:
     assert not [e for e in proposed if e.get("stage") == "judges" and not e["reviews"]]
 
 
-def test_a_review_is_shown_with_its_program(folder: Path, told: Tell) -> None:
-    run = told(reference)[0].run
+def test_a_review_is_shown_with_its_program(folder: Path, played: Played) -> None:
+    run = played(reference)[0].run
     entry = next(e for e in entries(run) if e.get("reviews") and e["verdict"] == "scored")
     ran = evolve(folder, "show", f"{run}:{entry['id']}", key=None)
     assert ran.status == 0
@@ -416,8 +436,8 @@ def test_a_review_is_shown_with_its_program(folder: Path, told: Tell) -> None:
     assert "openai/judge" in ran.out and "mark 8" in ran.out
 
 
-def test_notes_are_kept_and_shown_as_data(told: Tell) -> None:
-    story = told(reference)[0]
+def test_notes_are_kept_and_shown_as_data(played: Played) -> None:
+    story = played(reference)[0]
     assert NOTES_KEPT in (story.run / "NOTES.md").read_text()
     first = next(q.number for q in story.server.seen if q.model == "notes")
     for request in story.server.seen:
@@ -430,8 +450,8 @@ def test_notes_are_kept_and_shown_as_data(told: Tell) -> None:
 
 
 @pytest.mark.parametrize("purpose", ["propose", "repair"])
-def test_prompts_and_answers_are_printed_as_they_were(folder: Path, told: Tell, purpose: str) -> None:
-    story = told(reference)[0]
+def test_prompts_and_answers_are_printed_as_they_were(folder: Path, played: Played, purpose: str) -> None:
+    story = played(reference)[0]
     entry = next(e for e in entries(story.run) if f"/{purpose}/" in e.get("call", "") and e["verdict"] == "scored")
     args = ["prompt", story.run, entry["id"]]
     answer = json.loads(evolve(folder, *args, "--answer", "--json", key=None).out)["messages"][0]["content"]
@@ -442,16 +462,16 @@ def test_prompts_and_answers_are_printed_as_they_were(folder: Path, told: Tell, 
     assert shown == "".join(f"---- {m['role']} ----\n{m['content'].rstrip()}\n" for m in request.messages)
 
 
-def test_a_prompt_of_an_offline_run_can_be_read(folder: Path, told: Tell) -> None:
-    run = told(offline)[0]
+def test_a_prompt_of_an_offline_run_can_be_read(folder: Path, played: Played) -> None:
+    run = played(offline)[0]
     ran = evolve(folder, "prompt", run, 3, key=None)
     assert ran.status == 0
     formula = (run / "programs" / "3.py").read_text().split("def step_time")[1].splitlines()[1].strip()
     assert formula in ran.out and "### Proposal N: " in ran.out and "# Notes" in ran.out
 
 
-def test_a_prompt_of_nothing_is_one_line(folder: Path, told: Tell) -> None:
-    by_models, by_operators = told(reference)[0].run, told(offline)[0]
+def test_a_prompt_of_nothing_is_one_line(folder: Path, played: Played) -> None:
+    by_models, by_operators = played(reference)[0].run, played(offline)[0]
     for args in ((by_models, 99999), (by_models, 0, "--sent"), (by_operators, 99999), (by_operators, 3, "--answer")):
         ran = evolve(folder, "prompt", *args, key=None)
         assert ran.status == 2 and ran.out == ""

@@ -1,4 +1,5 @@
-"""Whole runs: the same archive for any number of workers, after a kill, and for the same seed; configurations."""
+"""Whole runs of a tiny world: the same archive for any number of workers, after a kill, and for the same seed;
+configurations. One run is of real measurements."""
 
 from __future__ import annotations
 
@@ -7,10 +8,12 @@ import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from console import EVOLVE, kill, wait_for
 from paths import ROOT
+from tiny_world import FITTED, ONE, copy, lines, run, write
 
 from evolve.cli import run_command
 from evolve.report.views import archive_json
@@ -18,91 +21,87 @@ from evolve.run.config import Config, bundled_configs, config_from, load_config,
 from evolve.run.folder import lock, open_run
 from simulator.errors import InputError
 
-SMALL = ["--models", "llama-2-7b", "--budget", "30", "--quiet"]
+
+def journal(path: Path) -> bytes:
+    return (path / "journal.jsonl").read_bytes()
 
 
-def journal(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (path / "journal.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of one worker."""
-    path = tmp_path_factory.mktemp("runs") / "one"
-    assert run_command(["run", *SMALL, "--workers", "1", "--out", str(path)]) == 0
-    return path
-
-
-def test_budget_counts_distinct_candidates_that_reach_fitting(reference: Path) -> None:
-    entries = journal(reference)
-    keys = [e["key"] for e in entries if "key" in e]
-    assert len(keys) == len(set(keys)) == 30
-    searched = [e for e in entries if e["operator"] != "polish"]
-    assert [e["id"] for e in searched] == list(range(len(searched)))
-    assert len(entries) - len(searched) == 2 and all("key" not in e for e in entries[len(searched) :])
-
-
-def test_two_workers_give_the_same_journal(reference: Path, tmp_path: Path) -> None:
-    assert run_command(["run", *SMALL, "--workers", "2", "--out", str(tmp_path / "two")]) == 0
-    assert (tmp_path / "two" / "journal.jsonl").read_bytes() == (reference / "journal.jsonl").read_bytes()
-    assert archive_json(open_run(tmp_path / "two")) == archive_json(open_run(reference))
-
-
-def test_another_seed_gives_another_search(reference: Path, tmp_path: Path) -> None:
-    assert run_command(["run", *SMALL, "--workers", "1", "--seed", "1", "--out", str(tmp_path / "r")]) == 0
-    assert journal(tmp_path / "r") != journal(reference)
-
-
-def lines(path: Path) -> int:
-    """How many whole lines the journal of a run has, that may not be there yet."""
-    journal = path / "journal.jsonl"
-    return journal.read_bytes().count(b"\n") if journal.exists() else 0
-
-
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_killed_and_resumed_equals_uninterrupted(reference: Path, tmp_path: Path, workers: str) -> None:
-    path = tmp_path / "killed"
-    command = [*EVOLVE, "run", *SMALL, "--workers", workers, "--out", str(path)]
-    process = subprocess.Popen(
-        command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+def process_of(config: Path, out: Path, workers: str) -> subprocess.Popen[str]:
+    """The run of `tiny_run` in a process of its own, in a process group of its own."""
+    args = ["run", "--config", str(config), "--budget", "30", "--quiet", "--workers", workers, "--out", str(out)]
+    return subprocess.Popen(
+        [*EVOLVE, *args], cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    wait_for(lambda: lines(path) >= 9, process)
+
+
+def written(path: Path) -> int:
+    """How many whole lines the journal of a run has, that may not be there yet."""
+    return journal(path).count(b"\n") if (path / "journal.jsonl").exists() else 0
+
+
+def test_budget_counts_distinct_candidates_that_reach_fitting(tiny_run: Path) -> None:
+    outcomes = lines(tiny_run)
+    keys = [line["key"] for line in outcomes if "key" in line]
+    assert len(keys) == len(set(keys)) == 30
+    assert [line["id"] for line in outcomes] == list(range(len(outcomes)))
+    assert {line["kind"] for line in outcomes} == {"outcome"}
+
+
+def test_two_workers_give_the_same_journal(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
+    other = run(tiny, tmp_path / "two", "--budget", 30, "--workers", 2)
+    assert journal(other) == journal(tiny_run)
+    assert archive_json(open_run(other)) == archive_json(open_run(tiny_run))
+
+
+def test_another_seed_gives_another_search(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
+    assert journal(run(tiny, tmp_path / "r", "--budget", 30, "--seed", 1)) != journal(tiny_run)
+
+
+@pytest.mark.parametrize(("workers", "then"), [("1", "2"), ("2", "1")])
+def test_killed_and_resumed_equals_uninterrupted(
+    tiny: Path, tiny_run: Path, tmp_path: Path, workers: str, then: str
+) -> None:
+    path = tmp_path / "killed"
+    process = process_of(tiny, path, workers)
+    wait_for(lambda: written(path) >= 9, process)
     kill(process)
-    before = (path / "journal.jsonl").read_bytes()
-    assert 0 < before.count(b"\n") < len(journal(reference))
+    before = journal(path)
+    assert 0 < before.count(b"\n") < len(lines(tiny_run))
     with (path / "journal.jsonl").open("ab") as file:
         file.write(b'{"id":99,"torn')  # as a crash in the middle of a write would leave it
-    assert run_command(["resume", str(path), "--workers", "2", "--quiet"]) == 0
-    assert (path / "journal.jsonl").read_bytes() == (reference / "journal.jsonl").read_bytes()
-    reports = [json.loads((p / "report.json").read_text()) for p in (path, reference)]
+    assert run_command(["resume", str(path), "--workers", then, "--quiet"]) == 0
+    assert journal(path) == journal(tiny_run)
+    reports = [json.loads((p / "report.json").read_text()) for p in (path, tiny_run)]
     for report in reports:
         del report["run"], report["cascade"]["cpu_s"]  # where it lies and what it took
     assert reports[0] == reports[1]
 
 
-def test_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
+def test_interrupt_says_how_to_go_on(tiny: Path, tmp_path: Path) -> None:
     path = tmp_path / "interrupted"
-    command = [*EVOLVE, "run", *SMALL, "--workers", "2", "--out", str(path)]
-    process = subprocess.Popen(
-        command, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    wait_for(lambda: lines(path) > 0, process)
+    process = process_of(tiny, path, "2")
+    wait_for(lambda: written(path) > 0, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == f"evolve: interrupted; nothing is lost: `evolve resume {path}` goes on\n"
 
 
-def test_resume_of_a_finished_run_changes_nothing(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = (reference / "journal.jsonl").read_bytes()
-    assert run_command(["resume", str(reference), "--workers", "1", "--quiet", "--json"]) == 0
-    assert (reference / "journal.jsonl").read_bytes() == before
-    assert json.loads(capsys.readouterr().out) == json.loads((reference / "report.json").read_text())
+def test_resume_of_a_finished_run_changes_nothing(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copy(tiny_run, tmp_path)
+    before = json.loads((path / "report.json").read_text())
+    assert run_command(["resume", str(path), "--workers", "1", "--quiet", "--json"]) == 0
+    assert journal(path) == journal(tiny_run)
+    after = json.loads((path / "report.json").read_text())
+    assert json.loads(capsys.readouterr().out) == after == before | {"run": str(path)}
 
 
-def test_a_locked_run_is_refused(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    handle = lock(open_run(reference))
-    assert run_command(["resume", str(reference), "--quiet"]) == 2
+def test_a_locked_run_is_refused(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = copy(tiny_run, tmp_path)
+    handle = lock(path)
+    assert run_command(["resume", str(path), "--quiet"]) == 2
     handle.close()
     assert "another process is working on this run" in capsys.readouterr().err
 
@@ -111,10 +110,9 @@ def test_a_locked_run_is_refused(reference: Path, capsys: pytest.CaptureFixture[
     ("name", "value", "words"), [("engine", "0.0.0", "made by engine 0.0.0"), ("data", "0" * 16, "made on data 0000")]
 )
 def test_resume_refuses_another_engine_or_data(
-    reference: Path, tmp_path: Path, name: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
+    tiny_run: Path, tmp_path: Path, name: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "copy"
-    subprocess.run(["cp", "-r", str(reference), str(path)], check=True)
+    path = copy(tiny_run, tmp_path)
     about = json.loads((path / "run.json").read_text())
     (path / "run.json").write_text(json.dumps({**about, name: value}))
     assert run_command(["resume", str(path), "--quiet"]) == 2
@@ -122,39 +120,56 @@ def test_resume_refuses_another_engine_or_data(
     assert words in err and err.count("\n") == 1
 
 
-def test_the_report_says_what_was_fitted_and_shows_everything(
-    reference: Path, capsys: pytest.CaptureFixture[str]
+def test_a_run_on_real_measurements_polishes_its_finalists_and_shows_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command(["resume", str(reference), "--workers", "1", "--quiet"]) == 0
+    path = tmp_path / "real"
+    args = ["run", "--models", "llama-2-7b", "--budget", "12", "--workers", "1", "--quiet", "--out", str(path)]
+    assert run_command(args) == 0
     out = capsys.readouterr().out
-    report = json.loads((reference / "report.json").read_text())
+    outcomes = lines(path)
+    keys = [line["key"] for line in outcomes if "key" in line]
+    assert len(keys) == len(set(keys)) == 12
+    searched = [line for line in outcomes if line["operator"] != "polish"]
+    assert [line["id"] for line in searched] == list(range(len(searched)))
+    assert len(outcomes) - len(searched) == 2 and all("key" not in line for line in outcomes[len(searched) :])
+    report = json.loads((path / "report.json").read_text())
     assert len(report["fitted"]) == 3 and len(report["errors"]) == 24
+    check_shown(report, out)
+    for words in ("blackbox per model", "published"):
+        assert words in out
+
+
+def test_the_report_says_what_was_fitted_and_shows_everything(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copy(tiny_run, tmp_path)
+    assert run_command(["resume", str(path), "--workers", "1", "--quiet"]) == 0
+    report = json.loads((path / "report.json").read_text())
+    assert report["fitted"] == list(FITTED) and len(report["errors"]) == len(FITTED) + 1  # and the overloaded one
+    check_shown(report, capsys.readouterr().out)
+
+
+def check_shown(report: dict[str, Any], out: str) -> None:
+    """Every experiment has its line, which says whether it was fitted."""
     for row in report["errors"]:
         line = next(line for line in out.splitlines() if row["experiment"] in line)
         assert ("fitted" in line) == (row["experiment"] in report["fitted"])
-    for words in (
-        "Champion",
-        "Best seed",
-        "gain over it",
-        "Pareto front",
-        f"Run: {reference}",
-        "blackbox per model",
-        "published",
-    ):
+    for words in ("Champion", "Best seed", "gain over it", "Pareto front", f"Run: {report['run']}"):
         assert words in out
     assert report["champion"]["text"].strip() in out
 
 
-def test_archive_show_and_list_read_the_run(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    best = json.loads((reference / "report.json").read_text())["champion"]["id"]
-    assert run_command(["archive", str(reference), "--json"]) == 0
+def test_archive_show_and_list_read_the_run(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best = json.loads((tiny_run / "report.json").read_text())["champion"]["id"]
+    assert run_command(["archive", str(tiny_run), "--json"]) == 0
     # the lowest joint error holds a cell; the champion, the simplest that is nearly as good, need not
     holder = min(json.loads(capsys.readouterr().out)["grid"], key=lambda e: e["joint"])
-    assert run_command(["archive", str(reference), "--grid", "--pareto"]) == 0
+    assert run_command(["archive", str(tiny_run), "--grid", "--pareto"]) == 0
     assert f"({holder['id']})" in capsys.readouterr().out
-    assert run_command(["show", f"{reference}:{best}"]) == 0
+    assert run_command(["show", f"{tiny_run}:{best}"]) == 0
     assert "def step_time(" in capsys.readouterr().out
-    assert run_command(["list", "--runs", str(reference.parent), "--json"]) == 0
+    assert run_command(["list", "--runs", str(tiny_run.parent), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert listed["runs"][0]["champion"] == best and "default" in listed["configs"]
 
@@ -173,10 +188,10 @@ def test_the_panel_is_of_several_vendors_and_asks_for_its_keys(
 
 
 @pytest.mark.parametrize("name", [name for name in bundled_configs() if name != "panel"])  # panel needs four keys
-def test_every_configuration_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    args = ["run", "--config", name, "--models", "llama-2-7b", "--budget", "12", "--workers", "1", "--quiet", "--json"]
-    assert run_command([*args, "--out", str(tmp_path / name)]) == 0
+def test_every_configuration_runs(name: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run(Path(name), tmp_path / name, "--experiments", tiny.parent / "data.yaml", "--budget", 12, "--json")
     assert json.loads(capsys.readouterr().out)["candidates"] == 12
+    assert open_run(path).config.caps == load_config(name).caps and open_run(path).config.name == name
 
 
 def test_the_original_settings_are_those_of_the_proposal() -> None:
@@ -213,19 +228,8 @@ def test_bad_configurations_are_one_line(raw: object, message: str) -> None:
 
 
 def test_stops_early_when_nothing_improves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "c.yaml").write_text("budget: 500\nsearch: {patience: 3, patience_gain: 0.9, islands: 1}\n")
-    args = [
-        "run",
-        "--config",
-        str(tmp_path / "c.yaml"),
-        "--models",
-        "llama-2-7b",
-        "--workers",
-        "1",
-        "--quiet",
-        "--json",
-    ]
-    assert run_command([*args, "--out", str(tmp_path / "r")]) == 0
+    search = "{patience: 3, patience_gain: 0.9, islands: 1, finalists: 0}"
+    run(write(tmp_path, ONE, search=search), tmp_path / "r", "--budget", 500, "--json")
     assert json.loads(capsys.readouterr().out)["candidates"] < 60
 
 

@@ -1,117 +1,329 @@
-"""Islands, migration and the bandit: small figures by hand, and what each setting changes in a run."""
+"""The search with a hand-made proposer and a hand-made assessor: no data, no fits, no processes."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
 
+import numpy as np
 import pytest
-from archive.island import Island
-from evolve.search.bandit import DOUBT, FLOOR, MEMORY, Bandit
-from evolve.search.state import commit, first_state
-from test_archive import elite
+from elites import elite
 
-from archive.grid import Grid
+from archive.elite import Elite
+from archive.journal import Journal
+from archive.population import Population
+from archive.proposal import JUDGES, POLISH, Outcome, Proposal, Rejected
+from evolve.propose.proposer import Operators
 from evolve.run.config import Config
-from evolve.search.search import merit, migrate
+from evolve.run.folder import first_population
+from evolve.search.assessor import Admission, Pending, Remembering, Settled
+from evolve.search.search import TRANSFER_WITHIN, Search
 from simulator.language.complete import complete
 from simulator.language.key import key
 from simulator.language.parse import parse
 
-
-def test_migrants_go_round_the_ring() -> None:
-    islands = [Island(Grid(), 10) for _ in range(3)]
-    for i, island in enumerate(islands):
-        island.add(elite(10 * i, joint=1.0 + i))
-        island.add(elite(10 * i + 1, joint=8.0, worst3=9.0, operations=20))  # dominated: stays
-    migrate(islands, 1)
-    assert [[e.id for e in island.members()] for island in islands] == [[0, 1, 20], [0, 10, 11], [10, 20, 21]]
-    alone = [Island(Grid(), 10)]
-    alone[0].add(elite(1))
-    migrate(alone, 1)
-    assert len(alone[0].survivors) == 1
+SEEDS = [("one", "seed 8"), ("two", "seed 9")]  # (name, text); see Judge
 
 
-def test_a_bandit_by_hand() -> None:
-    bandit = Bandit({"add": 0.6, "drop": 0.4, "never": 0.0})
-    assert bandit.chances() == pytest.approx(
-        {"add": FLOOR + (1 - 2 * FLOOR) * 0.6, "drop": FLOOR + (1 - 2 * FLOOR) * 0.4}
+def configured(budget: int = 100, **search: object) -> Config:
+    config = Config(budget=budget)
+    return replace(config, search=replace(config.search, **{"islands": 1, "finalists": 0} | search))  # type: ignore[arg-type]
+
+
+class Script:
+    """Proposes these texts, a list for each generation, and then nothing more. Keeps what it was asked and told."""
+
+    def __init__(self, *generations: Sequence[str]) -> None:
+        self.generations = generations
+        self.asked: list[tuple[int, int]] = []  # generation, and how many outcomes the population had by then
+        self.told: list[list[tuple[str, bool]]] = []  # by generation: text, and whether it gained a place
+
+    def ask(self, population: Population, generation: int) -> list[Proposal]:
+        self.asked.append((generation, population.proposals))
+        texts = self.generations[generation - 1] if generation <= len(self.generations) else ()
+        first = population.numbered
+        population.numbered += len(texts)
+        return [Proposal(first + i, 0, text, "add", ()) for i, text in enumerate(texts)]
+
+    def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
+        self.told.append([(outcome.proposal.text, gained) for outcome, gained in outcomes])
+
+
+class Judge:
+    """An assessor whose verdict is in the text: "add 2.5" is scored, with that joint error and as many operations as its
+    word has letters; "add ?" is rejected when it is read, "add !" after it was counted. A text is its own form."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.admissions: list[Admission] = []
+
+    def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
+        self.admissions.append(admission)
+        if admission.room <= 0:
+            return None
+        text = proposal.text
+        if proposal.refused:
+            return self.after(text, Outcome(proposal, proposal.refused))
+        if text.endswith("?"):
+            return self.after(text, Outcome(proposal, Rejected("units", "no")))
+        if text in admission.taken:
+            return self.after(text, Outcome(proposal, Rejected("duplicate", "known")))
+        admission.take(text)
+        if text.endswith("!"):
+            return self.after(text, Outcome(proposal, Rejected("replay", "no"), text))
+        return self.after(text, Outcome(proposal, self.scored(proposal, float(text.split()[1])), text))
+
+    def begin_polish(self, proposal: Proposal, elite: Elite) -> Pending:
+        better = self.scored(proposal, round(0.9 * elite.joint, 6))
+        return self.after(f"polish {elite.id}", Outcome(proposal, replace(better, key=elite.key)))
+
+    def scored(self, proposal: Proposal, joint: float) -> Elite:
+        return elite(proposal.id, joint, joint, len(proposal.text.split()[0]), key=proposal.text, text=proposal.text,
+                     transfer=joint, operator=proposal.operator, parents=proposal.parents)  # fmt: skip
+
+    def after(self, what: str, outcome: Outcome) -> Pending:
+        self.events.append(f"begin {what}")
+
+        def finish() -> Settled:
+            self.events.append(f"finish {what}")
+            return Settled(outcome, {"fit": 0.5})
+
+        return finish
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def searched(folder: Path, script: Script, config: Config, judge: Judge | None = None) -> Search:
+    """A search to its end; its journal is in the folder."""
+    journal = Journal(folder / "journal.jsonl")
+    search = Search(config, first_population(config), script, judge or Judge(), journal)
+    search.run(SEEDS)
+    journal.close()
+    return search
+
+
+def test_it_asks_for_generation_after_generation_and_tells_what_became_of_each(tmp_path: Path) -> None:
+    script = Script(["add 5", "add ?", "add 5"], ["add 7", "add !", "add 4"])
+    search = searched(tmp_path, script, configured())
+    assert script.asked == [(1, 2), (2, 5), (3, 8)]  # every outcome so far is taken in before the next question
+    assert script.told == [
+        [("seed 8", True), ("seed 9", False)],
+        [("add 5", True), ("add ?", False), ("add 5", False)],
+        [("add 7", False), ("add !", False), ("add 4", True)],
+    ]
+    assert [o.proposal.text for o in search.outcomes] == [text for told in script.told for text, _ in told]
+    assert search.population.best == [(8.0, 8.0), (5.0, 5.0), (4.0, 4.0)]
+    assert search.population.stages == {"scored": 5, "units": 1, "duplicate": 1, "replay": 1}
+    assert search.population.fitted == 6 and search.seconds == {"fit": 8 * 0.5}
+
+
+def test_it_journals_the_outcomes_in_the_order_of_the_proposals(tmp_path: Path) -> None:
+    """All of a generation is under way before the first of it is waited for."""
+    judge = Judge()
+    search = searched(tmp_path, Script(["add 5", "add ?"]), configured(), judge)
+    assert judge.events == ["begin seed 8", "begin seed 9", "finish seed 8", "finish seed 9",
+                            "begin add 5", "begin add ?", "finish add 5", "finish add ?"]  # fmt: skip
+    written = lines(tmp_path / "journal.jsonl")
+    assert written == [json.loads(json.dumps(outcome.to_json())) for outcome in search.outcomes]
+    assert [line["id"] for line in written] == [0, 1, 2, 3] and {line["kind"] for line in written} == {"outcome"}
+    assert [line["operator"] for line in written] == ["seed:one", "seed:two", "add", "add"]
+    assert [line["island"] for line in written] == [None, None, 0, 0]
+    assert [Outcome.from_json(line) for line in written] == search.outcomes
+
+
+def test_it_is_watched_after_every_outcome(tmp_path: Path) -> None:
+    config, seen = configured(), list[tuple[int, int]]()
+    journal = Journal(tmp_path / "journal.jsonl")
+    watch: Callable[[Population], None] = lambda population: seen.append(  # noqa: E731
+        (population.proposals, len(lines(tmp_path / "journal.jsonl")))
     )
-    bandit.learn("add", True)
-    bandit.learn("drop", False)
-    bandit.learn("drop", False)
-    rate = (1 + 1) / (1 + 1 + MEMORY + 2)
-    worth = {"add": 0.6 * (1 + DOUBT * rate) / (1 + DOUBT), "drop": 0.4 * (DOUBT * rate) / (1 + MEMORY + DOUBT)}
-    share = worth["add"] / sum(worth.values())
-    assert bandit.chances()["add"] == pytest.approx(FLOOR + (1 - 2 * FLOOR) * share)
+    Search(config, first_population(config), Script(["add 5", "add ?"]), Judge(), journal, watch).run(SEEDS)
+    journal.close()
+    assert seen == [(n, n) for n in (1, 2, 3, 4)]  # and what is on disk is what was taken in
 
 
-def test_what_never_gains_keeps_the_floor() -> None:
-    bandit = Bandit({"add": 0.5, "drop": 0.5})
-    for _ in range(5000):
-        bandit.learn("drop", False)
-        bandit.learn("add", True)
-    assert FLOOR < bandit.chances()["drop"] < 0.15 and sum(bandit.chances().values()) == pytest.approx(1.0)
+def test_it_stops_at_the_budget_within_a_generation(tmp_path: Path) -> None:
+    script = Script(["add 5", "add ?", "add !", "add 6", "add 7"], ["add 1"])
+    search = searched(tmp_path, script, configured(budget=4))  # two seeds, one scored and one rejected at replay
+    assert search.population.fitted == 4 and script.asked == [(1, 2)]
+    assert [line["id"] for line in lines(tmp_path / "journal.jsonl")] == [0, 1, 2, 3, 4]
+    assert script.told[-1] == [("add 5", True), ("add ?", False), ("add !", False)]
+    nothing = Script(["add 1"])
+    assert searched(tmp_path, nothing, configured(budget=1)).population.fitted == 1 and not nothing.asked
 
 
-def entry(number: int, island: int | None, operator: str = "add", **more: object) -> dict[str, object]:
-    found = elite(number, operator=operator, key=f"k{number}", **more)
-    return {
-        "id": number,
-        "island": island,
-        "operator": operator,
-        "key": found.key,
-        "verdict": "scored",
-        "elite": found.to_json(),
-    }
+def test_it_stops_when_the_merit_hardly_improves_for_as_long_as_its_patience(tmp_path: Path) -> None:
+    """Merits: 8 of the seeds, then 7.0, 6.9, 6.8, 6.7. Within two generations at least 10 percent are wanted."""
+    config = configured(patience=2, patience_gain=0.1)
+    script = Script(["add 7.0"], ["add 6.9"], ["add 6.8"], ["add 6.7"])
+    search = searched(tmp_path, script, config)
+    assert [best[0] for best in search.population.best] == [8.0, 7.0, 6.9, 6.8]  # 6.8 is not 10 percent below 7.0
+    assert len(script.asked) == 3
+    patient = Script(["add 7.0"], ["add 6.9"], ["add 6.2"], ["add 5.5"])
+    searched(tmp_path, patient, config)
+    assert len(patient.asked) == 5  # to the empty list that ends the script
 
 
-def test_a_seed_lands_on_every_island_and_a_child_on_its_own() -> None:
-    state = first_state(Config())
-    commit(state, entry(0, None, "seed:floor"))
-    commit(state, entry(1, 2, joint=1.0))
-    assert [[e.id for e in island.members()] for island in state.islands] == [[0], [0], [0, 1], [0]]
-    assert state.bandit.trials == {"add": 1.0} and state.bandit.gains == {"add": 1.0}
-    assert state.stages == {"scored": 2} and state.fitted == 2
+def test_it_stops_when_nothing_is_proposed_and_after_the_last_generation(tmp_path: Path) -> None:
+    short = Script(["add 5"])
+    assert searched(tmp_path, short, configured()).population.proposals == 3 and len(short.asked) == 2
+    long = Script(*[[f"add {7 - n}"] for n in range(5)])
+    assert searched(tmp_path, long, configured(generations=3)).population.proposals == 5 and len(long.asked) == 3
 
 
-def refused(stage: str, operator: str = "llm:openai/a") -> dict[str, object]:
+def test_a_proposer_is_asked_even_where_no_seed_was_scored(tmp_path: Path) -> None:
+    """It may have programs that are made of nothing else; the operators, which change elites, end the search."""
+    config = configured()
+    journal = Journal(tmp_path / "journal.jsonl")
+    search = Search(config, first_population(config), Script(["add 5"]), Judge(), journal)
+    search.run([("bad", "seed ?")])
+    journal.close()
+    assert [outcome.proposal.text for outcome in search.outcomes] == ["seed ?", "add 5"]
+    assert search.population.best == [(float("inf"), None), (5.0, 5.0)]
+
+
+def test_what_is_taken_and_how_much_room_is_left_is_of_the_generations_beginning(tmp_path: Path) -> None:
+    judge = Judge()
+    searched(tmp_path, Script(["add 5", "add !"], ["add 4"]), configured(budget=9), judge)
+    seeds, first, second = judge.admissions[0], judge.admissions[2], judge.admissions[4]
+    assert judge.admissions == [seeds, seeds, first, first, second]
+    assert seeds.transfer_below == float("inf")  # nothing is known to be better
+    assert (first.transfer_below, second.transfer_below) == (TRANSFER_WITHIN * 8.0, TRANSFER_WITHIN * 5.0)
+    assert second.taken == {"seed 8", "seed 9", "add 5", "add !", "add 4"}  # the last by its own generation
+    assert (seeds.room, first.room, second.room) == (7, 5, 4)
+
+
+def test_islands_exchange_their_fittest_every_so_many_generations(tmp_path: Path) -> None:
+    config = configured(islands=2, migrate_every=2, migrants=1)
+    search = searched(tmp_path, Script(["add 5"], ["add 4"], ["add 3"]), config)
+    first, second = search.population.islands
+    texts = [{e.text for e in island.members()} for island in (first, second)]
+    assert "add 3" in texts[0] and "add 4" in texts[1]  # copied before the third generation, when it was the fittest
+    assert "add 5" not in texts[1] and "add 3" not in texts[1]
+
+
+def test_what_judges_refused_is_not_proposed_again(tmp_path: Path) -> None:
     text = "def step_time(b, s, *, base: us = 1.0):\n    return base + b.weight_read_us\n"
-    return {
-        "id": 0,
-        "island": 0,
-        "operator": operator,
-        "verdict": "rejected",
-        "stage": stage,
-        "why": "no",
-        "text": text,
-    }
+
+    class Refused(Script):
+        def ask(self, population: Population, generation: int) -> list[Proposal]:
+            return [replace(p, refused=Rejected(self.stage, "no")) for p in super().ask(population, generation)]
+
+    for stage, keys in ((JUDGES, {key(complete(parse(text)))}), ("units", set[str]())):
+        script = Refused([text])
+        script.stage = stage  # type: ignore[attr-defined]
+        search = searched(tmp_path, script, configured())
+        assert search.population.archive.keys == {"seed 8", "seed 9"} | keys and search.population.fitted == 2
 
 
-def test_what_judges_refused_is_not_judged_again() -> None:
-    state = first_state(Config())
-    commit(state, refused("judges"))
-    assert state.archive.keys == {key(complete(parse(str(refused("judges")["text"]))))} and state.fitted == 0
-    other = first_state(Config())
-    commit(other, refused("units"))
-    assert not other.archive.keys
+def test_finalists_are_polished_after_the_search_and_count_for_nothing(tmp_path: Path) -> None:
+    config = configured(finalists=2)
+    journal, judge = Journal(tmp_path / "journal.jsonl"), Judge()
+    search = Search(config, first_population(config), Script(["add 5", "a 6"]), judge, journal)
+    search.run(SEEDS)
+    search.polish()
+    journal.close()
+    assert judge.events[-4:] == ["begin polish 2", "begin polish 3", "finish polish 2", "finish polish 3"]
+    last = search.outcomes[-2:]
+    assert [(o.proposal.id, o.proposal.operator, o.proposal.parents, o.key) for o in last] == [
+        (4, POLISH, (2,), ""), (5, POLISH, (3,), ""),
+    ]  # fmt: skip
+    assert search.population.fitted == 4 and search.population.champion() is last[0].elite
+    assert len(lines(tmp_path / "journal.jsonl")) == 6
 
 
-def test_what_a_model_fails_to_deliver_counts_as_a_trial() -> None:
-    state = first_state(Config())
-    commit(state, refused("units", operator="add"))
-    assert not state.bandit.trials
-    commit(state, refused("answer"))
-    assert state.bandit.trials == {"llm:openai/a": 1.0} and state.bandit.gains == {"llm:openai/a": 0.0}
+# remembering
 
 
-def test_without_the_grid_parents_are_the_survivors_alone() -> None:
-    config = Config()
-    state = first_state(replace(config, search=replace(config.search, grid=False, islands=1)))
-    commit(state, entry(0, None, "seed:floor", operations=3))
-    state.islands[0].survivors.clear()
-    assert state.islands[0].members() == []
-    assert len(state.islands[0].grid.cells) == 1
+def remembered(*outcomes: Outcome) -> dict[int, Outcome]:
+    return {outcome.proposal.id: outcome for outcome in outcomes}
 
 
-def test_merit_by_hand() -> None:
-    assert merit((2.0, 4.0)) == 3.0 and merit((2.0, None)) == 2.0
+def test_remembering_answers_from_the_outcomes_and_asks_only_for_the_rest() -> None:
+    known, late, refused = (Proposal(n, 0, f"known {n}", "add", ()) for n in (3, 4, 5))
+    outcomes = remembered(Outcome(known, elite(3), "known 3"), Outcome(late, Rejected("replay", "no"), "known 4"),
+                          Outcome(refused, Rejected("units", "no")))  # fmt: skip
+    judge, admission = Judge(), Admission({"old"}, 9, 1.0)
+    assessor = Remembering(outcomes, judge)
+    asked = [Proposal(n, 0, "add 7", "add", ()) for n in (3, 4, 5, 6)]
+    settled = [pending() for p in asked if (pending := assessor.begin(p, admission))]
+    assert [s.outcome for s in settled[:3]] == list(outcomes.values())  # with the texts that were proposed then
+    assert [s.remembered for s in settled] == [True, True, True, False]
+    assert settled[3].outcome.proposal == asked[3] and judge.events == ["begin add 7", "finish add 7"]
+    assert admission.taken == {"old", "known 3", "known 4", "add 7"} and admission.room == 6
+    assert not settled[0].seconds and settled[3].seconds
+
+
+def test_remembering_answers_polishes_too() -> None:
+    done, to_do = Proposal(3, None, "a", POLISH, (1,)), Proposal(4, None, "a", POLISH, (2,))
+    outcomes, judge = remembered(Outcome(done, Rejected("polish", "no better constants"))), Judge()
+    assessor = Remembering(outcomes, judge)
+    assert assessor.begin_polish(done, elite(1))() == Settled(outcomes[3], remembered=True)
+    assert not assessor.begin_polish(to_do, elite(2))().remembered and judge.events[0] == "begin polish 2"
+
+
+def test_where_the_budget_is_used_up_nothing_but_the_remembered_is_assessed() -> None:
+    judge, known = Judge(), Proposal(1, 0, "add 5", "add", ())
+    assessor = Remembering(remembered(Outcome(known, elite(1), "add 5")), judge)
+    admission = Admission(set(), 1, 1.0)
+    assert assessor.begin(known, admission) and admission.room == 0
+    assert assessor.begin(Proposal(2, 0, "add 6", "add", ()), admission) is None
+
+
+class Names:
+    """Operators without a program: the verdict on a child follows from its parents, its operator and its stream."""
+
+    def propose(
+        self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
+    ) -> Future[tuple[str, str]]:
+        operator = list(weights)[rng.choice(len(weights), p=np.array(list(weights.values())) / sum(weights.values()))]
+        digest = int(sha256(f"{first}|{second}|{operator}|{rng.integers(6)}".encode()).hexdigest(), 16)
+        verdict = {0: "?", 1: "!"}.get(digest % 8, f"{1 + digest % 997 / 100}")
+        future: Future[tuple[str, str]] = Future()
+        future.set_result((f"{operator} {verdict}", operator))
+        return future
+
+
+def goes_on(path: Path, config: Config, outcomes: Mapping[int, Outcome], interrupt_after: int | None = None) -> Judge:
+    """A search by the operators, to its end or to an interrupt after so many outcomes."""
+    journal, judge = Journal(path), Judge()
+
+    def watch(population: Population) -> None:
+        if population.proposals == interrupt_after:
+            raise KeyboardInterrupt
+
+    assessor = Remembering(outcomes, judge)
+    operators = Operators(config, Names(), outcomes)
+    search = Search(config, first_population(config), operators, assessor, journal, watch)
+    try:
+        search.run(SEEDS)
+        search.polish()
+    finally:
+        journal.close()
+    return judge
+
+
+def test_a_search_interrupted_after_any_outcome_and_resumed_gives_the_same_journal(tmp_path: Path) -> None:
+    """With everything that carries over: islands, migration, the bandit, places without a proposal, finalists."""
+    config = configured(budget=40, islands=2, batch=3, migrate_every=2, migrants=1, finalists=2)
+    goes_on(tmp_path / "whole.jsonl", config, {})
+    whole = (tmp_path / "whole.jsonl").read_bytes()
+    written = lines(tmp_path / "whole.jsonl")
+    verdicts = {(line["verdict"], line.get("stage")) for line in written}
+    assert {("scored", None), ("rejected", "units"), ("rejected", "replay")} <= verdicts and len(written) > 45
+    for n in range(1, len(written)):
+        path = tmp_path / f"{n}.jsonl"
+        with pytest.raises(KeyboardInterrupt):
+            goes_on(path, config, {}, interrupt_after=n)
+        assert path.read_bytes() == b"".join(whole.splitlines(keepends=True)[:n])
+        past = remembered(*map(Outcome.from_json, lines(path)))
+        judge = goes_on(path, config, past)
+        assert path.read_bytes() == whole
+        finished = [event for event in judge.events if event.startswith("finish")]
+        assert len(finished) == len(written) - n  # nothing is assessed twice

@@ -11,82 +11,123 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evolve.study.engines.judge import JOURNAL, Task
-from evolve.study.spread import spread
+from deap import gp
+from tiny_world import ONE, lines, write
 
-from evaluator.assess import Rejected, read
+from archive.elite import Elite
+from archive.proposal import Outcome, Proposal, Rejected
+from evaluator.assess import read
 from evolve.cli import run_command
 from evolve.propose.offline import PROBING, operator_weights
+from evolve.propose.proposer import Proposer
 from evolve.propose.vocabulary import Vocabulary, vocabulary
-from evolve.run.config import Config, DataSettings
+from evolve.run.config import Config, load_config
 from evolve.run.data import chosen
+from evolve.run.folder import first_population
 from evolve.run.program import seed_texts
-from evolve.search.assessor import executor
-from evolve.study.comparison import verdict
-from evolve.study.engines import openevolve, plain
-from evolve.study.engines.engines import ENGINES, engine_names, search
+from evolve.search.workers import prober, start
+from evolve.study.baselines import Task, search
+from evolve.study.comparison import CURVE, DONE, JOURNAL, verdict
+from evolve.study.engines import bench, openevolve
+from evolve.study.engines.bench import Bench, GlobalRandom
+from evolve.study.engines.engines import ENGINES, engine_names
 from evolve.study.engines.gp import text_of
-from evolve.study.engines.openevolve import global_random
 from evolve.study.engines.primitives import language
 from evolve.study.engines.trees import expression, tree_of
+from evolve.study.statistics import spread
 from simulator.language.complete import complete
 from simulator.language.ir import Function, Program
 from simulator.language.key import key
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
 
-BUDGET = 8
-CONFIG = Config(budget=BUDGET, data=DataSettings(models=("llama-2-7b",), workloads=("general",)))
+BUDGET = 12
 INSTALLED = engine_names(None)[0]
+SEEDS = len(seed_texts())
 
 
-def lines(folder: Path, cpu: bool = False) -> list[dict[str, Any]]:
-    """A search's journal, without what the machine decides."""
-    entries = [json.loads(line) for line in (folder / JOURNAL).read_text().splitlines()]
-    return entries if cpu else [{k: v for k, v in e.items() if k != "cpu_s"} for e in entries]
+def outcomes(folder: Path) -> list[Outcome]:
+    """The outcomes in a search's journal."""
+    return [Outcome.from_json(line) for line in lines(folder)]
+
+
+def curve(folder: Path, cpu: bool = False) -> list[dict[str, Any]]:
+    """A search's learning curve, without what the machine decides."""
+    points = [json.loads(line) for line in (folder / CURVE).read_text().splitlines()]
+    return points if cpu else [{k: v for k, v in point.items() if k != "cpu_s"} for point in points]
+
+
+def compare(config: Path, out: Path, *more: object) -> Path:
+    """A comparison to its end, by one process unless `more` says otherwise."""
+    args = ["baselines", "--config", config, "--workers", 1, "--quiet", "--out", out, *more]
+    assert run_command([str(arg) for arg in args]) == 0
+    return out
 
 
 @pytest.fixture(scope="module")
-def words() -> Vocabulary:
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A configuration of one experiment of the tiny world."""
+    return write(tmp_path_factory.mktemp("one"), ONE)
+
+
+@pytest.fixture(scope="module")
+def config(one: Path) -> Config:
+    return load_config(str(one))
+
+
+@pytest.fixture(scope="module")
+def words(config: Config) -> Vocabulary:
     """The vocabulary of the one experiment; the data are prepared in this process."""
-    fitted, _ = chosen(CONFIG.data)
-    executor(1, fitted, CONFIG)
-    return vocabulary(fitted, CONFIG.search.fields)
+    fitted, _ = chosen(config.data)
+    start(1, fitted, config)
+    return vocabulary(fitted, config.search.fields)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(one: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished comparison of every engine under two seeds."""
-    folder = tmp_path_factory.mktemp("baselines")
-    (folder / "c.yaml").write_text("data: {models: [llama-2-7b], workloads: [general]}\n")
-    args = ["baselines", "--config", str(folder / "c.yaml"), "--budget", str(BUDGET), "--seeds", "2", "--quiet"]
-    assert run_command([*args, "--workers", "1", "--out", str(folder / "all")]) == 0
-    return folder / "all"
+    return compare(one, tmp_path_factory.mktemp("baselines") / "all", "--budget", BUDGET, "--seeds", 2)
 
 
 @pytest.mark.parametrize("engine", INSTALLED)
 def test_every_engine_counts_the_budget_alike_and_begins_with_the_seeds(made: Path, engine: str) -> None:
     seeds = [key(complete(parse(text, name))) for name, text in seed_texts()]
     for seed in (0, 1):
-        entries = lines(made / f"{engine}-{seed}", cpu=True)
-        assert [e["candidate"] for e in entries] == list(range(1, BUDGET + 1))
-        assert len({e["key"] for e in entries}) == BUDGET
-        assert [e["key"] for e in entries[: len(seeds)]] == seeds
-        scored = [e["score"]["joint"] for e in entries if "score" in e]
-        assert entries[-1]["joint"] == min(scored)
-        cpu = [e["cpu_s"] for e in entries]
+        folder = made / f"{engine}-{seed}"
+        settled, points = outcomes(folder), curve(folder, cpu=True)
+        candidates = [outcome for outcome in settled if outcome.key]
+        assert [point["candidate"] for point in points] == list(range(1, BUDGET + 1))
+        assert len({outcome.key for outcome in candidates}) == len(candidates) == BUDGET
+        assert [outcome.key for outcome in settled[:SEEDS]] == seeds
+        assert [outcome.proposal.id for outcome in settled] == list(range(len(settled)))
+        scored = [outcome.elite.joint for outcome in settled if outcome.elite]
+        assert points[-1]["joint"] == min(scored)
+        cpu = [point["cpu_s"] for point in points]
         assert cpu == sorted(cpu) and cpu[0] > 0
-        done = json.loads((made / f"{engine}-{seed}" / "done.json").read_text())
+        done = json.loads((folder / DONE).read_text())
         assert done["candidates"] == BUDGET
-        late = sum("stage" in e for e in entries)  # rejected after they were counted
-        assert done["proposals"] == BUDGET - late + sum(done["rejected"].values())
+        late = sum(outcome.rejection is not None for outcome in candidates)  # rejected after they were counted
+        assert done["proposals"] == len(settled) == BUDGET - late + sum(done["rejected"].values())
+
+
+def test_the_curve_has_the_best_figures_after_every_candidate(made: Path) -> None:
+    for folder in made.glob("*-1"):
+        elites: list[Elite] = []
+        expected = []
+        for outcome in outcomes(folder):
+            elites += [outcome.elite] if outcome.elite else []
+            if outcome.key:
+                merits = [Config().score.rule.merit(elite) for elite in elites if elite.sound]
+                joint, worst3 = (min((getattr(e, x) for e in elites), default=None) for x in ("joint", "worst3"))
+                expected.append((joint, worst3, min(merits, default=None)))
+        assert [(point["joint"], point["worst3"], point["merit"]) for point in curve(folder)] == expected
 
 
 def test_the_seeds_get_the_same_verdict_from_every_engine(made: Path) -> None:
-    n = len(seed_texts())
-    first = [e.get("score", e.get("why")) for e in lines(made / "random-0")[:n]]
+    first = lines(made / "random-0")[:SEEDS]
+    assert len({line["key"] for line in first}) == SEEDS
     for engine in INSTALLED:
-        assert [e.get("score", e.get("why")) for e in lines(made / f"{engine}-1")[:n]] == first
+        assert lines(made / f"{engine}-1")[:SEEDS] == first
 
 
 def test_an_interrupted_comparison_goes_on_to_the_same_end(made: Path, tmp_path: Path) -> None:
@@ -94,28 +135,32 @@ def test_an_interrupted_comparison_goes_on_to_the_same_end(made: Path, tmp_path:
     shutil.copytree(made, copy)
     for i, engine in enumerate(INSTALLED):
         folder = copy / f"{engine}-1"
-        (folder / "done.json").unlink()
+        (folder / DONE).unlink()
         raw = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
-        cut = i % len(raw)
+        cut = (3 * i + 1) % len(raw)  # among the seeds and after them
         (folder / JOURNAL).write_bytes(b"".join(raw[:cut]) + raw[cut][:20])  # torn in the middle of a line
+        points = (folder / CURVE).read_bytes().splitlines(keepends=True)
+        drawn = sum(b'"key"' in line for line in raw[:cut]) - i % 2  # every other one died before its last point
+        (folder / CURVE).write_bytes(b"".join(points[:drawn]) + points[drawn][:20])
     shutil.rmtree(copy / "random-0")
     assert run_command(["resume", str(copy), "--workers", "1", "--quiet"]) == 0
     for folder in sorted(made.glob("*-[01]")):
-        assert lines(copy / folder.name) == lines(folder)
-        assert (copy / folder.name / "done.json").read_text() == (folder / "done.json").read_text()
+        assert (copy / folder.name / JOURNAL).read_bytes() == (folder / JOURNAL).read_bytes()
+        assert curve(copy / folder.name) == curve(folder)
+        assert (copy / folder.name / DONE).read_text() == (folder / DONE).read_text()
     assert (copy / "curves.csv").read_text().count("\n") == 1 + 2 * len(INSTALLED) * BUDGET
 
 
-def test_workers_change_nothing(tmp_path: Path) -> None:
+def test_workers_change_nothing(one: Path, tmp_path: Path) -> None:
     """Each in a process of its own, with another hash seed: sets of names and of types must not show in the result."""
-    (tmp_path / "c.yaml").write_text("data: {models: [llama-2-7b], workloads: [general]}\n")
     engines = [name for name in ("gp", "openevolve") if name in INSTALLED]
-    args = ["baselines", "--config", str(tmp_path / "c.yaml"), "--budget", "24", "--seeds", "1", "--quiet"]
-    for workers in ("1", "2"):
-        out = str(tmp_path / workers)
-        assert run_command([*args, "--only", ",".join(engines), "--workers", workers, "--out", out]) == 0
+    for workers in (1, 2):
+        more = ("--budget", 24, "--seeds", 1, "--only", ",".join(engines), "--workers", workers)
+        compare(one, tmp_path / str(workers), *more)
     for engine in engines:
-        assert lines(tmp_path / "1" / f"{engine}-0") == lines(tmp_path / "2" / f"{engine}-0")
+        first, second = (tmp_path / workers / f"{engine}-0" for workers in ("1", "2"))
+        assert (first / JOURNAL).read_bytes() == (second / JOURNAL).read_bytes()
+        assert curve(first) == curve(second)
 
 
 def test_the_report_has_a_row_and_a_verdict_for_every_engine(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,15 +174,51 @@ def test_the_report_has_a_row_and_a_verdict_for_every_engine(made: Path, capsys:
     for row in report["verdicts"]:
         assert row["text"] in out
     assert [row["against"] for row in report["verdicts"]] == [e for e in INSTALLED[1:] for _ in ("joint", "merit")]
-    last = [lines(made / f"gp-{seed}")[-1]["joint"] for seed in (0, 1)]
+    last = [curve(made / f"gp-{seed}")[-1]["joint"] for seed in (0, 1)]
     assert report["engines"]["gp"]["joint"]["100"]["values"] == last
 
 
+def proposals(proposer: Proposer, config: Config, past: Sequence[Outcome]) -> list[list[Proposal]]:
+    """What a proposer proposes after the seeds, and what after all of that but the first was rejected."""
+    population = first_population(config)
+    population.numbered = len(past)
+    told = list(past)
+    asked = []
+    for generation in (1, 2):
+        proposer.tell([(outcome, population.tell(outcome)) for outcome in told])
+        population.end_generation()
+        asked.append(proposer.ask(population, generation))
+        first = replace(next(o.elite for o in past if o.elite), id=population.numbered, joint=0.5)
+        verdicts = [first, *[Rejected("units", "no")] * (len(asked[-1]) - 1)]
+        told = [Outcome(p, v, "form" * isinstance(v, Elite)) for p, v in zip(asked[-1], verdicts, strict=True)]
+    return asked
+
+
+@pytest.mark.parametrize("engine", INSTALLED)
+def test_every_engine_is_a_proposer_that_proposes_the_same_again_under_the_same_seed(
+    made: Path, config: Config, words: Vocabulary, engine: str
+) -> None:
+    past = outcomes(made / f"{engine}-0")[:SEEDS]
+    before = random.getstate()
+    asked, search = [], replace(config.search, batch=2)
+    for seed in (3, 3, 4):
+        settings = ENGINES[engine].config(replace(config, seed=seed, search=search))
+        asked.append(proposals(ENGINES[engine].proposer(Bench(settings, words, prober())), settings, past))
+        random.seed(seed)  # what others draw from the global stream is nothing to an engine
+        random.random()
+    assert asked[0] == asked[1] != asked[2]
+    (first, second), islands = asked[0], ENGINES[engine].config(config).search.islands
+    assert first and second and {p.island for p in first} == set(range(islands))
+    assert [p.id for p in (*first, *second)] == list(range(SEEDS, SEEDS + len(first) + len(second)))
+    assert all(parse(p.text) and p.operator for p in (*first, *second))
+    random.setstate(before)
+
+
 def test_random_search_never_takes_a_result_as_a_parent(
-    words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Config, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seeds = {complete(parse(text, name)).functions for name, text in seed_texts()}
-    real, children, chains = plain.propose, [], []
+    real, children, chains = bench.propose, [], []
 
     def watched(first: Program, second: Program, *rest: Any) -> tuple[Program, str]:
         begins = first.functions in seeds
@@ -148,38 +229,38 @@ def test_random_search_never_takes_a_result_as_a_parent(
         children.append(child)
         return child, name
 
-    monkeypatch.setattr(plain, "propose", watched)
-    search(Task("random", replace(CONFIG, budget=21), words, tmp_path / "random"))
+    monkeypatch.setattr(bench, "propose", watched)
+    search(Task("random", replace(config, budget=SEEDS + 14), words, tmp_path / "random"))
     assert chains.count(True) >= 14 and chains.count(False) > 0
 
 
-def test_climbing_takes_the_best_so_far(words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_climbing_takes_the_best_so_far(
+    config: Config, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parents: list[Program] = []
-    real = plain.propose
+    real = bench.propose
 
     def watched(first: Program, *rest: Any) -> tuple[Program, str]:
         parents.append(first)
         return real(first, *rest)
 
-    monkeypatch.setattr(plain, "propose", watched)
-    search(Task("climb", replace(CONFIG, budget=17), words, tmp_path / "climb"))
-    entries = lines(tmp_path / "climb")
-    assert len(parents) >= 10
-    best = [
-        min((e for e in entries[:n] if "score" in e), key=lambda e: e["score"]["joint"]) for n in (7, 17)
-    ]  # the last proposal is refused: no budget is left
-    assert (parents[0], parents[-1]) == tuple(parse(e["text"]) for e in best)
+    monkeypatch.setattr(bench, "propose", watched)
+    search(Task("climb", replace(config, budget=SEEDS + 10), words, tmp_path / "climb"))
+    settled = outcomes(tmp_path / "climb")
+    assert len(parents) == len(settled) - SEEDS >= 10
+    best = []
+    for n in range(SEEDS, len(settled)):
+        best.append(min((o.elite for o in settled[:n] if o.elite), key=lambda e: e.joint))
+    assert parents == [parse(elite.text) for elite in best] and best[0] != best[-1]
 
 
 @pytest.mark.parametrize(("fields", "spelled"), [("all", 1), ("datasheet", 7), ("paper18", 4), ("components", 1)])
-def test_trees_are_sound_programs_and_spell_the_seeds(fields: str, spelled: int) -> None:
+def test_trees_are_sound_programs_and_spell_the_seeds(config: Config, fields: str, spelled: int) -> None:
     """Beside measured kernels only `kernels` is spelled, datasheet times and decodes are not proposed; without them all
     but `kernels` are. Of these seven, paper18 lacks the bytes in microseconds of `floor` and `components` and the constants in
     flop/us and byte/us of `roofline`; components, the configuration, has the fields of `floor` only."""
-    from deap import gp
-
-    known = language(vocabulary(chosen(CONFIG.data)[0], fields))
-    with global_random(3):
+    known = language(vocabulary(chosen(config.data)[0], fields))
+    with GlobalRandom(3):
         trees = [gp.genHalfAndHalf(known.pset, 1, 4) for _ in range(150)]
     for tree in trees:
         found = read(text_of(tree, known), Caps(99, 99, 99))
@@ -195,27 +276,34 @@ def test_trees_are_sound_programs_and_spell_the_seeds(fields: str, spelled: int)
             assert sorted(c.value for c in constants) == sorted(c.value for c in step.constants)
 
 
-def test_where_nothing_can_be_scored_every_engine_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "c.yaml").write_text("data: {models: [llama-2-7b], workloads: [general]}\ncaps: {constants: 1}\n")
-    args = ["baselines", "--config", str(tmp_path / "c.yaml"), "--budget", "1", "--seeds", "2", "--workers", "1"]
+def test_where_no_seed_can_be_scored_every_engine_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that start from elites at once, the others after as many proposals as the limit allows."""
+    monkeypatch.setattr(bench, "PROPOSALS", 30)  # which is no multiple of a generation of gp
+    config = write(tmp_path, ONE, caps="{constants: 1}")
+    args = ["baselines", "--config", str(config), "--budget", "1", "--seeds", "2", "--workers", "1"]
     assert run_command([*args, "--quiet", "--out", str(tmp_path / "b")]) == 1
     assert "against random -: no verdict, since a search scored nothing" in capsys.readouterr().out
     for engine in INSTALLED:
-        assert lines(tmp_path / "b" / f"{engine}-0") == []
+        folder = tmp_path / "b" / f"{engine}-0"
+        assert curve(folder) == [] and {o.rejection.stage for o in outcomes(folder) if o.rejection} == {"caps"}
+        blind = engine in ("random", "climb", "gp")
+        assert len(outcomes(folder)) == (30 if blind else SEEDS)
 
 
 def test_global_random_numbers_are_given_back() -> None:
     random.seed(5)
     before = random.getstate()
-    with global_random(0):
+    stream = GlobalRandom(0)
+    with stream:
         first = random.random()
     assert random.getstate() == before
-    with global_random(0):
-        assert random.random() == first
-
-
-def figures(values: Sequence[float]) -> dict[str, Any]:
-    return {"joint": {"100": spread(list(values))}}
+    with stream:
+        second = random.random()
+    assert random.getstate() == before
+    with GlobalRandom(0):
+        assert [random.random(), random.random()] == [first, second]
 
 
 @pytest.mark.parametrize(
@@ -228,13 +316,13 @@ def figures(values: Sequence[float]) -> dict[str, Any]:
     ],
 )
 def test_a_verdict_needs_more_than_the_spread(ours: Sequence[float], theirs: Sequence[float], outcome: str) -> None:
-    found = verdict(figures(ours), figures(theirs), "random")
-    assert found["outcome"] == outcome
-    assert found["text"].startswith("joint: evolution ") and "against random" in found["text"]
+    found = verdict(spread(ours), spread(theirs), "random")
+    assert found.outcome == outcome
+    assert found.text.startswith("joint: evolution ") and "against random" in found.text
 
 
 def test_the_ablations_change_one_setting_each() -> None:
-    changed = {name: ENGINES[name][0].keywords for name in ("no-islands", "no-grid", "no-probe", "no-bandit")}  # type: ignore[attr-defined]
+    changed = {name: dict(ENGINES[name].settings) for name in ("no-islands", "no-grid", "no-probe", "no-bandit")}
     blind = changed["no-probe"].pop("operators")
     assert changed == {
         "no-islands": {"islands": 1}, "no-grid": {"grid": False}, "no-probe": {}, "no-bandit": {"bandit": False}
@@ -243,7 +331,7 @@ def test_the_ablations_change_one_setting_each() -> None:
 
 
 def test_bad_input_is_one_line(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    one: Path, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*args: str) -> str:
         assert run_command(["baselines", *args]) == 2
@@ -252,7 +340,7 @@ def test_bad_input_is_one_line(
         return err
 
     assert "--only genetic: no such engine" in refused("--only", "genetic")
-    assert "was made with another config" in refused("--out", str(made), "--budget", "9")
+    assert "was made with another config" in refused("--config", str(one), "--out", str(made), "--budget", "9")
     (tmp_path / "other").write_text("")
     assert "holds something else already" in refused("--out", str(tmp_path))
     assert "holds something else already" in refused("--out", str(tmp_path / "other"))

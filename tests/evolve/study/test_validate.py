@@ -5,56 +5,40 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from evolve.study.fold_search import FoldProgress, search
+from tiny_world import DATA, FITTED, copy
 
+from archive.population import Population
 from evaluator.experiments import bundled_experiments
+from evaluator.metrics import mean_abs
 from evaluator.score import predictions, score_set
-from evaluator.statistics import bias, clustered_interval, interval, mean_abs, median_abs, signed_rank
+from evaluator.statistics import bias, clustered_interval, interval, median_abs, signed_rank
 from evolve.cli import run_command
-from evolve.run import validations as log
+from evolve.run import validations
 from evolve.run.config import Config, DataSettings, config_from, load_config
-from evolve.run.data import chosen, fittable
+from evolve.run.data import but_last, chosen, fittable
 from evolve.run.folder import lock, open_run
 from evolve.run.program import load
-from evolve.run.stages import but_last
 from evolve.study.folds import Fold, folds_of
 from evolve.study.held_out import FIGURES, held_out_errors
+from evolve.study.study import Member, StudyProgress, carry_out
 from simulator.errors import InputError
 from simulator.experiment.experiment import Observed, Stage
 
 IDS = ("llama-2-7b-tp1-codegen", "llama-2-7b-tp1-roleplay", "codellama-34b-tp2-codegen")
-SMALL = [
-    "--models",
-    "llama-2-7b,codellama-34b",
-    "--workloads",
-    "codegen,roleplay",
-    "--exclude",
-    "codellama-34b-tp2-roleplay",
-]
-FOLDS = ["--folds", "models,stages", "--budget", "7", "--workers", "1", "--quiet"]
+FOLDS = ["--folds", "models,stages", "--budget", "12", "--workers", "1", "--quiet"]
+NAMES = ["models-llama-2-7b-hf", "models-mixtral-8x7b-v0.1", "stages-last"]
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of three experiments of two models, two of them of two stages."""
-    path = tmp_path_factory.mktemp("bare") / "run"
-    assert run_command(["run", *SMALL, "--budget", "8", "--workers", "1", "--quiet", "--out", str(path)]) == 0
-    return path
-
-
-@pytest.fixture(scope="module")
-def reference(bare: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, validated once."""
-    path = tmp_path_factory.mktemp("validated") / "run"
-    shutil.copytree(bare, path)
+def reference(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of three experiments of two models, two of them of two stages, validated once."""
+    path = copy(tiny_run, tmp_path_factory.mktemp("validated"))
     assert run_command(["validate", str(path), *FOLDS]) == 0
     return path
 
@@ -62,7 +46,7 @@ def reference(bare: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def again(reference: Path, tmp_path: Path) -> Path:
     """A copy of the validated run that a test may change."""
-    return Path(shutil.copytree(reference, tmp_path / "run"))
+    return copy(reference, tmp_path)
 
 
 def result(path: Path) -> dict[str, Any]:
@@ -72,39 +56,33 @@ def result(path: Path) -> dict[str, Any]:
 
 def test_no_fold_is_given_what_it_holds_out(reference: Path) -> None:
     found = result(reference)
-    assert [f["folder"] for f in found["folds"]] == [
-        "models-llama-2-7b-hf",
-        "models-codellama-34b-instruct-hf",
-        "stages-last",
-    ]
+    assert [f["folder"] for f in found["folds"]] == NAMES
     for fold in found["folds"]:
         run = open_run(reference / "validate" / fold["folder"])
-        assert run.about["fitted"] == fold["fitted"]
-        seen = {row[0] for entry in run.entries() if entry["verdict"] == "scored" for row in entry["elite"]["rows"]}
-        assert seen == set(fold["fitted"])
-        assert run.config.budget == 7 and run.config.seed == 0
+        assert list(run.about.fitted) == fold["fitted"]
+        elites = [outcome.elite for outcome in run.outcomes() if outcome.elite]
+        assert {row[0] for elite in elites for row in elite.rows} == set(fold["fitted"])
+        assert run.config.budget == 12 and run.config.seed == 0
         shown = json.loads((run.path / "report.json").read_text())["errors"]
-        assert [row["experiment"] for row in shown] == fold[
-            "fitted"
-        ]  # of the earlier stages, where the last is held out
+        # of the earlier stages, where the last is held out
+        assert [row["experiment"] for row in shown] == fold["fitted"]
         if fold["kind"] == "models":
             assert not set(fold["held_out"]) & set(fold["fitted"])
-            assert set(fold["held_out"]) | set(fold["fitted"]) == set(IDS)
-        assert fold["champion"]["text"] in [e["elite"]["text"] for e in run.entries() if e["verdict"] == "scored"]
-    assert sorted(r["experiment"] for r in found["rows"] if r["kind"] == "models") == sorted(IDS)
+            assert set(fold["held_out"]) | set(fold["fitted"]) == set(FITTED)
+        assert fold["champion"]["text"] in [elite.text for elite in elites]
+    assert sorted(r["experiment"] for r in found["rows"] if r["kind"] == "models") == sorted(FITTED)
 
 
 def experiments_file(path: Path, factor: float) -> Config:
-    """Our three experiments; what was observed of the last stage of CodeLlama, and so of the whole run, times `factor`."""
-    raw = yaml.safe_load(resources.files("configs").joinpath("experiments_h100.yaml").read_text())
-    raw["experiments"] = [e for e in raw["experiments"] if e["id"] in IDS]
-    last = next(e for e in raw["experiments"] if e["id"] == IDS[2])["observed"]
+    """The tiny world; what was observed of the last stage of Mixtral, and so of the whole run, times `factor`."""
+    raw = yaml.safe_load(DATA)
+    last = next(e for e in raw["experiments"] if e["id"] == "sparse-chat")["observed"]
     for figures in (last["summary"], last["stages"][-1]):
         for latency in ("e2e_ms", "ttft_ms"):
             figures[latency] = {name: factor * value for name, value in figures[latency].items()}
-        figures.pop("itl_mean_ms", None)
     path.write_text(yaml.safe_dump(raw))
-    return Config(data=DataSettings(files=(str(path),), predict_files=()))
+    config = Config(data=DataSettings(files=(str(path),), predict_files=()))
+    return replace(config, search=replace(config.search, finalists=0))
 
 
 def test_a_folds_search_does_not_depend_on_held_out_figures(tmp_path: Path) -> None:
@@ -112,55 +90,52 @@ def test_a_folds_search_does_not_depend_on_held_out_figures(tmp_path: Path) -> N
     journals: dict[str, list[bytes]] = {}
     for factor in (1.0, 1.5):
         config = experiments_file(tmp_path / f"{factor}.yaml", factor)
-        folds, _ = folds_of(config, ("models", "stages"), 7, chosen(config.data)[0])
-        for fold in folds:
-            path = tmp_path / str(factor) / fold.folder
-            search(path, fold, 1, FoldProgress([fold], quiet=True))
-            journals.setdefault(fold.folder, []).append((path / "journal.jsonl").read_bytes())
-    assert {name: a == b for name, (a, b) in journals.items()} == {
-        "models-llama-2-7b-hf": False,
-        "models-codellama-34b-instruct-hf": True,
-        "stages-last": True,
-    }
+        folds, _ = folds_of(config, ("models", "stages"), 12, chosen(config.data)[0])
+        members = [Member(tmp_path / str(factor) / fold.folder, fold.config) for fold in folds]
+        carry_out(members, "fold", 1, quiet=True, full=False)
+        for member in members:
+            journals.setdefault(member.folder.name, []).append((member.folder / "journal.jsonl").read_bytes())
+    assert {name: a == b for name, (a, b) in journals.items()} == dict(zip(NAMES, (False, True, True), strict=True))
+    assert all(a.count(b"\n") >= 12 for a, _ in journals.values())
 
 
 def test_interrupted_and_called_again_equals_uninterrupted(
-    bare: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_run: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = Path(shutil.copytree(bare, tmp_path / "run"))
-    update = FoldProgress.update
+    path = copy(tiny_run, tmp_path)
+    update = StudyProgress.update
 
-    def interrupt(self: FoldProgress, state: Any) -> None:
-        update(self, state)
-        if self.number == 2 and state.proposals == 4:
+    def interrupt(self: StudyProgress, population: Population) -> None:
+        update(self, population)
+        if self.number == 2 and population.proposals == 4:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as m:
-        m.setattr(FoldProgress, "update", interrupt)
+        m.setattr(StudyProgress, "update", interrupt)
         assert run_command(["validate", str(path), *FOLDS]) == 130
     assert f"the same `evolve validate {path} ...` goes on" in capsys.readouterr().err
     assert not (path / "validate.jsonl").exists() and not (path / "validate.json").exists()
-    assert len(open_run(path / "validate" / "models-codellama-34b-instruct-hf").entries()) == 4
-    finished = path / "validate" / "models-llama-2-7b-hf" / "report.json"
+    assert len(open_run(path / "validate" / NAMES[1]).outcomes()) == 4
+    finished = path / "validate" / NAMES[0] / "report.json"
     before = finished.stat().st_mtime_ns
     assert run_command(["validate", str(path), *FOLDS]) == 0
     assert finished.stat().st_mtime_ns == before
     one, other = result(path), result(reference)
     assert one.pop("run") != other.pop("run")
     assert one == other
-    assert [call["searched_folds"] for call in log.calls(path)] == [2]
+    assert [call["searched_folds"] for call in validations.calls(path)] == [2]
 
 
 def test_every_call_is_counted(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert result(again)["call"] == 1
-    assert log.calls_note(again) == "1 validate call"
+    assert validations.calls_note(again) == "1 validate call"
     assert run_command(["validate", str(again), *FOLDS]) == 0
     out = capsys.readouterr().out
     assert "Validate call number 2 on this run: figures are optimistic" in out
-    told = log.calls(again)
+    told = validations.calls(again)
     assert [(c["call"], c["searched_folds"], c["budget"], c["kinds"]) for c in told] == [
-        (1, 3, 7, ["models", "stages"]),
-        (2, 0, 7, ["models", "stages"]),
+        (1, 3, 12, ["models", "stages"]),
+        (2, 0, 12, ["models", "stages"]),
     ]
     assert told[0]["champions"] == told[1]["champions"]
     assert told[0]["protocol"]["score.within"] == 0.05
@@ -169,25 +144,25 @@ def test_every_call_is_counted(again: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_changed_rule_or_budget_is_refused_and_said(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["validate", str(again), "--folds", "stages", "--budget", "6"]) == 2
+    assert run_command(["validate", str(again), "--folds", "stages", "--budget", "8"]) == 2
     err = capsys.readouterr().err
-    assert "fold budget was 7, is 6" in err and err.count("\n") == 1
+    assert "fold budget was 12, is 8" in err and err.count("\n") == 1
     before = (again / "validate" / "stages-last" / "journal.jsonl").read_bytes()
-    other = ["--folds", "stages", "--budget", "6", "--workers", "1", "--quiet", "--again"]
+    other = ["--folds", "stages", "--budget", "8", "--workers", "1", "--quiet", "--again"]
     assert run_command(["validate", str(again), *other]) == 0
-    assert "CHANGED since the first validate: fold budget was 7, is 6." in capsys.readouterr().out
+    assert "CHANGED since the first validate: fold budget was 12, is 8." in capsys.readouterr().out
     assert (again / "validate" / "stages-last" / "journal.jsonl").read_bytes() == before
-    assert open_run(again / "validate" / "stages-last.2").config.budget == 6
+    assert open_run(again / "validate" / "stages-last.2").config.budget == 8
     raw = yaml.safe_load((again / "config.yaml").read_text())
     raw["score"]["within"] = 0.2
     (again / "config.yaml").write_text(yaml.safe_dump(raw))
     hindsight = ["validate", str(again), "--folds", "stages", "--hindsight", "--quiet"]
     assert run_command(hindsight) == 2
     assert "score.within was 0.05, is 0.2" in capsys.readouterr().err
-    assert len(log.calls(again)) == 2
+    assert len(validations.calls(again)) == 2
     assert run_command([*hindsight, "--again"]) == 0
     assert "CHANGED since the first validate: score.within was 0.05, is 0.2." in capsys.readouterr().out
-    assert log.calls(again)[2]["changed_since_first_call"] == ["score.within was 0.05, is 0.2"]
+    assert validations.calls(again)[2]["changed_since_first_call"] == ["score.within was 0.05, is 0.2"]
 
 
 def test_hindsight_is_said_everywhere(again: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +178,7 @@ def test_hindsight_is_said_everywhere(again: Path, tmp_path: Path, capsys: pytes
     assert result(again)["form_chosen_with_hindsight"] is False
     with table.open() as file:
         rows = list(csv.DictReader(file))
-    assert {r["form_chosen_with_hindsight"] for r in rows} == {"True"} and len(rows) == len(IDS)
+    assert {r["form_chosen_with_hindsight"] for r in rows} == {"True"} and len(rows) == len(FITTED)
     # the run's form in every fold, the constants not the run's: it was fitted on three experiments, a fold on fewer
     best = json.loads((again / "report.json").read_text())["champion"]
     for fold in found["folds"]:
@@ -219,7 +194,18 @@ def load_fields(text: str) -> tuple[str, ...]:
 
 
 def test_the_json_is_the_file_and_against_names_its_program(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    args = ["validate", str(again), "--folds", "models", "--budget", "7", "--against", "linear_kv", "--quiet", "--json"]
+    args = [
+        "validate",
+        str(again),
+        "--folds",
+        "models",
+        "--budget",
+        "12",
+        "--against",
+        "linear_kv",
+        "--quiet",
+        "--json",
+    ]
     assert run_command(args) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == result(again)
@@ -234,18 +220,18 @@ def test_the_json_is_the_file_and_against_names_its_program(again: Path, capsys:
     }  # fmt: skip
     assert models["best_known"] == min(models["known"], key=lambda a: a["e2e"])["name"]
     groups = {(g["by"], g["group"]): g["experiments"] for g in found["breakdown"]["models"]}
-    assert groups == {("architecture", "dense"): 3, ("workload", "codegen"): 2, ("workload", "roleplay"): 1,
-                      ("tp", "1"): 2, ("tp", "2"): 1}  # fmt: skip
-    never = {r["experiment"]: r for r in found["never_fitted"]}
-    assert never["llama-2-7b-tp1-reasoning"]["failed"]["observed"] == 4068  # configs/experiments_h100.yaml
-    assert (
-        sum(never["llama-2-7b-tp1-reasoning"][x]["predicted"] for x in ("completed", "failed")) == 4800
-    )  # 4/s, 1200 s
+    assert groups == {("architecture", "dense"): 2, ("architecture", "MoE"): 1, ("workload", "chat"): 2,
+                      ("workload", "code"): 1, ("tp", "1"): 2, ("tp", "2"): 1}  # fmt: skip
+    [never] = found["never_fitted"]
+    assert never["experiment"] == "dense-overloaded" and never["failed"]["observed"] == 230
+    assert never["failed"]["predicted"] > 0
+    assert sum(never[x]["predicted"] for x in ("completed", "failed")) == 800  # 80/s, 10 s
 
 
 def test_what_cannot_be_validated_is_said(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["validate", str(again), "--folds", "files,stages", "--hindsight", "--quiet"]) == 0
-    assert "No files fold: the run fits one experiments file only, experiments_h100.yaml." in capsys.readouterr().out
+    (file,) = open_run(again).config.data.files
+    assert f"No files fold: the run fits one experiments file only, {file}." in capsys.readouterr().out
     for args, message in (
         (["--folds", "files"], "nothing can be held out (files: the run fits one experiments file only, "),
         (["--folds", "seeds"], "--folds seeds: no such kind of fold: there are models, workloads, tp, files, stages"),
@@ -255,7 +241,7 @@ def test_what_cannot_be_validated_is_said(again: Path, capsys: pytest.CaptureFix
         assert run_command(["validate", str(again), *args]) == 2
         err = capsys.readouterr().err
         assert err.startswith(f"evolve: {message}") and err.count("\n") == 1
-    held = lock(open_run(again))
+    held = lock(again)
     assert run_command(["validate", str(again)]) == 2
     held.close()
     (again / "report.json").unlink()

@@ -1,0 +1,233 @@
+"""Solvers of a fit: Gauss-Newton for constants with a smooth effect, CMA-ES in a box, and a search that combines them.
+
+CMA-ES is pycma's, run deterministically and silently from the project's own random stream: pycma's `seed` would set
+numpy's global generator.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import numpy as np
+from scipy.optimize import lsq_linear, nnls
+
+from evaluator.fit.loss import huber_weights
+from evaluator.fit.problem import Problem, Scales
+from simulator.language.affine import affine
+from simulator.language.ir import Compare, Const, Expr, Function, Let, Local, Node, Program, nodes, walk
+from simulator.language.measure import conditionals
+from simulator.stream import stream
+
+STEPS = 24  # of Gauss-Newton, at most
+NO_EFFECT = 1e-7  # relative error, of all stages together, below which a constant of its present size does nothing
+_TRIES = 8  # of a step, each damped more: at a kink the first ones miss
+REACH = 27.0  # width of the box of an unbounded constant, in sizes of the constant
+WORST = 1e30  # value of a point whose value is not finite
+MOST_CONDITIONALS = 2  # up to which only constants in conditions count as not smooth
+SCAN = 16  # points along the box of each constant, before the search: a threshold has plateaus on both sides
+OUTER_EVALUATIONS = 30  # of the search, for each constant in it
+INNER_STEPS = 4  # Gauss-Newton steps for the other constants, at each of these
+OUTER_SEED = 21
+_SIGMA = 0.15  # the first step, as a share of the box
+
+
+def solve(
+    problem: Problem,
+    phi: np.ndarray,
+    ratio: np.ndarray,
+    scales: Scales,
+    *,
+    fixed_load: bool = False,
+    steps: int = STEPS,
+    only: np.ndarray | None = None,
+) -> tuple[np.ndarray, float]:
+    """(phi, objective) after Gauss-Newton steps on the mean field from `phi`, within the bounds.
+
+    Each step is a bounded least-squares problem. `scales`: from `Problem.scales`. `only`: positions among the free
+    entries of phi that may move (default all).
+    """
+    size, weights = scales[0], problem.prior(scales)
+    goal = problem.objective(phi, ratio, weights, fixed_load)
+    free = problem.free if only is None else problem.free[only]
+    if not free.size:
+        return phi, goal
+    data, damping = problem.data, 1e-4
+    observed = ~np.isnan(data.stages.observed_ms).ravel()
+    units = (ratio / data.stages.observed_ms * data.weights)[None]
+    low, high = problem.low[free], problem.high[free]
+    for _ in range(steps):
+        value = problem.predict(phi, fixed_load)
+        slopes = problem.jacobian(phi, fixed_load, size, value) * units
+        slope = (slopes if only is None else slopes[only]).reshape(free.size, -1).T[observed]
+        # A column that is only rounding error would send its constant far away for no gain: leave that constant.
+        slope = np.where(np.linalg.norm(slope, axis=0) * size[free] > NO_EFFECT, slope, 0.0)
+        r = data.residuals(value * ratio).ravel()
+        # Iteratively reweighted: the Huber loss as a weighted square.
+        weight = np.sqrt(huber_weights(r))[observed]
+        pull = (weights * problem.tension(phi))[free]
+        a = np.vstack([slope * weight[:, None], np.diag(pull)])
+        b = np.concatenate([-r[observed] * weight, pull * (problem.origin - phi)[free]])
+        if not (np.isfinite(a).all() and np.isfinite(b).all()):
+            break
+        moved, lower = phi, np.inf
+        for _ in range(_TRIES):
+            moved = phi.copy()
+            moved[free] = bounded_step(a, b, phi[free], low, high, damping)
+            lower = problem.objective(moved, ratio, weights, fixed_load)
+            if lower < goal:
+                break
+            damping *= 30.0
+        if not lower < goal:
+            break
+        gain, phi, goal = goal - lower, moved, lower
+        damping = max(damping / 30.0, 1e-6)
+        if gain <= 1e-4 * goal:
+            break
+    return phi, goal
+
+
+def bounded_step(
+    a: np.ndarray, b: np.ndarray, theta: np.ndarray, low: np.ndarray, high: np.ndarray, damping: float
+) -> np.ndarray:
+    """The least-squares solution x of a (x - theta) = b within bounds, damped in proportion to each column."""
+    scale = np.linalg.norm(a, axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    rows = np.vstack([a / scale, np.sqrt(damping) * np.eye(theta.size)])
+    # unknowns y = (x - low) * scale >= 0
+    target = np.concatenate([b, np.zeros(theta.size)]) + rows @ ((theta - low) * scale)
+    most = (high - low) * scale
+    y = None
+    with suppress(RuntimeError):  # nnls's active set may cycle on nearly parallel columns
+        y = nnls(rows, target, maxiter=20 * theta.size)[0]
+    if y is None or (y > most).any():  # if no upper bound binds, the non-negative solution is the bounded one
+        y = lsq_linear(rows, target, (0.0, most), method="bvls").x
+    x: np.ndarray = np.clip(low + y / scale, low, high)
+    return x
+
+
+class Box:
+    """The entries `which` of phi as points of [0, 1]^n, for searches without slopes.
+
+    An entry with a finite upper bound is spread evenly between its bounds. Any other one goes with the cube of its
+    coordinate, which starts at a third: this resolves the low end finely and still reaches REACH sizes.
+    """
+
+    def __init__(self, problem: Problem, phi: np.ndarray, scales: Scales, which: np.ndarray) -> None:
+        self.base, self.which = phi, which
+        self.low, high = problem.low[which], problem.high[which]
+        self.even = np.isfinite(high)
+        self.span = np.where(self.even, high - self.low, REACH * np.maximum(phi[which] - self.low, scales[0][which]))
+        share = np.clip((phi[which] - self.low) / self.span, 0.0, 1.0)
+        self.start: np.ndarray = np.where(self.even, share, np.cbrt(share))
+
+    def phi(self, x: np.ndarray) -> np.ndarray:
+        """phi with its entries `which` at the point `x`."""
+        x = np.clip(x, 0.0, 1.0)
+        phi: np.ndarray = self.base.copy()
+        phi[self.which] = self.low + self.span * np.where(self.even, x, x**3)
+        return phi
+
+
+def minimise(
+    value: Callable[[np.ndarray], float],
+    start: np.ndarray,
+    sigma: float,
+    evaluations: int,
+    seed: int,
+    population: int = 0,
+) -> tuple[np.ndarray, float]:
+    """(x, value(x)) at the best point of [0, 1]^n that CMA-ES finds from `start`, which it evaluates first.
+
+    `sigma`: the first step, as a share of the box. `population` 0: 4 + 3 log n. Stops after about `evaluations`.
+    """
+    with warnings.catch_warnings():  # pycma warns that it cannot plot
+        warnings.simplefilter("ignore")
+        import cma  # here, because it takes a second to load
+
+    n = start.size
+    best, lowest = start, finite_or_worst(value(start))
+    width = max(n, 2)  # pycma cannot search one dimension: add a second one without effect
+    rng = stream(seed, n)
+    options = {
+        "bounds": [0.0, 1.0], "seed": math.nan, "randn": lambda *shape: rng.standard_normal(shape), "verbose": -9,
+        "tolfun": 1e-12, "tolfunhist": 1e-13, "tolx": 1e-8, **({"popsize": population} if population else {}),
+    }  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        strategy = cma.CMAEvolutionStrategy(np.append(start, [0.5] * (width - n)), sigma, options)
+        spent = 1
+        while not strategy.stop() and spent + strategy.popsize <= evaluations:
+            points = strategy.ask()
+            values = [finite_or_worst(value(np.asarray(x[:n]))) for x in points]
+            strategy.tell(points, values)
+            spent += len(points)
+            i = int(np.argmin(values))
+            if values[i] < lowest:
+                best, lowest = np.array(points[i][:n]), values[i]
+    return best, lowest
+
+
+def finite_or_worst(value: float) -> float:
+    return value if math.isfinite(value) else WORST
+
+
+def not_smooth(program: Program) -> np.ndarray:
+    """Positions in theta of the constants that are not affine and whose effect may not be smooth."""
+    many = conditionals(program)
+    flags = []
+    for f in program.functions:
+        outer = set(affine(f).outer) if many else set()
+        flags += [c.name in outer and (many > MOST_CONDITIONALS or c.name in _in_conditions(f)) for c in f.constants]
+    return np.flatnonzero(flags)
+
+
+def _in_conditions(function: Function) -> set[str]:
+    """Names of the constants in a function's conditions, directly or through local variables."""
+    constants_of: dict[str, set[str]] = {}  # of each local variable
+
+    def names(node: Node) -> Iterator[str]:
+        for n in walk(node):
+            if isinstance(n, Const):
+                yield n.name
+            elif isinstance(n, Local):
+                yield from constants_of[n.name]
+
+    for name, value in {s.name: s.value for s in function.body if isinstance(s, Let)}.items():
+        constants_of[name] = set(names(value))  # every local is assigned before it is read
+    sides: list[Expr] = [side for n in nodes(function) if isinstance(n, Compare) for side in (n.left, n.right)]
+    return {name for side in sides for name in names(side)}
+
+
+def search_outer(problem: Problem, phi: np.ndarray, goal: float, ratio: np.ndarray, scales: Scales) -> np.ndarray:
+    """The best phi from a search over the constants that Gauss-Newton cannot move, because their effect is not smooth.
+
+    Scans each of them along its box, then runs CMA-ES from the best point; Gauss-Newton solves the other constants at
+    every point. Never worse than `phi`, whose objective is `goal`.
+    """
+    is_outer = np.isin(problem.position, not_smooth(problem.program))
+    outer = problem.free[is_outer[problem.free]]
+    if not outer.size:
+        return phi
+    inner = np.flatnonzero(~is_outer[problem.free])
+    box, best, lowest = Box(problem, phi, scales, outer), phi, goal
+
+    def value(x: np.ndarray) -> float:
+        nonlocal best, lowest
+        trial = best.copy()
+        trial[outer] = box.phi(x)[outer]
+        trial, reached = solve(problem, trial, ratio, scales, steps=INNER_STEPS, only=inner)
+        if reached < lowest:
+            best, lowest = trial, reached
+        return reached
+
+    start = box.start.copy()
+    for j in range(outer.size):
+        line = np.repeat(start[None], SCAN, axis=0)
+        line[:, j] = (np.arange(SCAN) + 0.5) / SCAN
+        values = [value(x) for x in (start, *line)]
+        start = (start, *line)[int(np.argmin(values))]
+    minimise(value, start, _SIGMA, OUTER_EVALUATIONS * outer.size, OUTER_SEED)
+    return solve(problem, best, ratio, scales)[0]

@@ -1,0 +1,224 @@
+"""Many folders into one output folder: in parallel, each whole or not at all, skipping those that are done already."""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from evolve import __version__
+from evolve.ingest import output
+from evolve.ingest.account import account
+from evolve.ingest.experiment import describe
+from evolve.ingest.folder import derive, read
+from evolve.ingest.options import Given, check_hardware
+from evolve.ingest.output import OLD, PART, QUALITY, STATE, State
+from evolve.ingest.read.sources import Folder, shown_path
+from evolve.ingest.report import QualityReport
+from evolve.processes import deaf_to_interrupts, end_with_parent
+from simulator.errors import InputError
+from simulator.json import JsonObject
+
+OnRead = Callable[[str, int], None]
+"""Called with a run's name and the bytes read since the last call."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in the output folder. `was` is `made`, `made anew` if it replaced an earlier one, or `as before` if nothing
+    had changed."""
+
+    report: QualityReport
+    was: str
+
+    def to_json(self) -> JsonObject:
+        return {**self.report.to_json(), "was": self.was}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A folder to ingest into `out` with options, the fingerprint of both, and the run's id if it was made before."""
+
+    folder: Folder
+    out: Path
+    given: Given
+    fingerprint: str
+    id: str | None
+
+    @property
+    def home(self) -> Path:
+        """Where the run's output goes."""
+        return self.out / self.folder.name
+
+
+def ingest(
+    folders: Sequence[Folder], out: Path, given: Given, workers: int, on_read: OnRead, on_done: Callable[[str], None]
+) -> list[Run]:
+    """Ingest all folders; the runs, in order. `on_done` gets the name of each run that was made.
+
+    Raises InputError before anything is read if `out` cannot be written or has files that are not ours, or if no GPU is
+    named.
+    """
+    # All that can be refused is refused before anything is read.
+    check_hardware(given.hardware)
+    states = {folder.name: output.read_state(out / folder.name) for folder in folders}
+    options = {name: _with_earlier(given, state) for name, state in states.items()}
+    for folder in folders:
+        if options[folder.name].hardware is None and folder.listed.hardware is None:
+            raise InputError(f"{folder.name}: no file names the GPU: name it with --hardware")
+    output.check_out(out, folders)
+    was: dict[str, str] = {}
+    todo = []
+    for folder in folders:
+        state, mark = states[folder.name], fingerprint(folder, options[folder.name])
+        task = Task(folder, out, options[folder.name], mark, state.id if state else None)
+        if state is None or state.fingerprint != mark or not output.is_whole(task.home, state):
+            output.check_home(task.home)
+            was[folder.name] = "made anew" if task.home.exists() else "made"
+            todo.append(task)
+    try:
+        if workers == 1 or len(todo) < 2:
+            for task in todo:
+                ingest_folder(task, partial(on_read, task.folder.name))
+                on_done(task.folder.name)
+        else:
+            _in_parallel(todo, min(workers, len(todo)), on_read, on_done)
+    finally:
+        output.write_experiments(out)
+    return [Run(output.read_report(out / folder.name), was.get(folder.name, "as before")) for folder in folders]
+
+
+def _with_earlier(given: Given, state: State | None) -> Given:
+    """The options of this call, completed by those that the run was made with."""
+    if state is None:
+        return given
+    old = state.options
+    return Given(given.hardware or old.hardware, {**old.engine, **given.engine}, {**old.models, **given.models})
+
+
+def fingerprint(folder: Folder, given: Given) -> str:
+    """Changes with the sources, the options and the engine's version."""
+    paths = [folder.exp_config, folder.profile, folder.log, folder.traces, folder.kv_events, folder.config,
+             folder.per_request, folder.summary, *(path for _, path in folder.stages)]  # fmt: skip
+    options = given.hardware, sorted(given.engine.items()), given.models
+    about: list[Any] = [__version__, folder.name, options, repr(folder.listed)]
+    for path in paths:
+        if path is not None:
+            about.append((path.relative_to(folder.path).as_posix(), *_size_and_time(path)))
+    return sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def bytes_of(folder: Folder) -> int:
+    """Bytes of the streamed sources, all of which are reported to `on_read`."""
+    return sum(_size_and_time(p)[0] for p in (folder.traces, folder.kv_events, folder.per_request) if p is not None)
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    """Bytes, and time of the last change in ns; zeros for a file that has gone, which its reader will report."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0, 0
+    return stat.st_size, stat.st_mtime_ns
+
+
+def ingest_folder(task: Task, on_read: Callable[[int], None]) -> None:
+    """Read and write one run. Its folder appears, or is replaced, once all of it has been written."""
+    folder, out, home = task.folder, task.out, task.home
+    part, old = out / f"{PART}{folder.name}", out / f"{OLD}{folder.name}"
+    # Millions of values are made and freed, none in a reference cycle: looking for cycles would take a quarter of the
+    # time.
+    collecting = gc.isenabled()
+    gc.disable()
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        part.mkdir()
+        _write(task, part, on_read)
+        if home.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            home.rename(old)
+        part.rename(home)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as e:
+        raise InputError(f"{shown_path(home)}: cannot be written ({e.strerror or e}): choose another --out") from None
+    finally:
+        if collecting:
+            gc.enable()
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _write(task: Task, part: Path, on_read: Callable[[int], None]) -> None:
+    """Everything of one run, into `part`."""
+    inputs, findings = read(task.folder, part, on_read)
+    derived = derive(inputs, part, findings)
+    entry, quality = describe(inputs, derived, task.given, findings)
+    experiment = entry.to_json() if entry else None
+    if fingerprint(task.folder, task.given) != task.fingerprint:
+        findings.warn("folder", "changed while it was read: ingest it again once it is complete")
+    report = account(inputs, derived, quality, findings, output.digest(part, experiment), entry is not None)
+    output.dump(part / QUALITY, report.to_json())
+    state = State(
+        engine=__version__,
+        fingerprint=task.fingerprint,
+        options=task.given,
+        files={path.name: path.stat().st_size for path in sorted(part.iterdir())},
+        id=task.id,
+        experiment=experiment,
+    )
+    output.dump(part / STATE, state.to_json())
+
+
+_queue: Any = None  # of a worker: where it reports the bytes it has read
+
+
+def _begin(queue: Any) -> None:
+    global _queue
+    _queue = queue
+    end_with_parent()
+
+
+def _work(task: Task) -> None:
+    ingest_folder(task, lambda count: _queue.put((task.folder.name, count)))
+
+
+def _in_parallel(todo: Sequence[Task], workers: int, on_read: OnRead, on_done: Callable[[str], None]) -> None:
+    context = multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    with deaf_to_interrupts():  # this process handles Ctrl-C
+        pool = ProcessPoolExecutor(workers, context, _begin, (queue,))
+        # The largest folders first, so that none of them is left alone at the end.
+        runs: dict[Future[None], str] = {
+            pool.submit(_work, task): task.folder.name
+            for task in sorted(todo, key=lambda task: bytes_of(task.folder), reverse=True)
+        }
+    try:
+        while runs:
+            done, _ = wait(runs, timeout=0.2, return_when=FIRST_COMPLETED)
+            while not queue.empty():
+                on_read(*queue.get())
+            for future in done:
+                future.result()
+                on_done(runs.pop(future))
+        pool.shutdown()  # waits: a worker that has only just started would miss its queue, and print that
+    except BaseException as e:
+        for process in multiprocessing.active_children():
+            process.terminate()
+            process.join()
+        for task in todo:
+            shutil.rmtree(task.out / f"{PART}{task.folder.name}", ignore_errors=True)
+        if isinstance(e, BrokenProcessPool):
+            left = ", ".join(sorted(runs.values())[:4])
+            text = f"{left}: the process that read it was killed (out of memory?): use fewer --workers"
+            raise InputError(text) from None
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

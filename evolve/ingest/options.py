@@ -1,0 +1,117 @@
+"""What the user gives by option: the GPU's name, engine settings, and the config.json of unknown models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evaluator.experiments import hardware_table
+from evolve.ingest.read.files import read_json
+from evolve.ingest.read.values import plain
+from simulator.architecture import KEYS, architecture
+from simulator.errors import InputError, Section, nearest
+from simulator.experiment.file import engine_of
+from simulator.json import JsonObject
+
+Setting = bool | int | float | str
+"""The value of an engine setting."""
+
+Terms = Mapping[str, Any]
+"""The terms of a model's config.json."""
+
+ENGINE_KEYS = (
+    *("name", "version", "tensor_parallel", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size"),
+    *("gpu_memory_utilization", "chunked_prefill", "prefix_caching", "long_prefill_token_threshold"),
+    *("kv_cpu_offload", "total_kv_blocks"),
+)
+"""The keys of an engine, in the order of the experiments files that ship."""
+
+GENERATION = "generation_config.json"
+_SAMPLING = ("top_p", "top_k", "repetition_penalty")
+_PARTS = ("text_config", "attn_config", "ffn_config")
+_KEPT = {
+    *(key for keys in KEYS.values() for key in keys), *_PARTS,
+    "model_type", "tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "intermediate_size_mlp",
+    "kv_lora_rank", "qk_rope_head_dim", "first_k_dense_replace", "moe_layer_freq", "interleave_moe_layer_step",
+    "decoder_sparse_step", "mlp_only_layers", "shared_expert_intermediate_size", "n_shared_experts",
+}  # fmt: skip
+"""What `simulator.architecture` reads. The rest of a config.json, which may contain paths, is not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The GPU's name, engine settings (see `parse_overrides`), and terms by model (see `parse_models`)."""
+
+    hardware: str | None = None
+    engine: Mapping[str, Setting] = field(default_factory=dict)
+    models: Mapping[str, Terms] = field(default_factory=dict)
+
+
+def check_hardware(name: str | None) -> None:
+    """Raises InputError for a GPU that is not in the hardware table."""
+    if name is not None and name not in hardware_table():
+        raise InputError(
+            f"--hardware {plain(name)}: is not in the hardware table: {nearest(name, tuple(hardware_table()))}"
+        )
+
+
+def parse_overrides(pairs: Sequence[str]) -> dict[str, Setting]:
+    """`KEY=VALUE` texts of --engine as checked settings. Raises InputError for an unknown key or a wrong value."""
+    given: dict[str, Setting] = {}
+    for pair in pairs:
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not key:
+            raise InputError(f"--engine {plain(pair)}: is not KEY=VALUE: write it like --engine max_num_seqs=64")
+        if key not in ENGINE_KEYS:
+            raise InputError(f"--engine {plain(key)}: is not an engine setting: {nearest(key, ENGINE_KEYS)}")
+        if key in given:
+            raise InputError(f"--engine {plain(key)}: is given twice: give it once")
+        given[key] = value if key in ("name", "version") else _scalar(value)
+    engine_of(Section("--engine", "", given))
+    return given
+
+
+def _scalar(text: str) -> Setting:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_models(pairs: Sequence[str]) -> dict[str, Terms]:
+    """`NAME=FILE` texts of --model-config as terms by model, where FILE is the model's config.json.
+
+    The sampling parameters of the generation_config.json next to it are included, because the engine applies them.
+    Raises InputError for a file that cannot be read or is not a config.json that the simulator understands.
+    """
+    given: dict[str, Terms] = {}
+    for pair in pairs:
+        name, equals, file = (part.strip() for part in pair.partition("="))
+        if not equals or not name or not file:
+            raise InputError(
+                f"--model-config {plain(pair)}: is not MODEL=FILE: give the model's id and its config.json"
+            )
+        where = f"--model-config {plain(file)}"
+        raw = read_json(Path(file), where)
+        if not isinstance(raw, Mapping):
+            raise InputError(f"{where}: is not a mapping: give the model's config.json")
+        config = _terms(raw)
+        generation = Path(file).with_name(GENERATION)
+        if generation.is_file():
+            sampling = read_json(generation, f"--model-config {plain(str(generation))}")
+            if isinstance(sampling, Mapping):
+                config["generation_config"] = {k: sampling[k] for k in _SAMPLING if sampling.get(k) is not None}
+        architecture({**config, "_name_or_path": name}, where)
+        given[name] = config
+    return given
+
+
+def _terms(raw: Terms) -> JsonObject:
+    kept = {key: value for key, value in raw.items() if key in _KEPT and value is not None}
+    return {key: _terms(v) if key in _PARTS and isinstance(v, Mapping) else v for key, v in kept.items()}

@@ -1,0 +1,143 @@
+"""The quality report of a run as values, and as quality.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from evolve.ingest.read.values import Finding
+from simulator.json import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCounts:
+    """Requests according to the reports, to the per-request file (`client_rows` to `stamps`) and to the traces; None
+    without that source. Errors, readings of stamps and ends are counted by their names."""
+
+    reported_completed: int | None
+    reported_failed: int | None
+    client_rows: int | None = None
+    client_errors: Mapping[str, int] | None = None
+    stamps: Mapping[str, int] | None = None
+    journeys: int | None = None
+    complete_journeys: int | None = None
+    usable_journeys: int | None = None
+    finish_status: Mapping[str, int] | None = None
+    preemptions: int | None = None
+    matched_with_client: int | None = None
+
+    def to_json(self) -> JsonObject:
+        """All counts; those of a missing per-request file or of missing traces are left out."""
+        return {k: v for k, v in asdict(self).items() if v is not None or k.startswith("reported")}
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How many of the steps and requests were traced."""
+
+    sampled_steps: int
+    of_steps: int
+    step_rate: float
+    steps_with_snapshots: int
+    snapshot_rate: float
+    journey_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Offsets between the clocks in s."""
+
+    client_minus_server_s: float | None
+    client_minus_server_is: str
+    epoch_minus_server_s: float | None
+    epoch_spread_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlphaTargets:
+    """Times in us before requests are queued and after they have finished, each as mean and sd.
+
+    The latter also as a constant and a part per output token, by non-negative least squares; both None if all answers
+    have one length, because then nothing tells them apart.
+    """
+
+    requests: int
+    arrival_to_queue_us: Mapping[str, float]
+    finish_to_departure_us: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCounts:
+    """How sure the reconstructed batches are, and how many of the engine's summaries they reproduce."""
+
+    asynchronous: bool
+    steps: int
+    steps_by_evidence: Mapping[str, int]
+    admissions_by_evidence: Mapping[str, int]
+    exact_admissions: int
+    prompt_tokens: int
+    cached_prompt_tokens: int
+    summaries: int
+    summaries_reproduced: int
+    summaries_reproduced_as_published: int
+
+
+@dataclass(frozen=True, slots=True)
+class CycleCounts:
+    """Pairs of consecutive sampled steps, how many were left out by reason, and means of the usable ones."""
+
+    pairs: int
+    usable: int
+    excluded: Mapping[str, int]
+    mean_cycle_us: float | None
+    mean_duration_us: float | None
+    measures: str
+    async_scheduling: str
+
+
+@dataclass(frozen=True, slots=True)
+class KvBlocks:
+    """KV blocks on the GPU and the CPU; a list from the trace if its steps disagree."""
+
+    gpu_blocks_from_log: int | None
+    gpu_blocks_from_trace: int | list[int] | None
+    cpu_blocks: int | None
+    block_stored_without_parent: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QualityReport:
+    """The fields are the keys of quality.json, in order. `data` is the hash of the tables and the experiment,
+    `experiment` whether there is one, `tables` the rows of each table."""
+
+    engine: str
+    seeds: Sequence[int]
+    run: str
+    model: str | None
+    quality: str
+    reasons: Sequence[str]
+    missing: Mapping[str, str]
+    requests: RequestCounts
+    excluded: Mapping[str, int]
+    sampling: Sampling | None
+    clocks: Clocks
+    alpha_targets: AlphaTargets | None
+    batches: BatchCounts | None
+    cycles: CycleCounts | None
+    kv: KvBlocks
+    tables: Mapping[str, int]
+    findings: Sequence[Finding]
+    data: str
+    experiment: bool
+
+    def to_json(self) -> JsonObject:
+        return {**asdict(self), "requests": self.requests.to_json()}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> QualityReport:
+        """The report that `to_json` was called on. Raises KeyError or TypeError for anything else."""
+        kinds = {"requests": RequestCounts, "sampling": Sampling, "clocks": Clocks, "alpha_targets": AlphaTargets,
+                 "batches": BatchCounts, "cycles": CycleCounts, "kv": KvBlocks}  # fmt: skip
+        sections = {name: kind(**raw[name]) for name, kind in kinds.items() if raw[name] is not None}
+        return cls(**{**raw, **sections, "findings": [Finding(**finding) for finding in raw["findings"]]})

@@ -1,0 +1,65 @@
+"""Writing files: each is replaced whole or left as it was, and whether that is possible is checked before the work."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import InputError
+
+
+@contextmanager
+def draft_of(path: Path) -> Iterator[Path]:
+    """A file to write instead of `path`: it takes that name when the block ends, and is removed if the block fails.
+
+    A link is followed. A pipe or a device cannot be replaced, so it is written to directly.
+    """
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    target = path.resolve()
+    # the process id keeps two processes that write the same file from sharing a draft
+    draft = target.with_name(f"{target.name}.{os.getpid()}.new")
+    try:
+        yield draft
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the file in one go: a crash leaves the old text or the new one. Raises OSError."""
+    with draft_of(path) as draft:
+        draft.write_text(text, "utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write_text` of a JSON value. Raises ValueError for a number that is not finite."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Raises InputError naming `option`, before any work, if the file could not be written. Leaves no file behind."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder: {option} names a file")
+    existed = path.exists()
+    if existed and not path.is_file():
+        return  # opening a pipe would wait for its reader
+    target = path.resolve()
+    try:
+        with target.open("ab"):
+            pass
+    except OSError as e:
+        raise cannot_write(path, e, option) from None
+    finally:
+        if not existed and target.is_file():
+            target.unlink()
+
+
+def cannot_write(path: Path, error: OSError, option: str) -> InputError:
+    """The one line for a file that cannot be written, ready to be raised."""
+    return InputError(f"{path}: cannot be written ({error.strerror or error}): choose another {option}")

@@ -1,0 +1,211 @@
+"""A validation, printed as tables and a few sentences, and its rows as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evolve import __version__
+from evolve.report.table import Row, Table, bias_label, console, number, passes, section, show
+from evolve.run.files import cannot_write, draft_of
+from evolve.run.validations import OPTIMISTIC
+from evolve.study.held_out import FIGURES, LATER, MEANS, STATISTICS, FoldResult
+from evolve.study.validate import Validation
+from simulator.language.measure import constants, operations
+from simulator.language.parse import parse
+
+HELD = {
+    "models": "leave one model out",
+    "workloads": "leave one workload out",
+    "tp": "leave one TP degree out",
+    "files": "leave one experiments file out",
+    "stages": "last load stage held out",
+}
+VALIDATION_LEGEND = """\
+Errors in percent, (predicted - observed)/observed, mean of arrival seeds 1 to 3; later: of the stages after the first,
+where cold starts are over (average of their figures). over: held-out experiments; 95 %: bootstrap interval of the mean
+absolute E2E error, experiments or whole models resampled; median: of the absolute E2E errors. against: the known answer
+with the lowest mean among those fitted in the same folds that predict every held-out experiment, or --against
+PROGRAM; p: Wilcoxon signed-rank test of paired absolute E2E errors, two-sided, experiments taken as independent.
+Seed programs, fields and bounds are the same in every fold: their author had seen some of these measurements."""
+
+
+def print_validation(validation: Validation) -> None:
+    """Print the errors of each kind of fold, their summaries, and how often held-out figures were looked at."""
+    terminal = console()
+    how = _how(validation)
+    for kind in validation.summary:
+        show(terminal, rows_table(validation, kind, f"{HELD[kind]}: errors of held-out experiments; {how}"))
+        show(terminal, folds_table(validation, kind, f"{HELD[kind]}: folds; {how}"))
+    show(terminal, breakdown_table(validation, f"Mean absolute held-out errors by group; {how}"))
+    title = "Mean absolute held-out E2E error of known answers fitted in the same folds"
+    show(terminal, known_table(validation, title))
+    show(terminal, fields_table(validation, f"How many programs read each field; folds: {how}"))
+    if validation.never_fitted:
+        show(terminal, never_table(validation, "Never fitted: predicted with the run's champion"))
+    show(terminal, summary_table(validation, f"Mean absolute held-out errors in percent; {how}"))
+    lines = [VALIDATION_LEGEND, ""]
+    lines += [f"No {kind} fold: {why}." for kind, why in validation.skipped.items()]
+    lines.append(call_note(validation))
+    lines += [f"CHANGED since the first validate: {change}." for change in validation.changed]
+    lines += ["", f"Run: {validation.run}   (seed {validation.seed}, engine {__version__}, data {validation.data})"]
+    terminal.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def call_note(validation: Validation) -> str:
+    """The number of this validate call, and what that means for its figures."""
+    note = f"Validate call number {validation.call} on this run"
+    return note + (f": {OPTIMISTIC}." if validation.call > 1 else ".")
+
+
+def _how(validation: Validation) -> str:
+    """How the programs of the folds were found, in words."""
+    if validation.hindsight:
+        return "form chosen with hindsight, constants refitted in each fold"
+    return f"form, constants and choice inside the fold, {validation.budget} candidates each"
+
+
+def rows_table(validation: Validation, kind: str, title: str) -> Table:
+    """A row for each held-out experiment, in a section per fold."""
+    later = kind != "stages"
+    against = validation.summary[kind].against
+    heads = "experiment|>E2E|>TTFT|>ITL|limits|>E2E p90|>p99|>TTFT p90|>p99"
+    heads += "|>later E2E|>p99|>TTFT|>p99" * later + (f"|>E2E of {against.label}" if against else "")
+    names = ["e2e_p90", "e2e_p99", "ttft_p90", "ttft_p99"]
+    names += [name + LATER for name in ("e2e", "e2e_p99", "ttft", "ttft_p99")] * later
+    folds: dict[str, list[Row]] = {}
+    for row in validation.rows:
+        if row.kind == kind:
+            cells = [row.experiment, *(number(row.errors[x]) for x in MEANS), passes(row.errors)]
+            cells += [number(row.errors[name]) for name in names]
+            if against:
+                theirs = row.against.errors if row.against else row.known[against.label]
+                cells.append(number(theirs["e2e"]))
+            folds.setdefault(row.fold, []).append(Row(tuple(cells)))
+    return Table.of(title, heads, [row for rows in folds.values() for row in section(rows)])
+
+
+def folds_table(validation: Validation, kind: str, title: str) -> Table:
+    """A row for each fold: its champion, its mean errors, and whether the invariants hold."""
+    heads = "held out|>over|champion|>operations|>constants|>E2E fitted|>E2E held out|>bias|>TTFT|>ITL|invariants"
+    rows = [_fold_cells(result) for result in validation.folds if result.fold.kind == kind]
+    errors = [{"e2e": row.errors["e2e"]} for row in validation.rows if row.kind == kind]
+    return Table.of(title, heads, rows, caption=bias_label(errors))
+
+
+def _fold_cells(result: FoldResult) -> list[str]:
+    mean, winner = result.mean_abs_error_pct, result.winner
+    champion = ["none: nothing could be scored", "-", "-", "-"]
+    if winner:
+        program = parse(winner.text)
+        champion = [winner.key, str(operations(program)), str(constants(program))]
+        champion.append(number(winner.trained["e2e"], signed=False))
+    figures = [number(mean["e2e"], signed=False), number(result.bias_pct["e2e"])]
+    figures += [number(mean[x], signed=False) for x in ("ttft", "itl")]
+    broken = [gate.name for gate in result.gates if not gate.passes]
+    invariants = "-" if not winner else "BROKEN: " + ", ".join(broken) if broken else "hold"
+    return [_short(result.fold.name), str(len(result.fold.held)), *champion, *figures, invariants]
+
+
+def summary_table(validation: Validation, title: str) -> Table:
+    """A row for each kind of fold, and one for the run's champion in sample."""
+    heads = "held out|>over|>E2E|>95 %|>by model|>median|>bias|>worst|>TTFT|>ITL|>E2E p90|>p99|>TTFT p90|>p99"
+    heads += "|against|>E2E|>better in|>p"
+    rows = []
+    for kind, s in validation.summary.items():
+        over = str(s.experiments)
+        if s.without_prediction:
+            over += f" ({s.without_prediction} without prediction)"
+        cells = [kind, over, number(s.mean_abs_error_pct["e2e"], 2, signed=False), _range(s.interval_95["e2e"])]
+        cells += [_range(s.interval_95_by_model["e2e"]), number(s.median_abs_error_pct["e2e"], 2, signed=False)]
+        cells += [number(s.bias_pct["e2e"]), number(s.worst_e2e_pct)]
+        cells += [number(s.mean_abs_error_pct[x], 1, signed=False) for x in STATISTICS if x != "e2e"]
+        test = s.against.test if s.against else None
+        cells += [s.against.label, number(s.against.e2e, 2, signed=False)] if s.against else ["-", "-"]
+        cells.append(f"{test.better} of {test.pairs}" if test else "-")
+        cells.append(f"{test.p:.2g}" if test and test.p is not None else "-")
+        rows.append(Row(tuple(cells), style="bold"))
+    in_sample = [number(validation.in_sample[x], 2 if x == "e2e" else 1, signed=False) for x in MEANS]
+    cells = ["nothing: run's champion, in sample", "", in_sample[0], *[""] * 5, *in_sample[1:]]
+    return Table.of(title, heads, [*rows, Row(tuple(cells), style="dim")])
+
+
+def breakdown_table(validation: Validation, title: str) -> Table:
+    """A row for each architecture, workload and TP degree, in a section per kind of fold."""
+    rows = []
+    for kind, groups in validation.breakdown.items():
+        of_kind = []
+        for g in groups:
+            means = [number(g.mean_abs_error_pct[x], 2, signed=False) for x in MEANS]
+            of_kind.append(Row((kind, g.by, g.group, str(g.experiments), *means, number(g.bias_pct["e2e"]))))
+        rows += section(of_kind)
+    return Table.of(title, "held out|by|group|>over|>E2E|>TTFT|>ITL|>bias E2E", rows)
+
+
+def known_table(validation: Validation, title: str) -> Table:
+    """The mean absolute held-out E2E error of our programs and of each known answer, by kind of fold."""
+    names = list(dict.fromkeys(answer.name for s in validation.summary.values() for answer in s.known))
+    rows = []
+    for kind, s in validation.summary.items():
+        answers = {answer.name: answer for answer in s.known}
+        cells = [kind, number(s.mean_abs_error_pct["e2e"], 2, signed=False)]
+        for name in names:
+            answer = answers.get(name)
+            part = f" (of {answer.over})" if answer and answer.over < s.experiments else ""
+            cells.append(number(answer.e2e, 2, signed=False) + part if answer else "-")
+        rows.append(cells)
+    heads = "|".join(["held out", ">ours", *(f">{name}" for name in names)])
+    return Table.of(title + " (of n: predicts only so many)", heads, rows)
+
+
+def fields_table(validation: Validation, title: str) -> Table:
+    """How many programs of the run's Pareto front, and how many of the folds' programs, read each field."""
+    front, folds = validation.front_fields, validation.fold_fields
+    heads = ["field", f">Pareto front of the run ({front.programs})"]
+    heads += [f">{kind} folds ({counts.programs})" for kind, counts in folds.items()]
+    names = dict.fromkeys([*front.fields, *(name for counts in folds.values() for name in counts.fields)])
+    rows = [[name, *(str(counts.fields.get(name, 0)) for counts in (front, *folds.values()))] for name in names]
+    return Table.of(title, "|".join(heads), rows)
+
+
+def never_table(validation: Validation, title: str) -> Table:
+    """A row for each experiment that the run never fitted, with the errors of its champion."""
+    rows = []
+    for row in validation.never_fitted:
+        counts = ["-" if n is None else f"{n:,}" for n in (*row.completed, *row.failed)]
+        rows.append([row.experiment, row.quality, *(number(row.errors[x]) for x in MEANS), *counts])
+    heads = "experiment|quality|>E2E|>TTFT|>ITL|>completed|>observed|>failed|>observed"
+    return Table.of(title, heads, rows)
+
+
+def _short(name: str) -> str:
+    return name.rsplit("/", 1)[-1]
+
+
+def _range(pair: tuple[float, float] | None) -> str:
+    return f"{pair[0]:.1f} to {pair[1]:.1f}" if pair else "-"
+
+
+def write_csv(validation: Validation, path: Path) -> None:
+    """Write a row for each fold and held-out experiment, with signed errors in percent, empty if there is none.
+
+    Raises InputError if the file cannot be written.
+    """
+    columns = ["kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion"]
+    answers = list(dict.fromkeys(name for row in validation.rows for name in row.known))
+    heads = ["form_chosen_with_hindsight", "call", *columns, *(f"{name}_error_pct" for name in FIGURES)]
+    heads += [f"known_{name.replace(' ', '_')}_e2e_error_pct" for name in answers]
+    heads += ["against", "against_e2e_error_pct"]
+    lines: list[Sequence[Any]] = [heads]
+    for row in validation.rows:
+        ours = [*(getattr(row, name) for name in columns), *(row.errors[name] for name in FIGURES)]
+        theirs = [row.known[name]["e2e"] if name in row.known else None for name in answers]
+        rival = [row.against.label, row.against.errors["e2e"]] if row.against else ["", None]
+        lines.append([validation.hindsight, validation.call, *ours, *theirs, *rival])
+    try:
+        with draft_of(path) as draft, draft.open("w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(lines)
+    except OSError as e:
+        raise cannot_write(path, e, "--csv") from None

@@ -1,0 +1,40 @@
+"""The table of commands: each exists, has help, and is listed by the first sentence of it."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+
+from evolve.cli import cli, run_command
+from evolve.cli.entry import COMMANDS
+
+
+def first_sentence(command: click.Command) -> str:
+    text = " ".join((command.help or "").split())
+    match = re.match(r".*?[.?](?= |$)", text)
+    assert match, text
+    return match[0]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_listed_command_exists_and_its_short_help_begins_its_help(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None and command.name == name
+    assert COMMANDS[name][2] == first_sentence(command)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_works_for_every_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command([name, "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert f"Usage: evolve {name}" in out and f"evolve {name}" in out.split("Options:")[0] and not err
+
+
+def test_the_group_lists_every_command_in_the_tables_order(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["--help"]) == 0
+    listed = capsys.readouterr().out.split("Commands:\n")[1]
+    assert [m[1] for m in re.finditer(r"^  (\S+)  ", listed, re.MULTILINE)] == list(COMMANDS)
+    assert " ".join(COMMANDS["fit"][2].split()) in " ".join(listed.split())
+    assert cli.get_command(click.Context(cli), "frobnicate") is None

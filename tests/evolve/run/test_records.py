@@ -1,0 +1,66 @@
+"""Records: what is read back is what was written, older ones are understood, and damaged ones are refused in a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluator.score import Errors
+from evolve.run.program import load
+from evolve.run.records import ConstantRecord, Found, Record, StepsRecord, read_record
+from simulator.errors import InputError
+
+OLD = {
+    "engine": "0.1.0", "data": "0123456789abcdef", "key": "fedcba9876543210", "date": "2026-01-01", "fitted": ["a"],
+    "errors_pct": {"a": {"e2e": 1.5, "ttft": None, "itl": -2.0}},
+}  # fmt: skip
+FULL = Record(
+    engine="0.3.0", data="d", key="k", date="2026-11-22", fitted=("a",), errors=(Errors("a", 1.5, None, -2.0),),
+    seeds=(1, 2), measured={"a": "0123"}, fitted_from="floor", constants={"step_time.k": ConstantRecord(0.5, "low", False)},
+    fitted_with=("a", "b"), steps=StepsRecord("train", {"a": "4567"}), found=Found(7, 1.25, None),
+)  # fmt: skip
+
+
+def test_a_record_survives_its_json() -> None:
+    values = json.loads(json.dumps(FULL.to_json()))
+    assert read_record(values, "r.json") == FULL
+    assert list(values) == ["engine", "data", "key", "date", "fitted", "measured", "seeds", "errors_pct", "fitted_from",
+                            "constants", "scope", "fitted_with", "steps", "found"]  # fmt: skip
+    assert values["scope"] == "per-model" and values["errors_pct"] == OLD["errors_pct"]
+
+
+def test_an_older_record_has_less_and_other_json_is_no_record() -> None:
+    old = read_record(OLD, "r.json")
+    assert old is not None and (old.seeds, old.ranges, old.constants) == ((), None, None)
+    assert old.to_json() == {**OLD, "seeds": []}
+    assert read_record({"name": "settings"}, "r.json") is None and read_record([1], "r.json") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"engine": None}, "engine must be text, got null"),
+        ({"fitted": "a"}, "fitted must be a list of names, got 'a'"),
+        ({"seeds": ["1"]}, "seeds must be a list of whole numbers, got ['1']"),
+        ({"errors_pct": {"a": 3}}, "errors_pct.a must be a mapping, got 3"),
+        ({"errors_pct": {"a": {"e2e": "much"}}}, "errors_pct.a.e2e must be a number, got 'much'"),
+        ({"constants": {"k": {"standard_error": []}}}, "constants.k.standard_error must be a number, got []"),
+        ({"steps": {"split": "train"}}, "steps.runs is missing"),
+    ],
+)
+def test_a_damaged_record_is_one_line(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text("def step_time(b, s, *, k: us = 9.0): return k")
+    (tmp_path / "p.json").write_text(json.dumps(OLD | change))
+    with pytest.raises(InputError) as error:
+        load(str(tmp_path / "p.py"))
+    assert str(error.value) == f"{tmp_path / 'p.json'}: {problem}: restore the record, or remove it"
+
+
+def test_a_record_that_is_not_json_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text("def step_time(b, s, *, k: us = 9.0): return k")
+    (tmp_path / "p.json").write_text("{")
+    with pytest.raises(InputError, match=r"p\.json: is not JSON: correct or remove the record next to the program"):
+        load(str(tmp_path / "p.py"))
