@@ -149,7 +149,7 @@ def test_steps_that_cannot_be_fitted_are_refused_in_a_line(tmp_path: Path, capsy
     for args, words in (
         (("--steps", str(steps), "--scope", "per-model"), "one value for all models"),
         (("--steps", str(steps), "--per-model", "weights"), "one value for all models"),
-        (("--sync",), "give it with --steps"),
+        (("--sync",), "only applies together with --steps"),
         (("--steps", str(steps), "--only", "alpha"), "--only holds every constant of step_time"),
         (
             ("--steps", str(tmp_path / "plan.parquet"), "--experiments", str(plan)),

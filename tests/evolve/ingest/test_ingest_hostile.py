@@ -26,13 +26,13 @@ from trace_files import write
 from trace_records import MODEL, Truth
 
 from evolve.cli import run_command
-from evolve.ingest import batch
 from evolve.ingest.batch import ingest
 from evolve.ingest.derive import batches, journeys, steps
 from evolve.ingest.options import Given
 from evolve.ingest.read import clients, files, kv_events, otlp, traces
 from evolve.ingest.read.sources import find
 from evolve.ingest.write.tables import Writer
+from evolve.run import files
 from simulator.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -941,11 +941,15 @@ def test_a_full_disk_is_one_line_and_costs_nothing_done(
 def test_a_disk_that_is_full_at_the_end(
     clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(path: Path, target: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    replace = os.replace
+
+    def full(draft: Path, target: Path) -> None:
+        if target.name == "experiments.yaml":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(draft, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(batch.Path, "replace", full)
+        patch.setattr(files.os, "replace", full)
         assert "cannot be written (No space left" in refused(capsys, clean, "--out", tmp_path, "--workers", 1)
     assert made(clean, tmp_path)["was"] == "as before" and (tmp_path / "experiments.yaml").exists()
 

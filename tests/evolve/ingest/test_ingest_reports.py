@@ -312,7 +312,9 @@ def test_only_the_profile_is_left(tmp_path: Path) -> None:
     entry, said, _ = ingest(build(tmp_path, config=None))
     assert entry.mapping is not None
     assert entry.mapping["workload"]["shared_prefix"]["groups"] == 3
-    assert "profile.yaml: is what was requested, not necessarily what ran: results/config.yaml gives no load" in texts(said)
+    assert "profile.yaml: is what was requested, not necessarily what ran: results/config.yaml gives no load" in texts(
+        said
+    )
     assert entry.mapping["x_note"] == [
         "the load is what profile.yaml requested, not necessarily what ran: no config.yaml gives it",
         "a chat with several turns ran, replayed as single turns",
