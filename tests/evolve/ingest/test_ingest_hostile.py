@@ -32,7 +32,7 @@ from evolve.ingest.options import Given
 from evolve.ingest.read import clients, files, kv_events, otlp, traces
 from evolve.ingest.read.sources import find
 from evolve.ingest.write.tables import Writer
-from evolve.run import files
+from evolve.run import files as written_files
 from simulator.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -949,7 +949,7 @@ def test_a_disk_that_is_full_at_the_end(
         replace(draft, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "replace", full)
+        patch.setattr(written_files.os, "replace", full)
         assert "cannot be written (No space left" in refused(capsys, clean, "--out", tmp_path, "--workers", 1)
     assert made(clean, tmp_path)["was"] == "as before" and (tmp_path / "experiments.yaml").exists()
 
