@@ -165,7 +165,7 @@ def _print_gain(out: Console, report: RunReport, best: Elite) -> None:
     out.print(
         f"Best seed ({seed.operator.removeprefix(SEED)}, fitted): joint error {seed.joint:.2f} %, "
         f"worst 3 {seed.worst3:.2f} %.\n"
-        f"The search's gain over it: joint {best.joint:.2f} % ({change}), worst 3 {best.worst3:.2f} %.\n"
+        f"The champion compared with it: joint {best.joint:.2f} % ({change}), worst 3 {best.worst3:.2f} %.\n"
         f"The champion is {rule_text(report.rule)}.\n",
         soft_wrap=True,
     )

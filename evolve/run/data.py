@@ -40,9 +40,8 @@ def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
         stages = e.observed.stages
         if not stages and e.observed.summary is not None:
             if len(e.workload.stages) > 1:
-                raise InputError(
-                    f"experiment {e.id!r}: observed.stages is missing: give one entry per stage, or quality"
-                )
+                text = "which the fit of a run of several stages needs: give one entry per stage"
+                raise InputError(f"experiment {e.id!r}: observed.stages is missing, {text}")
             stages = (e.observed.summary,)
         if any(s.mean is not None for o in stages for s in (o.e2e_ms, o.ttft_ms, o.itl_ms)):
             usable.append(e)

@@ -45,7 +45,7 @@ CONFIGURATION = {
     "name": "label shown in reports",
     "budget": "distinct candidates that reach fitting, seed programs included",
     "seed": "seed of the search: the same seed gives the same archive",
-    "data.files": "experiments files to fit: bundled names or paths",
+    "data.files": "experiments files to fit: bundled names, or paths from the current folder",
     "data.predict_files": "experiments files that are only predicted",
     "data.models": "fit these models only; empty: all",
     "data.workloads": "fit these workloads only; empty: all",

@@ -41,11 +41,14 @@ def print_fit(result: Calibration) -> None:
     if result.left_out:
         out.print("Left out (not clean, or without observed stages): " + ", ".join(result.left_out))
     if not result.out:
-        out.print("Next: `--out mine.py` writes it, then `evolve emit mine.py --out DIR`", markup=False)
+        out.print("Next: `--out mine.py` writes it, then `evolve emit mine.py --out DIR --experiments FILE --id ID`",
+                  soft_wrap=True, markup=False)  # fmt: skip
         return
     records = "each with its record" if len(result.out) > 1 else "with its record"
     out.print(f"Written: {', '.join(result.out)}, {records} next to it.", soft_wrap=True, markup=False)
-    out.print(f"Next: `evolve emit {result.out[0]} --out DIR`", soft_wrap=True, markup=False)
+    # without an experiment the deployments of all known models would be baked in, and not the one just fitted
+    target = f"--experiments FILE --id {result.fitted[0]}"
+    out.print(f"Next: `evolve emit {result.out[0]} --out DIR {target}`", soft_wrap=True, markup=False)
 
 
 def _methods_table(result: Calibration) -> Table:

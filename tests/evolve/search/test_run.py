@@ -155,7 +155,7 @@ def check_shown(report: dict[str, Any], out: str) -> None:
     for row in report["errors"]:
         line = next(line for line in out.splitlines() if row["experiment"] in line)
         assert ("fitted" in line) == (row["experiment"] in report["fitted"])
-    for words in ("Champion", "Best seed", "gain over it", "Pareto front", f"Run: {report['run']}"):
+    for words in ("Champion", "Best seed", "The champion compared with it", "Pareto front", f"Run: {report['run']}"):
         assert words in out
     assert report["champion"]["text"].strip() in out
 
