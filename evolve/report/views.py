@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from archive.grid import Grid
 from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
 from evolve import __version__
 from evolve.report.run import front_table
@@ -33,21 +34,19 @@ def archive_json(run: Run) -> JsonObject:
 
 def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
-    out = console()
+    out, archive = console(), run.archive()
     if pareto:
-        show(
-            out,
-            front_table(
-                run.archive().front_by_size(), f"Pareto front of {run.path}: worst 3, joint error, transfer, complexity"
-            ),
-        )
+        title = f"Pareto front of {run.path}: worst 3, joint error, transfer, complexity"
+        show(out, front_table(archive.front_by_size(), title))
     if grid:
-        show(out, _grid_table(run))
+        show(out, _grid_table(run, archive.grid))
     out.print(f"Held-out figures: {calls_note(run.path)}.", markup=False, soft_wrap=True)
+    if old := run.unchecked():
+        note = f"Journal: {old} lines of an older release, which are not protected from damage and not checked."
+        out.print(note, markup=False, soft_wrap=True)
 
 
-def _grid_table(run: Run) -> Table:
-    grid = run.archive().grid
+def _grid_table(run: Run, grid: Grid) -> Table:
     cap, bins = grid.operation_cap, grid.operation_bins
     heads = ["features", *(f">{i * cap // bins + 1}-{(i + 1) * cap // bins} op" for i in range(bins))]
     rows = []
