@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,6 +13,11 @@ from evaluator.score import Errors
 from simulator.json import JsonObject
 
 Means = Mapping[str, float | None]  # e2e, ttft, itl and worst3: mean absolute errors in percent
+
+
+def errors_of(errors: Iterable[Errors], experiments: Collection[str]) -> list[Errors]:
+    """The errors on these experiments."""
+    return [row for row in errors if row.experiment in experiments]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +59,6 @@ class RunReport:
     quality: Mapping[str, str] = field(default_factory=dict)  # of every experiment
     observed_ms: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # means of E2E, TTFT and ITL
     calls: Mapping[str, Any] = field(default_factory=dict)  # totals of calls to language models; empty: offline run
-
-    def fitted_errors(self) -> list[Errors]:
-        """The errors of the fitted experiments."""
-        return [errors for errors in self.errors if errors.experiment in self.fitted]
 
     def to_json(self) -> JsonObject:
         """The report as report.json has it."""

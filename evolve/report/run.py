@@ -16,7 +16,7 @@ from archive.elite import Elite
 from archive.proposal import SEED
 from evaluator.score import Errors
 from evolve.report.llm import lines
-from evolve.report.result import RunReport
+from evolve.report.result import RunReport, errors_of
 from evolve.report.table import Row, Table, bias_label, console, fits, mean_cells, number, passes, row, show
 from simulator.json import JsonObject
 
@@ -134,7 +134,7 @@ def means_table(report: RunReport) -> Table:
 
 
 def _of(errors: Iterable[Errors], experiments: Collection[str]) -> list[JsonObject]:
-    return [asdict(r) for r in errors if r.experiment in experiments]
+    return [asdict(row) for row in errors_of(errors, experiments)]
 
 
 def front_table(elites: Sequence[Elite], title: str) -> Table:

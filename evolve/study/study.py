@@ -54,7 +54,7 @@ def carry_out(
             run = open_run(member.folder) if member.folder.exists() else start(member.config, member.folder)
             if known and known.exists() and not (run.path / known.name).exists():
                 shutil.copy(known, run.path / known.name)
-            progress.begin(member, len(run.outcomes()))
+            progress.begin(member)
             runs.append(Finished(work(run, workers, quiet, progress, full), True))
     finally:
         progress.finish()
@@ -87,17 +87,17 @@ class StudyProgress(Progress):
     """A progress line for a study: which member is searched, how far it is, and the time left for all of them."""
 
     def __init__(self, members: Sequence[Member], noun: str, quiet: bool) -> None:
-        super().__init__(sum(member.config.budget for member in members), 0, quiet)
+        super().__init__(sum(member.config.budget for member in members), quiet)
         self.noun, self.count, self.number = noun, len(members), 0
         self.behind = 0  # candidates in the budgets of the earlier members
         self.before = 0  # candidates that this process assessed for earlier members
         self.current = 0  # candidates that this process assessed for the current member
         self.member = members[0]
 
-    def begin(self, member: Member, resumed: int) -> None:
-        """Call when the search of a member starts, or is resumed after this many outcomes in its journal."""
+    def begin(self, member: Member) -> None:
+        """Call when the search of a member starts or is resumed."""
         self.number += 1
-        self.member, self.resumed, self.current = member, resumed, 0
+        self.member, self.current = member, 0
         self.rate.before = None
         self.line.show(self._where())
 
