@@ -16,9 +16,10 @@ from tiny_world import ONE, write
 # A room is a package, or a single module where it is named here; the longest name that fits counts.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("seeds", "configs", "simulator.json"),
-    ("archive", "simulator.errors", "simulator.jit", "simulator.schema", "simulator.stream"),
+    ("archive", "simulator.errors", "simulator.jit", "simulator.schema", "simulator.stream", "simulator.config_keys"),
+    ("simulator.quantization",),
     ("simulator.language", "simulator.architecture", "simulator.knots"),
-    ("simulator.kernels", "simulator.vm"),
+    ("simulator.kernels", "simulator.vm", "simulator.omissions"),
     ("simulator.experiment",),
     ("simulator.bind", "simulator.fields"),
     ("simulator.clock", "translate_go"),

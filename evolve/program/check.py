@@ -19,6 +19,7 @@ from evolve.program.show import Description, describe
 from evolve.report.table import Table, console, show
 from evolve.run.program import Source
 from simulator.bind import bind
+from simulator.experiment.facts import left_out
 from simulator.fields import raw_row
 from simulator.json import JsonObject
 from simulator.language.ir import Program
@@ -38,10 +39,11 @@ REPEATS = 20
 
 @dataclass(frozen=True)
 class Verdict:
-    """A program and the gates it was held to."""
+    """A program, the gates it was held to, and what the models of their deployments have that no field counts."""
 
     description: Description
     gates: tuple[Gate, ...]
+    left_out: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
@@ -50,7 +52,7 @@ class Verdict:
 
     def to_json(self) -> JsonObject:
         gates = [asdict(g) | {"invariant": INVARIANTS.get(g.name)} for g in self.gates]
-        return {**self.description.to_json(), "gates": gates, "ok": self.ok}
+        return {**self.description.to_json(), "gates": gates, "left_out": list(self.left_out), "ok": self.ok}
 
 
 def check(source: Source, hardware: bool) -> Verdict:
@@ -59,10 +61,13 @@ def check(source: Source, hardware: bool) -> Verdict:
     deployments = deployments_of(bundled_experiments())
     finite, *others = judge(program, deployments)
     gates = [finite, *_language(program, deployments), *others]
+    judged_on = [deployments]
     if hardware and finite.passes:
-        gates += physics(program, datasheet_deployments())
-        gates += kernel_checks(program, kernel_sums(kernel_deployments()))
-    return Verdict(describe(source), tuple(gates))
+        judged_on += [datasheet_deployments(), kernel_deployments()]
+        gates += physics(program, judged_on[1])
+        gates += kernel_checks(program, kernel_sums(judged_on[2]))
+    notes = left_out(named for each in judged_on for named in each.items())
+    return Verdict(describe(source), tuple(gates), notes)
 
 
 def _language(program: Program, deployments: Facts) -> list[Gate]:
@@ -102,6 +107,8 @@ def print_check(verdict: Verdict) -> None:
     for c in description.constants:
         if c.outside:
             out.print(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in", markup=False)
+    for text in verdict.left_out:
+        out.print(f"- note: {text}", markup=False, soft_wrap=True)
     for g in refusals:
         out.print(f"- {g.name}: {g.complaint}", markup=False, soft_wrap=True)
 

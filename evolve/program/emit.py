@@ -17,6 +17,7 @@ from evolve.report.table import Column, Row, Table, number, plain
 from evolve.run.program import Source
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.facts import left_out
 from simulator.language.ir import Program
 from simulator.language.key import key
 from translate_go import Deployment, benchmark, build_and_test, compare_deployments, emit, find_go, write
@@ -103,7 +104,8 @@ def print_emitted(emitted: Emitted) -> None:
     print(f"{emitted.out}: {', '.join(sorted(emitted.files))}")
     if len(emitted.deployments) > 1:
         print(f"{len(emitted.deployments)} deployments")
-    for warning in (*emitted.refused, *emitted.assumed):
+    notes = left_out((d.name, d.facts) for d in emitted.deployments)
+    for warning in (*emitted.refused, *emitted.assumed, *notes):
         print(f"evolve: warning: {warning}", file=sys.stderr)
 
 

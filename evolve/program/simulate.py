@@ -27,6 +27,7 @@ from simulator.bind import Bound, bind
 from simulator.clock.run import NeverEnds
 from simulator.errors import InputError
 from simulator.experiment.experiment import Engine, Experiment
+from simulator.experiment.facts import omitted
 from simulator.experiment.load import Limits, Load, load_of
 from simulator.json import JsonObject
 from simulator.language.ir import Program
@@ -45,7 +46,7 @@ class Work:
     """What to simulate: the load, the program bound to a deployment, and the number of each request.
 
     data: hash of what the load is made from. seeds: arrival seeds. where: the name of the load in error messages.
-    files: what was read.
+    files: what was read. left_out: what the deployment's model has that no field counts.
     """
 
     load: Load
@@ -55,6 +56,7 @@ class Work:
     seeds: tuple[int, ...]
     where: str
     files: tuple[Path, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,9 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Nam
         while block := file.read(1 << 20):
             digest.update(block)
     load, bound = Load(requests, case.limits), bind(code, program.theta, facts)
-    return Work(load, bound, number, digest.hexdigest()[:16], (), str(trace_path), (case_path, trace_path))
+    return Work(
+        load, bound, number, digest.hexdigest()[:16], (), str(trace_path), (case_path, trace_path), omitted(facts)
+    )
 
 
 def _facts(limits: Limits, names: Names | None) -> dict[str, float]:
@@ -141,7 +145,8 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> Work:
     program = source.complete
     load = load_of(experiment, seed)
     bound = bind(assemble(program), program.theta, experiment.facts)
-    return Work(load, bound, np.arange(len(load.requests)), data_hash([experiment]), (seed,), experiment.id)
+    number, left_out = np.arange(len(load.requests)), omitted(experiment.facts)
+    return Work(load, bound, number, data_hash([experiment]), (seed,), experiment.id, left_out=left_out)
 
 
 def run(work: Work, out: Path | None, quiet: bool) -> Simulated:
@@ -163,6 +168,9 @@ def run(work: Work, out: Path | None, quiet: bool) -> Simulated:
         line.close()
     if out is not None:
         _save(replay, work.number, out)
+    if not quiet:
+        for text in work.left_out:
+            print(f"evolve: warning: {text}", file=sys.stderr)
     if replay.clamped and not quiet:
         print(f"evolve: warning: {replay.clamped:,} times were outside [1, 1e10] us and clamped", file=sys.stderr)
     return Simulated(work.data, work.seeds, aggregate(replay), replay.clamped)

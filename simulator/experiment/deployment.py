@@ -14,9 +14,11 @@ from simulator.architecture import architecture
 from simulator.errors import Section
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
+from simulator.experiment.observations import FREE
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
+from simulator.omissions import affecting, omissions
 
 GIB = 2.0**30
 
@@ -57,10 +59,10 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
     dense_layers = a.layers - a.moe_layers
     weight_bytes = a.weight_bits / 8
     attention = a.hidden * a.heads * a.head_dim * 2 + 2 * a.hidden * a.kv_heads * a.head_dim
-    shared = a.moe_layers * 3 * a.hidden * a.shared_ffn
-    unrouted = a.layers * attention + dense_layers * 3 * a.hidden * a.ffn + shared
-    expert = a.moe_layers * 3 * a.hidden * a.moe_ffn  # one expert, over all layers
-    routed = a.moe_layers * a.experts * 3 * a.hidden * a.moe_ffn
+    shared = a.moe_layers * a.mlp_matrices * a.hidden * a.shared_ffn
+    unrouted = a.layers * attention + dense_layers * a.mlp_matrices * a.hidden * a.ffn + shared
+    expert = a.moe_layers * a.mlp_matrices * a.hidden * a.moe_ffn  # one expert, over all layers
+    routed = a.moe_layers * a.experts * a.mlp_matrices * a.hidden * a.moe_ffn
     active = unrouted + expert * a.active
     tables = a.vocab * a.hidden * (1 if a.tied else 2)  # embedding and lm_head; a single table if tied
 
@@ -127,7 +129,8 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
     deployed = None
     if gpu.has("kernels"):
         deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us), tp, sampling)
-    return Facts({name: float(value) for name, value in facts.items()}, deployed)
+    left_out = affecting(omissions(config, where, FREE), longest)
+    return Facts({name: float(value) for name, value in facts.items()}, deployed, left_out)
 
 
 def _kernels_of(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:

@@ -19,6 +19,7 @@ from simulator.experiment.hardware import gpu_of, mfu_of
 from simulator.experiment.observations import FREE, doubts, only, read_components, read_observed
 from simulator.experiment.workload import prompt_lengths
 from simulator.json import JsonObject
+from simulator.omissions import affecting
 
 TOP = ("version", "experiments")
 EXTRA_WEIGHTS = "extra_weights_gib"
@@ -84,6 +85,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
         quality=top.text("quality") if "quality" in raw else "clean",
         facts=facts,
         notes=(
+            *(o.text for o in affecting(facts.omitted, _longest_request(workload))),
             *_notes(engine, workload, "generation_config" in config),
             *doubts(observed, workload),
             *_free_notes(top),
@@ -208,11 +210,16 @@ def _stage(s: Section) -> Stage:
 
 def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, float]) -> None:
     """Check that the KV cache can hold a request; one that does not fit would be preempted for ever."""
-    longest = int(prompt_lengths(workload).max()) + workload.output_len
+    longest = _longest_request(workload)
     room = facts["kv_blocks"] * engine.block_size
     if room < longest - 1 and longest <= facts["max_model_len"]:
         problem = f"= {facts['kv_blocks']:.0f} holds {room:.0f} tokens, and one request needs {longest}"
         raise Section(top.where, "engine", {}).error("total_kv_blocks", problem, "give more blocks or shorter requests")
+
+
+def _longest_request(workload: Workload) -> int:
+    """The most tokens of a request, prompt and answer."""
+    return int(prompt_lengths(workload).max()) + workload.output_len
 
 
 def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from evaluator.experiments import hardware_table, model_table
 from evolve.cli import entry
 from evolve.run import config as settings
 from evolve.run.config import Config
+from simulator.config_keys import JUDGED
 from simulator.experiment import file as experiments_file
 from simulator.experiment import observations
 from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage
@@ -375,10 +376,17 @@ def same(name: str, meanings: Iterable[str], keys: Iterable[str]) -> None:
         raise LookupError(f"tests/support/doc_tables.py:{name}: {', '.join(wrong)}: correct the table there")
 
 
+def config_keys_table() -> str:
+    """What becomes of every key of a model's config.json."""
+    rows = [(key.verdict.value, " ".join(map(code, key.names)), prose(key.follows)) for key in JUDGED]
+    return table(("verdict", "keys", "what they are, and what follows"), rows)
+
+
 TABLES = {
     "fields": fields_table,
     "configuration": configuration_table,
     "experiments file": experiments_table,
+    "config.json": config_keys_table,
     "operators": operators_table,
     "commands": commands_table,
     "options": options_tables,
