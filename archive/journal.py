@@ -10,6 +10,8 @@ from pathlib import Path
 
 from simulator.json import JsonObject
 
+MOST_BYTES = 1 << 30  # of a journal; a proposal takes about a kilobyte
+
 
 def read_journal(path: Path) -> list[JsonObject]:
     """Every complete line of a journal, in order; the file may be compressed (.xz) or missing.
@@ -19,20 +21,27 @@ def read_journal(path: Path) -> list[JsonObject]:
     >>> read_journal(Path("no-such-journal.jsonl"))
     []
     """
-    raw = path.read_bytes() if path.exists() else b""
-    if path.suffix == ".xz":
-        try:
-            raw = lzma.decompress(raw)
-        except lzma.LZMAError as e:
-            raise ValueError(f"{path}: not an xz file ({e})") from None
+    raw = _content(path) if path.exists() else b""
     *lines, _torn = raw.split(b"\n")  # after the last newline comes nothing, or a torn line
     entries = []
     for number, line in enumerate(lines, 1):
         try:
             entries.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError(f"{path}:{number}: not JSON: the journal is damaged before its end") from None
     return entries
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a journal, unpacked. Raises ValueError for more than MOST_BYTES: a small .xz can hold terabytes."""
+    try:
+        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except (lzma.LZMAError, EOFError) as e:
+        raise ValueError(f"{path}: not an xz file ({e})") from None
+    if len(raw) > MOST_BYTES:
+        raise ValueError(f"{path}: more than {MOST_BYTES >> 20:,} MiB of journal")
+    return raw
 
 
 class Journal:
