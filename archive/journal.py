@@ -20,6 +20,7 @@ from simulator.json import JsonObject
 
 _CHECK, _END = b',"check":"', b'"}'
 _DIGITS = 12  # of a check: 48 bits
+MOST_BYTES = 1 << 30  # of a journal; a proposal takes about a kilobyte
 _SUFFIX = len(_CHECK) + _DIGITS + len(_END)
 
 
@@ -94,12 +95,7 @@ def cut(path: Path, good: int) -> Path | None:
 
 def _lines(path: Path) -> Iterator[_Line]:
     """The complete lines, each compared with its check as soon as it is reached."""
-    raw = path.read_bytes() if path.exists() else b""
-    if path.suffix == ".xz":
-        try:
-            raw = lzma.decompress(raw)
-        except lzma.LZMAError as e:
-            raise ValueError(f"{path}: not an xz file ({e})") from None
+    raw = _content(path) if path.exists() else b""
     *lines, _torn = raw.split(b"\n")  # after the last newline comes nothing, or a torn line
     check, checked, end = b"", False, 0
     for number, line in enumerate(lines):
@@ -125,6 +121,18 @@ def _parted(line: bytes) -> tuple[bytes, bytes | None]:
 
 def _digest(before: bytes, body: bytes) -> bytes:
     return blake2b(before + body, digest_size=_DIGITS // 2).hexdigest().encode()
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a journal, unpacked. Raises ValueError for more than MOST_BYTES: a small .xz can hold terabytes."""
+    try:
+        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except (lzma.LZMAError, EOFError) as e:
+        raise ValueError(f"{path}: not an xz file ({e})") from None
+    if len(raw) > MOST_BYTES:
+        raise ValueError(f"{path}: more than {MOST_BYTES >> 20:,} MiB of journal")
+    return raw
 
 
 class Journal:

@@ -15,8 +15,8 @@ from tiny_world import ONE, write
 # The lowest floor first. A module imports its own room and the rooms of lower floors, nothing else of the project.
 # A room is a package, or a single module where it is named here; the longest name that fits counts.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("seeds", "configs", "simulator.json"),
-    ("archive", "simulator.errors", "simulator.jit", "simulator.schema", "simulator.stream", "simulator.config_keys"),
+    ("seeds", "configs", "simulator.errors", "simulator.json"),
+    ("archive", "simulator.config_keys", "simulator.documents", "simulator.jit", "simulator.schema", "simulator.stream"),
     ("simulator.quantization",),
     ("simulator.language", "simulator.architecture", "simulator.knots"),
     ("simulator.kernels", "simulator.vm", "simulator.omissions"),
@@ -50,7 +50,9 @@ PACKAGES = ("seeds", "configs", "simulator", "archive", "translate_go", "evaluat
 LIBRARIES = {
     "seeds": set(),
     "configs": set(),
-    "simulator": {"numpy", "numba"} | {"pyarrow", "scipy"},  # the latter in simulator.kernels alone, see below
+    "simulator": {"numpy", "numba"}
+    | {"yaml"}  # of simulator.documents alone
+    | {"pyarrow", "scipy"},  # of simulator.kernels alone, see below
     "archive": {"deap", "numpy"},
     "translate_go": {"numpy"},
     "evaluator": {"cma", "numpy", "numba", "scipy", "yaml"},

@@ -23,6 +23,10 @@ processes.settle()
 
 STDOUT = "standard output"  # its name in messages
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+OUT_OF_MEMORY = (
+    "out of memory: use fewer --workers, a shorter load or trace, or allow more memory (`ulimit -v`); "
+    "a run keeps its work, `evolve resume RUN` continues it"
+)
 # name: (module, the command in it, the first sentence of its help); in the order of `evolve --help`
 COMMANDS = {
     "run": ("search", "run", "Search for latency models and report the best."),
@@ -154,6 +158,10 @@ def run_command(args: list[str]) -> int:
         return fail(e.message, e.status)
     except WorkStopped as e:
         return fail(str(e), 1)
+    except MemoryError:
+        return fail(OUT_OF_MEMORY, 1)
+    except RecursionError:
+        return fail("something that was read is nested too deeply: flatten it", 1)
     except (KeyboardInterrupt, click.Abort):
         return fail("interrupted", 130)
     except OSError as e:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from archive.champion import Rule
 from archive.elite import Elite
 from evaluator.score import Errors
+from evolve.run.folder import REMEDY
+from simulator.documents import read_json
+from simulator.errors import InputError
 from simulator.json import JsonObject
 
 Means = Mapping[str, float | None]  # e2e, ttft, itl and worst3: mean absolute errors in percent
@@ -115,6 +119,15 @@ class RunReport:
             published=_rows(raw.get("published", {})),
             calls=raw.get("llm", {}),
         )
+
+
+def read_report(path: Path) -> RunReport:
+    """The report in a report.json. Raises OSError, and InputError if the file is damaged."""
+    raw = read_json(path, REMEDY)
+    try:
+        return RunReport.from_json(raw)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InputError(f"{path}: is damaged: {REMEDY}") from None
 
 
 def _elite(raw: Mapping[str, Any] | None) -> Elite | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,9 +12,11 @@ from evolve import __version__
 from evolve.report.run import front_table
 from evolve.report.table import Table, console, show
 from evolve.run.config import bundled_configs
-from evolve.run.folder import Run
+from evolve.run.folder import REMEDY, Run
 from evolve.run.program import seed_names
 from evolve.run.validations import calls_note
+from simulator.documents import read_json
+from simulator.errors import InputError
 from simulator.json import JsonObject
 
 
@@ -97,8 +98,12 @@ def _run_state(path: Path) -> RunState:
     report = path / "report.json"
     if not report.exists():
         return RunState(str(path), False, None, None)
-    best = json.loads(report.read_text())["champion"]
-    return RunState(str(path), True, best["joint"] if best else None, best["id"] if best else None)
+    raw = read_json(report, REMEDY)
+    try:
+        best = raw["champion"]
+        return RunState(str(path), True, best["joint"] if best else None, best["id"] if best else None)
+    except (KeyError, TypeError):
+        raise InputError(f"{report}: is damaged: {REMEDY}") from None
 
 
 def print_inventory(inventory: Inventory) -> None:

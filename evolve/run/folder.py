@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.files import write_json, write_text
 from evolve.run.ranges import Ranges, read_ranges
+from simulator.documents import parse_yaml, read_bytes, read_json
 from simulator.errors import InputError, Section, shown
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
@@ -188,12 +188,10 @@ def _write_config(path: Path, config: Config) -> None:
 def open_run(path: Path) -> Run:
     """The run in the folder `path`. Raises InputError if there is none, or if its files are damaged."""
     try:
-        about = json.loads((path / "run.json").read_text())
-        raw = yaml.safe_load((path / "config.yaml").read_text())
+        about = read_json(path / "run.json", REMEDY)
+        raw = parse_yaml(read_bytes(path / "config.yaml"), str(path / "config.yaml"), REMEDY)
     except OSError:
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): `evolve list` names the runs") from None
-    except (ValueError, yaml.YAMLError):
-        raise InputError(f"{path}: run.json or config.yaml is damaged: {REMEDY}") from None
     return Run(path, config_from(raw, str(path / "config.yaml")), read_about(about, str(path / "run.json")))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from evolve.propose.llm.setup import check, keep_prompts, models_of
 from evolve.propose.proposer import Operators
 from evolve.report import markdown as summary
 from evolve.report.progress import Progress
-from evolve.report.result import Refusals, RunReport
+from evolve.report.result import Refusals, RunReport, read_report
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
@@ -35,6 +34,7 @@ from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
 from evolve.search.workers import Workers
 from evolve.search.workers import start as start_workers
+from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
@@ -163,7 +163,7 @@ def _known_answers(
     path = run.path / "known.json"
     identity = [data_hash(fitted), data_hash(everything)]
     if path.exists():
-        stored = json.loads(path.read_text())
+        stored = read_json(path, "remove it: it is computed again")
         if stored["data"] == identity and set(stored["answers"]) == set(baselines.NAMES):
             return {name: [Errors(*row) for row in rows] for name, rows in stored["answers"].items()}
     tasks = baselines.tasks(fitted, everything)
@@ -243,7 +243,7 @@ def _ledger(run: Run, stopped: str) -> JsonObject:
 def _spent_before(run: Run) -> Mapping[str, float]:
     """The CPU seconds by stage of the run's earlier report: a resumed run with nothing left to assess has none."""
     path = run.path / "report.json"
-    return RunReport.from_json(json.loads(path.read_text())).cpu_s if path.exists() else {}
+    return read_report(path).cpu_s if path.exists() else {}
 
 
 def _refusals(outcomes: Sequence[Outcome]) -> list[Refusals]:

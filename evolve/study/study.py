@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +10,11 @@ from typing import Any
 
 from archive.population import Population
 from evolve.report.progress import Progress
-from evolve.report.result import RunReport
+from evolve.report.result import RunReport, read_report
 from evolve.run.config import Config
-from evolve.run.folder import open_run
+from evolve.run.folder import REMEDY, open_run
 from evolve.search.run import start, work
+from simulator.documents import read_json
 from simulator.errors import InputError
 
 
@@ -64,7 +64,7 @@ def carry_out(
 def finished(folder: Path) -> RunReport | None:
     """The report of a finished run; None if the run is not finished."""
     path = folder / "report.json"
-    return RunReport.from_json(json.loads(path.read_text())) if path.exists() else None
+    return read_report(path) if path.exists() else None
 
 
 def read_about(path: Path, missing: str) -> Mapping[str, Any]:
@@ -73,13 +73,11 @@ def read_about(path: Path, missing: str) -> Mapping[str, Any]:
     Raises InputError if the file is damaged, and with the text `missing` if there is none.
     """
     try:
-        about = json.loads(path.read_text())
+        about = read_json(path, REMEDY)
     except OSError:
         raise InputError(missing) from None
-    except ValueError:
-        about = None
     if not isinstance(about, dict):
-        raise InputError(f"{path}: is damaged: restore it from a copy")
+        raise InputError(f"{path}: is damaged: {REMEDY}")
     return about
 
 
