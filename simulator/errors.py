@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.text import hidden
+
 LARGEST_WHOLE = 2**53  # every whole number up to this one is exact in float64
 LARGEST_NUMBER = 1e300  # a larger number is a mistake, or an integer that float64 cannot hold
 
@@ -73,6 +75,13 @@ class Section:
         value = self.required(key, remedy)
         if not isinstance(value, str) or not value.strip():
             raise self.error(key, f"must be text, got {shown(value)}", remedy)
+        return value
+
+    def name(self, key: str, remedy: str = "give it as text, in quotes if it looks like a number") -> str:
+        """A required string that is not blank and is printed in one line, as it is: without control characters."""
+        value = self.text(key, remedy)
+        if any(map(hidden, value)):
+            raise self.error(key, f"must be one line without control characters, got {shown(value)}", "rename it")
         return value
 
     def flag(self, key: str, default: bool) -> bool:

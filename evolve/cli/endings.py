@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from evolve.processes import available_cores
+from evolve.terminal import say
 from simulator.json import JsonObject
 
 
@@ -27,13 +27,13 @@ R = TypeVar("R", bound=_Report)
 
 def fail(message: str, status: int) -> int:
     """Print the message as one line on stderr, and return `status`."""
-    print("evolve: " + " ".join(message.split()), file=sys.stderr)
+    say("evolve: " + " ".join(message.split()), err=True)
     return status
 
 
 def print_json(value: Any) -> None:
     """Print a JSON value on stdout. Raises ValueError if a number in it is not finite."""
-    print(json.dumps(value, indent=1, allow_nan=False))
+    say(json.dumps(value, indent=1, allow_nan=False))
 
 
 def carry_out(

@@ -14,6 +14,7 @@ import click
 
 from evolve import __version__, processes
 from evolve.cli.endings import fail
+from evolve.terminal import say
 from simulator.errors import InputError
 
 processes.settle()
@@ -110,7 +111,7 @@ def run_command(args: list[str]) -> int:
     except click.exceptions.Exit as e:
         return e.exit_code
     except click.exceptions.NoArgsIsHelpError as e:
-        print(e.format_message())
+        say(e.format_message())
         return 0
     except click.UsageError as e:
         command = e.ctx.command_path if e.ctx else "evolve"

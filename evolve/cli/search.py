@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from evolve.study.comparison import Comparison
 from evolve.study.engines.engines import engine_names
 from evolve.study.seeds import Repeats
 from evolve.study.views import print_comparison, print_repeats
+from evolve.terminal import warn
 from simulator.errors import InputError
 
 
@@ -215,7 +215,7 @@ def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: 
     _offline_only(load_config(config_name), "baselines", "name a configuration with search.proposer: offline")
     engines, left_out = engine_names(only)
     for line in left_out:
-        print(f"evolve: warning: {line}", file=sys.stderr)
+        warn(line)
     config = replace(load_config(config_name), budget=budget)
     comparison = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
     return _work_baselines(comparison, workers, as_json, quiet)
