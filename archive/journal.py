@@ -25,7 +25,11 @@ _SUFFIX = len(_CHECK) + _DIGITS + len(_END)
 
 
 class Damaged(ValueError):
-    """A journal that is damaged before its end; `good` is the number of lines before the damage."""
+    """A journal that is damaged before its end; `good` is the number of lines before the damage.
+
+    >>> str(Damaged(Path("journal.jsonl"), 6, "not a JSON object"))
+    'journal.jsonl:7: not a JSON object'
+    """
 
     def __init__(self, path: Path, good: int, what: str) -> None:
         super().__init__(f"{path}:{good + 1}: {what}")
@@ -67,7 +71,11 @@ def read_journal(path: Path) -> list[JsonObject]:
 
 
 def unchecked(path: Path) -> int:
-    """The number of lines at the journal's beginning that have no check, because an older release wrote them."""
+    """The number of lines at the journal's beginning that have no check, because an older release wrote them.
+
+    >>> unchecked(Path("no-such-journal.jsonl"))
+    0
+    """
     return sum(not line.checked for line in _lines(path))
 
 
@@ -75,6 +83,12 @@ def cut(path: Path, good: int) -> Path | None:
     """Shorten a journal to its first `good` lines; the rest is kept in the file that is returned, None without a rest.
 
     Raises Damaged if the journal is damaged within those lines, and ValueError if it has fewer.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = (path := Path(folder) / "journal.jsonl").write_text('{"id":0}\\n{"id":1}\\n')
+    ...     print(cut(path, 1).name, read_journal(path))
+    journal.after-1.jsonl [{'id': 0}]
     """
     lines = list(islice(_lines(path), good))  # the line after them may be the damaged one, and is not looked at
     if len(lines) < good:

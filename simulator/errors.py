@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.text import hidden
+
 LARGEST_WHOLE = 2**53  # every whole number up to this one is exact in float64
 LONGEST_MESSAGE = 4000  # characters of an error message
 LONGEST_NAME = 4096  # characters of a name, a path or another short text
@@ -122,6 +124,13 @@ class Section:
             raise self.error(key, f"must be text, got {shown(value)}", remedy)
         if len(value) > LONGEST_NAME:
             raise self.error(key, f"has {len(value):,} characters, at most {LONGEST_NAME:,} are read", "shorten it")
+        return value
+
+    def name(self, key: str, remedy: str = "give it as text, in quotes if it looks like a number") -> str:
+        """A required string that is not blank and is printed in one line, as it is: without control characters."""
+        value = self.text(key, remedy)
+        if any(map(hidden, value)):
+            raise self.error(key, f"must be one line without control characters, got {shown(value)}", "rename it")
         return value
 
     def flag(self, key: str, default: bool) -> bool:

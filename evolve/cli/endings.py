@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from evolve.processes import WorkStopped, available_cores
+from evolve.terminal import say
 from simulator.json import JsonObject
 
 
@@ -30,13 +30,13 @@ R = TypeVar("R", bound=_Report)
 def fail(message: str, status: int) -> int:
     """Print the message as one line on stderr, and return `status`."""
     with suppress(OSError):  # stderr may be full too; the status remains
-        print("evolve: " + " ".join(message.split()), file=sys.stderr)
+        say("evolve: " + " ".join(message.split()), err=True)
     return status
 
 
 def print_json(value: Any) -> None:
     """Print a JSON value on stdout. Raises ValueError if a number in it is not finite."""
-    print(json.dumps(value, indent=1, allow_nan=False))
+    say(json.dumps(value, indent=1, allow_nan=False))
 
 
 class Ended(Exception):

@@ -17,6 +17,7 @@ import click
 from evolve import __version__, processes
 from evolve.cli.endings import Ended, fail
 from evolve.processes import WorkStopped
+from evolve.terminal import say
 from simulator.errors import InputError
 
 processes.settle()
@@ -145,7 +146,7 @@ def run_command(args: list[str]) -> int:
     except click.exceptions.Exit as e:
         return e.exit_code
     except click.exceptions.NoArgsIsHelpError as e:
-        print(e.format_message())
+        say(e.format_message())
         return 0
     except click.UsageError as e:
         command = e.ctx.command_path if e.ctx else "evolve"

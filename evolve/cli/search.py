@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from evolve.study.comparison import Comparison
 from evolve.study.engines.engines import engine_names
 from evolve.study.seeds import Repeats
 from evolve.study.views import print_comparison, print_repeats
+from evolve.terminal import warn
 from simulator.errors import InputError
 
 
@@ -187,10 +187,9 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
         return _work_repeats(seeds.reopen(run_path), workers, as_json, quiet)
     run = open_run(run_path)
     if line is not None and (kept := rewind(run, line)):
-        print(f"evolve: lines after {line} are in {kept}", file=sys.stderr)
+        warn(f"lines after {line} are in {kept}")
     if old := run.unchecked():
-        print(f"evolve: {run.journal}: {old} lines of an older release are not protected from damage, and not checked",
-              file=sys.stderr)  # fmt: skip
+        warn(f"{run.journal}: {old} lines of an older release are not protected from damage, and not checked")
     limits = {"max_usd": max_usd, "max_calls": max_calls, "max_tokens": max_tokens}
     if raised := {name: limit for name, limit in limits.items() if limit is not None}:
         run = with_limits(run, raised)
@@ -226,7 +225,7 @@ def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: 
     _offline_only(load_config(config_name), "baselines", "name a configuration with search.proposer: offline")
     engines, left_out = engine_names(only)
     for line in left_out:
-        print(f"evolve: warning: {line}", file=sys.stderr)
+        warn(line)
     config = replace(load_config(config_name), budget=budget)
     comparison = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
     return _work_baselines(comparison, workers, as_json, quiet)

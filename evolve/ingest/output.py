@@ -72,7 +72,7 @@ def check_out(out: Path, folders: Sequence[Folder]) -> None:
     for folder in folders:
         if here == folder.path or folder.path in here.parents:
             raise InputError(f"{shown_path(out)}: is inside {folder.name}, which is read: choose another --out")
-        if not folder.name or folder.name.startswith(".") or folder.name == EXPERIMENTS:
+        if not folder.name or folder.name.startswith(".") or folder.name == EXPERIMENTS or "," in folder.name:
             raise InputError(f"{shown_path(folder.path)}: its name cannot be used for an output: rename it")
         home = out / folder.name
         if home.resolve() == folder.path:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from archive.population import Population
+from evolve.terminal import rewrite, say
 
 EVERY_S = 10.0  # between lines if stderr is not a terminal
 REWRITE_S = 0.2  # between updates of the line in a terminal
@@ -28,10 +29,10 @@ class Line:
             return
         try:
             if self.terminal:
-                print("\r" + text.ljust(len(self.last)), end="", file=sys.stderr, flush=True)
+                rewrite(text.ljust(len(self.last)))
                 self.last = text
             else:
-                print(text, file=sys.stderr, flush=True)
+                say(text, err=True)
         except OSError:
             self.quiet = True  # stderr is full or gone, which is no reason to stop the work
 
@@ -50,7 +51,7 @@ class Line:
     def close(self) -> None:
         """End the line."""
         if self.terminal and self.last and not self.quiet:
-            print(file=sys.stderr, flush=True)
+            say(err=True)
         self.last = ""
 
 

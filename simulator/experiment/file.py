@@ -68,7 +68,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
     """One experiment. Every message begins with `where`, for example `my.yaml: experiment 'x'`."""
     top = Section(where, "", raw)
     only(top, EXPERIMENT)
-    ident = top.text("id")
+    ident = _id(top)
     model, config = _model(top, models)
     gpu_name, gpu = _hardware(top, hardware)
     engine = _engine(top)
@@ -83,7 +83,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
         engine=engine,
         workload=workload,
         observed=observed,
-        quality=top.text("quality") if "quality" in raw else "clean",
+        quality=top.name("quality") if "quality" in raw else "clean",
         facts=facts,
         notes=(
             *(o.text for o in affecting(facts.omitted, _longest_request(workload))),
@@ -97,9 +97,17 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
     )
 
 
+def _id(top: Section) -> str:
+    """The id. It has no comma, because the command line separates ids by commas."""
+    ident = top.name("id")
+    if "," in ident:
+        raise top.error("id", f"must not contain a comma, got {shown(ident)}", "rename it: `--id A,B` names two ids")
+    return ident
+
+
 def _model(top: Section, models: Table) -> tuple[str, JsonObject]:
     """The canonical id and the config.json terms, including generation_config and `_name_or_path`."""
-    name = top.text("model", "give a Hugging Face id or an alias of the model table")
+    name = top.name("model", "give a Hugging Face id or an alias of the model table")
     entry = models.get(name)
     ident = str(entry["id"]) if entry else name
     if top.has("model_config"):
@@ -124,7 +132,7 @@ def _hardware(top: Section, hardware: Table) -> tuple[str, Mapping[str, Any]]:
     if isinstance(given, Mapping):
         gpu = gpu_of(top.section("hardware", remedy), FREE)
         return str(gpu["name"]), gpu
-    name = top.text("hardware", remedy)
+    name = top.name("hardware", remedy)
     if name not in hardware:
         hint = f"{nearest(name, tuple(hardware))} or give a mapping with the keys of configs/hardware.yaml"
         raise top.error("hardware", f"{shown(name)} is not in the hardware table", hint)
@@ -147,7 +155,7 @@ def engine_of(e: Section) -> Engine:
         if key in FLAGS:
             given[key] = e.flag(key, False)
         elif key in ("name", "version"):
-            given[key] = e.text(key)
+            given[key] = e.name(key)
         elif key == "gpu_memory_utilization":
             given[key] = e.number(key, "give a fraction of the GPU's memory, as 0.9", above=0, most=1)
         else:
@@ -159,7 +167,7 @@ def engine_of(e: Section) -> Engine:
 def _workload(top: Section) -> Workload:
     w = top.section("workload", "describe the load: name, stages, prompts, output_len")
     only(w, WORKLOAD)
-    name = w.text("name")
+    name = w.name("name")
     most = limits.MOST_TOKENS
     stages = tuple(_stage(s) for s in w.sections("stages", STAGES, most=limits.MOST_STAGES))
     offered = sum(stage.rate * stage.duration_s for stage in stages)
