@@ -25,6 +25,7 @@ from evolve.report.progress import Line
 from evolve.run.config import Config
 from evolve.search.pool import Pool
 from simulator.experiment.experiment import Experiment
+from simulator.language.complete import complete
 from simulator.language.ir import Expr, Program
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
@@ -66,7 +67,7 @@ def _prepared() -> _Prepared:
 def _propose(first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]) -> tuple[str, str]:
     prepared = _prepared()
     methods, caps = prepared.config.search.evolve, prepared.config.caps
-    parents = parse(first), parse(second)
+    parents = complete(parse(first)), complete(parse(second))
     child, operator = propose(*parents, prepared.words, rng, methods, weights, prepared.probe, caps)
     return unparse(child), operator
 
@@ -78,11 +79,11 @@ def _assess(text: str, transfer_below: float) -> Timed:
 
 def _polish(text: str) -> Timed:
     laps = Laps()
-    return polished(parse(text), _prepared().data, laps), laps.seconds
+    return polished(complete(parse(text)), _prepared().data, laps), laps.seconds
 
 
 def _diagnose(text: str) -> str:
-    return describe(diagnose(parse(text), _prepared().data))
+    return describe(diagnose(complete(parse(text)), _prepared().data))
 
 
 class Prober:

@@ -19,6 +19,7 @@ from simulator.errors import InputError
 from simulator.fields import Active, BatchFields, raw_fields
 from simulator.language import measure, units
 from simulator.language.bounds import bounds, kernel_factors
+from simulator.language.complete import complete
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import (
     COMPARISONS,
@@ -41,10 +42,10 @@ from simulator.language.ir import (
     rebuild,
 )
 from simulator.language.key import key
-from simulator.language.measure import Caps
+from simulator.language.measure import Caps, complaints
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.language.simplify import lean
+from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
 from simulator.schema import FIELDS, RAW
 from simulator.vm import clamps, to_ticks
@@ -831,11 +832,33 @@ def step_time(b, s, *, a=0.0, c=3.0, d=0.0, e=0.0):
 """
     short = lean(parse(text))
     assert unparse(short) == (
-        "def step_time(b, s, *, c=3.0, d=0.0):\n"
-        "    dead = d * b.kv_sum\n"
+        "def step_time(b, s, *, c=3.0):\n"
         "    both = c * b.tokens\n"
         "    if b.tokens > c:\n"
         "        return both\n"
-        "    return max(both, dead, 1) + dead * 2\n"
+        "    return max(both, 1)\n"
     )
     assert parse(unparse(short)) == short
+
+
+def test_a_maximum_keeps_a_zero_that_may_be_the_largest() -> None:
+    for text, kept in [("max(a, b.tokens - c)", "max(a, b.tokens - c)"), ("max(a, c * b.tokens, b.kv_sum)",
+                       "max(c * b.tokens, b.kv_sum)"), ("max(b.tokens - c, a, min(c, sqrt(b.tokens)))",
+                       "max(b.tokens - c, a, min(c, sqrt(b.tokens)))"), ("max(a * b.kv_sum, b.tokens if b.tokens > c else c)",
+                       "b.tokens if b.tokens > c else c")]:  # fmt: skip
+        program = lean(parse(f"def step_time(b, s, *, a=0.0, c=3.0): return {text}"))
+        assert unparse(program).endswith(f"return {kept}\n")
+
+
+def test_overheads_of_zero_are_left_out_of_a_program_and_of_its_caps() -> None:
+    text = (
+        "def step_time(b, s, *, c=3.0): return c * b.tokens\n"
+        "def queueing_time(r, s, *, a=0.0): return a\n"
+        "def output_token_time(s, *, d=0.0): return d * s.layers\n"
+        "def completion_time(s, *, e=0.0): return e\n"
+    )
+    program = parse(text)
+    assert [f.name for f in brief(program).functions] == ["step_time", "queueing_time"]
+    assert [f.name for f in brief(parse(text.replace("d=0.0", "d=0.1"))).functions][-1] == "output_token_time"
+    assert not complaints(program, Caps(constants=2)) and complaints(program, Caps(constants=1))
+    assert brief(complete(brief(program))) == brief(program)
