@@ -22,6 +22,7 @@ from simulator.bind import bind
 from simulator.experiment.facts import left_out
 from simulator.fields import raw_row
 from simulator.json import JsonObject
+from simulator.language.bounds import at_bounds
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.schema import FIELDS
@@ -107,6 +108,8 @@ def print_check(verdict: Verdict) -> None:
     for c in description.constants:
         if c.outside:
             out.print(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in", markup=False)
+    for text in at_bounds(description.source.program, description.certainty is not None).values():
+        out.print(f"- note: {text}", markup=False, soft_wrap=True)
     for text in verdict.left_out:
         out.print(f"- note: {text}", markup=False, soft_wrap=True)
     for g in refusals:

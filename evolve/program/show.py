@@ -17,7 +17,7 @@ from evolve.run.selectors import known_constants
 from simulator.json import JsonObject
 from simulator.language import measure
 from simulator.language.affine import Affine, affine
-from simulator.language.bounds import KERNEL_DEVIATION, bounds, kernel_factors
+from simulator.language.bounds import KERNEL_DEVIATION, at_bounds, bounds, kernel_factors
 from simulator.language.infer import infer
 from simulator.language.key import key
 from simulator.language.unparse import spell, unparse
@@ -137,7 +137,7 @@ def print_show(description: Description) -> None:
     out.print(f"{description.source.name}: {description.counts}", markup=False)
     out.print("features: " + ", ".join(measure.features(program)), markup=False)
     show(out, _constants_table(description))
-    for text in _doubts(description.constants):
+    for text in (*at_bounds(program, description.certainty is not None).values(), *_doubts(description.constants)):
         out.print(f"- {text}", markup=False, soft_wrap=True)
     if description.certainty:
         out.print(LEGEND, style="dim", markup=False)

@@ -19,6 +19,8 @@ from evolve.report.llm import lines
 from evolve.report.result import RunReport
 from evolve.report.table import Row, Table, bias_label, console, fits, mean_cells, number, passes, row, show
 from simulator.json import JsonObject
+from simulator.language.bounds import at_bounds
+from simulator.language.parse import parse
 
 T = TypeVar("T")
 
@@ -60,6 +62,8 @@ def print_run(report: RunReport) -> None:
     counts = f"{best.operations} operations, {best.constants} constants, key {best.key}"
     out.print(f"\n[bold]Champion[/bold] (proposal {best.id}, {counts})\n", soft_wrap=True)
     out.print(best.text, markup=False, soft_wrap=True)
+    for text in bounds_texts(best):
+        out.print(f"- {text}", markup=False, soft_wrap=True)
     table = errors_table(report, known=True)
     # a narrow terminal gets no known answers per experiment: report.json has them
     show(out, table if fits(out, table) else errors_table(report, known=False))
@@ -83,6 +87,11 @@ def print_run(report: RunReport) -> None:
     out.print(f"\nRun: {report.run}   ({counts}, {identity})", soft_wrap=True)
     out.print(f"Next: evolve archive {report.run} | evolve show {report.run}:{best.id} | "
               f"evolve emit {report.run}:{best.id} --target blis-4 --out DIR", soft_wrap=True)  # fmt: skip
+
+
+def bounds_texts(best: Elite) -> list[str]:
+    """A sentence for each constant of the champion that is at a bound."""
+    return list(at_bounds(parse(best.text), fitted=True).values())
 
 
 def thinned(front: Sequence[T]) -> Sequence[T]:
