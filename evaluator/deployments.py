@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.experiments import hardware_table, model_table
+from simulator.documents import read_json
 from simulator.errors import InputError, nearest
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
@@ -73,12 +73,10 @@ def model_config(name: str) -> JsonObject:
         hint = nearest(name, sorted(model_table()))
         raise InputError(f"MODEL {name}: is neither a known model nor a config.json: {hint}")
     try:
-        config = json.loads(path.read_bytes())
+        config = read_json(path, "give a model's config.json")
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path}: cannot be read ({why}): give a model's config.json") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is not JSON ({error}): give a model's config.json") from None
     if not isinstance(config, dict):
         raise InputError(f"{path}: is not a JSON object: give a model's config.json")
     return config

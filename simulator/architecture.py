@@ -39,6 +39,10 @@ ESSENTIAL = (
 )
 """Keys for which a misspelling must not silently give the default."""
 
+MOST_KEYS = 1_000  # of a config.json; real ones have about fifty
+MOST_LAYERS = 1_000
+MOST_SIZE = 1_000_000_000  # of any other quantity
+
 REMEDY = "copy the key from the model's config.json"
 PARTS = ("attn_config", "ffn_config", "text_config", "llm_config", "language_config")
 MAY_BE_ZERO = ("experts", "shared", "shared_ffn")
@@ -79,6 +83,8 @@ class Architecture:
 def architecture(config: Mapping[str, Any], where: str) -> Architecture:
     """The architecture in config.json terms. Raises InputError at a missing, malformed or inconsistent key."""
     c = Section(where, "model_config", terms(config))
+    if len(c.raw) > MOST_KEYS:
+        raise InputError(f"{where}: model_config has {len(c.raw):,} keys, at most {MOST_KEYS:,} are read: {REMEDY}")
     for key in c.raw:
         near = difflib.get_close_matches(str(key), ESSENTIAL, n=1, cutoff=0.93)
         if near and key not in VERDICTS:
@@ -182,11 +188,12 @@ def _first(c: Section, name: str, default: int | None = None) -> int:
     key = next((key for key in KEYS[name] if c.has(key)), KEYS[name][0])
     if default is not None and not c.has(key):
         return default
-    return c.whole(key, REMEDY, least=0 if name in MAY_BE_ZERO else 1)
+    most = MOST_LAYERS if name == "layers" else MOST_SIZE
+    return c.whole(key, REMEDY, least=0 if name in MAY_BE_ZERO else 1, most=most)
 
 
 def _whole(c: Section, key: str, default: int) -> int:
-    return c.whole(key, REMEDY) if c.has(key) else default
+    return c.whole(key, REMEDY, most=MOST_SIZE) if c.has(key) else default
 
 
 def _kv_heads(c: Section, heads: int) -> int:
@@ -217,6 +224,6 @@ def _is_moe_layer(c: Section, i: int) -> bool:
         return step > 0 and (i + 1) % step == 0
     sparse = max(_whole(c, "decoder_sparse_step", 1), 1)  # Qwen
     dense = c.raw.get("mlp_only_layers") or []
-    if not isinstance(dense, list):
+    if not isinstance(dense, list) or len(dense) > MOST_LAYERS:
         raise c.error("mlp_only_layers", f"must be a list, got {shown(dense)}", REMEDY)
     return (i + 1) % sparse == 0 and i not in dense

@@ -15,8 +15,16 @@ from tiny_world import ONE, write
 # The lowest floor first. A module imports its own room and the rooms of lower floors, nothing else of the project.
 # A room is a package, or a single module where it is named here; the longest name that fits counts.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("seeds", "configs", "simulator.json"),
-    ("archive", "simulator.errors", "simulator.jit", "simulator.schema", "simulator.stream", "simulator.config_keys"),
+    ("seeds", "configs", "simulator.json", "simulator.text"),
+    ("simulator.errors",),
+    (
+        "archive",
+        "simulator.config_keys",
+        "simulator.documents",
+        "simulator.jit",
+        "simulator.schema",
+        "simulator.stream",
+    ),
     ("simulator.quantization",),
     ("simulator.language", "simulator.architecture", "simulator.knots"),
     ("simulator.kernels", "simulator.vm", "simulator.omissions"),
@@ -30,7 +38,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evaluator.baselines", "evaluator.transfer"),
     ("evaluator.assess",),
     ("evaluator.diagnose",),
-    ("evolve", "evolve.processes"),  # the version, and where work is done
+    ("evolve", "evolve.processes", "evolve.terminal"),  # the version, where work is done, and how text is printed
     ("evolve.run",),
     ("evolve.report",),
     ("evolve.ingest.columns",),
@@ -50,7 +58,9 @@ PACKAGES = ("seeds", "configs", "simulator", "archive", "translate_go", "evaluat
 LIBRARIES = {
     "seeds": set(),
     "configs": set(),
-    "simulator": {"numpy", "numba"} | {"pyarrow", "scipy"},  # the latter in simulator.kernels alone, see below
+    "simulator": {"numpy", "numba"}
+    | {"yaml"}  # of simulator.documents alone
+    | {"pyarrow", "scipy"},  # of simulator.kernels alone, see below
     "archive": {"deap", "numpy"},
     "translate_go": {"numpy"},
     "evaluator": {"cma", "numpy", "numba", "scipy", "yaml"},

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simulator.errors import InputError
 from simulator.language.ir import Program
+from simulator.text import visible
 from translate_go.coefficients import defaults_yaml
 from translate_go.deployment import Deployment, by_name, check_deployments
 from translate_go.gotest import go_test
@@ -42,7 +43,7 @@ def emit(
     }
     if deployments and (needs.curves or (needs.facts and by_name(deployments))):
         files[DEPLOYMENTS] = deployments_file(needs, deployments)
-    return files
+    return {name: visible(text, keep="\n\t") for name, text in files.items()}
 
 
 def write(files: Mapping[str, str], out: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from simulator.experiment.facts import left_out
 from translate_go.deployment import Deployment, by_name
 from translate_go.gotypes import constructor, deployment_variable
-from translate_go.spelling import DEPLOYMENTS, quoted
+from translate_go.spelling import DEPLOYMENTS, clean, quoted
 from translate_go.target import BLIS_5_DIFFERS, Plan
 
 _HEAD = """\
@@ -175,14 +175,14 @@ def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
     first = deployments[0]
     copied = deployment_variable(first)
     if by_name(deployments):
-        text = _BY_NAME.format(file=DEPLOYMENTS, count=len(deployments), name=first.name.lower())
+        text = _BY_NAME.format(file=DEPLOYMENTS, count=len(deployments), name=clean(first.name.lower()))
         parts = [f"\n{_paragraph(text)}\n"]
         copied = f"deployments[{quoted(first.name.lower())}]"
     elif len(deployments) > 1:
-        cases = [f"    return {constructor(plan, d, deployments)}, nil  // {d.name}" for d in deployments]
+        cases = [f"    return {constructor(plan, d, deployments)}, nil  // {clean(d.name)}" for d in deployments]
         parts = [_SEVERAL.format(cases="\n".join(cases))]
     else:
-        parts = [f"\n{_paragraph(_BAKED.format(name=first.name))}\n"]
+        parts = [f"\n{_paragraph(_BAKED.format(name=clean(first.name)))}\n"]
     if "max_num_seqs" in plan.facts and (plan.curves or by_name(deployments)):
         limits = sorted({int(d.facts["max_num_seqs"]) for d in deployments})
         parts.append(_LIMITS.format(limits=", ".join(map(str, limits)), copied=copied))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from evolve.program import emit as emitting
 from evolve.program.bench import bench as measure
 from evolve.program.bench import print_bench
 from evolve.program.simulate import Names, of_case, of_experiment, print_aggregate, run
+from evolve.terminal import say
 from simulator.errors import InputError
 
 
@@ -146,7 +146,7 @@ def bench(most: int, as_json: bool, quiet: bool) -> int:
     evolve bench
     evolve bench --most 1000000 --json
     """
-    result = measure(most, lambda text: None if quiet else print(f"{text} ...", file=sys.stderr, flush=True))
+    result = measure(most, lambda text: None if quiet else say(f"{text} ...", err=True))
     if as_json:
         print_json(result.to_json())
     else:

@@ -24,6 +24,7 @@ from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.ingest.write.schema import COLUMNS
 from evolve.run.files import write_json, write_text
+from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
 
@@ -71,7 +72,7 @@ def check_out(out: Path, folders: Sequence[Folder]) -> None:
     for folder in folders:
         if here == folder.path or folder.path in here.parents:
             raise InputError(f"{shown_path(out)}: is inside {folder.name}, which is read: choose another --out")
-        if not folder.name or folder.name.startswith(".") or folder.name == EXPERIMENTS:
+        if not folder.name or folder.name.startswith(".") or folder.name == EXPERIMENTS or "," in folder.name:
             raise InputError(f"{shown_path(folder.path)}: its name cannot be used for an output: rename it")
         home = out / folder.name
         if home.resolve() == folder.path:
@@ -191,4 +192,4 @@ def data_of(reports: Iterable[QualityReport]) -> str:
 
 
 def _load(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
+    return read_json(path, "ingest the folder again")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,9 @@ from evolve.ingest.output import EXPERIMENTS
 from evolve.ingest.read.values import Finding
 from evolve.ingest.report import AlphaTargets, BatchCounts, QualityReport, RequestCounts
 from evolve.report.progress import Line
-from evolve.report.table import Table, console, number, show
+from evolve.report.table import Table, number, show
+from evolve.terminal import say
+from simulator.text import visible
 
 LEGEND = """\
 steps: sampled by the engine (share of all); batches: how many of these are reconstructed from journeys exactly as the
@@ -51,10 +53,10 @@ class Watch:
         self.read[run] = self.read.get(run, 0) + count
         if self.bars is not None:
             if run not in self.tasks:
-                self.tasks[run] = self.bars.add_task(run, total=self.sizes[run])
+                self.tasks[run] = self.bars.add_task(visible(run), total=self.sizes[run])
             self.bars.advance(self.tasks[run], count)
             if self.read[run] >= self.sizes[run]:
-                self.bars.update(self.tasks[run], description=f"{run}: tables")
+                self.bars.update(self.tasks[run], description=visible(f"{run}: tables"))
         elif not self.quiet:
             self.line.update(self._text)
 
@@ -71,11 +73,11 @@ class Watch:
 @contextmanager
 def watching(sizes: Mapping[str, int], quiet: bool) -> Iterator[Watch]:
     """A Watch of folders with `sizes` bytes to read; its bars go away at the end."""
-    errors = Console(stderr=True)
+    errors = Console(stderr=True, markup=False, emoji=False, highlight=False)
     if quiet or not errors.is_terminal:
         yield Watch(sizes, None, quiet)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
                TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=errors, transient=True) as bars:
         yield Watch(sizes, bars, quiet)
@@ -83,47 +85,42 @@ def watching(sizes: Mapping[str, int], quiet: bool) -> Iterator[Watch]:
 
 def print_runs(runs: Sequence[Run], findings: Sequence[Finding], out: Path) -> None:
     """Print the runs, why runs are overloaded, findings about them and about the call, and what to do next."""
-    to = console()
     reports = [run.report for run in runs]
-
-    def line(text: str, style: str | None = None) -> None:
-        to.print(text, markup=False, soft_wrap=True, style=style)
-
     for finding in findings:
-        line(f"{finding.source}: {finding.text}")
+        say(f"{finding.source}: {finding.text}")
     traced = [report for report in reports if report.requests.journeys is not None]
-    show(to, _runs(runs, bool(traced)))
+    show(_runs(runs, bool(traced)))
     if traced:
-        show(to, _traced(traced))
-        line(LEGEND, "dim")
+        show(_traced(traced))
+        say(LEGEND, "dim")
     for report in reports:
         for reason in report.reasons:
-            line(f"{report.run}: overloaded, not fitted by default: {reason}")
+            say(f"{report.run}: overloaded, not fitted by default: {reason}")
     missing = _by_text((r.run, f"no {name}: {text}", 1) for r in reports for name, text in r.missing.items())
     for text, (names, _) in missing.items():
-        line(f"{_where(names, reports)}: {text}", "dim")
+        say(f"{_where(names, reports)}: {text}", "dim")
     of_runs = [(report.run, f) for report in reports for f in report.findings]
     warnings = _by_text((run, f"{f.source}: {f.text}", f.count) for run, f in of_runs if f.severity == "warning")
     for text, (names, count) in list(warnings.items())[:MOST_WARNINGS]:
         times = f" ({count:,} times)" if count > len(names) and f"{count:,}" not in text else ""
-        line(f"{_where(names, reports)}: {text}{times}")
+        say(f"{_where(names, reports)}: {text}{times}")
     rest = len(warnings) - MOST_WARNINGS
     notes = any(f.severity == "note" for _, f in of_runs)
     if more := [f"{rest} more kinds of warnings"] * (rest > 0) + ["notes"] * notes:
-        line(f"More in quality.json: {' and '.join(more)}", "dim")
-    _print_next(line, reports, out)
+        say(f"More in quality.json: {' and '.join(more)}", "dim")
+    _print_next(reports, out)
 
 
-def _print_next(line: Callable[[str], None], reports: Sequence[QualityReport], out: Path) -> None:
+def _print_next(reports: Sequence[QualityReport], out: Path) -> None:
     tables = sorted({table for report in reports for table in report.tables})
-    line(f"Written below {out}: quality.json of every run" + (f", tables {', '.join(tables)}" if tables else ""))
+    say(f"Written below {out}: quality.json of every run" + (f", tables {', '.join(tables)}" if tables else ""))
     if not (out / EXPERIMENTS).exists():
-        line("No run has enough for an experiment: see the warnings")
+        say("No run has enough for an experiment: see the warnings")
         return
-    line(f"Written: {out / EXPERIMENTS}")
-    line(f"Next: `evolve predict champion --experiments {out / EXPERIMENTS}`")
+    say(f"Written: {out / EXPERIMENTS}")
+    say(f"Next: `evolve predict champion --experiments {out / EXPERIMENTS}`")
     if any(r.cycles and r.cycles.usable and r.batches and r.experiment for r in reports):
-        line(f"Next: `evolve score-steps champion --steps {out}`")
+        say(f"Next: `evolve score-steps champion --steps {out}`")
 
 
 def _runs(runs: Sequence[Run], traced: bool) -> Table:

@@ -18,8 +18,9 @@ import numpy as np
 
 from evaluator.experiments import bundled_experiments, data_hash
 from evolve import __version__
-from evolve.report.table import Table, console, number, show
+from evolve.report.table import Table, number, show
 from evolve.run import program as programs
+from evolve.terminal import say
 from simulator.bind import Bound, bind
 from simulator.clock.fast import build
 from simulator.clock.run import Run, run_clock
@@ -268,20 +269,20 @@ def now_mib() -> float:
 
 def print_bench(result: Benchmark) -> None:
     """The figures as two tables and a few lines."""
-    out, m = console(), result.machine
+    m = result.machine
     rows = []
     for name, ms in result.replay_ms.items():
         fast = f"{result.fast[name]} of 12" if name in result.fast else "-"
         ratio = number(result.ratio_to_compiled.get(name), 2, signed=False)
         rows.append([name, f"{ms:.2f}", ratio, f"{ms / result.steps_of[name] * 1e6:.1f}", fast])
     title = f"{result.requests:,} requests, {result.steps:,} steps, one core of {m['cpu']}, Python {m['python']}"
-    show(out, Table.of(title, "12 clean runs|>ms|>of compiled|>ns/step|>fast clock", rows))
+    show(Table.of(title, "12 clean runs|>ms|>of compiled|>ns/step|>fast clock", rows))
     rows = [
         [f"{t.requests:,}", f"{t.seconds:.3f}", f"{t.seconds / t.requests * 1e6:.3f}", f"{t.peak_mib:.0f}"]
         for t in result.scaling
     ]
-    show(out, Table.of("One trace", ">requests|>seconds|>us/request|>peak MiB", rows))
-    print(f"A new candidate: {result.candidate_ms:.3f} ms; memory over {CANDIDATES:,} of them: "
-          f"{result.memory_growth_mib:+.1f} MiB")  # fmt: skip
-    print(f"{result.requests_per_s:,.0f} requests/s, {result.steps_per_s:,.0f} steps/s (affine); "
-          f"peak memory {result.peak_mib:.0f} MiB")  # fmt: skip
+    show(Table.of("One trace", ">requests|>seconds|>us/request|>peak MiB", rows))
+    say(f"A new candidate: {result.candidate_ms:.3f} ms; memory over {CANDIDATES:,} of them: "
+        f"{result.memory_growth_mib:+.1f} MiB")  # fmt: skip
+    say(f"{result.requests_per_s:,.0f} requests/s, {result.steps_per_s:,.0f} steps/s (affine); "
+        f"peak memory {result.peak_mib:.0f} MiB")  # fmt: skip

@@ -6,7 +6,6 @@ The formats are those of the host simulator's recordings, which the exactness te
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from simulator.documents import read_json
 from simulator.errors import InputError, Section
+from simulator.experiment.limits import ENGINE as MOST
 from simulator.experiment.load import NEVER, Limits
 from simulator.experiment.workload import Requests
 
@@ -50,11 +51,9 @@ class Case:
 def read_case(path: Path) -> Case:
     """The case in a JSON file. Raises InputError, one line, for anything wrong with the file or in it."""
     try:
-        value = json.loads(path.read_bytes())
+        value = read_json(path, "correct it")
     except OSError as e:
         raise InputError(f"{path}: cannot be read ({e.strerror}): name a JSON file") from None
-    except (ValueError, RecursionError) as e:
-        raise InputError(f"{path}: is not JSON ({e}): correct it") from None
     if not isinstance(value, dict):
         raise InputError(f"{path}: must be a mapping with `engine`, `alpha` and, without --program, `step_linear_kv`")
     top = Section(str(path), "", value)
@@ -67,7 +66,7 @@ def read_case(path: Path) -> Case:
         _only(given, tuple(ENGINE))
         for key in filter(given.has, given.raw):
             least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
-            engine[key] = given.whole(key, "give a whole number", least=least)
+            engine[key] = given.whole(key, "give a whole number", least=least, most=MOST[key])
     horizon = top.whole("horizon_us", "give microseconds, or null for none") if top.has("horizon_us") else NEVER
     limits = Limits(
         max_seqs=engine["max_num_seqs"],

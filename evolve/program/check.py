@@ -16,8 +16,9 @@ from evaluator.judge.physics import physics
 from evaluator.judge.sweep import decode_batch
 from evolve import __version__
 from evolve.program.show import Description, describe
-from evolve.report.table import Table, console, show
+from evolve.report.table import Table, show
 from evolve.run.program import Source
+from evolve.terminal import say
 from simulator.bind import bind
 from simulator.experiment.facts import left_out
 from simulator.fields import raw_row
@@ -95,25 +96,25 @@ def _language(program: Program, deployments: Facts) -> list[Gate]:
 
 def print_check(verdict: Verdict) -> None:
     """A line of counts, then a row for each gate; complaints in full."""
-    out, description = console(), verdict.description
+    description = verdict.description
     refusals = [g for g in verdict.gates if not g.passes]
     outcome = "refused: " + ", ".join(g.name for g in refusals) if refusals else "ok"
-    out.print(f"{description.source.name}: {outcome}: {description.counts}", markup=False, soft_wrap=True)
+    say(f"{description.source.name}: {outcome}: {description.counts}")
     rows = [
         (g.name, INVARIANTS.get(g.name, ""), "ok" if g.passes else "NO", g.measured or g.complaint)
         for g in verdict.gates
     ]
     table = Table.of("Gates, at the program's constants", "gate|invariant||~measured", rows)
-    show(out, table, wrap=out.is_terminal)
+    show(table, wrap=True)
     for c in description.constants:
         if c.outside:
-            out.print(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in", markup=False)
+            say(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in")
     for text in at_bounds(description.source.program, description.certainty is not None).values():
-        out.print(f"- note: {text}", markup=False, soft_wrap=True)
+        say(f"- note: {text}")
     for text in verdict.left_out:
-        out.print(f"- note: {text}", markup=False, soft_wrap=True)
+        say(f"- note: {text}")
     for g in refusals:
-        out.print(f"- {g.name}: {g.complaint}", markup=False, soft_wrap=True)
+        say(f"- {g.name}: {g.complaint}")
 
 
 def fields_json() -> JsonObject:
@@ -128,11 +129,10 @@ def fields_json() -> JsonObject:
 
 def print_fields() -> None:
     """Every field that a program may read."""
-    out = console()
     rows = [
         (f"{f.scope}.{f.name}", f.unit, f.meaning, f"curve {f.curve} at {f.at}" if f.curve else f.formula or "")
         for f in FIELDS.values()
     ]
     title = "Fields: b the batch, s the deployment, r the request"
-    show(out, Table.of(title, "field|unit|~meaning|~formula", rows), wrap=True)
-    out.print("PI: a request's tokens done before the step. NN: its new tokens in the step.")
+    show(Table.of(title, "field|unit|~meaning|~formula", rows), wrap=True)
+    say("PI: a request's tokens done before the step. NN: its new tokens in the step.")

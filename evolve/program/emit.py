@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from evolve import __version__
 from evolve.report.progress import Line
 from evolve.report.table import Column, Row, Table, number, plain
 from evolve.run.program import Source
+from evolve.terminal import say, warn
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import left_out
@@ -101,12 +101,12 @@ def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deploy
 
 def print_emitted(emitted: Emitted) -> None:
     """The names of the files; on stderr, what to know before using them."""
-    print(f"{emitted.out}: {', '.join(sorted(emitted.files))}")
+    say(f"{emitted.out}: {', '.join(sorted(emitted.files))}")
     if len(emitted.deployments) > 1:
-        print(f"{len(emitted.deployments)} deployments")
+        say(f"{len(emitted.deployments)} deployments")
     notes = left_out((d.name, d.facts) for d in emitted.deployments)
     for warning in (*emitted.refused, *emitted.assumed, *notes):
-        print(f"evolve: warning: {warning}", file=sys.stderr)
+        warn(warning)
 
 
 def verify(emitted: Emitted) -> bool:
@@ -114,13 +114,13 @@ def verify(emitted: Emitted) -> bool:
     check."""
     ok = _check(emitted)
     if emitted.refused:
-        print("check: gates: refused, see the warning")
+        say("check: gates: refused, see the warning")
     return ok and not emitted.refused
 
 
 def _check(emitted: Emitted) -> bool:
     if find_go() is None:
-        print("check: failed: there is no Go toolchain: put go on PATH, or pip install evolve-latency[go]")
+        say("check: failed: there is no Go toolchain: put go on PATH, or pip install evolve-latency[go]")
         return False
     progress = Line()
     with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +128,7 @@ def _check(emitted: Emitted) -> bool:
         checked = build_and_test(emitted.files, Path(folder), target=emitted.target)
         if not checked.ok:
             progress.close()
-            print(f"check: gofmt, go vet, go test: failed\n{checked.log.rstrip()}")
+            say(f"check: gofmt, go vet, go test: failed\n{checked.log.rstrip()}")
             return False
         progress.show("check: benchmark ...")
         timing = benchmark(Path(folder))
@@ -136,22 +136,22 @@ def _check(emitted: Emitted) -> bool:
     compared = emitted.deployments or [Deployment("example", EXAMPLE)]
     agreement = compare_deployments(emitted.program, compared, BATCHES, SEED, target=emitted.target)
     progress.close()
-    print("check: gofmt, go vet, recorded batches and prompts: ok")
+    say("check: gofmt, go vet, recorded batches and prompts: ok")
     ok = _print_agreement(agreement, tolerance(emitted.program))
-    print(f"check: StepTime of a batch of 128: {timing.ns:,.0f} ns/op, {timing.allocs} allocs/op")
+    say(f"check: StepTime of a batch of 128: {timing.ns:,.0f} ns/op, {timing.allocs} allocs/op")
     return ok
 
 
 def _print_agreement(agreement: Agreement, tolerance_us: int) -> bool:
     """Whether Go agrees with the interpreter to within the tolerance. Prints how far."""
     equal = f"{agreement.equal:,} of {agreement.times:,}"
-    print(f"check: times equal to Python's, {BATCHES:,} random batches among them: {equal}")
+    say(f"check: times equal to Python's, {BATCHES:,} random batches among them: {equal}")
     if tolerance_us == 0:
-        print(f"check: step times equal to the last bit: {agreement.same_bits:,} of {agreement.steps:,}")
+        say(f"check: step times equal to the last bit: {agreement.same_bits:,} of {agreement.steps:,}")
     else:
         share = 100 * agreement.off_by_one / agreement.times
-        print(f"check: off by one: {agreement.off_by_one:,} of {agreement.times:,} times ({share:.2f} %)")
+        say(f"check: off by one: {agreement.off_by_one:,} of {agreement.times:,} times ({share:.2f} %)")
     if agreement.within(tolerance_us):
         return True
-    print(f"check: failed: further off than {tolerance_us} us, the furthest: {agreement.worst}")
+    say(f"check: failed: further off than {tolerance_us} us, the furthest: {agreement.worst}")
     return False

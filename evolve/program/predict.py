@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from rich.console import Console
-
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.metrics import LATENCIES, error_pct
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evolve import __version__
-from evolve.report.table import Row, Table, console, number, passes, row, show
+from evolve.report.table import Row, Table, number, passes, row, show
 from evolve.run.program import Source
 from evolve.run.ranges import outside
 from evolve.run.records import Record
+from evolve.terminal import say
 from simulator.experiment.experiment import Components, Experiment, Observation
 from simulator.json import JsonObject
 from simulator.language.ir import Program
@@ -197,21 +196,21 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
 
 def print_prediction(forecasts: Forecasts) -> None:
     """A row per experiment, with errors if anything was observed, then every warning once."""
-    out, experiments = console(), forecasts.experiments
-    show(out, _table(forecasts))
+    experiments = forecasts.experiments
+    show(_table(forecasts))
     if any(e.observed_components for e in experiments):
-        _print_parts(out, experiments)
+        _print_parts(experiments)
     total = {n: v for n, v in forecasts.mean_abs_error_pct.items() if v is not None}
     if total:
         figures = ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in total.items())
-        out.print(f"Mean absolute error: {figures}")
+        say(f"Mean absolute error: {figures}")
     ids_by_warning: dict[str, list[str]] = {}
     for e in experiments:
         for warning in e.warnings:
             ids_by_warning.setdefault(warning, []).append(e.id)
     for warning, ids in ids_by_warning.items():
         names = "all" if len(ids) == len(experiments) > 1 else ", ".join(ids)
-        out.print(f"- {warning} ({names})", style="dim", markup=False, soft_wrap=True)
+        say(f"- {warning} ({names})", "dim")
 
 
 def _table(forecasts: Forecasts) -> Table:
@@ -235,7 +234,7 @@ def _row(e: Forecast, compared: bool) -> Row:
     return row(*cells, *([passes(means)] if compared else []))
 
 
-def _print_parts(out: Console, experiments: Sequence[Forecast]) -> None:
+def _print_parts(experiments: Sequence[Forecast]) -> None:
     """Predicted and observed parts of the E2E, for the experiments that have observed ones."""
     rows = []
     for e in experiments:
@@ -248,5 +247,5 @@ def _print_parts(out: Console, experiments: Sequence[Forecast]) -> None:
             cells.append(f"{number(predicted, 1, signed=False)} / {number(getattr(observed, theirs), 1, signed=False)}")
         rows.append([e.id, *cells, "-" if observed.requests is None else str(observed.requests)])
     heads = "|".join(["experiment", *(f">{name}" for name, _, _ in PARTS), ">requests"])
-    show(out, Table.of("Parts of the mean E2E in ms, predicted / observed", heads, rows))
-    out.print(PARTS_LEGEND, style="dim", markup=False)
+    show(Table.of("Parts of the mean E2E in ms, predicted / observed", heads, rows))
+    say(PARTS_LEGEND, "dim")

@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from rich.console import Console
-
 from archive.proposal import Proposal
 from evolve import __version__
-from evolve.report.table import Table, bias_label, console, number, show
+from evolve.report.table import Table, bias_label, number, show
 from evolve.run.program import Source
 from evolve.run.records import ConstantRecord, Record
 from evolve.run.selectors import known_constants
+from evolve.terminal import say
 from simulator.json import JsonObject
 from simulator.language import measure
 from simulator.language.affine import Affine, affine
@@ -132,24 +131,24 @@ def describe(source: Source) -> Description:
 
 def print_show(description: Description) -> None:
     """The text and its size, the constants, the dot products, and the errors of the fit."""
-    out, program = console(), description.source.program
-    out.print(unparse(program), markup=False, soft_wrap=True)
-    out.print(f"{description.source.name}: {description.counts}", markup=False)
-    out.print("features: " + ", ".join(measure.features(program)), markup=False)
-    show(out, _constants_table(description))
+    program = description.source.program
+    say(unparse(program))
+    say(f"{description.source.name}: {description.counts}")
+    say("features: " + ", ".join(measure.features(program)))
+    show(_constants_table(description))
     for text in (*at_bounds(program, description.certainty is not None).values(), *_doubts(description.constants)):
-        out.print(f"- {text}", markup=False, soft_wrap=True)
+        say(f"- {text}")
     if description.certainty:
-        out.print(LEGEND, style="dim", markup=False)
-    show(out, _products_table(description.products))
+        say(LEGEND, "dim")
+    show(_products_table(description.products))
     record = description.source.record
     if record is None:
-        out.print("No record of what it was fitted on.")
+        say("No record of what it was fitted on.")
         return
-    show(out, _errors_table(record))
-    out.print(bias_label(map(asdict, record.errors)))
+    show(_errors_table(record))
+    say(bias_label(map(asdict, record.errors)))
     if record.proposal and record.proposal.call:
-        _print_proposal(out, record.proposal)
+        _print_proposal(record.proposal)
 
 
 def _constants_table(description: Description) -> Table:
@@ -217,12 +216,12 @@ def _errors_table(record: Record) -> Table:
     return Table.of(f"Fitted on ({when}): errors in percent", "experiment|>E2E|>TTFT|>ITL", rows)
 
 
-def _print_proposal(out: Console, proposal: Proposal) -> None:
+def _print_proposal(proposal: Proposal) -> None:
     """A language model's idea, and the judges' marks before it was fitted."""
-    out.print(f"Proposed in call {proposal.call}: {proposal.idea or 'no idea given'}", markup=False, soft_wrap=True)
+    say(f"Proposed in call {proposal.call}: {proposal.idea or 'no idea given'}")
     if proposal.reviews:
         reviews = [asdict(review) for review in proposal.reviews]
         marks = [name for name in reviews[0] if name not in ("judge", "remark")]
         rows = [(r["judge"], *(str(r[mark]) for mark in marks), r["remark"]) for r in reviews]
         heads = "|".join(["judge", *(f">{mark}" for mark in marks), "~remark"])
-        show(out, Table.of("Judges, before it was fitted: marks of 10", heads, rows))
+        show(Table.of("Judges, before it was fitted: marks of 10", heads, rows))

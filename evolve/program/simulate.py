@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from evolve.program.cases import overheads_text, program_text, read_case, read_t
 from evolve.report.progress import Line
 from evolve.run.files import cannot_write, check_writable, draft_of
 from evolve.run.program import Source
+from evolve.terminal import say, warn
 from simulator.bind import Bound, bind
 from simulator.clock.run import NeverEnds
 from simulator.errors import InputError
@@ -170,9 +170,9 @@ def run(work: Work, out: Path | None, quiet: bool) -> Simulated:
         _save(replay, work.number, out)
     if not quiet:
         for text in work.left_out:
-            print(f"evolve: warning: {text}", file=sys.stderr)
+            warn(text)
     if replay.clamped and not quiet:
-        print(f"evolve: warning: {replay.clamped:,} times were outside [1, 1e10] us and clamped", file=sys.stderr)
+        warn(f"{replay.clamped:,} times were outside [1, 1e10] us and clamped")
     return Simulated(work.data, work.seeds, aggregate(replay), replay.clamped)
 
 
@@ -252,4 +252,4 @@ def print_aggregate(result: Simulated) -> None:
     width = max(map(len, figures))
     for name, value in figures.items():
         if name not in ("engine", "data", "seeds", "instance_id"):
-            print(f"{name:<{width}}  {value:,}" if isinstance(value, int) else f"{name:<{width}}  {value:.6g}")
+            say(f"{name:<{width}}  {value:,}" if isinstance(value, int) else f"{name:<{width}}  {value:.6g}")

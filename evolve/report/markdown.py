@@ -20,11 +20,12 @@ from evolve.report.table import Table, markdown
 from evolve.run.files import write_text
 from evolve.run.folder import Run
 from evolve.run.validations import calls
+from simulator.text import visible
 
 
 def write(run: Run, report: RunReport) -> None:
     """Write the summary of a run into its folder."""
-    write_text(run.path / "summary.md", page(run, report, len(calls(run.path))))
+    write_text(run.path / "summary.md", visible(page(run, report, len(calls(run.path))), keep="\n\t"))
 
 
 def page(run: Run, report: RunReport, validations: int) -> str:

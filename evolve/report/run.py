@@ -9,15 +9,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
-from rich.console import Console
-
 from archive.champion import Rule
 from archive.elite import Elite
 from archive.proposal import SEED
 from evaluator.score import Errors
 from evolve.report.llm import lines
-from evolve.report.result import RunReport
-from evolve.report.table import Row, Table, bias_label, console, fits, mean_cells, number, passes, row, show
+from evolve.report.result import RunReport, errors_of
+from evolve.report.table import Row, Table, bias_label, fits, mean_cells, number, passes, row, show
+from evolve.terminal import say
 from simulator.json import JsonObject
 from simulator.language.bounds import at_bounds
 from simulator.language.parse import parse
@@ -53,40 +52,40 @@ MOST_ROWS = 12  # of a front
 
 def print_run(report: RunReport) -> None:
     """The whole report of a run, champion first."""
-    out = console()
     best = report.champion
     if best is None:
         reasons = "; ".join(f"{r.count} at {r.stage}, e.g. {r.why}" for r in report.rejected)
-        out.print(f"No candidate could be scored: {reasons}. Run: {report.run}", markup=False, soft_wrap=True)
+        say(f"No candidate could be scored: {reasons}. Run: {report.run}")
         return
     counts = f"{best.operations} operations, {best.constants} constants, key {best.key}"
-    out.print(f"\n[bold]Champion[/bold] (proposal {best.id}, {counts})\n", soft_wrap=True)
-    out.print(best.text, markup=False, soft_wrap=True)
+    say("\nChampion", "bold", end="")
+    say(f" (proposal {best.id}, {counts})\n")
+    say(best.text)
     for text in bounds_texts(best):
-        out.print(f"- {text}", markup=False, soft_wrap=True)
+        say(f"- {text}")
     table = errors_table(report, known=True)
     # a narrow terminal gets no known answers per experiment: report.json has them
-    show(out, table if fits(out, table) else errors_table(report, known=False))
-    show(out, means_table(report))
+    show(table if fits(table) else errors_table(report, known=False))
+    show(means_table(report))
     bias = fitted_bias(report)
-    out.print(f"{bias}, over the fitted experiments.\n" if bias else "", soft_wrap=True)
+    say(f"{bias}, over the fitted experiments.\n" if bias else "")
     arrivals = ", ".join(map(str, report.search_seeds))
-    out.print(LEGEND.format(search=arrivals) + "\n", markup=False, soft_wrap=True)
-    _print_gain(out, report, best)
-    out.print("\n".join(text for text in (transfer_text(best), gap_text(report)) if text) + "\n", soft_wrap=True)
+    say(LEGEND.format(search=arrivals) + "\n")
+    _print_gain(report, best)
+    say("\n".join(text for text in (transfer_text(best), gap_text(report)) if text) + "\n")
     title = "Pareto front: worst 3, joint error, transfer, complexity"
-    show(out, front_table(thinned(report.front), title))
+    show(front_table(thinned(report.front), title))
     if len(report.front) > MOST_ROWS:
-        out.print(f"{MOST_ROWS} of {len(report.front)}; all: evolve archive {report.run}", soft_wrap=True)
-    out.print("\n" + cascade_text(report), soft_wrap=True)
+        say(f"{MOST_ROWS} of {len(report.front)}; all: evolve archive {report.run}")
+    say("\n" + cascade_text(report))
     if report.calls:
-        out.print("\nLanguage models", style="bold")
-        out.print("\n".join(lines(dict(report.calls), report.run)), markup=False, soft_wrap=True)
+        say("\nLanguage models", "bold")
+        say("\n".join(lines(dict(report.calls), report.run)))
     counts = f"{report.candidates} candidates, {report.proposals} proposals, {report.accepted} accepted"
     identity = f"seed {report.seed}, engine {report.engine}, data {report.data}"
-    out.print(f"\nRun: {report.run}   ({counts}, {identity})", soft_wrap=True)
-    out.print(f"Next: evolve archive {report.run} | evolve show {report.run}:{best.id} | "
-              f"evolve emit {report.run}:{best.id} --target blis-4 --out DIR", soft_wrap=True)  # fmt: skip
+    say(f"\nRun: {report.run}   ({counts}, {identity})")
+    say(f"Next: evolve archive {report.run} | evolve show {report.run}:{best.id} | "
+        f"evolve emit {report.run}:{best.id} --target blis-4 --out DIR")  # fmt: skip
 
 
 def bounds_texts(best: Elite) -> list[str]:
@@ -143,7 +142,7 @@ def means_table(report: RunReport) -> Table:
 
 
 def _of(errors: Iterable[Errors], experiments: Collection[str]) -> list[JsonObject]:
-    return [asdict(r) for r in errors if r.experiment in experiments]
+    return [asdict(row) for row in errors_of(errors, experiments)]
 
 
 def front_table(elites: Sequence[Elite], title: str) -> Table:
@@ -163,20 +162,19 @@ def fitted_bias(report: RunReport) -> str:
     return bias_label(_of(report.errors, report.fitted))
 
 
-def _print_gain(out: Console, report: RunReport, best: Elite) -> None:
+def _print_gain(report: RunReport, best: Elite) -> None:
     """What the best seed reached by fitting alone, and what the search added."""
     seed = report.best_seed
     if seed is None:
-        out.print("No seed could be scored.")
+        say("No seed could be scored.")
         return
     lower = 100.0 * (1.0 - best.joint / seed.joint)
     change = f"{lower:.0f} % lower" if lower >= 0 else f"{-lower:.0f} % higher"
-    out.print(
+    say(
         f"Best seed ({seed.operator.removeprefix(SEED)}, fitted): joint error {seed.joint:.2f} %, "
         f"worst 3 {seed.worst3:.2f} %.\n"
         f"The champion compared with it: joint {best.joint:.2f} % ({change}), worst 3 {best.worst3:.2f} %.\n"
-        f"The champion is {rule_text(report.rule)}.\n",
-        soft_wrap=True,
+        f"The champion is {rule_text(report.rule)}.\n"
     )
 
 

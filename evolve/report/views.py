@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from archive.grid import Grid
 from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
 from evolve import __version__
 from evolve.report.run import front_table
-from evolve.report.table import Table, console, show
+from evolve.report.table import Table, show
 from evolve.run.config import bundled_configs
-from evolve.run.folder import Run
+from evolve.run.folder import REMEDY, Run
 from evolve.run.program import seed_names
 from evolve.run.validations import calls_note
+from evolve.terminal import say
+from simulator.documents import read_json
+from simulator.errors import InputError
 from simulator.json import JsonObject
 
 
@@ -33,21 +36,19 @@ def archive_json(run: Run) -> JsonObject:
 
 def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
-    out = console()
+    archive = run.archive()
     if pareto:
-        show(
-            out,
-            front_table(
-                run.archive().front_by_size(), f"Pareto front of {run.path}: worst 3, joint error, transfer, complexity"
-            ),
-        )
+        title = f"Pareto front of {run.path}: worst 3, joint error, transfer, complexity"
+        show(front_table(archive.front_by_size(), title))
     if grid:
-        show(out, _grid_table(run))
-    out.print(f"Held-out figures: {calls_note(run.path)}.", markup=False, soft_wrap=True)
+        show(_grid_table(run, archive.grid))
+    say(f"Held-out figures: {calls_note(run.path)}.")
+    if old := run.unchecked():
+        note = f"Journal: {old} lines of an older release, which are not protected from damage and not checked."
+        say(note)
 
 
-def _grid_table(run: Run) -> Table:
-    grid = run.archive().grid
+def _grid_table(run: Run, grid: Grid) -> Table:
     cap, bins = grid.operation_cap, grid.operation_bins
     heads = ["features", *(f">{i * cap // bins + 1}-{(i + 1) * cap // bins} op" for i in range(bins))]
     rows = []
@@ -98,24 +99,29 @@ def _run_state(path: Path) -> RunState:
     report = path / "report.json"
     if not report.exists():
         return RunState(str(path), False, None, None)
-    best = json.loads(report.read_text())["champion"]
-    return RunState(str(path), True, best["joint"] if best else None, best["id"] if best else None)
+    raw = read_json(report, REMEDY)
+    try:
+        best = raw["champion"]
+        return RunState(str(path), True, best["joint"] if best else None, best["id"] if best else None)
+    except (KeyError, TypeError):
+        raise InputError(f"{report}: is damaged: {REMEDY}") from None
 
 
 def print_inventory(inventory: Inventory) -> None:
     """A line per run, then the shipped names."""
-    out = console()
-    out.print("[bold]Runs[/bold]" + ("" if inventory.runs else ": none yet; `evolve run` makes one"))
+    say("Runs", "bold", end="")
+    say("" if inventory.runs else ": none yet; `evolve run` makes one")
     for run in inventory.runs:
         state = f"unfinished: evolve resume {run.run}"
         if run.joint is not None:
             state = f"champion {run.champion}, joint error {run.joint:.2f} %"
         elif run.done:
             state = "no candidate scored"
-        out.print(f"  {run.run}: {state}")
-    out.print("[bold]Programs[/bold]: " + ", ".join(inventory.programs))
-    out.print("[bold]Configurations[/bold]: " + ", ".join(inventory.configs))
-    for title, names in (("Models", inventory.models), ("Hardware", inventory.hardware)):
-        out.print(f"[bold]{title}[/bold]")
-        for name, aliases in names.items():
-            out.print(f"  {name}" + (f" ({', '.join(aliases)})" if aliases else ""))
+        say(f"  {run.run}: {state}")
+    for title, names in (("Programs", inventory.programs), ("Configurations", inventory.configs)):
+        say(title, "bold", end="")
+        say(f": {', '.join(names)}")
+    for title, aliases_of in (("Models", inventory.models), ("Hardware", inventory.hardware)):
+        say(title, "bold")
+        for name, aliases in aliases_of.items():
+            say(f"  {name}" + (f" ({', '.join(aliases)})" if aliases else ""))

@@ -11,9 +11,10 @@ from archive.elite import Elite
 from archive.population import proposers
 from archive.proposal import MODEL, Outcome
 from evolve.propose.llm import ledger
-from evolve.report.table import Table, console, number, show
+from evolve.report.table import Table, number, show
 from evolve.run.config import Config
 from evolve.run.folder import Run, empty_archive
+from evolve.terminal import say
 from simulator.json import JsonObject
 
 COUNTS = ("proposals", "fitted", "scored", "members", "front", "champions", "ancestors")
@@ -141,9 +142,8 @@ def print_attribution(result: Attribution) -> None:
         rows.append([name, *counts, *cost, number(proposer.usd_per_fitted, 4, signed=False)])
     title = f"Who found what, {result.run.path}; champion: {result.champion}"
     heads = "proposer|" + "|".join(f">{name}" for name in COUNTS) + "|>tokens|>USD|>USD a fit"
-    terminal = console()
-    show(terminal, Table.of(title, heads, rows))
-    terminal.print(
+    show(Table.of(title, heads, rows))
+    say(
         "members: in the archive now; champions: were champion once scored; ancestors: of the champion and itself.",
-        style="dim", markup=False, soft_wrap=True,
-    )  # fmt: skip
+        "dim",
+    )

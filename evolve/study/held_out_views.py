@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from evolve import __version__
-from evolve.report.table import Row, Table, bias_label, console, number, passes, section, show
+from evolve.report.table import Row, Table, bias_label, number, passes, section, show
 from evolve.run.files import cannot_write, draft_of
 from evolve.run.validations import OPTIMISTIC
 from evolve.study.held_out import FIGURES, LATER, MEANS, STATISTICS, FoldResult
 from evolve.study.validate import Validation
+from evolve.terminal import say
 from simulator.language.measure import constants, operations
 from simulator.language.parse import parse
 
@@ -34,24 +35,23 @@ Seed programs, fields and bounds are the same in every fold: their author had se
 
 def print_validation(validation: Validation) -> None:
     """Print the errors of each kind of fold, their summaries, and how often held-out figures were looked at."""
-    terminal = console()
     how = _how(validation)
     for kind in validation.summary:
-        show(terminal, rows_table(validation, kind, f"{HELD[kind]}: errors of held-out experiments; {how}"))
-        show(terminal, folds_table(validation, kind, f"{HELD[kind]}: folds; {how}"))
-    show(terminal, breakdown_table(validation, f"Mean absolute held-out errors by group; {how}"))
+        show(rows_table(validation, kind, f"{HELD[kind]}: errors of held-out experiments; {how}"))
+        show(folds_table(validation, kind, f"{HELD[kind]}: folds; {how}"))
+    show(breakdown_table(validation, f"Mean absolute held-out errors by group; {how}"))
     title = "Mean absolute held-out E2E error of known answers fitted in the same folds"
-    show(terminal, known_table(validation, title))
-    show(terminal, fields_table(validation, f"How many programs read each field; folds: {how}"))
+    show(known_table(validation, title))
+    show(fields_table(validation, f"How many programs read each field; folds: {how}"))
     if validation.never_fitted:
-        show(terminal, never_table(validation, "Never fitted: predicted with the run's champion"))
-    show(terminal, summary_table(validation, f"Mean absolute held-out errors in percent; {how}"))
+        show(never_table(validation, "Never fitted: predicted with the run's champion"))
+    show(summary_table(validation, f"Mean absolute held-out errors in percent; {how}"))
     lines = [VALIDATION_LEGEND, ""]
     lines += [f"No {kind} fold: {why}." for kind, why in validation.skipped.items()]
     lines.append(call_note(validation))
     lines += [f"CHANGED since the first validate: {change}." for change in validation.changed]
     lines += ["", f"Run: {validation.run}   (seed {validation.seed}, engine {__version__}, data {validation.data})"]
-    terminal.print("\n".join(lines), markup=False, soft_wrap=True)
+    say("\n".join(lines))
 
 
 def call_note(validation: Validation) -> str:

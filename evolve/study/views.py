@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from evolve import __version__
-from evolve.report.table import Row, Table, console, number, section, show
+from evolve.report.table import Row, Table, number, section, show
 from evolve.study.comparison import ComparisonReport
 from evolve.study.engines.engines import OURS
 from evolve.study.seeds import RepeatsReport
 from evolve.study.statistics import Spread
+from evolve.terminal import say
 
 TITLES = {"joint": "joint", "worst3": "worst 3", "e2e": "E2E", "ttft": "TTFT", "itl": "ITL", "transfer": "transfer"}
 COMPARISON_LEGEND = """\
@@ -23,18 +24,18 @@ transfer error within merit is that of constants fitted without a model, of form
 
 def print_repeats(report: RepeatsReport) -> None:
     """Print the best repeat's champion, a table of all champions, the fields they share, and a pilot's verdict."""
-    terminal = console()
     scored = [repeat for repeat in report.repeats if repeat.champion]
     if not scored:
         advice = f"evolve resume {report.repeats[0].run}"
-        terminal.print(f"No repeat scored a candidate: see {advice}", markup=False, soft_wrap=True)
+        say(f"No repeat scored a candidate: see {advice}")
         return
     best = min(scored, key=lambda repeat: (repeat.errors["joint"] or 0.0, repeat.seed))
     assert best.champion
     counts = f"proposal {best.champion.id}, seed {best.seed}"
-    terminal.print(f"\n[bold]Champion of the best repeat[/bold] ({counts}; chosen with hindsight)\n", soft_wrap=True)
-    terminal.print(best.champion.text, markup=False, soft_wrap=True)
-    show(terminal, repeats_table(report))
+    say("\nChampion of the best repeat", "bold", end="")
+    say(f" ({counts}; chosen with hindsight)\n")
+    say(best.champion.text)
+    show(repeats_table(report))
     n = len(report.fitted)
     lines = [
         *_shared(report.shared_fields, len(scored)),
@@ -46,7 +47,7 @@ def print_repeats(report: RepeatsReport) -> None:
     ]
     if report.verdict:
         lines += ["", f"Pilot, fitted on these {n} experiments: {report.verdict.text}"]
-    terminal.print("\n".join(lines), markup=False, soft_wrap=True)
+    say("\n".join(lines))
 
 
 def repeats_table(report: RepeatsReport) -> Table:
@@ -84,21 +85,21 @@ def _shared(fields: Mapping[str, int], repeats: int) -> list[str]:
 
 def print_comparison(report: ComparisonReport) -> None:
     """Print the figures of the engines, their costs, and the verdicts."""
-    terminal, comparison = console(), report.comparison
+    comparison = report.comparison
     for figure, title in (("joint", "Joint error"), ("worst3", "Worst 3"), ("merit", "Merit of a sound program")):
         rows = [
             Row((name, *(str(engine.figures[figure][share]) for share in ("25", "50", "100"))), _style(name))
             for name, engine in report.engines.items()
         ]
-        show(terminal, Table.of(f"{title} in percent by budget used", "engine|>25 %|>50 %|>100 %", rows))
-    show(terminal, costs_table(report))
+        show(Table.of(f"{title} in percent by budget used", "engine|>25 %|>50 %|>100 %", rows))
+    show(costs_table(report))
     for verdict in report.verdicts:
-        terminal.print(verdict.text, markup=False, soft_wrap=True)
+        say(verdict.text)
     seeds = "seed " if comparison.seeds == 1 else "seeds "
     seeds += ", ".join(map(str, comparison.search_seeds))
     legend = COMPARISON_LEGEND.format(seeds=seeds, budget=comparison.config.budget, runs=len(report.fitted))
-    terminal.print(f"\n{legend}\n\nComparison: {comparison.path} (engine {__version__}, data {report.data}); "
-              f"learning curves: {comparison.path}/curves.csv", markup=False, soft_wrap=True)  # fmt: skip
+    say(f"\n{legend}\n\nComparison: {comparison.path} (engine {__version__}, data {report.data}); "
+        f"learning curves: {comparison.path}/curves.csv")  # fmt: skip
 
 
 def costs_table(report: ComparisonReport) -> Table:

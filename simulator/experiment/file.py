@@ -13,6 +13,7 @@ from typing import Any
 
 from simulator.architecture import architecture
 from simulator.errors import InputError, Section, nearest, shown
+from simulator.experiment import limits
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage, Workload
 from simulator.experiment.hardware import gpu_of, mfu_of
@@ -33,8 +34,8 @@ WORKLOAD = (
     *("output_len", "ignore_eos", "timeout_s"),
 )
 
-MOST_REQUESTS = 2e7
-
+LONGEST_NOTES = 20_000  # characters of x_note: they are printed with results
+STAGES = "give at least one {rate, duration_s}"
 BEGIN = "begin with `version: 1` and `experiments:`"
 
 Table = Mapping[str, Mapping[str, Any]]
@@ -54,7 +55,7 @@ def experiments_from_mapping(raw: object, file: str, models: Table, hardware: Ta
     for i, entry in enumerate(top.sections("experiments", "list at least one experiment, each a mapping")):
         ident = entry.raw.get("id")
         named = isinstance(ident, str) and bool(ident.strip())
-        where = f"{file}: experiment {ident!r}" if named else f"{file}: experiments[{i}]"
+        where = f"{file}: experiment {shown(ident)}" if named else f"{file}: experiments[{i}]"
         experiment = experiment_from_mapping(entry.raw, where, models, hardware)
         if experiment.id in seen:
             raise InputError(f"{where}: id is used twice: give every experiment a different id")
@@ -67,7 +68,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
     """One experiment. Every message begins with `where`, for example `my.yaml: experiment 'x'`."""
     top = Section(where, "", raw)
     only(top, EXPERIMENT)
-    ident = top.text("id")
+    ident = _id(top)
     model, config = _model(top, models)
     gpu_name, gpu = _hardware(top, hardware)
     engine = _engine(top)
@@ -82,7 +83,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
         engine=engine,
         workload=workload,
         observed=observed,
-        quality=top.text("quality") if "quality" in raw else "clean",
+        quality=top.name("quality") if "quality" in raw else "clean",
         facts=facts,
         notes=(
             *(o.text for o in affecting(facts.omitted, _longest_request(workload))),
@@ -96,9 +97,17 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
     )
 
 
+def _id(top: Section) -> str:
+    """The id. It has no comma, because the command line separates ids by commas."""
+    ident = top.name("id")
+    if "," in ident:
+        raise top.error("id", f"must not contain a comma, got {shown(ident)}", "rename it: `--id A,B` names two ids")
+    return ident
+
+
 def _model(top: Section, models: Table) -> tuple[str, JsonObject]:
     """The canonical id and the config.json terms, including generation_config and `_name_or_path`."""
-    name = top.text("model", "give a Hugging Face id or an alias of the model table")
+    name = top.name("model", "give a Hugging Face id or an alias of the model table")
     entry = models.get(name)
     ident = str(entry["id"]) if entry else name
     if top.has("model_config"):
@@ -111,7 +120,7 @@ def _model(top: Section, models: Table) -> tuple[str, JsonObject]:
         config = {**entry["config"], "generation_config": entry["generation_config"]}
     else:
         hint = f"{nearest(name, tuple(models))} or give model_config in config.json terms"
-        raise top.error("model", f"{name!r} is not in the model table", hint)
+        raise top.error("model", f"{shown(name)} is not in the model table", hint)
     config["_name_or_path"] = config.get("_name_or_path") or ident
     return ident, config
 
@@ -123,10 +132,10 @@ def _hardware(top: Section, hardware: Table) -> tuple[str, Mapping[str, Any]]:
     if isinstance(given, Mapping):
         gpu = gpu_of(top.section("hardware", remedy), FREE)
         return str(gpu["name"]), gpu
-    name = top.text("hardware", remedy)
+    name = top.name("hardware", remedy)
     if name not in hardware:
         hint = f"{nearest(name, tuple(hardware))} or give a mapping with the keys of configs/hardware.yaml"
-        raise top.error("hardware", f"{name!r} is not in the hardware table", hint)
+        raise top.error("hardware", f"{shown(name)} is not in the hardware table", hint)
     return str(hardware[name]["name"]), hardware[name]
 
 
@@ -146,42 +155,58 @@ def engine_of(e: Section) -> Engine:
         if key in FLAGS:
             given[key] = e.flag(key, False)
         elif key in ("name", "version"):
-            given[key] = e.text(key)
+            given[key] = e.name(key)
         elif key == "gpu_memory_utilization":
             given[key] = e.number(key, "give a fraction of the GPU's memory, as 0.9", above=0, most=1)
         else:
             least = 0 if key == "long_prefill_token_threshold" else 1
-            given[key] = e.whole(key, "give a whole number", least=least)
+            given[key] = e.whole(key, "give a whole number", least=least, most=limits.ENGINE[key])
     return Engine(**given)
 
 
 def _workload(top: Section) -> Workload:
     w = top.section("workload", "describe the load: name, stages, prompts, output_len")
     only(w, WORKLOAD)
-    name = w.text("name")
-    stages = tuple(_stage(s) for s in w.sections("stages", "give at least one {rate, duration_s}"))
+    name = w.name("name")
+    most = limits.MOST_TOKENS
+    stages = tuple(_stage(s) for s in w.sections("stages", STAGES, most=limits.MOST_STAGES))
     offered = sum(stage.rate * stage.duration_s for stage in stages)
-    if offered > MOST_REQUESTS:
-        problem = f"offer {offered:.3g} requests, at most {MOST_REQUESTS:.0e} are replayed"
+    if offered > limits.MOST_REQUESTS:
+        problem = f"offer {offered:.3g} requests, at most {limits.MOST_REQUESTS:.0e} are replayed"
         raise w.error("stages", problem, "shorten the stages")
+    if (lasting := sum(stage.duration_s for stage in stages)) > limits.MOST_SECONDS:
+        raise w.error("stages", f"last {lasting:.3g} s, at most {limits.MOST_SECONDS:.0e} are replayed", "shorten them")
     arrival = w.text("arrival") if "arrival" in w.raw else "poisson"
     if arrival not in ARRIVALS:
-        raise w.error("arrival", f"{arrival!r} is not known", nearest(arrival, ARRIVALS))
+        raise w.error("arrival", f"{shown(arrival)} is not known", nearest(arrival, ARRIVALS))
     if w.has("shared_prefix") == w.has("prompt_len"):
         problem = "and prompt_len exclude each other" if w.has("shared_prefix") else "is missing"
         raise w.error("shared_prefix", problem, "give either shared_prefix or prompt_len")
     if w.has("shared_prefix"):
         p = w.section("shared_prefix", "give groups, prompts_per_group, system_prompt_len, question_len")
         only(p, SHARED_PREFIX)
-        groups = p.whole("groups", "give the number of shared prefixes", least=1)
+        groups = p.whole("groups", "give the number of shared prefixes", least=1, most=limits.MOST_PROMPTS)
         per_group = p.whole("prompts_per_group", "give the number of prompts per shared prefix", least=1)
-        system = p.whole("system_prompt_len", "give the shared tokens of a prompt")
-        question = p.whole("question_len", "give the tokens of a prompt that are its own", least=1)
+        if groups * per_group > limits.MOST_PROMPTS:
+            problem = (
+                f"times groups are {groups * per_group:.3g} prompts, at most {limits.MOST_PROMPTS:.0e} are replayed"
+            )
+            raise p.error("prompts_per_group", problem, "give fewer")
+        system = p.whole("system_prompt_len", "give the shared tokens of a prompt", most=most)
+        question = p.whole("question_len", "give the tokens of a prompt that are its own", least=1, most=most)
     else:
         groups = per_group = system = 0
-        question = w.whole("prompt_len", "give the prompt's length in tokens", least=1)
-    mean = w.number("prompt_len_mean", "give tokens", least=1) if w.has("prompt_len_mean") else None
-    timeout = w.number("timeout_s", "give seconds, or null for none", above=0) if w.has("timeout_s") else None
+        question = w.whole("prompt_len", "give the prompt's length in tokens", least=1, most=most)
+    mean = w.number("prompt_len_mean", "give tokens", least=1, most=most) if w.has("prompt_len_mean") else None
+    longest = limits.MOST_SECONDS
+    patience = "give seconds, or null for none"
+    timeout = w.number("timeout_s", patience, above=0, most=longest) if w.has("timeout_s") else None
+    output = w.whole("output_len", "give the tokens every request generates", least=1, most=most)
+    if (tokens := offered * ((mean or system + question) + output)) > limits.MOST_LOAD_TOKENS:
+        problem = (
+            f"of {output} and the prompts make {tokens:.3g} tokens, at most {limits.MOST_LOAD_TOKENS:.0e} are replayed"
+        )
+        raise w.error("output_len", problem, "shorten the stages, the prompts or the answers")
     return Workload(
         name=name,
         stages=stages,
@@ -191,7 +216,7 @@ def _workload(top: Section) -> Workload:
         system_prompt_len=system,
         question_len=question,
         prompt_len_mean=mean,
-        output_len=w.whole("output_len", "give the tokens every request generates", least=1),
+        output_len=output,
         ignore_eos=w.flag("ignore_eos", True),
         timeout_s=timeout,
     )
@@ -199,8 +224,9 @@ def _workload(top: Section) -> Workload:
 
 def _stage(s: Section) -> Stage:
     only(s, ("rate", "duration_s"))
-    rate = s.number("rate", "give the offered load in requests/s", above=0)
-    stage = Stage(rate, s.number("duration_s", "give the stage's length in seconds", above=0))
+    rate = s.number("rate", "give the offered load in requests/s", above=0, most=limits.MOST_RATE)
+    duration_s = s.number("duration_s", "give the stage's length in seconds", above=0, most=limits.MOST_SECONDS)
+    stage = Stage(rate, duration_s)
     if round(stage.rate * stage.duration_s) < 1:
         raise s.error(
             "duration_s", f"of {stage.duration_s:g} s at {rate:g} requests/s offers no request", "lengthen it"
@@ -209,8 +235,14 @@ def _stage(s: Section) -> Stage:
 
 
 def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, float]) -> None:
-    """Check that the KV cache can hold a request; one that does not fit would be preempted for ever."""
+    """Check that the KV cache can hold a request, one that does not fit would be preempted for ever, and that the sums
+    over a batch stay exact."""
     longest = _longest_request(workload)
+    together = min(engine.max_num_seqs, round(sum(stage.rate * stage.duration_s for stage in workload.stages)))
+    if together * longest > limits.MOST_CONTEXT:
+        problem = f"of {together} requests of {longest} tokens makes {together * longest:.3g} tokens in a batch, "
+        problem += f"at most {limits.MOST_CONTEXT:.0e} are exact"
+        raise Section(top.where, "engine", {}).error("max_num_seqs", problem, "give fewer or shorter requests")
     room = facts["kv_blocks"] * engine.block_size
     if room < longest - 1 and longest <= facts["max_model_len"]:
         problem = f"= {facts['kv_blocks']:.0f} holds {room:.0f} tokens, and one request needs {longest}"
@@ -242,4 +274,6 @@ def _free_notes(top: Section) -> tuple[str, ...]:
     notes = given if isinstance(given, list) else [given]
     if not all(isinstance(note, str) for note in notes):
         raise top.error("x_note", f"must be text or a list of texts, got {shown(given)}", "write it as text")
+    if sum(map(len, notes)) > LONGEST_NOTES:
+        raise top.error("x_note", f"has more than {LONGEST_NOTES:,} characters", "shorten it")
     return tuple(" ".join(note.split()) for note in notes)

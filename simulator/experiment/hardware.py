@@ -36,6 +36,8 @@ USABLE_SHARE = 0.989  # GiB that CUDA reports per GB of the product's name: 79.1
 
 def gpu_of(given: Section, free: tuple[str, ...]) -> Mapping[str, Any]:
     """The figures under our own keys. Raises InputError for a key of none of the three forms."""
+    if given.has("name"):
+        given.name("name")
     if "TFlopsPeak" in given.raw:
         given.only((*HOST, *OWN), free)
         figures = {HOST.get(key, key): value for key, value in given.raw.items()}
@@ -69,7 +71,7 @@ def _datasheet(given: Section) -> JsonObject:
     name = "bf16_tensor_core" if compute.has("bf16_tensor_core") else "fp16_tensor_core"
     figures: JsonObject = {
         **{key: given.raw[key] for key in MFU if given.has(key)},
-        "name": given.text("name") if given.has("name") else "inline",
+        "name": given.raw["name"] if given.has("name") else "inline",
         "bf16_tflops": half * compute.number(name, "give the TFLOP/s", above=0),
         "memory_tb_per_s": memory.number("bandwidth_tb_s", "give TB/s", above=0),
     }

@@ -20,9 +20,10 @@ from evaluator.experiments import hardware_table, model_table
 from evolve.cli import entry
 from evolve.run import config as settings
 from evolve.run.config import Config
+from simulator import architecture, documents
 from simulator.config_keys import JUDGED
 from simulator.experiment import file as experiments_file
-from simulator.experiment import observations
+from simulator.experiment import limits, observations
 from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage
 from simulator.experiment.file import experiment_from_mapping
 from simulator.schema import FIELDS
@@ -152,6 +153,32 @@ EXPERIMENTS = {
     "observed.summary.itl_mean_ms": ("number", "ms", "default: (E2E - TTFT)/(output_len - 1), from the means"),
     "observed.summary.prompt_len_mean": ("number", "token", "for information"),
 }  # fmt: skip
+
+# what is limited in an experiments file: (most, unit)
+LIMITS = {
+    "rate of a stage": (limits.MOST_RATE, "request/s"),
+    "stages": (limits.MOST_STAGES, ""),
+    "all stages together; `timeout_s`": (limits.MOST_SECONDS, "s"),
+    "requests of an experiment": (limits.MOST_REQUESTS, "request"),
+    "prompt, answer, `max_num_batched_tokens`, `long_prefill_token_threshold`": (limits.MOST_TOKENS, "token"),
+    "`max_model_len`": (limits.ENGINE["max_model_len"], "token"),
+    "all prompts and answers of an experiment": (limits.MOST_LOAD_TOKENS, "token"),
+    "distinct prompts": (limits.MOST_PROMPTS, ""),
+    "`max_num_seqs`": (limits.MOST_SEQS, "request"),
+    "requests in a batch, times prompt and answer": (limits.MOST_CONTEXT, "token"),
+    "`block_size`": (limits.MOST_BLOCK, "token"),
+    "`total_kv_blocks`": (limits.MOST_BLOCKS, "block"),
+    "`tensor_parallel`": (limits.MOST_GPUS, "GPU"),
+    "observed latency": (limits.MOST_MS, "ms"),
+    "figure of a GPU": (limits.MOST_FIGURE, "TFLOP/s, TB/s, GB/s, GB"),
+    "`num_hidden_layers`": (architecture.MOST_LAYERS, ""),
+    "any other figure of a model": (architecture.MOST_SIZE, ""),
+    "keys of a `model_config`": (architecture.MOST_KEYS, ""),
+    "file": (documents.MOST_BYTES, "byte"),
+    "values of a file, with YAML aliases expanded; 100 characters of text count as one": (documents.MOST_VALUES, ""),
+    "levels of nesting": (documents.DEEPEST, ""),
+    "characters of a number": (documents.LONGEST_NUMBER, ""),
+}
 
 # The least that an experiment must say; defaults are read from the experiment that it becomes.
 LEAST: dict[str, Any] = {
@@ -314,6 +341,13 @@ def experiments_table() -> str:
     return table(("key", "type", "unit", "default", "meaning"), rows)
 
 
+def limits_table() -> str:
+    """The largest figures of an experiments file."""
+    return table(
+        ("what", "at most", "unit"), [(prose(what), f"{most:,.0f}", unit) for what, (most, unit) in LIMITS.items()]
+    )
+
+
 def operators_table() -> str:
     """The offline operators with their default weights."""
     same("OPERATORS", OPERATORS, settings.OPERATORS)
@@ -387,6 +421,7 @@ TABLES = {
     "configuration": configuration_table,
     "experiments file": experiments_table,
     "config.json": config_keys_table,
+    "limits": limits_table,
     "operators": operators_table,
     "commands": commands_table,
     "options": options_tables,

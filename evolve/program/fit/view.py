@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.console import Console
-
 from evolve.program.fit.first_stage import StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
 from evolve.program.show import certainty_cells
-from evolve.report.table import Row, Table, console, mean_cells, number, row, section, show
+from evolve.report.table import Row, Table, mean_cells, number, row, section, show
 from evolve.run.records import ConstantRecord
+from evolve.terminal import say
 from simulator.language.bounds import at_bounds
 from simulator.language.parse import parse
 
@@ -24,35 +23,33 @@ runs do not decide it; at a bound: they would take it further."""
 
 def print_fit(result: Calibration) -> None:
     """The program, its constants, its errors before and after, and where it was written."""
-    out = console()
     if result.program is not None:
-        out.print(result.program, markup=False, soft_wrap=True)
+        say(result.program)
     if len(result.tries) > 1:
-        show(out, _methods_table(result))
-    show(out, _constants_table(result))
+        show(_methods_table(result))
+    show(_constants_table(result))
     own = [c for c in result.constants if c.model]
     if own:
-        show(out, _models_table(own))
+        show(_models_table(own))
     for text in _at_bounds(result):
-        out.print(f"- {text}", markup=False, soft_wrap=True)
-    out.print(LEGEND, style="dim", markup=False)
-    show(out, _errors_table(result))
+        say(f"- {text}")
+    say(LEGEND, "dim")
+    show(_errors_table(result))
     if result.steps:
-        _print_stage(out, result.steps)
+        _print_stage(result.steps)
     free = result.freedom
-    out.print(f"Degrees of freedom: {free.constants} constants fitted, {free.effective:.1f} of them decided by "
-              f"{free.observations} stage means; loss {result.best.fit.loss:.4g} ({result.best.method})")  # fmt: skip
+    say(f"Degrees of freedom: {free.constants} constants fitted, {free.effective:.1f} of them decided by "
+        f"{free.observations} stage means; loss {result.best.fit.loss:.4g} ({result.best.method})")  # fmt: skip
     if result.left_out:
-        out.print("Left out (not clean, or without observed stages): " + ", ".join(result.left_out))
+        say("Left out (not clean, or without observed stages): " + ", ".join(result.left_out))
     if not result.out:
-        out.print("Next: `--out mine.py` writes it, then `evolve emit mine.py --out DIR --experiments FILE --id ID`",
-                  soft_wrap=True, markup=False)  # fmt: skip
+        say("Next: `--out mine.py` writes it, then `evolve emit mine.py --out DIR --experiments FILE --id ID`")
         return
     records = "each with its record" if len(result.out) > 1 else "with its record"
-    out.print(f"Written: {', '.join(result.out)}, {records} next to it.", soft_wrap=True, markup=False)
+    say(f"Written: {', '.join(result.out)}, {records} next to it.")
     # without an experiment the deployments of all known models would be baked in, and not the one just fitted
     target = f"--experiments FILE --id {result.fitted[0]}"
-    out.print(f"Next: `evolve emit {result.out[0]} --out DIR {target}`", soft_wrap=True, markup=False)
+    say(f"Next: `evolve emit {result.out[0]} --out DIR {target}`")
 
 
 def _methods_table(result: Calibration) -> Table:
@@ -119,7 +116,7 @@ def _errors_table(result: Calibration) -> Table:
     return Table.of(title, "experiment|>E2E|>TTFT|>ITL", [*section(rows), means])
 
 
-def _print_stage(out: Console, steps: StageFigures) -> None:
+def _print_stage(steps: StageFigures) -> None:
     """Errors per step, and what the first stage rests on."""
     names = {"before": "before", "after_steps": "after steps", "after": "after the whole fit"}
     rows = []
@@ -128,15 +125,13 @@ def _print_stage(out: Console, steps: StageFigures) -> None:
         rows.append([name, *(cell for pair in cells for cell in pair)])
     title = f"Cycles of single steps, {len(steps.runs)} runs: MAPE and bias in percent; fitted first, on train"
     heads = ["constants", *(f">{split} ({f.steps})|>bias" for split, f in steps.per_step["before"].items())]
-    show(out, Table.of(title, "|".join(heads), rows))
+    show(Table.of(title, "|".join(heads), rows))
     after_steps, after = (steps.per_step[key]["train"].mape_pct for key in ("after_steps", "after"))
     if after is not None and after_steps is not None and after > max(APART * after_steps, APART_PCT):
-        out.print(
+        say(
             f"Steps and load stages disagree under this form: per step it is {after:.1f} % off after the whole fit, "
             f"{after_steps:.1f} % after steps alone. Do not trust both.",
-            style="bold",
-            markup=False,
-            soft_wrap=True,
+            "bold",
         )
     runs = ", ".join(f"{r.id} {r.fitted} of {r.usable}" for r in steps.runs)
     notes = [
@@ -147,4 +142,4 @@ def _print_stage(out: Console, steps: StageFigures) -> None:
     if steps.left_out:
         notes.append(f"Steps not used, because their experiments are not fitted: {', '.join(steps.left_out)}")
     for note in notes:
-        out.print(f"- {note}", style="dim", markup=False, soft_wrap=True)
+        say(f"- {note}", "dim")

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from rich.console import Console
 
 from evaluator.experiments import BUNDLED, data_hash
 from evolve import __version__
@@ -22,10 +21,11 @@ from evolve.program.steps.targets import (
     duration_targets,
     together,
 )
-from evolve.report.table import Row, Table, console, number, row, section, show
+from evolve.report.table import Row, Table, number, row, section, show
 from evolve.run.data import experiments_of
 from evolve.run.program import Source
 from evolve.run.records import measured
+from evolve.terminal import say
 from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -206,7 +206,7 @@ def _assumed(targets: Sequence[Targets]) -> list[str]:
 
 def print_score(scores: StepScores, quiet: bool) -> None:
     """A row per run, then the groups unless `quiet`, then what the figures rest on."""
-    out, runs = console(), scores.runs
+    runs = scores.runs
     what = "cycles" if scores.target == "cycle" else "sampled steps"
     only = "" if scores.split == "all" else f", split {scores.split} only"
     rows = [row(r.id, str(r.targets.candidates), str(r.targets.usable), *_cells(r.grouped.all)) for r in runs]
@@ -214,27 +214,27 @@ def print_score(scores: StepScores, quiet: bool) -> None:
         counts = str(scores.candidates), str(scores.usable)
         rows = [*section(rows), row(f"all {len(runs)} runs", *counts, *_cells(scores.overall.all), style="bold")]
     title = f"step_time of {scores.source.name} against the {LABELS[scores.target]}{only}"
-    show(out, Table.of(title, f"run|>{what}|>usable|>scored|{_HEADS}", rows))
+    show(Table.of(title, f"run|>{what}|>usable|>scored|{_HEADS}", rows))
     if not quiet:
-        _print_groups(out, scores)
+        _print_groups(scores)
     for text in [*_dropped(runs, what), *scores.left_out, *scores.assumed, _in_sample(scores.fitted)]:
-        out.print(f"- {text}", style="dim", markup=False, soft_wrap=True)
+        say(f"- {text}", "dim")
 
 
-def _print_groups(out: Console, scores: StepScores) -> None:
+def _print_groups(scores: StepScores) -> None:
     runs, rows = scores.runs, list[Row]()
     for name in GROUPS:
         members = scores.overall.by[name]
         counts = {member: sum(member in r.grouped.by[name] for r in runs) for member in members}
         rows += section(row(name, member, str(counts[member]), *_cells(f)) for member, f in members.items())
-    show(out, Table.of(f"By kind of step, over all {len(runs)} runs", f"by|kind|>runs|>steps|{_HEADS}", rows))
+    show(Table.of(f"By kind of step, over all {len(runs)} runs", f"by|kind|>runs|>steps|{_HEADS}", rows))
     if len(runs) > 1:
         for name in GROUPS:
             members = scores.overall.by[name]
             cells = ([r.id, *(_short(r.grouped.by[name].get(m)) for m in members)] for r in runs)
             heads = "|".join(["run", *(f">{m}" for m in members)])
-            show(out, Table.of(f"MAPE in percent (steps) by {name}", heads, cells))
-    out.print(LEGEND, style="dim", markup=False)
+            show(Table.of(f"MAPE in percent (steps) by {name}", heads, cells))
+    say(LEGEND, "dim")
 
 
 def _cells(f: Figures) -> list[str]:

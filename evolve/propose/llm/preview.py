@@ -15,6 +15,7 @@ from evolve.propose.llm.question import draw_parents
 from evolve.propose.llm.setup import prompts_of
 from evolve.run.data import chosen
 from evolve.run.folder import Run, first_population
+from evolve.terminal import say
 from simulator.errors import InputError
 from simulator.json import JsonObject
 from simulator.stream import stream
@@ -94,5 +95,5 @@ def print_messages(messages: Messages) -> None:
     """Print every message in full; if there are several, each after a line with its role."""
     for role, text in messages:
         if len(messages) > 1:
-            print(f"---- {role} ----")
-        print(text.rstrip("\n"))
+            say(f"---- {role} ----")
+        say(text.rstrip("\n"))

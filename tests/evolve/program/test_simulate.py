@@ -150,7 +150,7 @@ def with_case(**changes: object) -> str:
 
 
 BAD_CASES = {
-    "{": "is not JSON",
+    "{": "not valid JSON",
     "[]": "must be a mapping",
     with_case(extra=1): "extra is not a key of a case",
     with_case(engine={"block_size": 0}): "engine.block_size must be >= 1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from evolve.report.table import (
@@ -29,10 +30,11 @@ TABLE = Table.of(
 )
 
 
-def drawn(table: Table, width: int, wrap: bool = False) -> list[str]:
-    """The lines of the table as they are printed at this width."""
-    out = Console(file=io.StringIO(), width=width, force_terminal=False)
-    show(out, table, wrap)
+def drawn(monkeypatch: pytest.MonkeyPatch, table: Table, width: int, wrap: bool = False) -> list[str]:
+    """The lines of the table as they are printed in a terminal of this width."""
+    out = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr("evolve.report.table._console", lambda: out)
+    show(table, wrap)
     return [line.rstrip() for line in out.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
@@ -49,6 +51,16 @@ def test_markdown_escapes_bars_and_fills_rows() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("cell", "escaped"),
+    [("a|b", r"a\|b"), (r"a\|b", r"a\\\|b"), (r"a\b", r"a\b"), ("a\nb\x1b", r"a\nb\x1b"), ("|", r"\|")],
+)
+def test_no_text_leaves_its_cell_in_markdown(cell: str, escaped: str) -> None:
+    """A bar ends a cell unless an odd number of backslashes precedes it; a line break ends the row."""
+    lines = markdown(Table.of("", "a|b", [[cell, "1"]])).splitlines()
+    assert lines[2:] == [f"| {escaped} | 1 |"]
+
+
 def test_plain_text_is_aligned_and_keeps_least_widths() -> None:
     assert plain(TABLE).splitlines() == [
         "Errors [percent]",
@@ -62,8 +74,8 @@ def test_plain_text_is_aligned_and_keeps_least_widths() -> None:
     assert plain(wide) == "      E2E\na       1"
 
 
-def test_a_terminal_shows_every_character_as_it_is() -> None:
-    lines = drawn(TABLE, 80)
+def test_a_terminal_shows_every_character_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = drawn(monkeypatch, TABLE, 80)
     assert lines[0].strip() == "Errors [percent]" and lines[-1].strip() == "Lower is better."
     assert [line.split() for line in lines[2:-2]] == [
         ["model", "E2E", "what"], ["─" * len(lines[3].strip())], ["ours", "+1.0", "x|y"], ["theirs", "-12.5"], [],
@@ -71,13 +83,13 @@ def test_a_terminal_shows_every_character_as_it_is() -> None:
     ]  # fmt: skip
 
 
-def test_a_narrow_terminal_loses_nothing() -> None:
+def test_a_narrow_terminal_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     long = Table.of("Long", "name|~text", [("n" * 30, "word " * 12 + "w" * 30)])
-    assert any("n" * 30 in line and "w" * 30 in line for line in drawn(long, 40))
-    narrow = drawn(long, 60, wrap=True)
+    assert any("n" * 30 in line and "w" * 30 in line for line in drawn(monkeypatch, long, 40))
+    narrow = drawn(monkeypatch, long, 60, wrap=True)
     assert max(map(len, narrow)) <= 60 and "…" not in "".join(narrow)
-    out = Console(file=io.StringIO(), width=40, force_terminal=True)
-    assert not fits(out, long) and fits(out, TABLE)
+    drawn(monkeypatch, TABLE, 40)
+    assert not fits(long) and fits(TABLE)
 
 
 def test_cells_of_errors() -> None:

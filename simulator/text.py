@@ -1,0 +1,25 @@
+"""Text from files, made fit to be printed: what would steer a terminal or reorder a line becomes visible."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Unicode categories: control characters, format characters (bidi overrides among them), lone surrogates, and the
+# separators of lines and paragraphs.
+HIDDEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+
+
+def hidden(character: str) -> bool:
+    """Whether a character has no glyph but an effect."""
+    return unicodedata.category(character) in HIDDEN
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""The text with every hidden character spelled as in a Python string; those in `keep` are left as they are.
+
+    >>> visible("a\x1b[31mb\u202e\n")
+    'a\\x1b[31mb\\u202e\\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c in keep or not hidden(c) else c.encode("unicode_escape").decode() for c in text)
