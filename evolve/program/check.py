@@ -23,6 +23,7 @@ from simulator.bind import bind
 from simulator.experiment.facts import left_out
 from simulator.fields import raw_row
 from simulator.json import JsonObject
+from simulator.language.bounds import at_bounds
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.schema import FIELDS
@@ -108,6 +109,8 @@ def print_check(verdict: Verdict) -> None:
     for c in description.constants:
         if c.outside:
             say(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in")
+    for text in at_bounds(description.source.program, description.certainty is not None).values():
+        say(f"- note: {text}")
     for text in verdict.left_out:
         say(f"- note: {text}")
     for g in refusals:

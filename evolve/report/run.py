@@ -18,6 +18,8 @@ from evolve.report.result import RunReport, errors_of
 from evolve.report.table import Row, Table, bias_label, fits, mean_cells, number, passes, row, show
 from evolve.terminal import say
 from simulator.json import JsonObject
+from simulator.language.bounds import at_bounds
+from simulator.language.parse import parse
 
 T = TypeVar("T")
 
@@ -59,6 +61,8 @@ def print_run(report: RunReport) -> None:
     say("\nChampion", "bold", end="")
     say(f" (proposal {best.id}, {counts})\n")
     say(best.text)
+    for text in bounds_texts(best):
+        say(f"- {text}")
     table = errors_table(report, known=True)
     # a narrow terminal gets no known answers per experiment: report.json has them
     show(table if fits(table) else errors_table(report, known=False))
@@ -82,6 +86,11 @@ def print_run(report: RunReport) -> None:
     say(f"\nRun: {report.run}   ({counts}, {identity})")
     say(f"Next: evolve archive {report.run} | evolve show {report.run}:{best.id} | "
         f"evolve emit {report.run}:{best.id} --target blis-4 --out DIR")  # fmt: skip
+
+
+def bounds_texts(best: Elite) -> list[str]:
+    """A sentence for each constant of the champion that is at a bound."""
+    return list(at_bounds(parse(best.text), fitted=True).values())
 
 
 def thinned(front: Sequence[T]) -> Sequence[T]:

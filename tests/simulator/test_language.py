@@ -18,7 +18,7 @@ from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.fields import Active, BatchFields, raw_fields
 from simulator.language import measure, units
-from simulator.language.bounds import bounds, kernel_factors
+from simulator.language.bounds import at_bounds, bounds, kernel_factors
 from simulator.language.complete import complete
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import (
@@ -793,6 +793,32 @@ DIALECT = [
         "            else c3 * b.decode_reqs + c4 * b.kv_mean + c5)",
     ),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("head", "formula", "sentence"),
+    [
+        ("w=1.0", "w * b.weight_read_us", "w = 1 (at its lower bound: the datasheet's peak, which no kernel beats"),
+        (
+            "w=0.5",
+            "2 * w * b.weight_read_us",
+            "w = 0.5 (at its lower bound: the datasheet's peak, which no kernel beats",
+        ),
+        ("e=1.0", "b.weight_read_us / e", "e = 1 (at its upper bound: the datasheet's peak, which no kernel beats"),
+        ("e=0.01", "b.weight_read_us / e", "e = 0.01 (at its lower bound: 1% of the datasheet's peak"),
+        ("g=0.5", "g * b.kernel_gemm_us", "g = 0.5 (at its lower bound: half the measured kernel's time"),
+        ("g=2.0", "g * b.kernel_gemm_us", "g = 2 (at its upper bound: twice the measured kernel's time"),
+        ("c=0.0", "1 + c", "c = 0 (at its lower bound: what adds to a time is not negative"),
+        ("c: us[3, 5] = 5.0", "1 + c", "c = 5 (at its upper bound: as annotated"),
+        ("w=1.1", "w * b.weight_read_us", None),
+    ],
+)
+def test_a_constant_at_its_bound_is_explained(head: str, formula: str, sentence: str | None) -> None:
+    program = parse(f"def step_time(b, s, *, {head}): return {formula}")
+    unfitted, fitted = (list(at_bounds(program, fitted).values()) for fitted in (False, True))
+    assert unfitted == ([] if sentence is None else [f"{sentence})"])
+    wish = "" if sentence is None else "less, or do not decide it" if "lower" in sentence else "more"
+    assert fitted == ([] if sentence is None else [f"{sentence}; the data would like {wish})"])
 
 
 @pytest.mark.parametrize(("theirs", "ours"), DIALECT)

@@ -50,6 +50,17 @@ def simulate(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, 
 BOTH = ("--case", "case.json", "--trace", "trace.csv")
 
 
+def test_the_deadline_of_a_completed_request_does_not_lengthen_the_run(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two prompts of 20 tokens, one answer token each: the first is done with its step, begun at 100 us, before the
+    second is queued at 1100 us, whose step takes 1000 + 200 us. Nobody waits for the 300 s that clients would."""
+    (files / "trace.csv").write_text("arrival_s,input_len,output_len,timeout_s\n0,20,1,300\n0.001,20,1,300\n")
+    told = json.loads(simulate(capsys, *BOTH, "--json")[1])
+    assert (told["vllm_estimated_duration_s"], told["completed_requests"]) == (0.0023, 2)
+    assert told["responses_per_sec"] == 2 / 0.0023
+
+
 def test_by_hand(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Queued at 100, 600 and 700 us. Step at 100: 20 prompt tokens, 1200 us. Step at 1300: one decode with 20 tokens of
     context, requests 1 (8 tokens, 16 cached) and 2 (8 tokens): 1000 + 160 + 1 + 10 = 1171 us; both are done with it. Step
