@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
+from evaluator.own_models import own_models
 from evolve import __version__
 from evolve.report.run import front_table
 from evolve.report.table import Table, console, show
@@ -71,12 +72,13 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Runs below a folder, and what the project ships; models and hardware with their aliases."""
+    """Runs below a folder, what the project ships (models and hardware with aliases), and the user's own models."""
 
     runs: tuple[RunState, ...]
     programs: tuple[str, ...]
     configs: tuple[str, ...]
     models: Mapping[str, tuple[str, ...]]
+    own_models: tuple[str, ...]
     hardware: Mapping[str, tuple[str, ...]]
 
     def to_json(self) -> JsonObject:
@@ -91,6 +93,7 @@ def inventory(folder: Path) -> Inventory:
         programs=tuple(seed_names()),
         configs=tuple(bundled_configs()),
         models={str(e["id"]): tuple(e["aliases"]) for e in model_table().values()},
+        own_models=tuple(own_models()),
         hardware={str(e["name"]): tuple(e["aliases"]) for e in hardware_table().values()},
     )
 
@@ -120,6 +123,8 @@ def print_inventory(inventory: Inventory) -> None:
         out.print(f"  {run.run}: {state}")
     out.print("[bold]Programs[/bold]: " + ", ".join(inventory.programs))
     out.print("[bold]Configurations[/bold]: " + ", ".join(inventory.configs))
+    if inventory.own_models:
+        out.print("[bold]Models of your own[/bold]: " + ", ".join(inventory.own_models))
     for title, names in (("Models", inventory.models), ("Hardware", inventory.hardware)):
         out.print(f"[bold]{title}[/bold]")
         for name, aliases in names.items():
