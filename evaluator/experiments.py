@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from evaluator.own_models import own_models
 from simulator.documents import parse_yaml, read_bytes
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Mfu
@@ -41,7 +42,7 @@ def load_experiments(path: Path) -> list[Experiment]:
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path}: cannot be read ({why}): name a YAML file of experiments") from None
-    return experiments_from_mapping(parse_yaml(data, str(path), BEGIN), str(path), model_table(), hardware_table())
+    return experiments_from_mapping(parse_yaml(data, str(path), BEGIN), str(path), known_models(), hardware_table())
 
 
 def source_runs(name: str) -> dict[str, str]:
@@ -79,6 +80,11 @@ def bundled_file(name: str) -> tuple[Experiment, ...]:
 def model_table() -> dict[str, Mapping[str, Any]]:
     """Entries of configs/models.yaml under their Hugging Face id and every alias."""
     return _by_name(_shipped("models.yaml")["models"], "id")
+
+
+def known_models() -> Mapping[str, Mapping[str, Any]]:
+    """The shipped models under their names, and the user's own. Raises InputError if a file of these is damaged."""
+    return {**model_table(), **own_models()}
 
 
 @cache

@@ -4,12 +4,12 @@ fields that it may read."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from evaluator.deployments import datasheet_deployments, kernel_deployments
-from evaluator.experiments import bundled_experiments
 from evaluator.judge.gates import Facts, Gate, deployments_of, judge
 from evaluator.judge.kernel_sums import kernel_checks, kernel_sums
 from evaluator.judge.physics import physics
@@ -20,6 +20,7 @@ from evolve.report.table import Table, show
 from evolve.run.program import Source
 from evolve.terminal import say
 from simulator.bind import bind
+from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import left_out
 from simulator.fields import raw_row
 from simulator.json import JsonObject
@@ -57,10 +58,13 @@ class Verdict:
         return {**self.description.to_json(), "gates": gates, "left_out": list(self.left_out), "ok": self.ok}
 
 
-def check(source: Source, hardware: bool) -> Verdict:
-    """Hold a program to the gates of a search; `hardware`: also to datasheets and measured kernels."""
+def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> Verdict:
+    """Hold a program to the gates of a search, on the deployments of the experiments.
+
+    `hardware`: also to datasheets and measured kernels, of the shipped models.
+    """
     program = source.complete
-    deployments = deployments_of(bundled_experiments())
+    deployments = deployments_of(experiments)
     finite, *others = judge(program, deployments)
     gates = [finite, *_language(program, deployments), *others]
     judged_on = [deployments]

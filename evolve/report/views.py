@@ -8,6 +8,7 @@ from pathlib import Path
 
 from archive.grid import Grid
 from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
+from evaluator.own_models import own_models
 from evolve import __version__
 from evolve.report.run import front_table
 from evolve.report.table import Table, show
@@ -71,12 +72,13 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Runs below a folder, and what the project ships; models and hardware with their aliases."""
+    """Runs below a folder, what the project ships (models and hardware with aliases), and the user's own models."""
 
     runs: tuple[RunState, ...]
     programs: tuple[str, ...]
     configs: tuple[str, ...]
     models: Mapping[str, tuple[str, ...]]
+    own_models: tuple[str, ...]
     hardware: Mapping[str, tuple[str, ...]]
 
     def to_json(self) -> JsonObject:
@@ -91,6 +93,7 @@ def inventory(folder: Path) -> Inventory:
         programs=tuple(seed_names()),
         configs=tuple(bundled_configs()),
         models={str(e["id"]): tuple(e["aliases"]) for e in model_table().values()},
+        own_models=tuple(own_models()),
         hardware={str(e["name"]): tuple(e["aliases"]) for e in hardware_table().values()},
     )
 
@@ -118,7 +121,10 @@ def print_inventory(inventory: Inventory) -> None:
         elif run.done:
             state = "no candidate scored"
         say(f"  {run.run}: {state}")
-    for title, names in (("Programs", inventory.programs), ("Configurations", inventory.configs)):
+    lists = {"Programs": inventory.programs, "Configurations": inventory.configs}
+    if inventory.own_models:
+        lists["Models of your own"] = inventory.own_models
+    for title, names in lists.items():
         say(title, "bold", end="")
         say(f": {', '.join(names)}")
     for title, aliases_of in (("Models", inventory.models), ("Hardware", inventory.hardware)):

@@ -113,13 +113,17 @@ def _model(top: Section, models: Table) -> tuple[str, JsonObject]:
     if top.has("model_config"):
         config = dict(top.section("model_config", "give the terms of the model's config.json").raw)
         if entry:
-            config.setdefault("generation_config", entry["generation_config"])
+            if "generation_config" in entry:
+                config.setdefault("generation_config", entry["generation_config"])
             if EXTRA_WEIGHTS in entry["config"]:  # not a term of config.json, but a fact of the model's checkpoint
                 config.setdefault(EXTRA_WEIGHTS, entry["config"][EXTRA_WEIGHTS])
     elif entry:
-        config = {**entry["config"], "generation_config": entry["generation_config"]}
+        config = dict(entry["config"])
+        if "generation_config" in entry:
+            config["generation_config"] = entry["generation_config"]
     else:
-        hint = f"{nearest(name, tuple(models))} or give model_config in config.json terms"
+        others = "give model_config in config.json terms, or keep the model with `evolve model add`"
+        hint = f"{nearest(name, tuple(models))} or {others}"
         raise top.error("model", f"{shown(name)} is not in the model table", hint)
     config["_name_or_path"] = config.get("_name_or_path") or ident
     return ident, config

@@ -176,7 +176,7 @@ REFUSED: list[tuple[str, object, str]] = [
      "model "
      "table"),
     ("experiments.0.model", "llama-2-7", FIRST + "model 'llama-2-7' is not in the model table: did you mean "
-     "'llama-2-7b'? or give model_config in config.json terms"),
+     "'llama-2-7b'? or give model_config in config.json terms, or keep the model with `evolve model add`"),
     ("experiments.0.model_config", [], FIRST + "model_config must be a mapping, got []: give the terms of "
      "the "
      "model's config.json"),

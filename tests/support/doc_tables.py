@@ -361,13 +361,24 @@ def commands() -> list[tuple[click.Context, click.Command]]:
     """Every command with a context to ask it for its help."""
     top = click.Context(entry.cli, info_name="evolve")
     named = [(name, entry.cli.get_command(top, name)) for name in entry.cli.list_commands(top)]
-    return [(click.Context(command, parent=top, info_name=name), command) for name, command in named if command]
+    flat: list[tuple[click.Context, click.Command]] = []
+    for name, command in named:
+        if isinstance(command, click.Group):  # `evolve model add` is a command named `model add`
+            flat += [
+                (click.Context(c, parent=top, info_name=f"{name} {sub}"), c) for sub, c in command.commands.items()
+            ]
+        elif command:
+            flat.append((click.Context(command, parent=top, info_name=name), command))
+    return flat
 
 
 def commands_table() -> str:
     """Every command in a sentence."""
     rows = [
-        (f"[`{ctx.info_name}`](#evolve-{ctx.info_name})", prose(command.get_short_help_str(1000)))
+        (
+            f"[`{ctx.info_name}`](#evolve-{str(ctx.info_name).replace(' ', '-')})",
+            prose(command.get_short_help_str(1000)),
+        )
         for ctx, command in commands()
     ]
     return table(("command", "what it does"), rows)

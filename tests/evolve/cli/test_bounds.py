@@ -195,7 +195,9 @@ def test_a_journal_line_that_is_nested_too_deeply(
     for name in ("run.json", "config.yaml"):
         (path / name).write_bytes((tiny_run / name).read_bytes())
     (path / "journal.jsonl").write_text(f"{DEEP}\n")
-    assert "journal.jsonl:1: not a JSON object: the journal is damaged before its end" in refusal(capsys, "archive", str(path))
+    assert "journal.jsonl:1: not a JSON object: the journal is damaged before its end" in refusal(
+        capsys, "archive", str(path)
+    )
 
 
 def test_what_a_person_writes_is_read() -> None:

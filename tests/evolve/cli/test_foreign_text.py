@@ -136,6 +136,13 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["score-steps", w / "[p].py", "--steps", w / "steps.parquet", "--experiments", w / "[e].yaml"],
              (CHAT, f"/{SHOWN}/[p].py")),
     ],
+    "model": [
+        Case(lambda w: ["model", "add", w / "config.json", "--id", "q[/x]"], ("q[/x]: ",)),
+        Case(lambda w: ["model", "list"], ("q[/x]",)),
+        Case(lambda w: ["model", "show", "q[/x]"], ("q[/x]: ",)),
+        Case(lambda w: ["model", "remove", "q[/x]"], ("removed q[/x]",)),
+        Case(lambda w: ["model", "remove", "a\x1bb[/x]"], (r"a\x1bb[/x]",), 2),
+    ],
     "kernels": [Case(lambda w: ["kernels", w / "config.json", "--hardware", "H100"], (f"/{SHOWN}/config.json",))],
     "prompt": [
         Case(lambda w: ["prompt", run_of(w), 0], (CHAT,)),
