@@ -18,6 +18,7 @@ from simulator.architecture import (
 from simulator.config_keys import UNGATED, VERDICTS
 from simulator.errors import Section
 from simulator.quantization import dtype, quantization, unquantized
+from simulator.text import visible
 
 GIB = 2.0**30
 MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
@@ -52,7 +53,7 @@ def omissions(config: Mapping[str, Any], where: str, free: Sequence[str] = ()) -
     """
     model = _Model(Section(where, "model_config", terms(config)), architecture(config, where))
     found = [omission for rule in RULES for omission in rule(model)]
-    unknown = [str(k)[:40] for k in model.c.raw if k not in VERDICTS and not str(k).startswith((*free, "_"))]
+    unknown = [visible(str(k)[:40]) for k in model.c.raw if k not in VERDICTS and not str(k).startswith((*free, "_"))]
     if unknown:
         keys = f"key{'s' * (len(unknown) > 1)} {', '.join(unknown[:8])}{', ...' * (len(unknown) > 8)}"
         found.append(Omission(f"unknown {keys} of config.json ignored: check whether the cost of a step depends on it"))
@@ -104,6 +105,13 @@ def _latent_attention(m: _Model) -> list[Omission]:
     latent, rope = m.whole("kv_lora_rank"), m.whole("qk_rope_head_dim")
     if not latent:
         return []
+    if not m.c.has("qk_nope_head_dim"):
+        return [
+            Omission(
+                "latent attention (MLA): its projections and prefill are counted as plain attention's; give "
+                "qk_nope_head_dim, v_head_dim and q_lora_rank to see how far off that is"
+            )
+        ]
     a, nope, query = m.a, m.whole("qk_nope_head_dim"), m.whole("q_lora_rank")
     value = m.whole("v_head_dim") or a.head_dim
     heads = a.heads * (nope + rope)

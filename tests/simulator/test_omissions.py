@@ -6,6 +6,7 @@ Public models' terms and parameter counts are written from general knowledge of 
 from __future__ import annotations
 
 import csv
+import pickle
 from typing import Any
 
 import pytest
@@ -315,6 +316,11 @@ def test_memory_of_unquantized_attention_is_asked_for_until_it_is_given() -> Non
     """24 layers x 2 x 2880 x 64 x (64 + 8) parameters x 12 bits more = 0.89 GiB."""
     assert "the KV cache is over-estimated (give extra_weights_gib: 0.9 in model_config)" in omissions_of(GPT_OSS_20B)
     assert "the KV cache is over-estimated" not in omissions_of(GPT_OSS_20B | {"extra_weights_gib": 0.9})
+
+
+def test_what_is_left_out_survives_the_way_to_a_worker() -> None:
+    f = facts_of(GEMMA_2_9B)
+    assert pickle.loads(pickle.dumps(f)).omitted == f.omitted != ()
 
 
 def test_latent_attention_compares_what_is_counted_with_what_is_true() -> None:
