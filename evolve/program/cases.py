@@ -95,24 +95,21 @@ def program_text(case: Case) -> str | None:
     """The case's backend as a program, in the host's order of evaluation; None if it has no step time."""
     if case.linear is None:
         return None
-    k = case.linear
+    k, a = case.linear, case.alpha
     return f"""
 def step_time(b, s, *, floor={k["floor_us"]!r}, b0={k["b0_us"]!r}, prefill={k["per_prefill_token_us"]!r},
               decode={k["per_decode_request_us"]!r}, kv={k["per_decode_kv_token_us"]!r}):
     return max(floor, b0 + prefill * b.prefill_tokens + decode * b.decode_reqs + kv * b.kv_decode_sum)
+
+def queueing_time(r, s, *, base={a["base_us"]!r}, each={a["per_input_token_us"]!r}):
+    return base + each * r.input_len
+
+def output_token_time(s, *, t={a["per_output_token_us"]!r}):
+    return t
+
+def completion_time(s, *, t={a["completion_us"]!r}):
+    return t
 """
-
-
-def overheads_text(case: Case, missing: set[str]) -> str:
-    """The case's overheads as methods, for the `missing` methods of a program."""
-    a = case.alpha
-    texts = {
-        "queueing_time": f"def queueing_time(r, s, *, base={a['base_us']!r}, each={a['per_input_token_us']!r}):\n"
-        "    return base + each * r.input_len\n",
-        "output_token_time": f"def output_token_time(s, *, t={a['per_output_token_us']!r}):\n    return t\n",
-        "completion_time": f"def completion_time(s, *, t={a['completion_us']!r}):\n    return t\n",
-    }
-    return "\n".join(text for name, text in texts.items() if name in missing)
 
 
 def read_trace(path: Path) -> tuple[Requests, np.ndarray]:

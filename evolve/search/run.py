@@ -164,7 +164,11 @@ def _known_answers(
     identity = [data_hash(fitted), data_hash(everything)]
     if path.exists():
         stored = read_json(path, "remove it: it is computed again")
-        if stored["data"] == identity and set(stored["answers"]) == set(baselines.NAMES):
+        if (
+            isinstance(stored, dict)
+            and stored.get("data") == identity
+            and set(stored["answers"]) == set(baselines.NAMES)
+        ):
             return {name: [Errors(*row) for row in rows] for name, rows in stored["answers"].items()}
     tasks = baselines.tasks(fitted, everything)
     futures = [workers.submit(baselines.solve, task) for task in tasks]

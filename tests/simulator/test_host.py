@@ -14,8 +14,8 @@ from plain_clock import host, step_function
 
 from evaluator.host_summary import aggregate
 from evolve.cli import run_command
-from evolve.program.cases import overheads_text, program_text, read_case, read_trace
-from evolve.program.simulate import OVERHEADS, write_results
+from evolve.program.cases import program_text, read_case, read_trace
+from evolve.program.simulate import write_results
 from simulator.bind import bind, ticks
 from simulator.experiment.load import Load
 from simulator.language.opcodes import assemble
@@ -56,7 +56,7 @@ def test_rows_and_aggregates_are_the_hosts(name: str, force_exact: bool, tmp_pat
     folder = recorded(name)
     case = read_case(folder / "case.json")
     requests, number = read_trace(folder / "trace.csv")
-    program = parse(f"{program_text(case)}\n{overheads_text(case, OVERHEADS)}")
+    program = parse(program_text(case) or "")
     bound = bind(assemble(program), program.theta, {})
     seen = replay_bound(Load(requests, case.limits), bound, force_exact=force_exact, account=True)
     assert seen.run.fast == (name in FAST and not force_exact)
@@ -78,7 +78,7 @@ def test_patience_that_is_never_needed_leaves_the_hosts_aggregates(name: str, fo
     case = read_case(folder / "case.json")
     requests, _ = read_trace(folder / "trace.csv")
     patient = replace(requests, deadline_us=requests.arrival_us + 3_600_000_000)
-    program = parse(f"{program_text(case)}\n{overheads_text(case, OVERHEADS)}")
+    program = parse(program_text(case) or "")
     bound = bind(assemble(program), program.theta, {})
     seen = replay_bound(Load(patient, case.limits), bound, force_exact=force_exact, account=True)
     assert aggregate(seen) == json.loads((folder / "aggregate.json").read_text())
@@ -113,7 +113,7 @@ def test_simulate_writes_the_hosts_rows(
     told = json.loads(capsys.readouterr().out)
     assert rows(out) == rows(folder / "results.csv")
     assert told["completed_requests"] == len(rows(out)) - 1 and told["clamped_times"] == 0
-    # the same times from a program; what it does not say about overheads is the case's
+    # the same times from the backend as a program
     (tmp_path / "mine.py").write_text(program_text(read_case(folder / "case.json")) or "")
     again = tmp_path / "again.csv"
     assert run_command(["simulate", *files, "--program", str(tmp_path / "mine.py"), "--out", str(again)]) == 0

@@ -165,6 +165,31 @@ def test_figures_that_cannot_be_meant(
     assert problem in err and len(err) < 1000
 
 
+BODY = "def step_time(b, s):\n    return "
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (BODY + "(" * 20_000 + "1" + ")" * 20_000, "bytes, at most 20000 are read: shorten the program"),
+        (BODY + "(" * 9_000 + "1" + ")" * 9_000, "too many nested parentheses"),
+        (BODY + "(" * 150 + "-" * 150 + "1" + ")" * 150, "nested too deeply, at most 100 levels are read"),
+        (BODY + "-" * 19_000 + "1", "nested too deeply, at most 100 levels are read"),
+        (BODY + "b" + ".a" * 9_000, "nested too deeply, at most 100 levels are read"),
+        (BODY + "not " * 4_000 + "b.tokens", "nested too deeply, at most 100 levels are read"),
+        (BODY + "1" + "0" * 18_000, "a number too large for float64: give a finite one"),
+        (BODY + "1" + "0" * 4_000, "a number too large for float64: give a finite one"),
+        (BODY + "1e" + "9" * 18_000, "a number too large for float64: give a finite one"),
+    ],
+)
+@pytest.mark.parametrize("command", [("check",), ("show",), ("predict",), ("emit", "--out", "go")])
+def test_program_texts_that_cannot_be_meant(
+    command: tuple[str, ...], text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    err = refusal(capsys, *command, written(tmp_path, "mine.py", text))
+    assert problem in err and len(err) < 500
+
+
 def test_a_key_of_a_megabyte_is_named_by_its_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, "mine.yaml", f"version: 1\n? {'x' * 900_000}\n: 1\n")
     assert len(refusal(capsys, "predict", "--experiments", path)) < 500

@@ -137,11 +137,9 @@ CASES: dict[str, list[Case]] = {
              (CHAT, f"/{SHOWN}/[p].py")),
     ],
     "model": [
-        Case(lambda w: ["model", "add", w / "config.json", "--id", "q[/x]"], ("q[/x]: ",)),
-        Case(lambda w: ["model", "list"], ("q[/x]",)),
-        Case(lambda w: ["model", "show", "q[/x]"], ("q[/x]: ",)),
-        Case(lambda w: ["model", "remove", "q[/x]"], ("removed q[/x]",)),
-        Case(lambda w: ["model", "remove", "a\x1bb[/x]"], (r"a\x1bb[/x]",), 2),
+        Case(lambda w: ["model", "add", w / "config.json", "--id", "q[/x]"], ("--id q[/x]: ",), 2),
+        Case(lambda w: ["model", "show", "a\x1bb[/x]"], (r"a\x1bb[/x]",), 2),
+        Case(lambda w: ["model", "remove", "[bold]x"], ("[bold]x: ",), 2),
     ],
     "kernels": [Case(lambda w: ["kernels", w / "config.json", "--hardware", "H100"], (f"/{SHOWN}/config.json",))],
     "prompt": [
