@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from evolve.processes import available_cores
-from evolve.terminal import say
+from evolve.terminal import command, say
 from simulator.json import JsonObject
 
 
@@ -27,7 +27,7 @@ R = TypeVar("R", bound=_Report)
 
 def fail(message: str, status: int) -> int:
     """Print the message as one line on stderr, and return `status`."""
-    say("evolve: " + " ".join(message.split()), err=True)
+    say("evolve: " + " ".join(line.strip() for line in message.splitlines()), err=True)
     return status
 
 
@@ -49,7 +49,7 @@ def carry_out(
     try:
         report = work(folder, workers or available_cores(), quiet)
     except KeyboardInterrupt:
-        return fail(f"interrupted; nothing is lost: `evolve resume {folder.path}` goes on", 130)
+        return fail(f"interrupted; nothing is lost: `{command('resume', folder.path)}` goes on", 130)
     if as_json:
         print_json(report.to_json())
     else:

@@ -15,6 +15,7 @@ from evolve.run.folder import open_run
 from evolve.study.held_out_views import print_validation, write_csv
 from evolve.study.validate import Options
 from evolve.study.validate import validate as make
+from evolve.terminal import command
 from simulator.errors import InputError
 
 
@@ -76,7 +77,9 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
     try:
         result = make(run, options)
     except KeyboardInterrupt:
-        return fail(f"interrupted; nothing is lost: the same `evolve validate {run_path} ...` goes on from there", 130)
+        return fail(
+            f"interrupted; nothing is lost: the same `{command('validate', run_path)} ...` goes on from there", 130
+        )
     if table is not None:
         write_csv(result, table)
     if as_json:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
 from evolve import __version__
-from evolve.report.run import front_table
-from evolve.report.table import Table, show
+from evolve.report.printing import show
+from evolve.report.run import FRONT_LEGEND, front_table
+from evolve.report.table import Table
+from evolve.report.terms import legend
 from evolve.run.config import bundled_configs
 from evolve.run.folder import Run
 from evolve.run.program import seed_names
 from evolve.run.validations import calls_note
-from evolve.terminal import say
+from evolve.terminal import command, say
 from simulator.json import JsonObject
 
 
@@ -35,12 +37,12 @@ def archive_json(run: Run) -> JsonObject:
 def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
     if pareto:
-        show(
-            front_table(
-                run.archive().front_by_size(), f"Pareto front of {run.path}: worst 3, joint error, transfer, complexity"
-            ),
-        )
+        seeds = ", ".join(map(str, run.config.score.arrival_seeds))
+        terms = "joint error", "worst 3", "transfer error", "sound", "front"
+        legend(*terms, also=FRONT_LEGEND.format(seeds=seeds))
+        show(front_table(run.archive().front_by_size(), f"Pareto front of {run.path}"))
     if grid:
+        legend("joint error", "features")
         show(_grid_table(run))
     say(f"Held-out figures: {calls_note(run.path)}.")
 
@@ -103,10 +105,12 @@ def _run_state(path: Path) -> RunState:
 
 def print_inventory(inventory: Inventory) -> None:
     """A line per run, then the shipped names."""
+    if any(run.joint is not None for run in inventory.runs):
+        legend("joint error")
     say("Runs", "bold", end="")
     say("" if inventory.runs else ": none yet; `evolve run` makes one")
     for run in inventory.runs:
-        state = f"unfinished: evolve resume {run.run}"
+        state = f"unfinished: {command('resume', run.run)}"
         if run.joint is not None:
             state = f"champion {run.champion}, joint error {run.joint:.2f} %"
         elif run.done:

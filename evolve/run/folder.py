@@ -23,6 +23,7 @@ from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.files import write_json, write_text
 from evolve.run.ranges import Ranges, read_ranges
+from evolve.terminal import command
 from simulator.errors import InputError, Section, shown
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
@@ -137,7 +138,7 @@ def create(path: Path, config: Config, about: About) -> Run:
         write_json(path / "run.json", about.to_json())
         (path / "journal.jsonl").touch()
     except FileExistsError:
-        raise InputError(f"{path}: exists already: choose another --out, or `evolve resume {path}`") from None
+        raise InputError(f"{path}: exists already: choose another --out, or `{command('resume', path)}`") from None
     except OSError as e:
         raise InputError(f"{path}: cannot be written ({e.strerror}): choose another --out") from None
     return Run(path, config, about)
@@ -169,7 +170,7 @@ def check_same(run: Run, fitted: Sequence[Experiment]) -> None:
     """Raises InputError if the run is a shipped one, or was made by another engine version or on other data."""
     about = run.about
     if not run.journal.exists():
-        raise InputError(f"{run.path}: is a shipped run, which is read-only: `evolve archive {run.path}` shows it")
+        raise InputError(f"{run.path}: is a shipped run, which is read-only: `{command('archive', run.path)}` shows it")
     if about.engine != __version__:
         raise InputError(f"{run.path}: made by engine {about.engine}, this is {__version__}: "
                          "install that version, or start a new run")  # fmt: skip
