@@ -24,8 +24,9 @@ LAYOUT = "\n\t"  # the control characters that lines of text need
 
 def say(text: str = "", style: str = "", *, err: bool = False, end: str = "\n") -> None:
     """Print text, on standard error if `err`. `style`: "bold", "dim" or "", shown in a terminal only."""
-    styles: dict[str, Any] = {style: True} if style else {}
-    click.echo(click.style(visible(text, LAYOUT), **styles) + end, nl=False, err=err)
+    shown = visible(text, LAYOUT)
+    styles: dict[str, Any] = {style: True}
+    click.echo((click.style(shown, **styles) if style else shown) + end, nl=False, err=err)
 
 
 def warn(text: str) -> None:

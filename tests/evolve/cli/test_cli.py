@@ -337,6 +337,22 @@ def test_every_json_says_which_engine_data_and_seeds(capsys: pytest.CaptureFixtu
         assert {"engine", "data", "seeds"} <= set(result), command
 
 
+def test_an_unknown_model_gets_the_closest_names_only(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = {"version": 1, "experiments": [{**PLAN["experiments"][0], "model": "gpt-17"}]}  # type: ignore[index]
+    del plan["experiments"][0]["model_config"]  # type: ignore[index]
+    (files / "gpt.yaml").write_text(yaml.safe_dump(plan))
+    remedy = "; `evolve list` has all"
+    for args in (
+        ["predict", "floor", "--experiments", str(files / "gpt.yaml")],
+        ["kernels", "gpt-17", "--hardware", "H100"],
+        ["kernels", "llama-3.1-8b", "--hardware", "TPU"],
+        ["emit", "floor", "--out", str(files / "go"), "--model", "gpt-17", "--hardware", "H100"],
+    ):
+        line = refused(capsys, *args)
+        assert remedy in line and len(line.split("the closest are ")[1].split(remedy)[0].split(", ")) == 3, line
+    assert "did you mean 'llama-3.1-8b'?" in refused(capsys, "kernels", "llama-3.1-9b", "--hardware", "H100")
+
+
 def test_predict_marks_what_the_program_was_fitted_on(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the record next to the program, by what was measured; a bare file has none, and nothing is claimed."""
     ids = "llama-2-7b-tp1-codegen", "llama-2-7b-tp1-roleplay"
