@@ -89,7 +89,8 @@ class Score:
 
 
 class NothingCompletes(Exception):
-    """No request of an observed experiment completes under a program: its clients all give up."""
+    """No request of an observed experiment completes under a program: its clients all give up, or all
+    requests are too long."""
 
 
 def score_set(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SEEDS) -> ScoreSet:
@@ -142,10 +143,12 @@ def error_rows(program: Program, data: ScoreSet, *, stop_when_hostile: bool = Fa
 def score(program: Program, data: ScoreSet, moe_weight: float = 1.0) -> Score:
     """The program's score on `data`. Raises HostileStep for a step time outside [1, 10^10] us, and NothingCompletes."""
     rows = error_rows(program, data, stop_when_hostile=True)
-    for row, e in zip(rows, data.experiments, strict=True):
+    for row, e, loads in zip(rows, data.experiments, data.loads, strict=True):
         summary = e.observed.summary if e.observed else None
         if summary is not None and summary.e2e_ms.mean and row.e2e is None:
-            raise NothingCompletes(f"no request of {e.id} completes: every client gives up")
+            accepted = any(load.accepted.any() for load in loads)
+            why = "every client gives up" if accepted else "all are longer than max_model_len and were refused"
+            raise NothingCompletes(f"no request of {e.id} completes: {why}")
     return summarise(rows, {e.id: moe_weight for e in data.experiments if e.facts["is_moe"]})
 
 

@@ -1,24 +1,32 @@
 """The one way by which text leaves for standard output and standard error.
 
 Most of it comes from files: ids, models, paths, program texts, answers of language models. So nothing is read as
-markup, styles are arguments, and control characters are visible. `evolve.report.table` prints tables by the same rule.
+markup, styles are arguments, and control characters are visible. `evolve.report.printing` prints tables by the same
+rule.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sys
 from typing import Any
 
 import click
 
 from simulator.text import visible
 
+PIPED = 120  # characters of a line that is not for a terminal
+LEAST = 40  # a narrower terminal breaks lines itself
 LAYOUT = "\n\t"  # the control characters that lines of text need
 
 
 def say(text: str = "", style: str = "", *, err: bool = False, end: str = "\n") -> None:
     """Print text, on standard error if `err`. `style`: "bold", "dim" or "", shown in a terminal only."""
-    styles: dict[str, Any] = {style: True} if style else {}
-    click.echo(click.style(visible(text, LAYOUT), **styles) + end, nl=False, err=err)
+    shown = visible(text, LAYOUT)
+    styles: dict[str, Any] = {style: True}
+    click.echo((click.style(shown, **styles) if style else shown) + end, nl=False, err=err)
 
 
 def warn(text: str) -> None:
@@ -29,3 +37,15 @@ def warn(text: str) -> None:
 def rewrite(text: str) -> None:
     """Replace the line that the cursor is in, on standard error."""
     click.echo("\r" + visible(text), nl=False, err=True)
+
+
+def command(*words: object) -> str:
+    """The command line `evolve WORDS`, quoted so that it can be copied into a shell."""
+    return shlex.join(["evolve", *map(str, words)])
+
+
+def width() -> int:
+    """The characters that a line has room for: those of the terminal, or COLUMNS if it is set."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return max(shutil.get_terminal_size().columns, LEAST)
+    return PIPED

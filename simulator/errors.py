@@ -77,6 +77,16 @@ def nearest(name: object, known: Sequence[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"known are {', '.join(sorted(known))}"
 
 
+def nearest_listed(name: object, known: Sequence[str]) -> str:
+    """`nearest` for the names of `evolve list`: where none is close, the three closest of them instead of all."""
+    close = difflib.get_close_matches(str(name), known, n=1)
+    if close:
+        return nearest(name, known)
+    closest = {folded.casefold(): folded for folded in known}
+    names = [closest[key] for key in difflib.get_close_matches(str(name).casefold(), closest, n=3, cutoff=0.0)]
+    return f"the closest are {', '.join(names)}; `evolve list` has all"
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A mapping read from a file, with its place there, so that every error can name it.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core import event
 from numba.core.cpu import CPUTargetOptions
 
 
@@ -35,6 +36,7 @@ if "NUMBA_CACHE_DIR" not in os.environ:  # the user's own choice wins
     numba.config.CACHE_DIR = str(_cache_folder())  # type: ignore[attr-defined]
 
 F = TypeVar("F", bound=Callable[..., Any])
+COMPILING = "compiling (once, about 15 s)"  # what to say meanwhile; measured on one core of a server
 
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy"}
@@ -42,6 +44,26 @@ OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 # The switch is meant for targets that make no arrays, so compiled functions must not make any.
 if hasattr(CPUTargetOptions, "_nrt"):
     OPTIONS["_nrt"] = False
+
+
+class _First(event.Listener):  # type: ignore[misc]
+    """Tells of the first compilation. numba reports none for a function that is read from the cache."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell: Callable[[], None] | None = tell
+
+    def on_start(self, event: object) -> None:
+        tell, self._tell = self._tell, None
+        if tell:
+            tell()
+
+    def on_end(self, event: object) -> None:
+        pass
+
+
+def on_first_compilation(tell: Callable[[], None]) -> None:
+    """Call `tell` once if this process begins to compile; not if everything it uses is cached."""
+    event.register("numba:compile", _First(tell))
 
 
 def njit(function: F) -> F:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from evolve.processes import WorkStopped, available_cores
-from evolve.terminal import say
+from evolve.terminal import command, say
 from simulator.json import JsonObject
 
 
@@ -30,7 +30,7 @@ R = TypeVar("R", bound=_Report)
 def fail(message: str, status: int) -> int:
     """Print the message as one line on stderr, and return `status`."""
     with suppress(OSError):  # stderr may be full too; the status remains
-        say("evolve: " + " ".join(message.split()), err=True)
+        say("evolve: " + " ".join(line.strip() for line in message.splitlines()), err=True)
     return status
 
 
@@ -48,23 +48,22 @@ class Ended(Exception):
 
 
 @contextmanager
-def resumable(command: str) -> Iterator[None]:
-    """A context for long work that `command` continues if it is interrupted, a file fails, or a process dies.
-
-    Raises Ended in these cases.
-    """
+def resumable(continues: str) -> Iterator[None]:
+    """A context for long work that the command line `continues` resumes after an interruption, or when a file or a
+    process fails. Raises Ended in these cases."""
     try:
         yield
     except KeyboardInterrupt:
-        raise Ended(f"interrupted; nothing is lost: {command} goes on", 130) from None
+        raise Ended(f"interrupted; nothing is lost: `{continues}` goes on", 130) from None
     except WorkStopped as e:
-        raise Ended(f"{e}; nothing is lost: {command} goes on", 1) from None
+        raise Ended(f"{e}; nothing is lost: `{continues}` goes on", 1) from None
     except OSError as e:
         if e.filename is None:
-            raise  # standard output, which nobody can resume
+            raise  # no file can be named, so none can be mended
         gone = e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
         remedy = "put it back where it was" if gone else "make room, or make it writable"
-        raise Ended(f"{e.filename}: {e.strerror}: {remedy}; then {command} goes on from what is written", 1) from None
+        text = f"{e.filename}: {e.strerror}: {remedy}; then `{continues}` goes on from what is written"
+        raise Ended(text, 1) from None
 
 
 def carry_out(
@@ -77,7 +76,7 @@ def carry_out(
     good: Callable[[R], bool],
 ) -> int:
     """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1."""
-    with resumable(f"`evolve resume {folder.path}`"):
+    with resumable(command("resume", folder.path)):
         report = work(folder, workers or available_cores(), quiet)
     if as_json:
         print_json(report.to_json())

@@ -49,7 +49,7 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     experiments, findings = find(folders)
     given = Given(hardware, parse_overrides(settings), parse_models(models))
     sizes = {folder.name: batch.bytes_of(folder) for folder in experiments}
-    with resumable("the same command"), watching(sizes, quiet) as watch:
+    with resumable("evolve ingest ..."), watching(sizes, quiet) as watch:
         runs = batch.ingest(experiments, out, given, workers or available_cores(), watch.on_read, watch.on_done)
     reports = [run.report for run in runs]
     if as_json:

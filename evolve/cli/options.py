@@ -11,12 +11,22 @@ from typing import Any
 import click
 
 from evaluator.experiments import BUNDLED
+from evolve.report.progress import tell_compilation
 from evolve.run import program as programs
 from evolve.run.data import experiments_of, parse_list
 from evolve.run.program import Source
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.language.measure import Caps
+
+
+def _quiet() -> bool:
+    """Whether the command that is running was asked to be quiet."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.params.get("quiet"))
+
+
+tell_compilation(_quiet)  # all commands that replay import this module
 
 
 def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:

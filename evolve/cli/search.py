@@ -28,6 +28,10 @@ from evolve.study.views import print_comparison, print_repeats
 from evolve.terminal import warn
 from simulator.errors import InputError
 
+known_option = click.option(
+    "--all", "known", is_flag=True, help="Also print the known answers' errors on each experiment."
+)
+
 
 @click.command()
 @click.option("--models", metavar="A,B", help="Fit only these models (Hugging Face ids or aliases).")
@@ -38,6 +42,7 @@ from simulator.errors import InputError
               help="Number of runs, each under its own seed; the report has the spread of their results.")  # fmt: skip
 @click.option("--replay", metavar="RUN", type=click.Path(path_type=Path),
               help="Repeat a run of language models offline, with its recorded answers.")  # fmt: skip
+@known_option
 @llm_options
 @run_options
 def run(
@@ -46,6 +51,7 @@ def run(
     only_start: bool,
     repeats: int,
     replay: Path | None,
+    known: bool,
     llm: dict[str, Any],
     **options: Any,
 ) -> int:
@@ -68,13 +74,14 @@ def run(
     evolve run --replay runs/0007                the same archive again, from its journal
     """
     if replay is not None:
-        return _replay(replay, options)
+        return _replay(replay, options, known)
     config = _starting_from(llm_config(_config(options, models), llm), start, only_start)
     if repeats > 1:
         _offline_only(config, "--repeats", "start a run for each --seed instead")
         several = seeds.start(config, repeats, options["out"])
         return _work_repeats(several, options["workers"], options["as_json"], options["quiet"])
-    return _work_run(run_module.start(config, options["out"]), options["workers"], options["as_json"], options["quiet"])
+    new = run_module.start(config, options["out"])
+    return _work_run(new, options["workers"], options["as_json"], options["quiet"], known)
 
 
 @click.command()
@@ -122,14 +129,14 @@ def _starting_from(config: Config, programs: tuple[str, ...], only: bool) -> Con
     return replace(config, search=search)
 
 
-def _replay(recording: Path, options: dict[str, Any]) -> int:
+def _replay(recording: Path, options: dict[str, Any], known: bool) -> int:
     """Repeat a recorded run. Raises InputError for an option that would change its settings."""
     context = click.get_current_context()
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if given and option.name not in ("replay", "out", "workers", "as_json", "quiet"):
+        if given and option.name not in ("replay", "out", "workers", "known", "as_json", "quiet"):
             raise InputError(f"--replay {recording}: uses the recorded settings: leave out {option.opts[0]}")
-    return _work_run(replay(recording, options["out"]), options["workers"], options["as_json"], options["quiet"])
+    return _work_run(replay(recording, options["out"]), options["workers"], options["as_json"], options["quiet"], known)
 
 
 def _offline_only(config: Config, what: str, remedy: str) -> None:
@@ -164,10 +171,11 @@ def _config(options: dict[str, Any], models: str | None) -> Config:
 @click.option("--to", "line", metavar="LINE", type=click.IntRange(min=0),
               help="Go on from this line of the journal; the lines after it are kept in another file.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), help="Processes [default: all cores].")
+@known_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
 def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tokens: int | None, line: int | None,
-           workers: int | None, as_json: bool, quiet: bool) -> int:  # fmt: skip
+           workers: int | None, known: bool, as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Continue a run, repeats or baselines after an interruption, exactly as if there had been none.
 
     A run of language models does not pay for an answer twice. With a higher limit it continues where the old one
@@ -193,7 +201,7 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
     limits = {"max_usd": max_usd, "max_calls": max_calls, "max_tokens": max_tokens}
     if raised := {name: limit for name, limit in limits.items() if limit is not None}:
         run = with_limits(run, raised)
-    return _work_run(run, workers, as_json, quiet)
+    return _work_run(run, workers, as_json, quiet, known)
 
 
 @click.command()
@@ -231,9 +239,9 @@ def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: 
     return _work_baselines(comparison, workers, as_json, quiet)
 
 
-def _work_run(run: Run, workers: int | None, as_json: bool, quiet: bool) -> int:
+def _work_run(run: Run, workers: int | None, as_json: bool, quiet: bool, known: bool) -> int:
     """Finish a run. Status 1 if it has no champion."""
-    return carry_out(run_module.work, run, workers, as_json, quiet, print_run,
+    return carry_out(run_module.work, run, workers, as_json, quiet, lambda report: print_run(report, known),
                      lambda report: report.champion is not None)  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from evolve.run.folder import open_run
 from evolve.study.held_out_views import print_validation, write_csv
 from evolve.study.validate import Options
 from evolve.study.validate import validate as make
+from evolve.terminal import command
 from simulator.errors import InputError
 
 
@@ -73,7 +74,7 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
         check_writable(table, "--csv")
     source = load(against, caps) if against else None
     options = Options(parse_list(folds), budget, hindsight, source, again, workers or available_cores(), quiet)
-    with resumable(f"the same `evolve validate {run_path} ...`"):
+    with resumable(f"{command('validate', run_path)} ..."):
         result = make(run, options)
     if table is not None:
         write_csv(result, table)

@@ -12,7 +12,7 @@ from evolve.ingest.read.files import read_json
 from evolve.ingest.read.values import plain
 from simulator.architecture import architecture
 from simulator.config_keys import VERDICTS, Verdict
-from simulator.errors import InputError, Section, nearest
+from simulator.errors import InputError, Section, nearest, nearest_listed
 from simulator.experiment.file import engine_of
 from simulator.json import JsonObject
 
@@ -47,7 +47,7 @@ def check_hardware(name: str | None) -> None:
     """Raises InputError for a GPU that is not in the hardware table."""
     if name is not None and name not in hardware_table():
         raise InputError(
-            f"--hardware {plain(name)}: is not in the hardware table: {nearest(name, tuple(hardware_table()))}"
+            f"--hardware {plain(name)}: is not in the hardware table: {nearest_listed(name, tuple(hardware_table()))}"
         )
 
 

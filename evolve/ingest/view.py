@@ -22,9 +22,10 @@ from evolve.ingest.batch import Run
 from evolve.ingest.output import EXPERIMENTS
 from evolve.ingest.read.values import Finding
 from evolve.ingest.report import AlphaTargets, BatchCounts, QualityReport, RequestCounts
+from evolve.report.printing import note, show
 from evolve.report.progress import Line
-from evolve.report.table import Table, number, show
-from evolve.terminal import say
+from evolve.report.table import Table, number
+from evolve.terminal import command, say
 from simulator.text import visible
 
 LEGEND = """\
@@ -89,10 +90,11 @@ def print_runs(runs: Sequence[Run], findings: Sequence[Finding], out: Path) -> N
     for finding in findings:
         say(f"{finding.source}: {finding.text}")
     traced = [report for report in reports if report.requests.journeys is not None]
+    if traced:
+        note(LEGEND)
     show(_runs(runs, bool(traced)))
     if traced:
         show(_traced(traced))
-        say(LEGEND, "dim")
     for report in reports:
         for reason in report.reasons:
             say(f"{report.run}: overloaded, not fitted by default: {reason}")
@@ -118,9 +120,9 @@ def _print_next(reports: Sequence[QualityReport], out: Path) -> None:
         say("No run has enough for an experiment: see the warnings")
         return
     say(f"Written: {out / EXPERIMENTS}")
-    say(f"Next: `evolve predict champion --experiments {out / EXPERIMENTS}`")
+    say(f"Next: {command('predict', 'champion', '--experiments', out / EXPERIMENTS)}")
     if any(r.cycles and r.cycles.usable and r.batches and r.experiment for r in reports):
-        say(f"Next: `evolve score-steps champion --steps {out}`")
+        say(f"Next: {command('score-steps', 'champion', '--steps', out)}")
 
 
 def _runs(runs: Sequence[Run], traced: bool) -> Table:

@@ -18,7 +18,8 @@ import numpy as np
 
 from evaluator.experiments import bundled_experiments, data_hash
 from evolve import __version__
-from evolve.report.table import Table, number, show
+from evolve.report.printing import show
+from evolve.report.table import Table, number
 from evolve.run import program as programs
 from evolve.terminal import say
 from simulator.bind import Bound, bind

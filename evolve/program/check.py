@@ -16,7 +16,8 @@ from evaluator.judge.physics import physics
 from evaluator.judge.sweep import decode_batch
 from evolve import __version__
 from evolve.program.show import Description, describe
-from evolve.report.table import Table, show
+from evolve.report.printing import note, show
+from evolve.report.table import Table
 from evolve.run.program import Source
 from evolve.terminal import say
 from simulator.bind import bind
@@ -109,7 +110,7 @@ def print_check(verdict: Verdict) -> None:
         for g in verdict.gates
     ]
     table = Table.of("Gates, at the program's constants", "gate|invariant||~measured", rows)
-    show(table, wrap=True)
+    show(table)
     for c in description.constants:
         if c.outside:
             say(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in")
@@ -138,5 +139,5 @@ def print_fields() -> None:
         for f in FIELDS.values()
     ]
     title = "Fields: b the batch, s the deployment, r the request"
-    show(Table.of(title, "field|unit|~meaning|~formula", rows), wrap=True)
-    say("PI: a request's tokens done before the step. NN: its new tokens in the step.")
+    note("PI: a request's tokens done before the step. NN: its new tokens in the step.")
+    show(Table.of(title, "field|unit|~meaning|~formula", rows))

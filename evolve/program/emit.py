@@ -11,8 +11,9 @@ from evaluator.deployments import KnownDeployment, measured_deployments, named_d
 from evaluator.experiments import bundled_experiments
 from evaluator.judge.gates import complaints, deployments_of
 from evolve import __version__
+from evolve.report.printing import plain
 from evolve.report.progress import Line
-from evolve.report.table import Column, Row, Table, number, plain
+from evolve.report.table import Column, Row, Table, number
 from evolve.run.program import Source
 from evolve.terminal import say, warn
 from simulator.errors import InputError

@@ -11,7 +11,8 @@ from evaluator.deployments import known_gpu, model_config
 from evaluator.experiments import hardware_table
 from evaluator.judge.physics import roofline_us
 from evolve import __version__
-from evolve.report.table import Row, Table, fits, row, section, show
+from evolve.report.printing import fits, note, show
+from evolve.report.table import Row, Table, row, section
 from evolve.terminal import say
 from simulator.errors import InputError
 from simulator.experiment.deployment import deployment_facts
@@ -181,12 +182,12 @@ def _notes(steps: tuple[Step, ...], facts: Facts, sampling: bool) -> tuple[str, 
 def print_kernels(breakdown: Breakdown) -> None:
     """The table of operations and steps; calls, shapes and kernels only if the terminal is wide enough for them."""
     table = _table(breakdown, wide=True)
-    show(table if fits(table) else _table(breakdown, wide=False))
     about = tables(breakdown.tables).about
-    say(LEGEND.format(most=DECODES[-1], prefill=PREFILL, decodes=DECODES[SHARES_AT]))
+    note(LEGEND.format(most=DECODES[-1], prefill=PREFILL, decodes=DECODES[SHARES_AT]))
+    show(table if fits(table) else _table(breakdown, wide=False))
     say(f"Tables: {about['source']}, {about['gpu']}, {about['license']}, {about['copyright']}")
-    for note in breakdown.notes:
-        say(f"Note: {note}.")
+    for text in breakdown.notes:
+        say(f"Note: {text}.")
 
 
 def _table(breakdown: Breakdown, wide: bool) -> Table:

@@ -11,10 +11,12 @@ from evaluator.judge.gates import complaints, deployments_of
 from evaluator.metrics import LATENCIES, error_pct
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evolve import __version__
-from evolve.report.table import Row, Table, number, passes, row, show
+from evolve.report.printing import note, show
+from evolve.report.table import Row, Table, number, passes, row
+from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.ranges import outside
-from evolve.run.records import Record
+from evolve.run.records import Record, saw
 from evolve.terminal import say
 from simulator.experiment.experiment import Components, Experiment, Observation
 from simulator.json import JsonObject
@@ -33,6 +35,8 @@ PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("after the last step", ("per_token", "completion"), "after_finish"),
     ("client", (), "client"),
 )
+FITTED_LEGEND = "use: the program was fitted on this experiment, so its errors there are in sample, or it is new to it"
+ERROR_LEGEND = "error: of the mean, percent of what was observed"
 PARTS_LEGEND = """\
 Observed from request traces: queueing is arrival to queue; waiting is queued to first scheduled, which async scheduling
 stamps one cycle early (prefill steps hold that cycle), and the gaps of preemptions; after the last step predicts
@@ -76,18 +80,29 @@ def _observation(o: Observation | None) -> JsonObject | None:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is predicted for one experiment, next to what was observed: latencies and parts of the mean E2E in ms."""
+    """What is predicted for one experiment, next to what was observed: latencies and parts of the mean E2E in ms.
+
+    fitted: whether the program was fitted on this experiment; None where there is no record of that.
+    """
 
     id: str
+    fitted: bool | None
     summary: Comparison
     components: Mapping[str, float]
     observed_components: Components | None
     stages: tuple[Comparison, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def empty(self) -> bool:
+        """Whether no request completes, so that there are no latencies."""
+        predicted = self.summary.predicted
+        return predicted is None or not predicted.completed
+
     def to_json(self) -> JsonObject:
         return {
             "id": self.id,
+            "fitted": self.fitted,
             **self.summary.to_json(),
             "components": self.components,
             "observed_components": asdict(self.observed_components) if self.observed_components else None,
@@ -144,6 +159,7 @@ def _forecast(
     stages = observed.stages if observed and observed.stages else (None,) * len(experiment.workload.stages)
     return Forecast(
         id=experiment.id,
+        fitted=None if record is None else saw(record, experiment),
         summary=Comparison(prediction.predicted.summary, observed.summary if observed else None),
         components=prediction.components,
         observed_components=experiment.components,
@@ -197,13 +213,22 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
 def print_prediction(forecasts: Forecasts) -> None:
     """A row per experiment, with errors if anything was observed, then every warning once."""
     experiments = forecasts.experiments
+    compared = any(e.summary.error_pct for e in experiments)
+    fitted = [e.id for e in experiments if e.fitted]
+    notes = [FITTED_LEGEND] * bool(fitted) + [ERROR_LEGEND] * compared
+    if notes:
+        legend(*["limits"] * compared, also=". ".join(notes))
     show(_table(forecasts))
+    for e in experiments:
+        if e.empty:
+            say(f"{e.id}: no request completes, for the reasons below", "bold")
     if any(e.observed_components for e in experiments):
         _print_parts(experiments)
     total = {n: v for n, v in forecasts.mean_abs_error_pct.items() if v is not None}
     if total:
         figures = ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in total.items())
-        say(f"Mean absolute error: {figures}")
+        sample = f"; {len(fitted)} of {len(experiments)} in sample" if fitted else ""
+        say(f"Mean absolute error: {figures}{sample}")
     ids_by_warning: dict[str, list[str]] = {}
     for e in experiments:
         for warning in e.warnings:
@@ -215,23 +240,26 @@ def print_prediction(forecasts: Forecasts) -> None:
 
 def _table(forecasts: Forecasts) -> Table:
     compared = any(e.summary.error_pct for e in forecasts.experiments)
-    error = "|>error" if compared else ""
-    heads = f"experiment|>E2E mean{error}|>p90|>p99|>TTFT mean{error}|>p90|>p99|>ITL mean{error}" + "|limits" * compared
+    recorded = any(e.fitted is not None for e in forecasts.experiments)
+    means = [f">{name} mean" + "|>error" * compared for name in ("E2E", "TTFT", "ITL")]
+    others = [f">{name} {q}" for name in ("E2E", "TTFT") for q in ("p90", "p99")]
+    heads = "|".join(["experiment", *["use"] * recorded, *means, *["limits"] * compared, *others])
     title = f"Predictions of {forecasts.name} in ms, mean over arrival seeds {list(forecasts.seeds)}"
-    title += "; error of the mean in percent" if compared else ""
-    return Table.of(title, heads, (_row(e, compared) for e in forecasts.experiments))
+    return Table.of(title, heads, (_row(e, compared, recorded) for e in forecasts.experiments))
 
 
-def _row(e: Forecast, compared: bool) -> Row:
+def _row(e: Forecast, compared: bool, recorded: bool) -> Row:
     error_pct = e.summary.error_pct or {}
-    means = {latency: error_pct.get(f"{latency}_ms", {}).get("mean") for latency in PRINTED}
-    cells = [e.id]
+    errors_of_means = {latency: error_pct.get(f"{latency}_ms", {}).get("mean") for latency in PRINTED}
+    cells, others = [e.id, *(["fitted" if e.fitted else "new"] if recorded else [])], list[str]()
     for latency, quantities in PRINTED.items():
         statistic = getattr(e.summary.predicted, f"{latency}_ms", None)
-        mean, *others = (number(getattr(statistic, q, None), 2 if latency == "itl" else 1, signed=False)
-                         for q in quantities)  # fmt: skip
-        cells += [mean, *([number(means[latency])] if compared else []), *others]
-    return row(*cells, *([passes(means)] if compared else []))
+        mean, *percentiles = (number(getattr(statistic, q, None), 2 if latency == "itl" else 1, signed=False)
+                              for q in quantities)  # fmt: skip
+        cells += [mean, *([number(errors_of_means[latency])] if compared else [])]
+        others += percentiles
+    limits = "nothing completes" if e.empty else passes(errors_of_means)
+    return row(*cells, *([limits] if compared else []), *others)
 
 
 def _print_parts(experiments: Sequence[Forecast]) -> None:
@@ -247,5 +275,5 @@ def _print_parts(experiments: Sequence[Forecast]) -> None:
             cells.append(f"{number(predicted, 1, signed=False)} / {number(getattr(observed, theirs), 1, signed=False)}")
         rows.append([e.id, *cells, "-" if observed.requests is None else str(observed.requests)])
     heads = "|".join(["experiment", *(f">{name}" for name, _, _ in PARTS), ">requests"])
+    note(PARTS_LEGEND)
     show(Table.of("Parts of the mean E2E in ms, predicted / observed", heads, rows))
-    say(PARTS_LEGEND, "dim")

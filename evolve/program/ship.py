@@ -23,6 +23,7 @@ from evolve.run.data import chosen
 from evolve.run.files import write_json, write_text
 from evolve.run.folder import Run, open_run
 from evolve.run.records import Found, constant_records, record
+from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.language.complete import complete
 from simulator.language.key import key
@@ -37,7 +38,7 @@ def ship(path: Path, folder: Path = SEEDS) -> None:
     run = open_run(path)
     best = champion(run.archive().members(), run.config.score.rule)
     if best is None:
-        raise InputError(f"{path}: has no champion: `evolve resume {path}`")
+        raise InputError(f"{path}: has no champion: `{command('resume', path)}`")
     fitted, _ = chosen(run.config.data)
     parsed = parse(best.text)
     program = replace(parsed, functions=tuple(map(named, parsed.functions)))

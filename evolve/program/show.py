@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 
 from archive.proposal import Proposal
 from evolve import __version__
-from evolve.report.table import Table, bias_label, number, show
+from evolve.report.printing import show
+from evolve.report.table import Table, bias_label, number
+from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.records import ConstantRecord, Record
 from evolve.run.selectors import known_constants
@@ -24,10 +26,7 @@ from simulator.language.unparse import spell, unparse
 DOUBTFUL = 2.0  # standard deviations from 1 at which `show` doubts a factor of a measured kernel
 # The host's names for its coefficients; those of an output token are numbered after those of the queue.
 _COEFFICIENTS = {"step_time": "beta", "queueing_time": "alpha", "output_token_time": "alpha"}
-LEGEND = """\
-standard error: how far off the constant may be, of this form on the runs it was fitted on, from the residuals;
-identified: these runs decide it, not the prior; at a bound: they would take it further.
-"""
+LEGEND = "at a bound: the fitted runs would take it further"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +134,11 @@ def print_show(description: Description) -> None:
     say(unparse(program))
     say(f"{description.source.name}: {description.counts}")
     say("features: " + ", ".join(measure.features(program)))
+    if description.certainty:
+        legend("standard error", "identified", also=LEGEND)
     show(_constants_table(description))
     for text in (*at_bounds(program, description.certainty is not None).values(), *_doubts(description.constants)):
         say(f"- {text}")
-    if description.certainty:
-        say(LEGEND, "dim")
     show(_products_table(description.products))
     record = description.source.record
     if record is None:
@@ -158,10 +157,10 @@ def _constants_table(description: Description) -> Table:
         at_bound = " (at the bound)" if c.value in (c.low, c.high) else ""
         where = " (OUTSIDE; a fit moves it in)" if c.outside else at_bound
         unit = (c.unit or "any") + ("" if c.annotated else " (found)")
-        row = [c.method, c.name, f"{c.value:g}", unit, c.limits + where, c.enters]
+        row = [f"{c.method}.{c.name}", f"{c.value:g}", unit, c.limits + where, c.enters]
         return [*row, *certainty_cells(certainty.get(f"{c.method}.{c.name}"))] if certainty else row
 
-    heads = "method|name|>value|unit|bounds|enters" + ("|>standard error|by the data" if certainty else "")
+    heads = "constant|>value|~unit|~bounds|enters" + ("|>standard error|~by the data" if certainty else "")
     return Table.of("Constants", heads, map(cells, description.constants))
 
 
@@ -187,7 +186,7 @@ def _doubts(constants: Sequence[ShownConstant]) -> list[str]:
 
 def _products_table(products: Mapping[str, Affine]) -> Table:
     """The dot product of each method, on each choice of branches if there are several: coefficients and features."""
-    heads = "method|where|coefficient|constant|feature"
+    heads = "method|~where|coefficient|~constant|~feature"
     return Table.of("As dot products: the sum of constant * feature", heads, _product_rows(products))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evolve.terminal import command
 from simulator.json import JsonObject
 
 # The option that raises each limit.
@@ -34,6 +35,6 @@ def lines(calls: JsonObject, run: str) -> list[str]:
         text.append(f"{calls['substitutes']} proposals come from offline operators, because no model answered.")
     if calls["stopped"]:
         option = OPTIONS.get(calls["stopped"].split()[0])
-        remedy = f"; `evolve resume {run} {option} MORE` goes on" if option else ""
+        remedy = f"; `{command('resume', run, option, 'MORE')}` goes on" if option else ""
         text.append(f"Stopped before the budget of candidates: {calls['stopped']}{remedy}.")
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from archive.elite import Elite
 from archive.proposal import SEED
 from evolve.report.llm import lines
+from evolve.report.printing import markdown
 from evolve.report.result import RunReport
 from evolve.report.run import (
     bounds_texts,
@@ -16,10 +17,11 @@ from evolve.report.run import (
     thinned,
     transfer_text,
 )
-from evolve.report.table import Table, markdown
+from evolve.report.table import Table
 from evolve.run.files import write_text
 from evolve.run.folder import Run
 from evolve.run.validations import calls
+from evolve.terminal import command
 from simulator.text import visible
 
 
@@ -51,7 +53,7 @@ def page(run: Run, report: RunReport, validations: int) -> str:
         markdown(means_table(report)),
         "## Front",
         f"Worst 3, joint error, transfer, complexity: {len(thinned(report.front))} of {len(report.front)} "
-        "programs, from the simplest to the largest. Sound: contradicts no datasheet.",
+        "programs, from the simplest to the largest. Size: operations + constants. Sound: contradicts no datasheet.",
         markdown(front_table(thinned(report.front), "Front")),
         *_models(report),
         "## Going on",
@@ -108,10 +110,10 @@ def _models(report: RunReport) -> list[str]:
 def _commands(run: Run, champion: int) -> str:
     program = f"{run.path}:{champion}"
     commands = [
-        f"evolve archive {run.path} --grid",
-        f"evolve show {program}",
-        f"evolve check {program} --physics",
-        f"evolve predict {program} --experiments plan.yaml",
-        f"evolve emit {program} --target blis-4 --out go/ --check",
+        command("archive", run.path, "--grid"),
+        command("show", program),
+        command("check", program, "--physics"),
+        command("predict", program, "--experiments", "plan.yaml"),
+        command("emit", program, "--target", "blis-4", "--out", "go/", "--check"),
     ]
     return "```sh\n" + "\n".join(commands) + "\n```"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from archive.population import Population
 from evolve.terminal import rewrite, say
+from simulator.jit import COMPILING, on_first_compilation
 
 EVERY_S = 10.0  # between lines if stderr is not a terminal
 REWRITE_S = 0.2  # between updates of the line in a terminal
@@ -53,6 +54,16 @@ class Line:
         if self.terminal and self.last and not self.quiet:
             say(err=True)
         self.last = ""
+
+
+def tell_compilation(quiet: Callable[[], bool]) -> None:
+    """Say in a terminal that this process compiles, if it does and unless it is to be `quiet` then."""
+
+    def tell() -> None:
+        if sys.stderr.isatty() and not quiet():
+            say(f"{COMPILING} ...", err=True)
+
+    on_first_compilation(tell)
 
 
 class Rate:

@@ -14,9 +14,11 @@ from archive.elite import Elite
 from archive.proposal import SEED
 from evaluator.score import Errors
 from evolve.report.llm import lines
+from evolve.report.printing import show
 from evolve.report.result import RunReport, errors_of
-from evolve.report.table import Row, Table, bias_label, fits, mean_cells, number, passes, row, show
-from evolve.terminal import say
+from evolve.report.table import Row, Table, bias_label, mean_cells, number, passes, row
+from evolve.report.terms import legend
+from evolve.terminal import command, say
 from simulator.json import JsonObject
 from simulator.language.bounds import at_bounds
 from simulator.language.parse import parse
@@ -40,18 +42,17 @@ CONSTANTS = {
     "kernel sum": "none: measured kernels",
 }
 ONE_SET = "fitted here, one set for all"
-LEGEND = """\
-E2E, TTFT, ITL: errors of a run's means over arrival seeds 1 to 3; "limits" names those past 10, 15 and 15 percent.
-joint: mean of the three mean absolute errors; worst 3: mean of the three largest E2E errors (front: arrivals {search});
-transfer: joint error on models left out of the fit; sound: contradicts no datasheet (`evolve check --physics`).
+ERRORS_LEGEND = "E2E, TTFT, ITL: errors of an experiment's means over arrival seeds {seeds}"
+KNOWN_LEGEND = """\
 naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitted for all, -m per model, -e per
 experiment; roof: the datasheet alone; host: the host's own roofline, nothing fitted; kern: the sum of measured
-kernels, nothing fitted; floor: larger of a floor and bytes over bandwidth; p-: published, unsigned."""
+kernels, nothing fitted; floor: larger of a floor and bytes over bandwidth; p-: published, unsigned"""
+FRONT_LEGEND = "size: operations + constants, the complexity; errors of the arrival seeds {seeds}, which the search saw"
 MOST_ROWS = 12  # of a front
 
 
-def print_run(report: RunReport) -> None:
-    """The whole report of a run, champion first."""
+def print_run(report: RunReport, known: bool = False) -> None:
+    """The whole report of a run, champion first. `known`: with the known answers' errors on each experiment."""
     best = report.champion
     if best is None:
         reasons = "; ".join(f"{r.count} at {r.stage}, e.g. {r.why}" for r in report.rejected)
@@ -63,29 +64,33 @@ def print_run(report: RunReport) -> None:
     say(best.text)
     for text in bounds_texts(best):
         say(f"- {text}")
-    table = errors_table(report, known=True)
-    # a narrow terminal gets no known answers per experiment: report.json has them
-    show(table if fits(table) else errors_table(report, known=False))
+    seeds = ERRORS_LEGEND.format(seeds=", ".join(map(str, report.seeds)))
+    legend("limits", also=f"{seeds}. {KNOWN_LEGEND}" if known else seeds)
+    show(errors_table(report, known))
+    if not known:
+        say(f"Known answers on each experiment: {command('resume', report.run, '--all')}\n")
+    legend("known answer")
     show(means_table(report))
     bias = fitted_bias(report)
     say(f"{bias}, over the fitted experiments.\n" if bias else "")
-    arrivals = ", ".join(map(str, report.search_seeds))
-    say(LEGEND.format(search=arrivals) + "\n")
+    legend("joint error", "worst 3", "transfer error", "sound")
+    say()
     _print_gain(report, best)
     say("\n".join(text for text in (transfer_text(best), gap_text(report)) if text) + "\n")
-    title = "Pareto front: worst 3, joint error, transfer, complexity"
-    show(front_table(thinned(report.front), title))
+    legend("front", also=FRONT_LEGEND.format(seeds=", ".join(map(str, report.search_seeds))))
+    show(front_table(thinned(report.front), "Pareto front"))
     if len(report.front) > MOST_ROWS:
-        say(f"{MOST_ROWS} of {len(report.front)}; all: evolve archive {report.run}")
-    say("\n" + cascade_text(report))
+        say(f"{MOST_ROWS} of {len(report.front)}; all: {command('archive', report.run)}\n")
+    say(cascade_text(report))
     if report.calls:
         say("\nLanguage models", "bold")
         say("\n".join(lines(dict(report.calls), report.run)))
     counts = f"{report.candidates} candidates, {report.proposals} proposals, {report.accepted} accepted"
     identity = f"seed {report.seed}, engine {report.engine}, data {report.data}"
     say(f"\nRun: {report.run}   ({counts}, {identity})")
-    say(f"Next: evolve archive {report.run} | evolve show {report.run}:{best.id} | "
-        f"evolve emit {report.run}:{best.id} --target blis-4 --out DIR")  # fmt: skip
+    program = f"{report.run}:{best.id}"
+    say(f"Next: {command('archive', report.run)} | {command('show', program)} | "
+        f"{command('emit', program, '--target', 'blis-4', '--out', 'DIR')}")  # fmt: skip
 
 
 def bounds_texts(best: Elite) -> list[str]:
@@ -138,7 +143,7 @@ def means_table(report: RunReport) -> Table:
         if others := _of(report.errors, left):
             rows.append(row(f"champion on predicted, {quality}", *mean_cells(others), "not fitted", style="dim"))
     title = f"Mean absolute error in percent over the {len(report.fitted)} fitted experiments"
-    return Table.of(title, "model|>E2E|>TTFT|>ITL|>over|constants", rows)
+    return Table.of(title, "model|>E2E|>TTFT|>ITL|>over|~constants", rows)
 
 
 def _of(errors: Iterable[Errors], experiments: Collection[str]) -> list[JsonObject]:
@@ -150,10 +155,9 @@ def front_table(elites: Sequence[Elite], title: str) -> Table:
 
     def cells(e: Elite) -> Row:
         figures = [number(x, 2, signed=False) for x in (e.worst3, e.joint, e.transfer, e.e2e, e.ttft, e.itl)]
-        counts = [str(n) for n in (e.operations, e.constants, e.features)]
-        return row(str(e.id), *figures, *counts, "yes" if e.sound else "no", e.operator)
+        return row(str(e.id), *figures, f"{e.operations}+{e.constants}", "yes" if e.sound else "no", e.operator)
 
-    heads = ">id|>worst 3|>joint|>transfer|>E2E|>TTFT|>ITL|>operations|>constants|>features|sound|from"
+    heads = ">id|>worst 3|>joint|>transfer|>E2E|>TTFT|>ITL|>size|sound|~from"
     return Table.of(title, heads, map(cells, elites))
 
 
@@ -176,6 +180,21 @@ def _print_gain(report: RunReport, best: Elite) -> None:
         f"The champion compared with it: joint {best.joint:.2f} % ({change}), worst 3 {best.worst3:.2f} %.\n"
         f"The champion is {rule_text(report.rule)}.\n"
     )
+    if text := unsound_text(report, best):
+        say(text + "\n")
+
+
+def unsound_text(report: RunReport, best: Elite) -> str:
+    """Why the program with the lowest joint error is not the champion, if it is not sound; else ""."""
+    seeds = [report.best_seed] if report.best_seed else []
+    lowest = min([*seeds, *report.front], key=lambda e: e.joint, default=best)
+    if lowest.sound or lowest.joint >= best.joint:
+        return ""
+    check = command("check", f"{report.run}:{lowest.id}", "--physics")
+    return (
+        f"Proposal {lowest.id} ({lowest.operator}) has a joint error of {lowest.joint:.2f} %, but is not sound, so it "
+        f"cannot be the champion: {check} says what it contradicts."
+    )
 
 
 def rule_text(rule: Rule) -> str:
@@ -194,7 +213,7 @@ def transfer_text(best: Elite) -> str:
         return ""
     return (
         f"Transfer: joint error {best.transfer:.2f} % on the runs of each model in turn, the constants fitted "
-        "without them. The form was chosen\nwith all of them in sight: `evolve validate` repeats that choice too."
+        "without them. The form was chosen with all of them in sight: `evolve validate` repeats that choice too."
     )
 
 

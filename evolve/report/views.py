@@ -10,13 +10,15 @@ from archive.grid import Grid
 from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
 from evaluator.own_models import own_models
 from evolve import __version__
-from evolve.report.run import front_table
-from evolve.report.table import Table, show
+from evolve.report.printing import show
+from evolve.report.run import FRONT_LEGEND, front_table
+from evolve.report.table import Table
+from evolve.report.terms import legend
 from evolve.run.config import bundled_configs
 from evolve.run.folder import REMEDY, Run
 from evolve.run.program import seed_names
 from evolve.run.validations import calls_note
-from evolve.terminal import say
+from evolve.terminal import command, say
 from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -39,9 +41,12 @@ def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
     archive = run.archive()
     if pareto:
-        title = f"Pareto front of {run.path}: worst 3, joint error, transfer, complexity"
-        show(front_table(archive.front_by_size(), title))
+        seeds = ", ".join(map(str, run.config.score.arrival_seeds))
+        terms = "joint error", "worst 3", "transfer error", "sound", "front"
+        legend(*terms, also=FRONT_LEGEND.format(seeds=seeds))
+        show(front_table(archive.front_by_size(), f"Pareto front of {run.path}"))
     if grid:
+        legend("joint error", "features")
         show(_grid_table(run, archive.grid))
     say(f"Held-out figures: {calls_note(run.path)}.")
     if old := run.unchecked():
@@ -112,10 +117,12 @@ def _run_state(path: Path) -> RunState:
 
 def print_inventory(inventory: Inventory) -> None:
     """A line per run, then the shipped names."""
+    if any(run.joint is not None for run in inventory.runs):
+        legend("joint error")
     say("Runs", "bold", end="")
     say("" if inventory.runs else ": none yet; `evolve run` makes one")
     for run in inventory.runs:
-        state = f"unfinished: evolve resume {run.run}"
+        state = f"unfinished: {command('resume', run.run)}"
         if run.joint is not None:
             state = f"champion {run.champion}, joint error {run.joint:.2f} %"
         elif run.done:

@@ -22,6 +22,7 @@ from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.files import write_json, write_text
 from evolve.run.ranges import Ranges, read_ranges
+from evolve.terminal import command
 from simulator.documents import parse_yaml, read_bytes, read_json
 from simulator.errors import InputError, Section, shown
 from simulator.experiment.experiment import Experiment
@@ -111,7 +112,7 @@ class Run:
             return read(self.written)
         except Damaged as e:
             raise InputError(f"{e}: restore the file from a copy, or go on from the last good line: "
-                             f"`evolve resume {self.path} --to {e.good}`") from None  # fmt: skip
+                             f"`{command('resume', self.path, '--to', e.good)}`") from None  # fmt: skip
         except ValueError as e:
             raise InputError(f"{e}: {REMEDY}") from None
 
@@ -169,7 +170,7 @@ def create(path: Path, config: Config, about: About) -> Run:
         write_json(path / "run.json", about.to_json())
         (path / "journal.jsonl").touch()
     except FileExistsError:
-        raise InputError(f"{path}: exists already: choose another --out, or `evolve resume {path}`") from None
+        raise InputError(f"{path}: exists already: choose another --out, or `{command('resume', path)}`") from None
     except OSError as e:
         raise InputError(f"{path}: cannot be written ({e.strerror}): choose another --out") from None
     return Run(path, config, about)
@@ -199,7 +200,7 @@ def check_same(run: Run, fitted: Sequence[Experiment]) -> None:
     """Raises InputError if the run is a shipped one, or was made by another engine version or on other data."""
     about = run.about
     if run.shipped:
-        raise InputError(f"{run.path}: is a shipped run, which is read-only: `evolve archive {run.path}` shows it")
+        raise InputError(f"{run.path}: is a shipped run, which is read-only: `{command('archive', run.path)}` shows it")
     if about.engine != __version__:
         raise InputError(f"{run.path}: made by engine {about.engine}, this is {__version__}: "
                          "install that version, or start a new run")  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from evolve.run.folder import open_run
 from evolve.run.records import Record, read_record, record_of
+from evolve.terminal import command
 from simulator.documents import parse_json, read_bytes
 from simulator.errors import InputError, nearest
 from simulator.language.complete import DEFAULTS, complete
@@ -78,7 +79,7 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
     path = Path(spec)
     if (path / "run.json").is_file():
         raise InputError(
-            f"{spec}: is a run: name one of its programs, {spec}:ID, as `evolve archive {spec}` lists them"
+            f"{spec}: is a run: name one of its programs, {spec}:ID, as `{command('archive', spec)}` lists them"
         )
     try:
         with path.open("rb") as file:
@@ -113,4 +114,4 @@ def _from_run(path: Path, number: int) -> Source:
             assert outcome.elite
             text, source = outcome.elite.text, f"{path}:{number}"
             return Source(source, text, parse(text, source), record_of(run, outcome.elite, outcome.proposal))
-    raise InputError(f"{path}:{number}: no such proposal: `evolve archive {path}` lists the ids")
+    raise InputError(f"{path}:{number}: no such proposal: `{command('archive', path)}` lists the ids")

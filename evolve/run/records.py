@@ -116,6 +116,17 @@ def measured(e: Experiment) -> str | None:
     return sha256(json.dumps(figures).encode()).hexdigest()[:16]
 
 
+def saw(record: Record, e: Experiment) -> bool:
+    """Whether the program was fitted on this experiment.
+
+    It is recognised by what was measured, as names may differ; by its id where the record has no digests.
+    """
+    if record.measured is None:
+        return e.id in record.fitted
+    digest = measured(e)
+    return digest is not None and digest in {record.measured.get(name) for name in record.fitted}
+
+
 def record(
     key: str, fitted: Sequence[Experiment], errors: Iterable[Errors], seeds: Sequence[int], date: str, **more: Any
 ) -> Record:

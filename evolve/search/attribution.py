@@ -11,10 +11,11 @@ from archive.elite import Elite
 from archive.population import proposers
 from archive.proposal import MODEL, Outcome
 from evolve.propose.llm import ledger
-from evolve.report.table import Table, number, show
+from evolve.report.printing import show
+from evolve.report.table import Table, number
+from evolve.report.terms import legend
 from evolve.run.config import Config
 from evolve.run.folder import Run, empty_archive
-from evolve.terminal import say
 from simulator.json import JsonObject
 
 COUNTS = ("proposals", "fitted", "scored", "members", "front", "champions", "ancestors")
@@ -134,16 +135,15 @@ def costs_of(requests: Sequence[ledger.Row]) -> dict[str, Cost]:
 def print_attribution(result: Attribution) -> None:
     """Print a row per proposer, then the legend."""
     rows = []
+    paid = any(proposer.cost for proposer in result.proposers.values())
     for name, proposer in result.proposers.items():
         cost = (
             [f"{proposer.cost.tokens:,}", number(proposer.cost.usd, 4, signed=False)] if proposer.cost else ["-", "-"]
         )
         counts = [str(getattr(proposer, count)) for count in COUNTS]
-        rows.append([name, *counts, *cost, number(proposer.usd_per_fitted, 4, signed=False)])
+        rows.append([name, *counts, *([*cost, number(proposer.usd_per_fitted, 4, signed=False)] if paid else [])])
     title = f"Who found what, {result.run.path}; champion: {result.champion}"
-    heads = "proposer|" + "|".join(f">{name}" for name in COUNTS) + "|>tokens|>USD|>USD a fit"
+    heads = "proposer|" + "|".join(f">{name}" for name in COUNTS) + "|>tokens|>USD|>USD a fit" * paid
+    more = "members: in the archive now; champions: were champion once scored; ancestors: of the champion"
+    legend("joint error", "worst 3", "transfer error", "front", also=more)
     show(Table.of(title, heads, rows))
-    say(
-        "members: in the archive now; champions: were champion once scored; ancestors: of the champion and itself.",
-        "dim",
-    )

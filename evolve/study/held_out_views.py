@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from evolve import __version__
-from evolve.report.table import Row, Table, bias_label, number, passes, section, show
+from evolve.report.printing import show
+from evolve.report.table import Row, Table, bias_label, number, passes, section
+from evolve.report.terms import legend
 from evolve.run.files import cannot_write, draft_of
 from evolve.run.validations import OPTIMISTIC
 from evolve.study.held_out import FIGURES, LATER, MEANS, STATISTICS, FoldResult
@@ -26,7 +28,8 @@ HELD = {
 }
 VALIDATION_LEGEND = """\
 Errors in percent, (predicted - observed)/observed, mean of arrival seeds 1 to 3; later: of the stages after the first,
-where cold starts are over (average of their figures). over: held-out experiments; 95 %: bootstrap interval of the mean
+where cold starts are over (average of their figures). Invariants: INV-M-1 to 5, the gates. over: held-out
+experiments; 95 %: bootstrap interval of the mean
 absolute E2E error, experiments or whole models resampled; median: of the absolute E2E errors. against: the known answer
 with the lowest mean among those fitted in the same folds that predict every held-out experiment, or --against
 PROGRAM; p: Wilcoxon signed-rank test of paired absolute E2E errors, two-sided, experiments taken as independent.
@@ -36,6 +39,8 @@ Seed programs, fields and bounds are the same in every fold: their author had se
 def print_validation(validation: Validation) -> None:
     """Print the errors of each kind of fold, their summaries, and how often held-out figures were looked at."""
     how = _how(validation)
+    terms = "held out", "limits", "bias", "known answer", "joint error", "worst 3", "transfer error", "front"
+    legend(*terms, also=VALIDATION_LEGEND)
     for kind in validation.summary:
         show(rows_table(validation, kind, f"{HELD[kind]}: errors of held-out experiments; {how}"))
         show(folds_table(validation, kind, f"{HELD[kind]}: folds; {how}"))
@@ -46,8 +51,7 @@ def print_validation(validation: Validation) -> None:
     if validation.never_fitted:
         show(never_table(validation, "Never fitted: predicted with the run's champion"))
     show(summary_table(validation, f"Mean absolute held-out errors in percent; {how}"))
-    lines = [VALIDATION_LEGEND, ""]
-    lines += [f"No {kind} fold: {why}." for kind, why in validation.skipped.items()]
+    lines = [f"No {kind} fold: {why}." for kind, why in validation.skipped.items()]
     lines.append(call_note(validation))
     lines += [f"CHANGED since the first validate: {change}." for change in validation.changed]
     lines += ["", f"Run: {validation.run}   (seed {validation.seed}, engine {__version__}, data {validation.data})"]

@@ -23,6 +23,7 @@ from evolve.run.folder import Run
 from evolve.search.run import start as start_run
 from evolve.study.statistics import Spread, spread
 from evolve.study.study import Member, carry_out, read_about
+from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.json import JsonObject
 from simulator.language.measure import features
@@ -115,7 +116,7 @@ def start(config: Config, repeats: int, out: Path | None, pilot: bool = False) -
     """
     path = out or run_folder.next_path()
     if path.exists():
-        raise InputError(f"{path}: exists already: choose another --out, or `evolve resume {path}`")
+        raise InputError(f"{path}: exists already: choose another --out, or `{command('resume', path)}`")
     seeds = list(range(config.seed, config.seed + repeats))
     runs = tuple(start_run(replace(config, seed=seed), path / f"seed-{seed}") for seed in seeds)
     about = {"engine": __version__, "data": runs[0].about.data, "seeds": seeds, "pilot": pilot}

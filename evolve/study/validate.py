@@ -26,6 +26,7 @@ from evolve.study.folds import Fold, Winner, folder_of, folds_of, refit, winner_
 from evolve.study.held_out import MEANS, FoldResult, Row, Unfitted, never_fitted, result_of, rows_of
 from evolve.study.statistics import FieldCounts, Group, Summary, breakdown, fields_used, summary
 from evolve.study.study import Member, carry_out, finished
+from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
@@ -106,9 +107,9 @@ def validate(run: Run, options: Options) -> Validation:
     run_folder.check_same(run, fitted)
     report = finished(run.path)
     if report is None:
-        raise InputError(f"{run.path}: is not finished: `evolve resume {run.path}` finishes it")
+        raise InputError(f"{run.path}: is not finished: `{command('resume', run.path)}` finishes it")
     if report.champion is None:
-        raise InputError(f"{run.path}: no candidate could be scored: `evolve resume {run.path}` shows why")
+        raise InputError(f"{run.path}: no candidate could be scored: `{command('resume', run.path)}` shows why")
     settings = run.config.validate
     budget = options.budget or settings.budget
     folds, skipped = folds_of(run.config, options.kinds or settings.folds, budget, fitted)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from evolve import __version__
-from evolve.report.table import Row, Table, number, section, show
+from evolve.report.printing import show
+from evolve.report.table import Row, Table, number, section
+from evolve.report.terms import legend
 from evolve.study.comparison import ComparisonReport
 from evolve.study.engines.engines import OURS
 from evolve.study.seeds import RepeatsReport
 from evolve.study.statistics import Spread
-from evolve.terminal import say
+from evolve.terminal import command, say
 
 TITLES = {"joint": "joint", "worst3": "worst 3", "e2e": "E2E", "ttft": "TTFT", "itl": "ITL", "transfer": "transfer"}
 COMPARISON_LEGEND = """\
-joint: the lowest joint error so far, percent; worst 3: the lowest worst 3 so far (not always of the same program);
-merit: the lowest mean of joint and transfer error of a program that does not contradict datasheets;
+Each figure is the lowest so far (not always of the same program), merit the lowest of a sound program;
 median [quartiles] over {seeds} at 25, 50 and 100 percent of {budget} candidates. champion: by the rule.
 CPU s: of all work of one search; rejected: share of the proposals, without duplicates, that were refused.
 In sample: errors on the {runs} fitted experiments, of programs chosen with hindsight. Nothing here is held out; the
@@ -26,7 +27,7 @@ def print_repeats(report: RepeatsReport) -> None:
     """Print the best repeat's champion, a table of all champions, the fields they share, and a pilot's verdict."""
     scored = [repeat for repeat in report.repeats if repeat.champion]
     if not scored:
-        advice = f"evolve resume {report.repeats[0].run}"
+        advice = command("resume", report.repeats[0].run)
         say(f"No repeat scored a candidate: see {advice}")
         return
     best = min(scored, key=lambda repeat: (repeat.errors["joint"] or 0.0, repeat.seed))
@@ -35,6 +36,7 @@ def print_repeats(report: RepeatsReport) -> None:
     say("\nChampion of the best repeat", "bold", end="")
     say(f" ({counts}; chosen with hindsight)\n")
     say(best.champion.text)
+    legend("joint error", "worst 3", "transfer error", "in sample")
     show(repeats_table(report))
     n = len(report.fitted)
     lines = [
@@ -43,7 +45,7 @@ def print_repeats(report: RepeatsReport) -> None:
         "",
         f"In sample: mean absolute errors of the champions on the {n} runs they were fitted on.",
         f"Repeats: {report.run} (engine {__version__}, data {report.data})   "
-        f"Next: evolve resume {best.run} | evolve show {best.run}:{best.champion.id}",
+        f"Next: {command('resume', best.run)} | {command('show', f'{best.run}:{best.champion.id}')}",
     ]
     if report.verdict:
         lines += ["", f"Pilot, fitted on these {n} experiments: {report.verdict.text}"]
@@ -86,6 +88,10 @@ def _shared(fields: Mapping[str, int], repeats: int) -> list[str]:
 def print_comparison(report: ComparisonReport) -> None:
     """Print the figures of the engines, their costs, and the verdicts."""
     comparison = report.comparison
+    seeds = "seed " if comparison.seeds == 1 else "seeds "
+    seeds += ", ".join(map(str, comparison.search_seeds))
+    more = COMPARISON_LEGEND.format(seeds=seeds, budget=comparison.config.budget, runs=len(report.fitted))
+    legend("joint error", "worst 3", "transfer error", "merit", "sound", "in sample", also=more)
     for figure, title in (("joint", "Joint error"), ("worst3", "Worst 3"), ("merit", "Merit of a sound program")):
         rows = [
             Row((name, *(str(engine.figures[figure][share]) for share in ("25", "50", "100"))), _style(name))
@@ -95,16 +101,13 @@ def print_comparison(report: ComparisonReport) -> None:
     show(costs_table(report))
     for verdict in report.verdicts:
         say(verdict.text)
-    seeds = "seed " if comparison.seeds == 1 else "seeds "
-    seeds += ", ".join(map(str, comparison.search_seeds))
-    legend = COMPARISON_LEGEND.format(seeds=seeds, budget=comparison.config.budget, runs=len(report.fitted))
-    say(f"\n{legend}\n\nComparison: {comparison.path} (engine {__version__}, data {report.data}); "
+    say(f"\nComparison: {comparison.path} (engine {__version__}, data {report.data}); "
         f"learning curves: {comparison.path}/curves.csv")  # fmt: skip
 
 
 def costs_table(report: ComparisonReport) -> Table:
     """A row for the champions and costs of each engine."""
-    heads = "engine|>champion joint|>E2E|>TTFT|>ITL|>candidates|>CPU s|>rejected|>duplicates|what"
+    heads = "engine|>champion joint|>E2E|>TTFT|>ITL|>candidates|>CPU s|>rejected|>duplicates|~what"
     rows = []
     for name, engine in report.engines.items():
         figures = [number(engine.champion[x].median, 2, signed=False) for x in ("joint", "e2e", "ttft", "itl")]

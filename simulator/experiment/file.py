@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from simulator.architecture import architecture
-from simulator.errors import InputError, Section, nearest, shown
+from simulator.errors import InputError, Section, nearest, nearest_listed, shown
 from simulator.experiment import limits
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage, Workload
@@ -123,7 +123,7 @@ def _model(top: Section, models: Table) -> tuple[str, JsonObject]:
             config["generation_config"] = entry["generation_config"]
     else:
         others = "give model_config in config.json terms, or keep the model with `evolve model add`"
-        hint = f"{nearest(name, tuple(models))} or {others}"
+        hint = f"{nearest_listed(name, tuple(models))} or {others}"
         raise top.error("model", f"{shown(name)} is not in the model table", hint)
     config["_name_or_path"] = config.get("_name_or_path") or ident
     return ident, config
@@ -138,7 +138,7 @@ def _hardware(top: Section, hardware: Table) -> tuple[str, Mapping[str, Any]]:
         return str(gpu["name"]), gpu
     name = top.name("hardware", remedy)
     if name not in hardware:
-        hint = f"{nearest(name, tuple(hardware))} or give a mapping with the keys of configs/hardware.yaml"
+        hint = f"{nearest_listed(name, tuple(hardware))} or give a mapping with the keys of configs/hardware.yaml"
         raise top.error("hardware", f"{shown(name)} is not in the hardware table", hint)
     return str(hardware[name]["name"]), hardware[name]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import shlex
 
 import pytest
 from paths import ROOT
 
-from evolve.terminal import rewrite, say, warn
+from evolve.terminal import command, rewrite, say, warn
 from simulator.text import visible
 
 # ESC, CSI, DEL, bell, a bidi override and an isolate, the separators of lines, a lone surrogate, a zero-width space
@@ -33,10 +34,17 @@ def test_lines_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     assert err == f"\nevolve: warning: two lines {separated}\n\rso\\nfar\\x1b"
 
 
+@pytest.mark.parametrize("path", ["runs/0001", "my runs/0001", "runs/[x]", "it's", "a  b", "$HOME;rm", "*"])
+def test_suggested_commands_can_be_copied_into_a_shell(path: str) -> None:
+    text = command("show", f"{path}:3")
+    assert shlex.split(text) == ["evolve", "show", f"{path}:3"]
+    assert (text == f"evolve show {path}:3") == (path == "runs/0001")
+
+
 # Where rich draws: tables, and the bars of `evolve ingest`. The door prints one constant line.
 PRINTERS = {
     "evolve/terminal.py": {"echo"},
-    "evolve/report/table.py": {"Console", "print"},
+    "evolve/report/printing.py": {"Console", "print"},
     "evolve/ingest/view.py": {"Console"},
     "evolve/__main__.py": {"print"},
 }

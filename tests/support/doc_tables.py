@@ -18,6 +18,7 @@ from paths import ROOT
 
 from evaluator.experiments import hardware_table, model_table
 from evolve.cli import entry
+from evolve.report.terms import TERMS
 from evolve.run import config as settings
 from evolve.run.config import Config
 from simulator import architecture, documents
@@ -427,7 +428,13 @@ def config_keys_table() -> str:
     return table(("verdict", "keys", "what they are, and what follows"), rows)
 
 
+def terms_table() -> str:
+    """The words of tables and reports."""
+    return table(("word", "meaning"), [(f"{word[0].upper()}{word[1:]}", prose(text)) for word, text in TERMS.items()])
+
+
 TABLES = {
+    "terms": terms_table,
     "fields": fields_table,
     "configuration": configuration_table,
     "experiments file": experiments_table,

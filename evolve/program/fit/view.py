@@ -8,17 +8,17 @@ from dataclasses import asdict
 from evolve.program.fit.first_stage import StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
 from evolve.program.show import certainty_cells
-from evolve.report.table import Row, Table, mean_cells, number, row, section, show
+from evolve.report.printing import show
+from evolve.report.table import Row, Table, mean_cells, number, row, section
+from evolve.report.terms import legend
 from evolve.run.records import ConstantRecord
-from evolve.terminal import say
+from evolve.terminal import command, say
 from simulator.language.bounds import at_bounds
 from simulator.language.parse import parse
 
 # Steps and load stages disagree if the error per step grows by this factor in the whole fit, to more than this.
 APART, APART_PCT = 2.0, 5.0
-LEGEND = """\
-standard error: how far the constant may be off, from the residuals; moved: in standard errors. NOT identified: these
-runs do not decide it; at a bound: they would take it further."""
+LEGEND = "moved: in standard errors; at a bound: the fitted runs would take it further"
 
 
 def print_fit(result: Calibration) -> None:
@@ -27,13 +27,13 @@ def print_fit(result: Calibration) -> None:
         say(result.program)
     if len(result.tries) > 1:
         show(_methods_table(result))
+    legend("standard error", "identified", also=LEGEND)
     show(_constants_table(result))
     own = [c for c in result.constants if c.model]
     if own:
         show(_models_table(own))
     for text in _at_bounds(result):
         say(f"- {text}")
-    say(LEGEND, "dim")
     show(_errors_table(result))
     if result.steps:
         _print_stage(result.steps)
@@ -48,8 +48,8 @@ def print_fit(result: Calibration) -> None:
     records = "each with its record" if len(result.out) > 1 else "with its record"
     say(f"Written: {', '.join(result.out)}, {records} next to it.")
     # without an experiment the deployments of all known models would be baked in, and not the one just fitted
-    target = f"--experiments FILE --id {result.fitted[0]}"
-    say(f"Next: `evolve emit {result.out[0]} --out DIR {target}`")
+    words = "emit", result.out[0], "--out", "DIR", "--experiments", "FILE", "--id", result.fitted[0]
+    say(f"Next: {command(*words)}")
 
 
 def _methods_table(result: Calibration) -> Table:
@@ -69,14 +69,14 @@ def _constants_table(result: Calibration) -> Table:
 
     def cells(c: ConstantChange) -> Row:
         error, state = certainty_cells(ConstantRecord(c.standard_error, c.bound, c.identified))
-        model = [alias(c.model) if c.model else "all"] if several else []
+        name = f"{c.method}.{c.name}" + (f", {alias(c.model) if c.model else 'all models'}" if several else "")
         between = [f"{c.after_steps:g}"] if staged else []
         moved = "" if c.moved is None else f"{c.moved:+.1f}"
         values = f"{c.before:g}", *between, f"{c.after:g}"
-        return row(c.method, c.name, *model, *values, error, moved, "held" if c.held else state)
+        return row(name, *values, error, moved, "held" if c.held else state)
 
-    heads = ["method", "name", *["model"] * several, ">before", *[">after steps"] * staged, ">after"]
-    heads += [">standard error", ">moved", "by the data"]
+    heads = ["constant", ">before", *[">after steps"] * staged, ">after"]
+    heads += [">standard error", ">moved", "~by the data"]
     return Table.of("Constants", "|".join(heads), map(cells, result.constants))
 
 

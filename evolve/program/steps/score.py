@@ -21,7 +21,9 @@ from evolve.program.steps.targets import (
     duration_targets,
     together,
 )
-from evolve.report.table import Row, Table, number, row, section, show
+from evolve.report.printing import note, show
+from evolve.report.table import Row, Table, number, row, section
+from evolve.report.terms import legend
 from evolve.run.data import experiments_of
 from evolve.run.program import Source
 from evolve.run.records import measured
@@ -40,7 +42,6 @@ LABELS = {
     "duration": "CPU time of schedule(), not the step's cost",
 }
 LEGEND = """\
-MAPE: mean absolute error in percent; r: Pearson's, of predicted and observed; bias: mean signed error in percent.
 phase and load: of the batch (load: requests in it, the same bins for all runs); split: of the sampled step, the first
 60 % of a run's are train, the next 20 % valid; own batch: that of the measured step, neighbour's: of the one after;
 evidence: how sure the batch is, as `evolve ingest` found it from journeys, or estimated from a summary."""
@@ -214,6 +215,7 @@ def print_score(scores: StepScores, quiet: bool) -> None:
         counts = str(scores.candidates), str(scores.usable)
         rows = [*section(rows), row(f"all {len(runs)} runs", *counts, *_cells(scores.overall.all), style="bold")]
     title = f"step_time of {scores.source.name} against the {LABELS[scores.target]}{only}"
+    legend("MAPE", "bias", also="r: Pearson's correlation of predicted and observed")
     show(Table.of(title, f"run|>{what}|>usable|>scored|{_HEADS}", rows))
     if not quiet:
         _print_groups(scores)
@@ -222,6 +224,7 @@ def print_score(scores: StepScores, quiet: bool) -> None:
 
 
 def _print_groups(scores: StepScores) -> None:
+    note(LEGEND)
     runs, rows = scores.runs, list[Row]()
     for name in GROUPS:
         members = scores.overall.by[name]
@@ -234,7 +237,6 @@ def _print_groups(scores: StepScores) -> None:
             cells = ([r.id, *(_short(r.grouped.by[name].get(m)) for m in members)] for r in runs)
             heads = "|".join(["run", *(f">{m}" for m in members)])
             show(Table.of(f"MAPE in percent (steps) by {name}", heads, cells))
-    say(LEGEND, "dim")
 
 
 def _cells(f: Figures) -> list[str]:

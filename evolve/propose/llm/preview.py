@@ -15,7 +15,7 @@ from evolve.propose.llm.question import draw_parents
 from evolve.propose.llm.setup import prompts_of
 from evolve.run.data import chosen
 from evolve.run.folder import Run, first_population
-from evolve.terminal import say
+from evolve.terminal import command, say
 from simulator.errors import InputError
 from simulator.json import JsonObject
 from simulator.stream import stream
@@ -34,7 +34,9 @@ def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview
     for outcome in outcomes:
         population.tell(outcome)
     if number not in population.archive.by_id:
-        raise InputError(f"{run.path}: {number} is not a scored proposal: `evolve archive {run.path}` lists the ids")
+        raise InputError(
+            f"{run.path}: {number} is not a scored proposal: `{command('archive', run.path)}` lists the ids"
+        )
     fitted, _ = chosen(config.data)
     base = population.archive.by_id[number]
     rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
@@ -84,7 +86,7 @@ def _answer(run: Run, number: int) -> tuple[CallLog, Answered]:
         if is_outcome(entry) and entry["id"] == number and entry.get("call") in log.answers:
             return log, log.answers[entry["call"]]
     raise InputError(f"{run.path}: {number} is not a proposal of a language model: "
-                     f"`evolve archive {run.path} --by proposer` says who proposed")  # fmt: skip
+                     f"`{command('archive', run.path, '--by', 'proposer')}` says who proposed")  # fmt: skip
 
 
 def _about(run: Run) -> JsonObject:

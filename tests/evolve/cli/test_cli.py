@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
@@ -78,7 +80,7 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(
     assert result["seeds"] == [1, 2, 3] and result["mean_abs_error_pct"] == {"e2e": None, "ttft": None, "itl": None}
     (e,) = result["experiments"]
     assert set(e) == {
-        "id", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
+        "id", "fitted", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
     }  # fmt: skip
     assert e["observed_components"] is None and e["observed"] is None and e["error_pct"] is None
     assert set(e["predicted"]) == {"e2e_ms", "ttft_ms", "itl_ms", "completed", "failed"}
@@ -335,6 +337,51 @@ def test_every_json_says_which_engine_data_and_seeds(capsys: pytest.CaptureFixtu
         assert {"engine", "data", "seeds"} <= set(result), command
 
 
+def test_an_unknown_model_gets_the_closest_names_only(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = {"version": 1, "experiments": [{**PLAN["experiments"][0], "model": "gpt-17"}]}  # type: ignore[index]
+    del plan["experiments"][0]["model_config"]  # type: ignore[index]
+    (files / "gpt.yaml").write_text(yaml.safe_dump(plan))
+    remedy = "; `evolve list` has all"
+    for args in (
+        ["predict", "floor", "--experiments", str(files / "gpt.yaml")],
+        ["kernels", "gpt-17", "--hardware", "H100"],
+        ["kernels", "llama-3.1-8b", "--hardware", "TPU"],
+        ["emit", "floor", "--out", str(files / "go"), "--model", "gpt-17", "--hardware", "H100"],
+    ):
+        line = refused(capsys, *args)
+        assert remedy in line and len(line.split("the closest are ")[1].split(remedy)[0].split(", ")) == 3, line
+    assert "did you mean 'llama-3.1-8b'?" in refused(capsys, "kernels", "llama-3.1-9b", "--hardware", "H100")
+
+
+def test_predict_marks_what_the_program_was_fitted_on(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the record next to the program, by what was measured; a bare file has none, and nothing is claimed."""
+    ids = "llama-2-7b-tp1-codegen", "llama-2-7b-tp1-roleplay"
+    assert run(capsys, "fit", "floor", "--id", ids[0], "--out", str(files / "mine.py"))[0] == 0
+    out = run(capsys, "predict", str(files / "mine.py"), "--id", ",".join(ids))[1]
+    assert re.search(rf"^{ids[0]} +fitted ", out, re.MULTILINE) and re.search(rf"^{ids[1]} +new ", out, re.MULTILINE)
+    assert "1 of 2 in sample" in out and out.index("use: the program was fitted") < out.index("Predictions of")
+    for program, marks in ((files / "mine.py", [True, False]), (files / "p.py", [None, None])):
+        result = json.loads(run(capsys, "predict", str(program), "--id", ",".join(ids), "--json")[1])
+        assert [e["fitted"] for e in result["experiments"]] == marks
+    assert "in sample" not in run(capsys, "predict", str(files / "p.py"), "--id", ids[0])[1]
+
+
+def test_a_run_without_a_completed_request_says_why(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "long.yaml").write_text("""
+version: 1
+experiments:
+- {id: long, model: llama-2-7b, hardware: H100, engine: {max_model_len: 300},
+   workload: {name: chat, stages: [{rate: 5.0, duration_s: 15}], prompt_len: 400, output_len: 50},
+   observed: {summary: {e2e_ms: {mean: 330.2}, ttft_ms: {mean: 26.1}}}}
+""")
+    out = run(capsys, "predict", "floor", "--experiments", str(files / "long.yaml"))[1]
+    assert "nothing completes" in out and "long: no request completes, for the reasons below" in out
+    assert "75 of 75 requests are longer than max_model_len and were refused" in out
+    args = ("run", "--experiments", str(files / "long.yaml"), "--budget", "8", "--workers", "1", "--quiet")
+    status, out, _ = run(capsys, *args, "--out", str(files / "run"))
+    assert status == 1 and "no request of long completes: all are longer than max_model_len and were refused" in out
+
+
 def test_predict_warns_where_the_datasheet_is_beaten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A step of 2 ms that does not know prefill: 3500 fresh tokens of a 7B model take 47 ms at the H100's peak."""
     (files / "fast.py").write_text("def step_time(b, s, *, a: us = 2000.0): return a")
@@ -358,7 +405,9 @@ def test_tables_never_lose_a_figure_on_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     _, out, _ = run(capsys, "predict", "floor", "--id", "llama-2-7b-tp1-codegen")
-    assert "llama-2-7b-tp1-codegen" in out and "…" not in out and "E2E mean" in out
+    text = click.unstyle(out)
+    assert "llama-2-7b-tp1-codegen" in text and "…" not in text and text != out
+    assert all(head in text.split() for head in ("E2E", "mean", "error", "p90", "p99", "limits"))
 
 
 def test_evolve_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -407,7 +456,7 @@ def test_check_lists_gates_units_and_what_a_fit_would_move(files: Path, capsys: 
         "sublinear",
         "size",
     ):
-        assert f" {name} " in out
+        assert re.search(rf"^{name} ", out, re.MULTILINE)
     assert status == 1 and "roofline: " in out
     shown = json.loads(run(capsys, "show", str(files / "p.py"), "--json")[1])
     assert [(c["name"], c["unit"], c["enters"]) for c in shown["constants"]] == [

@@ -7,6 +7,7 @@ has an escape sequence in it, as any folder's may; names inside an experiments f
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from trace_engine import simulate
 
 from evolve.cli import run_command
 from evolve.cli.entry import COMMANDS
+from evolve.report.terms import TERMS
 from simulator.text import hidden
 
 CHAT, CODE, SPARSE, OVERLOADED = "q[/x]", "[bold]x[/bold]|y", "[tp1] chat", "[link=file:///x]y"
@@ -97,7 +99,7 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["pilot", "--model", "[b]m", *one_worker(w, "[no]")], ("--models [b]m: no such model",), 2),
     ],
     "resume": [
-        Case(lambda w: ["resume", run_of(w), "--workers", 1], (CHAT, CODE, SPARSE, OVERLOADED, RUN)),
+        Case(lambda w: ["resume", run_of(w), "--workers", 1, "--all"], (CHAT, CODE, SPARSE, OVERLOADED, RUN)),
         Case(lambda w: ["resume", w / "[/x]"], (f"/{SHOWN}/[/x]: is not a run",), 2),
     ],
     "baselines": [
@@ -164,10 +166,46 @@ def test_every_command_has_a_case() -> None:
     assert set(CASES) == set(COMMANDS)
 
 
+def squeezed(text: str) -> str:
+    """The text without white space: lines and cells are broken to fit the terminal."""
+    return "".join(text.split())
+
+
+def table_lines(out: str) -> list[str]:
+    """The lines under the heads of all tables."""
+    lines, inside, found = out.splitlines(), False, []
+    for line in lines:
+        inside = bool(line) and (inside or set(line) == {"─"})
+        found += [line] if inside else []
+    return found
+
+
+# The coined words that tables and sentences use, by what they look like there.
+WORDS = {
+    "joint error": r"\bjoint\b", "worst 3": r"\bworst\s+3\b", "transfer error": r"\btransfer\b", "merit": r"\bmerit\b",
+    "limits": r"\blimits\b", "MAPE": r"\bMAPE\b", "bias": r"\bbias\b", "identified": r"\bidentified\b",
+    "standard error": r"\bstandard\s+error\b", "front": r"\b[Ff]ront\b",
+}  # fmt: skip
+
+
+def unexplained(out: str) -> list[str]:
+    """The words of WORDS that are used before their meaning is given."""
+    words = []
+    for term, pattern in WORDS.items():
+        first = re.search(pattern, out)
+        explained = first and squeezed(out[first.start() :]).startswith(squeezed(f"{term}:{TERMS[term]}"))
+        if first and not explained:
+            words.append(f"{term} at {out[max(first.start() - 40, 0) : first.start() + 40]!r}")
+    return words
+
+
 @pytest.mark.parametrize(
     ("command", "number"), [(command, i) for command, cases in CASES.items() for i in range(len(cases))]
 )
-def test_text_is_printed_as_it_is(command: str, number: int, world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_is_the_text_fits_and_is_explained(
+    command: str, number: int, world: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     case = CASES[command][number]
     args = case.args(world)
     assert args[0] == command
@@ -176,8 +214,11 @@ def test_text_is_printed_as_it_is(command: str, number: int, world: Path, capsys
     out, err = capsys.readouterr()
     assert status == case.status, (out, err)
     for text in case.texts:
-        assert text in out + err, (text, out, err)
+        assert squeezed(text) in squeezed(out + err), (text, out, err)
     assert not [c for c in out + err if hidden(c) and c not in "\n\t"]
+    assert all(len(line) <= 80 for line in table_lines(out)), out
+    if command not in ("prompt", "ingest"):  # these show texts of others
+        assert not unexplained(out), out
 
 
 def test_files_for_people_have_the_text_too(world: Path) -> None:

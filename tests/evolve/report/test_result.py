@@ -10,6 +10,7 @@ from elites import elite
 from archive.champion import Rule
 from evaluator.score import Errors
 from evolve.report.result import Refusals, RunReport, errors_of
+from evolve.report.run import unsound_text
 
 ROWS = (Errors("a", 1.5, -2.0, None), Errors("b", -0.5, 3.0, 0.25))
 FULL = RunReport(
@@ -39,3 +40,16 @@ def test_without_a_champion_there_are_no_errors_to_write() -> None:
 
 def test_the_errors_of_fitted_experiments_are_told_apart() -> None:
     assert errors_of(FULL.errors, FULL.fitted) == [ROWS[0]]
+
+
+def test_the_report_says_why_an_unsound_program_is_not_the_champion() -> None:
+    start = replace(elite(2, joint=1.0), sound=False)
+    best = elite(4, joint=2.0)
+    report = replace(FULL, run="my runs/[x]", champion=best, best_seed=start, front=[best])
+    text = unsound_text(report, best)
+    assert text.startswith(
+        f"Proposal 2 ({start.operator}) has a joint error of 1.00 %, but is not sound, so it cannot be "
+    )
+    assert "evolve check 'my runs/[x]:2' --physics" in text
+    assert not unsound_text(replace(report, best_seed=replace(start, sound=True)), best)
+    assert not unsound_text(replace(report, best_seed=replace(start, joint=3.0)), best)

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console
 
-from evolve.report.table import (
-    Column,
-    Row,
-    Table,
-    bias_label,
-    fits,
-    markdown,
-    mean_cells,
-    passes,
-    plain,
-    row,
-    section,
-    show,
-)
+from evolve.report.layout import broken, parts
+from evolve.report.printing import fits, markdown, plain, show
+from evolve.report.table import Column, Row, Table, bias_label, mean_cells, passes, row, section
 
 TABLE = Table.of(
     "Errors [percent]",
@@ -30,25 +16,12 @@ TABLE = Table.of(
 )
 
 
-def drawn(monkeypatch: pytest.MonkeyPatch, table: Table, width: int, wrap: bool = False) -> list[str]:
-    """The lines of the table as they are printed in a terminal of this width."""
-    out = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    monkeypatch.setattr("evolve.report.table._console", lambda: out)
-    show(table, wrap)
-    return [line.rstrip() for line in out.file.getvalue().splitlines()]  # type: ignore[attr-defined]
-
-
-def test_markdown_escapes_bars_and_fills_rows() -> None:
-    assert markdown(Table.of("", "a|>b", [["x|y", "1"]])) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 |"
-    assert markdown(TABLE).splitlines() == [
-        "| model | E2E | what |",
-        "| --- | ---: | --- |",
-        "| **ours** | +1.0 | x\\|y |",
-        "| theirs | -12.5 |  |",
-        "| [bold]mean | 3.0 | of all |",
-        "",
-        "Lower is better.",
-    ]
+def drawn(table: Table, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines of the table as they are printed at this width."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    capsys.readouterr()
+    show(table)
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -74,22 +47,61 @@ def test_plain_text_is_aligned_and_keeps_least_widths() -> None:
     assert plain(wide) == "      E2E\na       1"
 
 
-def test_a_terminal_shows_every_character_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = drawn(monkeypatch, TABLE, 80)
-    assert lines[0].strip() == "Errors [percent]" and lines[-1].strip() == "Lower is better."
-    assert [line.split() for line in lines[2:-2]] == [
-        ["model", "E2E", "what"], ["─" * len(lines[3].strip())], ["ours", "+1.0", "x|y"], ["theirs", "-12.5"], [],
+def test_a_terminal_shows_every_character_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = drawn(TABLE, 80, monkeypatch, capsys)
+    assert lines[0] == "Errors [percent]" and lines[-2:] == ["Lower is better.", ""]
+    assert [line.split() for line in lines[1:-2]] == [
+        ["model", "E2E", "what"], [lines[2]], ["ours", "+1.0", "x|y"], ["theirs", "-12.5"], [],
         ["[bold]mean", "3.0", "of", "all"],
     ]  # fmt: skip
+    assert lines[2].strip("─") == ""
 
 
-def test_a_narrow_terminal_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    long = Table.of("Long", "name|~text", [("n" * 30, "word " * 12 + "w" * 30)])
-    assert any("n" * 30 in line and "w" * 30 in line for line in drawn(monkeypatch, long, 40))
-    narrow = drawn(monkeypatch, long, 60, wrap=True)
-    assert max(map(len, narrow)) <= 60 and "…" not in "".join(narrow)
-    drawn(monkeypatch, TABLE, 40)
-    assert not fits(long) and fits(TABLE)
+NAME = "48-llama-4-scout-17b-16e-tp2-reasoning-lite-2-1"
+HEADS = [f"mean of figure {i}" for i in range(9)]
+WIDE = Table.of(
+    "A wide table " * 9,
+    "|".join(["experiment", *(f">{h}" for h in HEADS), "~remark"]),
+    [[NAME, *(f"{i}.{i}{i}" for i in range(9)), "word " * 30 + "w" * 90], ["short", *("-" * 9), "none"]],
+    caption="A caption " * 20,
+)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_a_table_fits_and_loses_nothing(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = drawn(WIDE, width, monkeypatch, capsys)
+    text = "".join(lines).replace(" ", "")
+    assert max(map(len, lines)) <= width and "…" not in text
+    assert all(figure in text for figure in (f"{i}.{i}{i}" for i in range(9)))
+    assert text.count("w" * 9) > 0 and sum(line.count("word") for line in lines) == 30
+    pieces = "".join(line[: max(16, width // 3)].strip() for line in lines)
+    assert "48-llama-" in pieces and text.count("short") >= 1
+    drawn(TABLE, width, monkeypatch, capsys)
+    assert fits(TABLE) and not fits(WIDE)
+
+
+def test_every_part_of_a_wide_table_names_its_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    laid_out = parts(WIDE, 60)
+    assert [part.columns[0].name for part in laid_out] == ["experiment"] * len(laid_out) and len(laid_out) > 1
+    for part in laid_out:
+        assert [row.cells[0].replace("\n", "") for row in part.rows] == [NAME, "short"]
+    assert [bool(part.title) for part in laid_out] == [True] + [False] * (len(laid_out) - 1)
+    heads = [column.name.replace("\n", " ") for part in laid_out for column in part.columns[1:]]
+    assert heads == [*HEADS, "remark"]
+
+
+def test_lines_break_between_the_parts_of_a_name() -> None:
+    assert broken("a-long-id-of-a-run", 10).split("\n") == ["a-long-id-", "of-a-run"]
+    assert broken("explain+interact", 9).split("\n") == ["explain+", "interact"]
+    assert broken("-12.5 to +3", 5).split("\n") == ["-12.5", "to +3"]
+    assert broken("漢字漢字", 4).split("\n") == ["漢字", "漢字"]
+    assert broken("", 4) == "" and broken("a\nb", 9) == "a\nb"
 
 
 def test_cells_of_errors() -> None:

@@ -1,0 +1,30 @@
+"""Our words in tables and reports, with their meanings: on screen where they are used, and in the glossary."""
+
+from __future__ import annotations
+
+from evolve.report.printing import note
+
+TERMS = {
+    "bias": "the mean of signed errors",
+    "complexity": "the operations plus the constants of a program",
+    "features": "the distinct fields that a program reads",
+    "front": "the programs that no other one beats in worst 3, joint error, complexity and transfer error at once",
+    "held out": "predicted by a program that was found and fitted without these runs",
+    "identified": "the fitted runs decide this constant, rather than the prior or a bound",
+    "in sample": "on the runs that the program was fitted on",
+    "joint error": "the mean of the mean absolute errors of E2E, TTFT and ITL, percent",
+    "known answer": "what a simple or published model reaches on the same runs",
+    "limits": "pass, or the latencies off by more than 10 % (E2E) or 15 % (TTFT, ITL)",
+    "MAPE": "the mean absolute error, percent of what was measured",
+    "merit": "the mean of joint and transfer error; the joint error where transfer was not measured",
+    "sound": "contradicts no datasheet and no measured kernel (`evolve check --physics`)",
+    "standard error": "how far off a constant may be, from the residuals",
+    "transfer error": "the joint error on the runs of each model in turn, with constants fitted without them",
+    "worst 3": "the mean of the three largest E2E errors, percent",
+}
+
+
+def legend(*terms: str, also: str = "") -> None:
+    """Print the meanings of these terms, to be called before they are used; `also` are further explanations."""
+    meanings = "; ".join(f"{term}: {TERMS[term]}" for term in terms)
+    note(". ".join(text.strip().rstrip(".") for text in (meanings, also) if text) + ".")
