@@ -162,14 +162,8 @@ def _known_answers(
     """The errors of the known answers, by name. They depend only on the data, so the run's folder keeps them."""
     path = run.path / "known.json"
     identity = [data_hash(fitted), data_hash(everything)]
-    if path.exists():
-        stored = read_json(path, "remove it: it is computed again")
-        if (
-            isinstance(stored, dict)
-            and stored.get("data") == identity
-            and set(stored["answers"]) == set(baselines.NAMES)
-        ):
-            return {name: [Errors(*row) for row in rows] for name, rows in stored["answers"].items()}
+    if path.exists() and (stored := _stored(path, identity)):
+        return stored
     tasks = baselines.tasks(fitted, everything)
     futures = [workers.submit(baselines.solve, task) for task in tasks]
     answers: dict[str, list[Errors]] = {name: [] for name in baselines.NAMES}
@@ -177,6 +171,19 @@ def _known_answers(
         answers[task.name] += future.result()
     rows = {name: [(e.experiment, e.e2e, e.ttft, e.itl) for e in errors] for name, errors in answers.items()}
     write_json(path, {"data": identity, "answers": rows})
+    return answers
+
+
+def _stored(path: Path, identity: list[str]) -> dict[str, list[Errors]]:
+    """The known answers in a run's file; none if they are those of other data. Raises InputError for a damaged file."""
+    remedy = "remove it: it is computed again"
+    value = read_json(path, remedy)
+    try:
+        if value["data"] != identity or set(value["answers"]) != set(baselines.NAMES):
+            return {}
+        answers = {name: [Errors(*row) for row in rows] for name, rows in value["answers"].items()}
+    except (TypeError, KeyError, AttributeError):
+        raise InputError(f"{path}: is damaged: {remedy}") from None
     return answers
 
 

@@ -73,3 +73,19 @@ def test_a_line_of_a_study_is_one_of_its_searches(tmp_path: Path, capsys: pytest
     out = tiny_world.run(config, tmp_path / "several", "--budget", 8, "--repeats", 2)
     assert resume(out, "--to", "3") == 2
     assert "a journal for each of its searches: name the folder of one with --to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["list", "torn", "row"])
+def test_damaged_known_answers_are_refused_and_those_of_another_release_computed_again(
+    damage: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tiny_world.copy(finished, tmp_path)
+    whole = (run / "known.json").read_text()
+    values = json.loads(whole)
+    values["answers"]["blackbox"][0].pop()
+    (run / "known.json").write_text({"list": "[1]", "torn": whole[:99], "row": json.dumps(values)}[damage])
+    assert resume(run) == 2
+    assert f"{run}/known.json" in (error := capsys.readouterr().err) and "remove it" in error
+    (run / "known.json").write_text(whole.replace('"blackbox"', '"x"', 1))
+    assert resume(run) == 0
+    assert (run / "known.json").read_text() == whole
