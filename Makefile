@@ -21,6 +21,7 @@ check: $(VENV)/dev  ## style and types
 
 docs: $(VENV)/dev  ## write the tables of docs/ again from the code
 	$(BIN)/python tests/support/doc_tables.py
+	$(BIN)/python tests/support/json_shapes.py
 
 parity: $(VENV)/dev  ## hundreds of random programs through Go and through Python: minutes
 	$(BIN)/python tests/support/parity.py

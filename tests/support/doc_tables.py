@@ -24,7 +24,7 @@ from evolve.run.config import Config
 from simulator import architecture, documents
 from simulator.config_keys import JUDGED
 from simulator.experiment import file as experiments_file
-from simulator.experiment import limits, observations
+from simulator.experiment import hardware, limits, observations
 from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage
 from simulator.experiment.file import experiment_from_mapping
 from simulator.schema import FIELDS
@@ -153,6 +153,22 @@ EXPERIMENTS = {
     "observed.summary.ttft_ms": ("mapping", "ms", "the same of the time to first token"),
     "observed.summary.itl_mean_ms": ("number", "ms", "default: (E2E - TTFT)/(output_len - 1), from the means"),
     "observed.summary.prompt_len_mean": ("number", "token", "for information"),
+    "observed.summary.completed": ("whole number", "request", "requests that completed; for information"),
+    "observed.summary.failed": ("whole number", "request", "requests that failed or were given up; for information"),
+    "hardware.name": ("text", "", "the GPU's name in tables; default: inline"),
+    "hardware.aliases": ("list", "", "ignored here"),
+    "hardware.bf16_tflops": ("number", "TFLOP/s", "required in a mapping: dense bf16 peak of the tensor cores"),
+    "hardware.fp8_tflops": ("number", "TFLOP/s", "the same for fp8; default: the bf16 peak"),
+    "hardware.memory_tb_per_s": ("number", "TB/s", "required in a mapping: bandwidth of the memory"),
+    "hardware.link_gb_per_s": ("number", "GB/s", "one direction of the interconnect; required for more than one GPU"),
+    "hardware.memory_gb": ("number", "GB", "capacity in the product's name; required unless `usable_gib` or `engine.total_kv_blocks` is given"),
+    "hardware.usable_gib": ("number", "GiB", "memory that CUDA reports; default: 0.989 GiB for each GB of `memory_gb`"),
+    "hardware.kernels": ("text", "", "table of measured kernels, as configs/hardware.yaml names it; default: none"),
+    "hardware.mfu_prefill": ("number", "share", "of the peak, for the known answer `host roofline`; default: 0.65"),
+    "hardware.mfu_decode": ("number", "share", "the same for decode; default: 0.12"),
+    "x_note": ("text or list of texts", "", "notes that are shown with results"),
+    "x_components_ms": ("mapping", "ms", "observed parts of the mean E2E, see below"),
+    "x_components_requests": ("whole number", "request", "requests that these parts rest on"),
 }  # fmt: skip
 
 # what is limited in an experiments file: (most, unit)
@@ -304,7 +320,9 @@ def experiment_keys() -> list[str]:
         *experiments_file.EXPERIMENT,
         *(f"engine.{f.name}" for f in dataclasses.fields(Engine)),
         *(f"workload.{key}" for key in workload),
-        *(f"observed.{key}" for key in ("summary", "stages", *figures)),
+        *(f"observed.{key}" for key in ("summary", "stages", *figures, "summary.completed", "summary.failed")),
+        *(f"hardware.{key}" for key in hardware.OWN),
+        *("x_note", observations.COMPONENTS, "x_components_requests"),
     ]
 
 

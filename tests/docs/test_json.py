@@ -1,0 +1,48 @@
+"""docs/json.md has every key of every command's JSON, with its type."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from json_shapes import PAGE, documented, samples, sections, shapes
+
+from evolve.cli import cli
+from evolve.cli.entry import COMMANDS
+
+# resume prints what the command that it continues prints, pilot what `run --repeats` prints; bench takes minutes.
+ELSEWHERE = {"resume", "pilot", "bench"}
+
+
+@pytest.fixture(scope="module")
+def now(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """The tables as they would be written now."""
+    return sections(samples(tmp_path_factory.mktemp("json")))
+
+
+def test_the_page_has_what_commands_print(now: dict[str, dict[str, str]]) -> None:
+    page = documented(PAGE.read_text())
+    assert set(page) == set(now), "run `make docs`"
+    for section, rows in now.items():
+        assert rows == page[section], f"{section}: run `make docs`"
+
+
+def test_every_command_with_json_is_on_the_page() -> None:
+    page = documented(PAGE.read_text())
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        if any("--json" in option.opts for option in command.params) and name not in ELSEWHERE:
+            assert f"evolve {name}" in page, name
+
+
+def test_shapes_are_read_off_a_value() -> None:
+    value = {
+        "a": [1, None],
+        "known": {"x": [{"e2e": 1.0}], "y": []},
+        "s": {"median": 1, "low": 0, "high": 2, "values": []},
+    }
+    assert shapes([value, {"a": []}]) == {
+        "a": "list of null or number", "known": "object by NAME", "known.NAME": "list", "known.NAME[]": "object",
+        "known.NAME[].e2e": "number", "s": "spread", "spread": "object", "spread.median": "number",
+        "spread.low": "number", "spread.high": "number", "spread.values": "list",
+    }  # fmt: skip

@@ -1,0 +1,177 @@
+"""What the JSON of every command looks like: docs/json.md, written from what the commands print in a tiny world.
+
+`python tests/support/json_shapes.py` writes the page again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import step_tables
+import tiny_world
+import trace_files
+from paths import ROOT
+from trace_engine import simulate
+
+from evolve.cli import run_command
+
+PAGE = ROOT / "docs" / "json.md"
+# Objects whose keys are names of data, by the end of their path; the key is shown in place of the names.
+NAMED = {
+    "products": "METHOD", "certainty": "METHOD.NAME", "record.constants": "METHOD.NAME", "record.errors_pct": "ID",
+    "record.measured": "ID", "known": "NAME", "published": "NAME", "quality": "ID", "observed_ms": "ID",
+    "verdicts": "STAGE", "cpu_s": "STAGE", "proposers": "PROPOSER", "models": "NAME", "hardware": "NAME",
+    "engines": "ENGINE", "ENGINE.rejected": "STAGE", "shared_fields": "FIELD", "FOLDS.fields": "FIELD", "fields": "FOLDS",
+    "finish_status": "STATUS", "excluded": "REASON", "stamps": "KIND", "protocol": "SETTING", "ranges": "RANGE",
+    "by_phase": "KIND", "by_load": "KIND", "by_split": "KIND", "by_batch": "KIND", "by_evidence": "KIND",
+    "dropped": "REASON", "mended": "REASON", "skipped": "KIND", "breakdown": "KIND", "summary": "KIND",
+    "fold_fields": "KIND", "missing": "SOURCE", "assumed": "KEY", "client_errors": "ERROR", "journey_statuses": "STATUS",
+    "admissions_by_evidence": "EVIDENCE", "steps_by_evidence": "EVIDENCE", "replay_ms": "KIND", "steps_of": "KIND",
+    "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART",
+}  # fmt: skip
+# Objects that occur in several places, by keys that identify them; they are described once.
+SHARED = {
+    "elite": {"id", "key", "text", "worst3"},
+    "spread": {"median", "low", "high", "values"},
+    "statistic": {"mean", "p50", "p90", "p99"},
+    "step figures": {"mape_pct", "pearson_r"},
+}
+TYPES = {bool: "true or false", int: "number", float: "number", str: "text", type(None): "null"}
+
+
+def shape(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """(path, type) of everything in a JSON value; lists end in [], names of data are in capitals."""
+    shared = next((name for name, keys in SHARED.items() if isinstance(value, dict) and keys <= set(value)), None)
+    if shared and path != shared:
+        yield path, shared
+        yield from shape(value, shared)
+    elif isinstance(value, dict):
+        name = next((name for end, name in NAMED.items() if path == end or path.endswith(f".{end}")), None)
+        yield path, f"object by {name}" if name else "object"
+        for key, inner in value.items():
+            yield from shape(inner, f"{path}.{name or key}".lstrip("."))
+    elif isinstance(value, list) and value and not any(isinstance(inner, dict | list) for inner in value):
+        yield path, f"list of {' or '.join(sorted({TYPES[type(inner)] for inner in value}))}"
+    elif isinstance(value, list):
+        yield path, "list"
+        for inner in value:
+            yield from shape(inner, f"{path}[]")
+    else:
+        yield path, TYPES[type(value)]
+
+
+def printed(*args: object) -> Any:
+    """The JSON that a command prints."""
+    out = StringIO()
+    with redirect_stdout(out):
+        status = run_command([str(arg) for arg in args])
+    assert status in (0, 1), (args, out.getvalue())
+    return json.loads(out.getvalue())
+
+
+def samples(home: Path) -> dict[str, list[Any]]:
+    """What each command prints in a tiny world below `home`."""
+    config = tiny_world.write(home)
+    data, run, program = home / "data.yaml", home / "run", home / "mine.py"
+    search = ["--config", config, "--workers", 1, "--budget", 9, "--quiet", "--json"]
+    found = {"run": [printed("run", *search, "--out", run)]}
+    found["run --repeats"] = [printed("pilot", "--model", "llama-2-7b", "--repeats", 2, *search, "--out", home / "p")]
+    found["baselines"] = [
+        printed("baselines", *search, "--out", home / "b", "--seeds", 1, "--only", "evolution,random")
+    ]
+    found["archive"] = [printed("archive", run, "--json")]
+    found["archive --by proposer"] = [printed("archive", run, "--by", "proposer", "--json")]
+    hindsight = "--hindsight", "--workers", 1, "--quiet", "--json"
+    found["validate"] = [printed("validate", run, *hindsight)]
+    found["fit"] = [printed("fit", "floor", "--experiments", data, "--out", program, "--json")]
+    found["show"] = [printed("show", name, "--json") for name in (program, f"{run}:0", "champion", "threshold")]
+    found["check"] = [printed("check", name, "--physics", "--json") for name in (program, "threshold")]
+    found["check --fields"] = [printed("check", "--fields", "--json")]
+    found["predict"] = [
+        printed("predict", program, "--experiments", data, "--json"),
+        printed("predict", "floor", "--json"),
+    ]
+    (home / "config.json").write_text(json.dumps(CONFIG))
+    trace_files.write(simulate(1), home / "20260102-000000-tiny-llama-tp1-general")
+    own = f"example-org/tiny-llama-sim={home / 'config.json'}"
+    found["ingest"] = [printed("ingest", home / "20260102-000000-tiny-llama-tp1-general", "--out", home / "ingested",
+                               "--hardware", "H100", "--model-config", own, "--quiet", "--json")]  # fmt: skip
+    rows = step_tables.ingested_rows([3, 4, 5, 6], True, ident="dense-chat")
+    steps = step_tables.write(home / "steps.parquet", rows)
+    found["score-steps"] = [printed("score-steps", "--steps", steps, "--experiments", data, "--json")]
+    found["kernels"] = [printed("kernels", "llama-3.1-8b", "--hardware", "H100", "--json")]
+    found["prompt"] = [printed("prompt", run, 0, "--json")]
+    found["simulate"] = [printed("simulate", "--id", "dense-chat", "--experiments", data, "--quiet", "--json")]
+    found["list"] = [printed("list", "--runs", home, "--json")]
+    return found
+
+
+CONFIG = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "intermediate_size": 512, "vocab_size": 32000, "max_position_embeddings": 1024}  # fmt: skip
+
+
+def shapes(values: list[Any]) -> dict[str, str]:
+    """The types of every path in these values, sorted by first appearance."""
+    types: dict[str, dict[str, None]] = {}
+    for value in values:
+        for path, kind in shape(value):
+            types.setdefault(path, {})[kind] = None
+    return {path: ", ".join(_merged(set(kinds))) for path, kinds in types.items() if path}
+
+
+def _merged(kinds: set[str]) -> list[str]:
+    """The kinds in order. An empty list says nothing about its items, nor an empty object about its keys."""
+    for general in ("list", "object"):
+        if any(kind.startswith(f"{general} ") for kind in kinds):
+            kinds = kinds - {general}
+    return sorted(kinds)
+
+
+def sections(found: dict[str, list[Any]]) -> dict[str, dict[str, str]]:
+    """The types of every path by the section of the page: one for each command, and one for the shared objects."""
+    shared = shapes([value for values in found.values() for value in values])
+    first = {path: kinds for path, kinds in shared.items() if _root(path) in SHARED}
+    tables = {"In several places": first}
+    for command, values in found.items():
+        rows = shapes(values).items()
+        tables[f"evolve {command}"] = {path: kinds for path, kinds in rows if _root(path) not in SHARED}
+    return tables
+
+
+def _root(path: str) -> str:
+    return path.split(".")[0]
+
+
+def page(found: dict[str, list[Any]]) -> str:
+    """The tables of the page."""
+    parts = []
+    for title, rows in sections(found).items():
+        lines = "".join(f"| `{path}` | {kinds} |\n" for path, kinds in rows.items())
+        parts.append(f"## {title}\n\n| key | type |\n| --- | --- |\n{lines}")
+    return "\n".join(parts)
+
+
+def documented(text: str) -> dict[str, dict[str, str]]:
+    """The tables that the page has, by section."""
+    return {
+        part.splitlines()[0]: dict(re.findall(r"^\| `(.+?)` \| (.+?) \|$", part, flags=re.MULTILINE))
+        for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    }
+
+
+def write() -> None:
+    """Write the page again; its introduction stays."""
+    head = PAGE.read_text().split("\n## ")[0].rstrip() + "\n\n"
+    with tempfile.TemporaryDirectory() as folder:
+        PAGE.write_text(head + page(samples(Path(folder))))
+
+
+if __name__ == "__main__":
+    write()
