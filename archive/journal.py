@@ -1,42 +1,156 @@
-"""The append-only journal of a run: one JSON object per line, synced to disk; a torn last line is tolerated."""
+"""The append-only journal of a run: one JSON object per line, synced to disk, each chained to the line before it.
+
+A line ends with `"check"`, a digest of the line and of the check before it, so that a line that was changed, removed,
+repeated or moved is noticed and named. A torn last line, which a crash leaves behind, is tolerated.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import lzma
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count, islice
 from pathlib import Path
 
 from simulator.json import JsonObject
+
+_CHECK, _END = b',"check":"', b'"}'
+_DIGITS = 12  # of a check: 48 bits
+MOST_BYTES = 1 << 30  # of a journal; a proposal takes about a kilobyte
+_SUFFIX = len(_CHECK) + _DIGITS + len(_END)
+
+
+class Damaged(ValueError):
+    """A journal that is damaged before its end; `good` is the number of lines before the damage.
+
+    >>> str(Damaged(Path("journal.jsonl"), 6, "not a JSON object"))
+    'journal.jsonl:7: not a JSON object'
+    """
+
+    def __init__(self, path: Path, good: int, what: str) -> None:
+        super().__init__(f"{path}:{good + 1}: {what}")
+        self.path, self.good, self.what = path, good, what
+
+    def __reduce__(self) -> tuple[type[Damaged], tuple[Path, int, str]]:
+        return Damaged, (self.path, self.good, self.what)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A complete line of a journal."""
+
+    body: bytes  # without its check
+    check: bytes  # of this line, computed
+    checked: bool  # whether the line has a check; those of older releases have none
+    end: int  # offset of the next line in the file
 
 
 def read_journal(path: Path) -> list[JsonObject]:
     """Every complete line of a journal, in order; the file may be compressed (.xz) or missing.
 
-    A last line without a newline was torn by a crash and is skipped. Raises ValueError for damage anywhere else.
+    A last line without a newline was torn by a crash and is skipped. Raises Damaged for anything else that no journal
+    has, at the first line that is not as it was written.
 
     >>> read_journal(Path("no-such-journal.jsonl"))
     []
     """
-    raw = path.read_bytes() if path.exists() else b""
-    if path.suffix == ".xz":
+    entries: list[JsonObject] = []
+    for line in _lines(path):
         try:
-            raw = lzma.decompress(raw)
-        except lzma.LZMAError as e:
-            raise ValueError(f"{path}: not an xz file ({e})") from None
-    *lines, _torn = raw.split(b"\n")  # after the last newline comes nothing, or a torn line
-    entries = []
-    for number, line in enumerate(lines, 1):
-        try:
-            entries.append(json.loads(line))
-        except ValueError:
-            raise ValueError(f"{path}:{number}: not JSON: the journal is damaged before its end") from None
+            entry = json.loads(line.body)
+        except (ValueError, RecursionError):
+            entry = None
+        if not isinstance(entry, dict):
+            raise Damaged(path, len(entries), "not a JSON object: the journal is damaged before its end")
+        entries.append(entry)
     return entries
 
 
+def unchecked(path: Path) -> int:
+    """The number of lines at the journal's beginning that have no check, because an older release wrote them.
+
+    >>> unchecked(Path("no-such-journal.jsonl"))
+    0
+    """
+    return sum(not line.checked for line in _lines(path))
+
+
+def cut(path: Path, good: int) -> Path | None:
+    """Shorten a journal to its first `good` lines; the rest is kept in the file that is returned, None without a rest.
+
+    Raises Damaged if the journal is damaged within those lines, and ValueError if it has fewer.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = (path := Path(folder) / "journal.jsonl").write_text('{"id":0}\\n{"id":1}\\n')
+    ...     print(cut(path, 1).name, read_journal(path))
+    journal.after-1.jsonl [{'id': 0}]
+    """
+    lines = list(islice(_lines(path), good))  # the line after them may be the damaged one, and is not looked at
+    if len(lines) < good:
+        raise ValueError(f"{path}: has {len(lines)} lines only")
+    end = lines[-1].end if lines else 0
+    rest = path.read_bytes()[end:]
+    if not rest:
+        return None
+    names = (path.with_name(f"{path.stem}.after-{good}{f'.{n}' if n > 1 else ''}{path.suffix}") for n in count(1))
+    kept = next(name for name in names if not name.exists())
+    with kept.open("wb") as file:
+        file.write(rest)
+        file.flush()
+        os.fsync(file.fileno())
+    os.truncate(path, end)
+    return kept
+
+
+def _lines(path: Path) -> Iterator[_Line]:
+    """The complete lines, each compared with its check as soon as it is reached."""
+    raw = _content(path) if path.exists() else b""
+    *lines, _torn = raw.split(b"\n")  # after the last newline comes nothing, or a torn line
+    check, checked, end = b"", False, 0
+    for number, line in enumerate(lines):
+        end += len(line) + 1
+        body, stored = _parted(line)
+        check = _digest(check, body)
+        if stored is None and checked:
+            raise Damaged(path, number, "the line has lost its check: it was changed or added")
+        if stored is not None and stored != check:
+            raise Damaged(path, number, "not the line that was written here: it was changed, or lines before it were "
+                                        "removed, added or moved")  # fmt: skip
+        checked = stored is not None
+        yield _Line(body, check, checked, end)
+
+
+def _parted(line: bytes) -> tuple[bytes, bytes | None]:
+    """A line without its check, and the check, None if it has none."""
+    suffix = line[-_SUFFIX:]
+    if suffix.startswith(_CHECK) and suffix.endswith(_END):
+        return line[:-_SUFFIX] + b"}", suffix[len(_CHECK) : -len(_END)]
+    return line, None
+
+
+def _digest(before: bytes, body: bytes) -> bytes:
+    return blake2b(before + body, digest_size=_DIGITS // 2).hexdigest().encode()
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a journal, unpacked. Raises ValueError for more than MOST_BYTES: a small .xz can hold terabytes."""
+    try:
+        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except (lzma.LZMAError, EOFError) as e:
+        raise ValueError(f"{path}: not an xz file ({e})") from None
+    if len(raw) > MOST_BYTES:
+        raise ValueError(f"{path}: more than {MOST_BYTES >> 20:,} MiB of journal")
+    return raw
+
+
 class Journal:
-    """A journal opened for appending. A torn last line is cut off first.
+    """A journal opened for appending. A torn last line is cut off first. Raises Damaged.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -48,19 +162,33 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        if path.exists():
-            data = path.read_bytes()
-            whole = data.rfind(b"\n") + 1
-            if whole < len(data):
-                os.truncate(path, whole)
-        self._file = path.open("ab")
+        self._path, self._check, end = path, b"", 0
+        for line in _lines(path):
+            self._check, end = line.check, line.end
+        if path.exists() and end < path.stat().st_size:
+            os.truncate(path, end)
+        self._file = path.open("ab", buffering=0)
 
     def append(self, entries: Iterable[JsonObject]) -> None:
-        """Write the entries and wait until they are on disk."""
+        """Write the entries and wait until they are on disk.
+
+        Raises OSError naming the file if it cannot be written, or is no longer where it was: what is written to a
+        deleted file is lost.
+        """
+        check, lines = self._check, b""
         for entry in entries:
-            self._file.write(json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+            body = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
+            check = _digest(check, body)
+            lines += body[:-1] + _CHECK + check + _END + b"\n"
+        try:
+            if not os.path.samestat(os.stat(self._path), os.fstat(self._file.fileno())):
+                raise OSError(errno.ENOENT, "was replaced by another file")
+            while lines:  # a full disk may take a part
+                lines = lines[self._file.write(lines) :]
+            os.fsync(self._file.fileno())
+        except OSError as e:
+            raise OSError(e.errno, e.strerror, str(self._path)) from None
+        self._check = check
 
     def close(self) -> None:
         """Close the file."""

@@ -28,7 +28,7 @@ from simulator.language.infer import UnitError, check_units
 from simulator.language.ir import Program
 from simulator.language.measure import Caps, complaints, constants, features, operations
 from simulator.language.parse import parse
-from simulator.language.simplify import lean
+from simulator.language.simplify import brief, lean
 from simulator.language.source import ProgramError
 from simulator.language.unparse import unparse
 
@@ -139,7 +139,7 @@ def assess(
         return Rejected(first.name, first.complaint)
     try:
         fitted = fit(program, data.fit, forget=True)
-        program = lean(fitted.program)
+        program = brief(lean(fitted.program))
         laps.lap("fit")
         return _judged(program, fitted.ratio, data, transfer_below, laps)
     except (HostileStep, NothingCompletes) as e:
@@ -153,7 +153,7 @@ def polished(program: Program, data: Data, laps: Laps) -> Scored | Rejected:
         laps.lap("polish")
         if better.program == program:
             return Rejected("polish", "CMA-ES on the replays found no better constants")
-        return _judged(better.program, better.ratio, data, math.inf, laps)
+        return _judged(brief(lean(better.program)), better.ratio, data, math.inf, laps)
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from evaluator.experiments import hardware_table, model_table
+from evaluator.experiments import hardware_table, known_models, model_table
+from simulator.documents import read_json
 from simulator.errors import InputError, nearest_listed
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
@@ -33,18 +33,18 @@ class KnownDeployment:
 
 
 def known_model(name: str, label: str) -> JsonObject:
-    """The config.json terms of a shipped model; `label` names the argument in an error message.
+    """The config.json terms of a known model; `label` names the argument in an error message.
 
     Raises InputError for an unknown name.
     """
-    models = model_table()
+    models = known_models()
     if name not in models:
         raise InputError(f"{label}: is not a known model: {nearest_listed(name, sorted(models))}")
     entry = models[name]
     return {
         **entry["config"],
         "generation_config": entry.get("generation_config") or {},
-        "_name_or_path": entry["id"],
+        "_name_or_path": entry["config"].get("_name_or_path") or entry["id"],
     }
 
 
@@ -60,25 +60,28 @@ def known_gpu(name: str, label: str) -> Mapping[str, Any]:
 
 
 def model_config(name: str) -> JsonObject:
-    """The config.json terms of a shipped model, or of a config.json file or a folder with one.
+    """The config.json terms of a known model, or of a config.json file or a folder with one.
 
     Raises InputError for an unknown name and for a file that is not a JSON object.
     """
-    if name in model_table():
+    if name in known_models():
         return known_model(name, f"MODEL {name}")
     path = Path(name)
     if path.is_dir():
         path = path / "config.json"
     elif not path.exists() and path.suffix != ".json":
-        hint = nearest_listed(name, sorted(model_table()))
+        hint = nearest_listed(name, sorted(known_models()))
         raise InputError(f"MODEL {name}: is neither a known model nor a config.json: {hint}")
+    return read_config(path)
+
+
+def read_config(path: Path) -> JsonObject:
+    """The config.json terms in a file. Raises InputError for a file that is not a JSON object."""
     try:
-        config = json.loads(path.read_bytes())
+        config = read_json(path, "give a model's config.json")
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path}: cannot be read ({why}): give a model's config.json") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is not JSON ({error}): give a model's config.json") from None
     if not isinstance(config, dict):
         raise InputError(f"{path}: is not a JSON object: give a model's config.json")
     return config
@@ -97,12 +100,12 @@ def facts_of(model: str, hardware: str, engine: Engine, option: str = "") -> Fac
 def named_deployment(model: str, hardware: str, tp: int, option: str = "") -> KnownDeployment:
     """A known model on `tp` known GPUs with the engine's defaults. Raises InputError like `facts_of`."""
     facts = facts_of(model, hardware, Engine(tensor_parallel=tp), option)
-    entry, gpu = model_table()[model], hardware_table()[hardware]
+    entry, gpu = known_models()[model], hardware_table()[hardware]
     return KnownDeployment(f"{model}/{gpu['name']}/tp{tp}", facts, str(entry["id"]), str(gpu["name"]))
 
 
 def measured_deployments() -> list[KnownDeployment]:
-    """Every known model on one to eight of every GPU with measured kernels, if its weights fit."""
+    """Every shipped model on one to eight of every GPU with measured kernels, if its weights fit."""
     gpus = dict.fromkeys(str(entry["name"]) for entry in hardware_table().values() if entry.get("kernels"))
     deployments = []
     for model, gpu, tp in product(_models(), gpus, MEASURED_TPS):
@@ -117,7 +120,7 @@ def kernel_deployments() -> dict[str, Mapping[str, float]]:
 
 
 def datasheet_deployments() -> dict[str, Mapping[str, float]]:
-    """The fields of every known model on one, two and four of the shipped runs' GPU, if its weights fit."""
+    """The fields of every shipped model on one, two and four of the shipped runs' GPU, if its weights fit."""
     deployments: dict[str, Mapping[str, float]] = {}
     for model, tp in product(_models(), TPS):
         with suppress(InputError):  # the weights do not fit, or the heads cannot be split evenly

@@ -12,27 +12,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from evaluator.own_models import own_models
+from simulator.documents import parse_yaml, read_bytes
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Mfu
 from simulator.experiment.file import BEGIN, experiments_from_mapping
 
 BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
-_SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_SAFE_LOADER):  # type: ignore[misc]
-    """YAML's safe loader, except that a duplicate key in a mapping is an error; PyYAML lets the last one win."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-                    raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} twice", key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +38,11 @@ class PublishedError:
 def load_experiments(path: Path) -> list[Experiment]:
     """The experiments of a YAML file. Raises InputError for anything wrong with the file or in it."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path}: cannot be read ({why}): name a YAML file of experiments") from None
-    return experiments_from_mapping(parse_yaml(data, str(path)), str(path), model_table(), hardware_table())
+    return experiments_from_mapping(parse_yaml(data, str(path), BEGIN), str(path), known_models(), hardware_table())
 
 
 def source_runs(name: str) -> dict[str, str]:
@@ -66,7 +52,7 @@ def source_runs(name: str) -> dict[str, str]:
     """
     path = Path(name)
     bundled = name in BUNDLED and not path.exists()
-    raw: Any = _shipped(name) if bundled else parse_yaml(path.read_bytes(), name)
+    raw: Any = _shipped(name) if bundled else parse_yaml(read_bytes(path), name, BEGIN)
     ids: dict[str, str] = {}
     for entry in raw["experiments"]:
         run = entry.get("source_run")
@@ -77,37 +63,6 @@ def source_runs(name: str) -> dict[str, str]:
                              "give each run to one experiment")  # fmt: skip
         ids[run] = entry["id"]
     return ids
-
-
-def parse_yaml(data: bytes, file: str, begin: str = BEGIN) -> object:
-    """YAML text as plain values. Raises InputError, with a line number if one is known.
-
-    `begin` is the remedy for an empty file.
-    """
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{file}: line {line}: not UTF-8 text: save the file as UTF-8") from None
-    if not text.strip():
-        raise InputError(f"{file}: is empty: {begin}")
-    try:
-        return yaml.load(text, _Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}: " if mark else ""
-        problem = error.problem or "unreadable"
-        lines = text.split("\n")
-        if mark and mark.line < len(lines) and lines[mark.line][: mark.column + 1].endswith("\t"):
-            problem = "a tab where spaces must indent"
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1 if isinstance(error.position, int) else 1
-        place, problem = f"line {line}: ", "a character that text must not contain (is it a binary file?)"
-    except (ValueError, RecursionError) as error:
-        place, problem = "", str(error)
-    except (KeyError, AttributeError):  # what PyYAML raises for `!!bool perhaps` and `!!timestamp perhaps`
-        place, problem = "", "a tag that its value does not match"
-    raise InputError(" ".join(f"{file}: {place}not valid YAML, {problem}: correct the syntax".split()))
 
 
 def bundled_experiments() -> list[Experiment]:
@@ -125,6 +80,11 @@ def bundled_file(name: str) -> tuple[Experiment, ...]:
 def model_table() -> dict[str, Mapping[str, Any]]:
     """Entries of configs/models.yaml under their Hugging Face id and every alias."""
     return _by_name(_shipped("models.yaml")["models"], "id")
+
+
+def known_models() -> Mapping[str, Mapping[str, Any]]:
+    """The shipped models under their names, and the user's own. Raises InputError if a file of these is damaged."""
+    return {**model_table(), **own_models()}
 
 
 @cache
@@ -156,7 +116,7 @@ def published_errors() -> list[PublishedError]:
 
 
 def _shipped(name: str) -> Any:
-    return parse_yaml(resources.files("configs").joinpath(name).read_bytes(), f"configs/{name}")
+    return parse_yaml(resources.files("configs").joinpath(name).read_bytes(), f"configs/{name}", BEGIN)
 
 
 def _by_name(entries: Sequence[Mapping[str, Any]], key: str) -> dict[str, Mapping[str, Any]]:

@@ -26,7 +26,7 @@ def aggregate(replay: Replay) -> dict[str, object]:
     entered = arrived & load.accepted & ~refused
     done, gave_up = int(replay.completed.sum()), int(run.gave_up.sum())
     dropped = int((arrived & ~load.accepted).sum())
-    duration = min(max(run.account.last_us, _last_event_us(replay, queued, entered)), horizon) / 1e6
+    duration = min(max(run.account.last_us, _last_event_us(replay, queued)), horizon) / 1e6
     outputs = int(r.output_len[replay.completed].sum(dtype=np.int64))
     first, start = replay.spread(run.first_us), replay.spread(run.start_us)
     admitted = replay.spread(run.cached >= 0)
@@ -66,10 +66,13 @@ def aggregate(replay: Replay) -> dict[str, object]:
     }
 
 
-def _last_event_us(replay: Replay, queued: np.ndarray, entered: np.ndarray) -> int:
-    """The time of the last event outside of steps: an arrival, a refusal, or the timeout of a client that left."""
+def _last_event_us(replay: Replay, queued: np.ndarray) -> int:
+    """The time of the last event outside of steps: an arrival, a refusal, or the timeout of a client that left.
+
+    The deadline of a completed request is no event: the host skips its alarm.
+    """
     r, horizon = replay.requests, replay.load.limits.horizon_us
-    times = [r.arrival_us, queued, r.deadline_us[entered]]
+    times = [r.arrival_us, queued, r.deadline_us[replay.spread(replay.run.gave_up)]]
     return max(int(t[t <= horizon].max(initial=0)) for t in times)
 
 

@@ -16,6 +16,7 @@ from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import forgetful, problem_of
 from evaluator.fit.solvers import solve
 from evaluator.score import Errors, ScoreSet, error_rows, summarise
+from simulator.language.complete import complete
 from simulator.language.ir import Program
 
 MOST_PCT = 20.0  # cap on an error: one queue that runs away must not hide the other errors
@@ -58,6 +59,7 @@ def transfer(program: Program, ratio: np.ndarray, folds: Sequence[Fold]) -> floa
     """
     if not folds:
         return None
+    program = complete(program)
     rows = [row for fold in folds for row in error_rows(refit(program, ratio[fold.rows], fold.fit), fold.score)]
     return summarise([_capped(row) for row in rows]).joint
 

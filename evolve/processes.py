@@ -18,6 +18,10 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KERNELS = "Haswell"  # OpenBLAS's name for its AVX2 kernels, which any x86 server of the last ten years can run
 
 
+class WorkStopped(RuntimeError):
+    """Work that cannot go on for a reason outside the program and its input. One line, which ends with the remedy."""
+
+
 def settle() -> None:
     """Fix OpenBLAS to one thread and one set of kernels, unless the user's environment says otherwise.
 

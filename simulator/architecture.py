@@ -1,7 +1,7 @@
 """A model's architecture, read from the terms of its config.json as the engine's loaders read them.
 
 Keys are those of Hugging Face config.json files. A `text_config` (and DBRX's `attn_config`, `ffn_config`) overrides the
-top level.
+top level. What becomes of every key is in `simulator.config_keys`.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.errors import Section, shown
+from simulator.config_keys import ATTENTION, CLASS_DEFAULTS, ENCODERS, RECURRENT, TIED, UNGATED, VERDICTS, Verdict
+from simulator.errors import InputError, Section, shown
 from simulator.json import JsonObject
+from simulator.quantization import dtype, unquantized, weights
 
 KEYS = {
-    "layers": ("num_hidden_layers", "n_layers"),
-    "hidden": ("hidden_size", "d_model"),
-    "heads": ("num_attention_heads", "n_heads"),
+    "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
+    "hidden": ("hidden_size", "d_model", "n_embd"),
+    "heads": ("num_attention_heads", "n_heads", "n_head"),
     "kv_heads": ("num_key_value_heads", "num_kv_heads", "kv_n_heads", "multi_query_group_num"),
     "head_dim": ("head_dim",),
-    "ffn": ("intermediate_size", "ffn_hidden_size"),
+    "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim"),
     "moe_ffn": ("moe_intermediate_size",),
-    "vocab": ("vocab_size",),
+    "vocab": ("vocab_size", "padded_vocab_size"),
     "experts": ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"),
-    "active": ("num_experts_per_tok", "moe_top_k"),
-    "longest": ("max_position_embeddings", "max_seq_len"),
+    "active": ("num_experts_per_tok", "moe_top_k", "moe_k", "experts_per_token"),
+    "shared": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "shared_ffn": ("shared_expert_intermediate_size", "shared_intermediate_size"),
+    "longest": ("max_position_embeddings", "max_seq_len", "n_positions", "seq_length", "max_sequence_length"),
 }
 """The keys of each quantity in the order in which they are tried: Llama and Mixtral, Qwen-MoE, DeepSeek, DBRX, ..."""
 
@@ -35,7 +39,15 @@ ESSENTIAL = (
 )
 """Keys for which a misspelling must not silently give the default."""
 
+MOST_KEYS = 1_000  # of a config.json; real ones have about fifty
+MOST_LAYERS = 1_000
+MOST_SIZE = 1_000_000_000  # of any other quantity
+
 REMEDY = "copy the key from the model's config.json"
+PARTS = ("attn_config", "ffn_config", "text_config", "llm_config", "language_config")
+MAY_BE_ZERO = ("experts", "shared", "shared_ffn")
+TWO_MATRICES = ("relu2", "xielu")  # activations that no gated MLP has
+STRETCHED = ("yarn", "linear", "dynamic")  # types of rope_scaling by which the engine lengthens the longest sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,46 +77,43 @@ class Architecture:
     attention_bits: int
     is_fp8: bool
     kv_bytes: int
+    mlp_matrices: int = 3  # gate, up and down; 2 without a gate
 
 
 def architecture(config: Mapping[str, Any], where: str) -> Architecture:
     """The architecture in config.json terms. Raises InputError at a missing, malformed or inconsistent key."""
-    flat: JsonObject = dict(config)
-    for part in ("attn_config", "ffn_config", "text_config"):
-        if isinstance(config.get(part), Mapping):
-            flat |= config[part]
-    c = Section(where, "model_config", flat)
-    for key in flat:
+    c = Section(where, "model_config", terms(config))
+    if len(c.raw) > MOST_KEYS:
+        raise InputError(f"{where}: model_config has {len(c.raw):,} keys, at most {MOST_KEYS:,} are read: {REMEDY}")
+    for key in c.raw:
         near = difflib.get_close_matches(str(key), ESSENTIAL, n=1, cutoff=0.93)
-        if near and key not in ESSENTIAL:
+        if near and key not in VERDICTS:
             raise c.error(key, "is not a key of config.json", f"did you mean '{near[0]}'?")
+    if unlike := _unlike(c):
+        raise unlike
 
     layers, hidden, heads, vocab = (_first(c, name) for name in ("layers", "hidden", "heads", "vocab"))
     experts = _first(c, "experts", 0)
     moe = experts >= 2
     moe_layers = sum(_is_moe_layer(c, i) for i in range(layers)) if moe else 0
-    llama4 = moe and (c.has("interleave_moe_layer_step") or str(flat.get("model_type")).startswith("llama4"))
-    ffn = _first(c, "ffn", 0) if moe else _first(c, "ffn")
+    llama4 = moe and (c.has("interleave_moe_layer_step") or model_type(c).startswith("llama4"))
+    gated = model_type(c) not in UNGATED and activation(c) not in TWO_MATRICES
+    ffn = _first(c, "ffn", 0 if moe else None if gated else 4 * hidden)
     moe_ffn = _first(c, "moe_ffn", ffn) if moe else 0
     if moe and not moe_ffn:
         raise c.error("moe_intermediate_size", "is missing", REMEDY)
-    if llama4:
-        shared = moe_ffn
-    elif c.has("shared_expert_intermediate_size"):
-        shared = _whole(c, "shared_expert_intermediate_size", 0)
-    else:
-        shared = _whole(c, "n_shared_experts", 0) * moe_ffn
+    shared = moe_ffn if llama4 else _first(c, "shared_ffn", _first(c, "shared", 0) * moe_ffn)
     head_dim = _first(c, "head_dim", hidden // heads)
     if not head_dim:
         raise c.error("num_attention_heads", f"must be <= hidden_size, got {heads}", REMEDY)
     latent = _whole(c, "kv_lora_rank", 0)
-    bits, is_fp8 = _weights(c)
+    bits, is_fp8 = weights(c)
     return Architecture(
         layers=layers,
         moe_layers=moe_layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=_first(c, "kv_heads", heads),
+        kv_heads=_kv_heads(c, heads),
         head_dim=head_dim,
         ffn=_whole(c, "intermediate_size_mlp", ffn) if llama4 else ffn,
         moe_ffn=moe_ffn,
@@ -113,13 +122,65 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
         experts=experts if moe else 0,
         active=_first(c, "active") if moe else 0,
         mla_width=latent + _whole(c, "qk_rope_head_dim", 0) if latent else 0,
-        longest=_first(c, "longest", 0),
-        tied=c.flag("tie_word_embeddings", False),
+        longest=_longest(c),
+        tied=c.flag("tie_word_embeddings", model_type(c) in TIED),
         weight_bits=bits,
-        attention_bits=16 if llama4 and is_fp8 else bits,  # vLLM's fp8 checkpoints of Llama-4 leave attention in bf16
+        # vLLM's fp8 checkpoints of Llama-4 leave attention in bf16
+        attention_bits=16 if bits < 16 and ((llama4 and is_fp8) or "attention" in unquantized(c)) else bits,
         is_fp8=is_fp8,
-        kv_bytes=4 if _dtype(c) == "float32" else 2,
+        kv_bytes=4 if dtype(c) == "float32" else 2,
+        mlp_matrices=3 if gated else 2,
     )
+
+
+def terms(config: Mapping[str, Any]) -> JsonObject:
+    """The terms of a config.json at one level, with those that it leaves to the model's class."""
+    flat: JsonObject = dict(config)
+    for part in PARTS:
+        if isinstance(config.get(part), Mapping):
+            flat |= config[part]
+    return {**CLASS_DEFAULTS.get(str(flat.get("model_type")), {}), **flat}
+
+
+def model_type(c: Section) -> str:
+    """The model's class by its short name, "" if it is not given."""
+    return str(c.raw.get("model_type") or "")
+
+
+def activation(c: Section) -> str:
+    """The activation of the MLP, "" if it is not given."""
+    given = (c.raw.get(key) for key in ("hidden_act", "hidden_activation", "activation_function"))
+    return next((str(name) for name in given if name), "")
+
+
+def layer_types(c: Section) -> list[str]:
+    """The kind of every layer, [] if it is not given. Raises InputError if it is not a list."""
+    key = next((key for key in ("layer_types", "layers_block_type", "block_types") if c.has(key)), None)
+    if key is None:
+        return []
+    if not isinstance(c.raw[key], list):
+        raise c.error(key, f"must be a list, got {shown(c.raw[key])}", REMEDY)
+    return [str(kind) for kind in c.raw[key]]
+
+
+def _unlike(c: Section) -> InputError | None:
+    """Why the formulas do not fit the model at all, None if they do."""
+    remedy = "choose a model that decodes by attention, with layers of one size"
+    kind, kinds = model_type(c), layer_types(c)
+    if c.raw.get("is_encoder_decoder") is True:
+        return c.error("is_encoder_decoder", "is true, and no encoder is modelled", remedy)
+    if kind in ENCODERS:
+        return c.error("model_type", f"{shown(kind)} is an encoder, which generates no text", remedy)
+    if kind in RECURRENT:
+        return c.error("model_type", f"{shown(kind)} has state-space layers, which are not modelled", remedy)
+    if other := next((kind for kind in kinds if kind not in ATTENTION), None):
+        return c.error("layer_types", f"has layers of type {shown(other)}, which are not modelled", remedy)
+    if c.raw.get("block_configs"):
+        return c.error("block_configs", "gives every layer a size of its own, which is not modelled", remedy)
+    for key in c.raw:
+        if VERDICTS.get(key) is Verdict.REFUSED and c.raw[key] and not kinds:
+            return c.error(key, "is of state-space or linear-attention layers, which are not modelled", remedy)
+    return None
 
 
 def _first(c: Section, name: str, default: int | None = None) -> int:
@@ -127,11 +188,31 @@ def _first(c: Section, name: str, default: int | None = None) -> int:
     key = next((key for key in KEYS[name] if c.has(key)), KEYS[name][0])
     if default is not None and not c.has(key):
         return default
-    return c.whole(key, REMEDY, least=0 if name == "experts" else 1)
+    most = MOST_LAYERS if name == "layers" else MOST_SIZE
+    return c.whole(key, REMEDY, least=0 if name in MAY_BE_ZERO else 1, most=most)
 
 
 def _whole(c: Section, key: str, default: int) -> int:
-    return c.whole(key, REMEDY) if c.has(key) else default
+    return c.whole(key, REMEDY, most=MOST_SIZE) if c.has(key) else default
+
+
+def _kv_heads(c: Section, heads: int) -> int:
+    if c.raw.get("multi_query") and not c.raw.get("new_decoder_architecture"):  # Falcon, StarCoder
+        return 1
+    return _first(c, "kv_heads", heads)
+
+
+def _longest(c: Section) -> int:
+    """The longest sequence, lengthened as vLLM does by the factor of rope_scaling."""
+    longest = _first(c, "longest", 0)
+    given: Any = c.raw.get("rope_scaling") or c.raw.get("rope_parameters")
+    kind = str(given.get("rope_type") or given.get("type")) if isinstance(given, Mapping) else ""
+    if kind not in STRETCHED or model_type(c).startswith("gemma3"):  # Gemma 3 gives the length after scaling
+        return longest
+    scaling = Section(c.where, c.at("rope_scaling"), given)
+    if kind == "yarn" and scaling.has("original_max_position_embeddings"):
+        longest = scaling.whole("original_max_position_embeddings", REMEDY)
+    return int(longest * scaling.number("factor", REMEDY, above=0, most=1e6)) if scaling.has("factor") else longest
 
 
 def _is_moe_layer(c: Section, i: int) -> bool:
@@ -143,38 +224,6 @@ def _is_moe_layer(c: Section, i: int) -> bool:
         return step > 0 and (i + 1) % step == 0
     sparse = max(_whole(c, "decoder_sparse_step", 1), 1)  # Qwen
     dense = c.raw.get("mlp_only_layers") or []
-    if not isinstance(dense, list):
+    if not isinstance(dense, list) or len(dense) > MOST_LAYERS:
         raise c.error("mlp_only_layers", f"must be a list, got {shown(dense)}", REMEDY)
     return (i + 1) % sparse == 0 and i not in dense
-
-
-def _dtype(c: Section) -> str:
-    return str(c.raw.get("torch_dtype") or c.raw.get("dtype") or "bfloat16").removeprefix("torch.")
-
-
-def _weights(c: Section) -> tuple[int, bool]:
-    """Bits per layer weight, and whether they are fp8: from the quantization config, else the name, else the dtype."""
-    given: Any = c.raw.get("quantization_config") or c.raw.get("quantization")
-    details = given if isinstance(given, Mapping) else {}
-    weights = _group_weights(details)
-    named = f"{details.get('quant_method')} {details.get('quant_algo')}" if details else given
-    words = str(named or c.raw.get("_name_or_path")).lower()
-    bits = weights.get("num_bits") or details.get("bits")
-    if "fp8" in words or (bits == 8 and weights.get("type") == "float"):
-        return 8, True
-    if bits in (2, 3, 4, 8):
-        return int(bits), False
-    if any(mark in words for mark in ("w4a16", "awq", "gptq", "int4", "fp4")):
-        return 4, False
-    if given:
-        key = "quantization_config" if details else "quantization"
-        raise c.error(key, f"is not understood, got {shown(given)}", "write quantization: fp8 or w4a16")
-    return (32 if _dtype(c) == "float32" else 16), False
-
-
-def _group_weights(quantization: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The `weights` entry of the first group of a compressed-tensors configuration."""
-    groups = quantization.get("config_groups")
-    group: Any = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
-    weights = group.get("weights") if isinstance(group, Mapping) else None
-    return weights if isinstance(weights, Mapping) else {}

@@ -4,30 +4,76 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from simulator.text import hidden
 
 LARGEST_WHOLE = 2**53  # every whole number up to this one is exact in float64
+LONGEST_MESSAGE = 4000  # characters of an error message
+LONGEST_NAME = 4096  # characters of a name, a path or another short text
 LARGEST_NUMBER = 1e300  # a larger number is a mistake, or an integer that float64 cannot hold
 
 
 class InputError(ValueError):
-    """Something the user supplied is wrong. The message is one line: file, place, problem, remedy. Exit status 2."""
+    """Something the user supplied is wrong. The message is one line: file, place, problem, remedy. Exit status 2.
+
+    Of a message that would fill the screen, because it quotes what the user supplied, begin and end are kept.
+    """
+
+    def __init__(self, message: str) -> None:
+        if len(message) > LONGEST_MESSAGE:
+            message = f"{message[: LONGEST_MESSAGE // 2]} ... {message[-LONGEST_MESSAGE // 2 :]}"
+        super().__init__(message)
 
 
 def shown(value: object) -> str:
-    """A value as error messages show it: YAML's words for null and booleans, at most 60 characters."""
+    """A value as error messages show it: YAML's words for null and booleans, at most 60 characters.
+
+    Of a large value, only the part that is shown is looked at.
+    """
     words = {None: "null", True: "true", False: "false"}
-    text = words[value] if value is None or isinstance(value, bool) else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    if value is None or isinstance(value, bool):
+        return words[value]
+    text = ""
+    for piece in _spelling(value):
+        text += piece
+        if len(text) > 60:
+            return text[:57] + "..."
+    return text
+
+
+def _spelling(value: object) -> Iterator[str]:
+    """The pieces of `repr`, one by one. Every level of nesting has a character, so 60 characters are 60 levels."""
+    match value:
+        case dict():
+            yield "{"
+            for i, (key, item) in enumerate(value.items()):
+                yield ", " if i else ""
+                yield from _spelling(key)
+                yield ": "
+                yield from _spelling(item)
+            yield "}"
+        case list():
+            yield "["
+            for i, item in enumerate(value):
+                yield ", " if i else ""
+                yield from _spelling(item)
+            yield "]"
+        case str() | bytes():
+            yield repr(value[:100])
+        case int() if value.bit_length() > 10_000:  # Python refuses to write thousands of digits
+            yield f"a whole number of {value.bit_length():,} bits"
+        case set() | tuple():
+            yield f"a {type(value).__name__} of {len(value)}"
+        case _:
+            yield repr(value)
 
 
 def nearest(name: object, known: Sequence[str]) -> str:
     """`did you mean 'x'?` with the known name closest to a mistyped one, or the list of all known names."""
-    close = difflib.get_close_matches(str(name), known, n=1)
+    close = difflib.get_close_matches(str(name)[:200], known, n=1)
     return f"did you mean '{close[0]}'?" if close else f"known are {', '.join(sorted(known))}"
 
 
@@ -55,7 +101,8 @@ class Section:
 
     def at(self, key: object) -> str:
         """The full dotted name of a key of this section."""
-        return f"{self.path}.{key}" if self.path else str(key)
+        name = key if isinstance(key, str) and len(key) <= 60 else shown(key)
+        return f"{self.path}.{name}" if self.path else name
 
     def error(self, key: object, problem: str, remedy: str) -> InputError:
         """The error about a key, to be raised. Line breaks are folded, so that the message is one line."""
@@ -85,6 +132,8 @@ class Section:
         value = self.required(key, remedy)
         if not isinstance(value, str) or not value.strip():
             raise self.error(key, f"must be text, got {shown(value)}", remedy)
+        if len(value) > LONGEST_NAME:
+            raise self.error(key, f"has {len(value):,} characters, at most {LONGEST_NAME:,} are read", "shorten it")
         return value
 
     def name(self, key: str, remedy: str = "give it as text, in quotes if it looks like a number") -> str:
@@ -124,13 +173,13 @@ class Section:
             raise self.error(key, f"must be <= {most:g}, got {shown(value)}", remedy)
         return float(value)
 
-    def whole(self, key: str, remedy: str, *, least: int = 0) -> int:
-        """A required whole number of at least `least`."""
+    def whole(self, key: str, remedy: str, *, least: int = 0, most: int = LARGEST_WHOLE) -> int:
+        """A required whole number, >= `least` and <= `most`."""
         value = self.required(key, remedy)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(key, f"must be a whole number, got {shown(value)}", remedy)
-        if not least <= value <= LARGEST_WHOLE:
-            bound = f">= {least}" if value < least else f"<= {LARGEST_WHOLE}"
+        if not least <= value <= most:
+            bound = f">= {least}" if value < least else f"<= {most}"
             raise self.error(key, f"must be {bound}, got {shown(value)}", remedy)
         return value
 
@@ -141,10 +190,12 @@ class Section:
             raise self.error(key, f"must be a mapping, got {shown(value)}", remedy)
         return Section(self.where, self.at(key), value)
 
-    def sections(self, key: str, remedy: str) -> tuple[Section, ...]:
-        """A required, non-empty list of mappings, named key[0], key[1], ..."""
+    def sections(self, key: str, remedy: str, *, most: int = LARGEST_WHOLE) -> tuple[Section, ...]:
+        """A required, non-empty list of at most `most` mappings, named key[0], key[1], ..."""
         value = self.required(key, remedy)
         if not isinstance(value, list) or not value:
             raise self.error(key, f"must be a non-empty list, got {shown(value)}", remedy)
+        if len(value) > most:
+            raise self.error(key, f"has {len(value):,} entries, at most {most:,} are read", "give fewer")
         named = {f"{key}[{i}]": item for i, item in enumerate(value)}
         return tuple(Section(self.where, self.path, named).section(name, remedy) for name in named)

@@ -1,5 +1,7 @@
 """The tests compute as the command line does. Finished runs that tests only read are made once a session."""
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,8 @@ import tiny_world
 from evolve import processes
 
 processes.settle()
+# Tests know no models of the person who runs them, and leave none behind.
+os.environ["EVOLVE_MODELS"] = str(Path(tempfile.gettempdir()) / f"evolve-tests-{os.getpid()}" / "models")
 
 
 @pytest.fixture(scope="session")

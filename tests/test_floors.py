@@ -16,14 +16,24 @@ from tiny_world import ONE, write
 # A room is a package, or a single module where it is named here; the longest name that fits counts.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("seeds", "configs", "simulator.json", "simulator.text"),
-    ("archive", "simulator.errors", "simulator.jit", "simulator.schema", "simulator.stream"),
+    ("simulator.errors",),
+    (
+        "archive",
+        "simulator.config_keys",
+        "simulator.documents",
+        "simulator.jit",
+        "simulator.schema",
+        "simulator.stream",
+    ),
+    ("simulator.quantization",),
     ("simulator.language", "simulator.architecture", "simulator.knots"),
-    ("simulator.kernels", "simulator.vm"),
+    ("simulator.kernels", "simulator.vm", "simulator.omissions"),
     ("simulator.experiment",),
     ("simulator.bind", "simulator.fields"),
     ("simulator.clock", "translate_go"),
     ("simulator.replay",),
-    ("evaluator.experiments", "evaluator.host_summary", "evaluator.metrics"),
+    ("evaluator.host_summary", "evaluator.metrics", "evaluator.own_models"),
+    ("evaluator.experiments",),
     ("evaluator.deployments", "evaluator.fit", "evaluator.statistics"),
     ("evaluator.judge", "evaluator.score"),
     ("evaluator.baselines", "evaluator.transfer"),
@@ -49,7 +59,9 @@ PACKAGES = ("seeds", "configs", "simulator", "archive", "translate_go", "evaluat
 LIBRARIES = {
     "seeds": set(),
     "configs": set(),
-    "simulator": {"numpy", "numba"} | {"pyarrow", "scipy"},  # the latter in simulator.kernels alone, see below
+    "simulator": {"numpy", "numba"}
+    | {"yaml"}  # of simulator.documents alone
+    | {"pyarrow", "scipy"},  # of simulator.kernels alone, see below
     "archive": {"deap", "numpy"},
     "translate_go": {"numpy"},
     "evaluator": {"cma", "numpy", "numba", "scipy", "yaml"},

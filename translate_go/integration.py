@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from simulator.experiment.facts import left_out
 from translate_go.deployment import Deployment, by_name
 from translate_go.gotypes import constructor, deployment_variable
 from translate_go.spelling import DEPLOYMENTS, clean, quoted
@@ -75,6 +76,12 @@ change a copy, which `NewEvolved` checks:
 _CURVES = """
 Curves are for one model on one GPU type at one tensor parallelism, and cannot be converted to another deployment. They
 derive from tables under the Apache-2.0 licence: keep the source and copyright lines above them.
+"""
+
+_LEFT_OUT = """
+The times leave out, for
+
+{items}
 """
 
 _MAIN = """
@@ -149,7 +156,14 @@ def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
     files = f"{' and '.join(names)} {'are files' if len(names) > 1 else 'is one file'}"
     about = _paragraph(_ABOUT.format(files=files, target=target.name, branch=target.branch))
     head = _HEAD.format(about=about, copied=f"{', '.join(names)} and `evolved_test.go`")
-    return "".join((head, *_choice(plan, deployments), _OTHER, *branches, _LIBRARY))
+    return "".join((head, *_choice(plan, deployments), *_left_out(deployments), _OTHER, *branches, _LIBRARY))
+
+
+def _left_out(deployments: Sequence[Deployment]) -> list[str]:
+    """The paragraph on what the models have that no fact counts."""
+    sentences = left_out((d.name, d.facts) for d in deployments)
+    items = [textwrap.fill(f"- {text}.", 118, subsequent_indent="  ", break_long_words=False) for text in sentences]
+    return [_LEFT_OUT.format(items="\n".join(items))] if items else []
 
 
 def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:

@@ -11,6 +11,7 @@ from evaluator.fit.solvers import NO_EFFECT, not_smooth
 from simulator.clock.run import HostileStep
 
 CORRECTIONS = 3  # replays of all experiments, at most
+NEGLIGIBLE = 1e-6  # relative error, of all stages together, below which a constant is left out
 GAIN = 0.01  # share of the loss below which a correction gains nothing
 
 
@@ -45,7 +46,7 @@ def corrected(
         if not improved > GAIN * last:
             break
         ratio = ratio_of(problem, phi, means_ms)
-    best, lowest = _without_idle(problem, best, lowest, allow_hostile)
+    best, lowest = without_idle(problem, best, lowest, allow_hostile)
     return best, lowest, ratio_of(problem, best, best_means_ms)
 
 
@@ -56,17 +57,17 @@ def ratio_of(problem: Problem, phi: np.ndarray, means_ms: np.ndarray) -> np.ndar
     return np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0)
 
 
-def _without_idle(problem: Problem, phi: np.ndarray, loss: float, allow_hostile: bool) -> tuple[np.ndarray, float]:
+def without_idle(problem: Problem, phi: np.ndarray, loss: float, allow_hostile: bool) -> tuple[np.ndarray, float]:
     """(phi, the replay's loss) with constants that change nothing in these runs at 0, if the replays agree.
 
-    Such a constant belongs to a term or a branch that these runs never reach: nothing was learned about its value, so
-    the term leaves the law. Constants from an earlier fit to other runs keep their values.
+    Either the constant belongs to a term or a branch that these runs never reach, so that nothing was learned about its
+    value, or its value is too small to matter. Constants from an earlier fit to other runs keep their values.
     """
     if problem.fitted_before:
         return phi, loss
     size, effect = problem.scales(phi)
     smooth = ~np.isin(problem.position, not_smooth(problem.program))
-    unused = (effect * size < NO_EFFECT) & smooth & ~problem.trusted
+    unused = ((effect * size < NO_EFFECT) | (effect * phi < NEGLIGIBLE)) & smooth & ~problem.trusted
     idle = unused & (problem.low == 0.0) & (phi > 0.0) & (problem.high > 0.0)
     if not idle.any():
         return phi, loss
@@ -75,4 +76,4 @@ def _without_idle(problem: Problem, phi: np.ndarray, loss: float, allow_hostile:
         plain_loss = problem.data.loss(problem.replay(plain, allow_hostile))
     except HostileStep:
         return phi, loss
-    return (plain, plain_loss) if plain_loss <= loss else (phi, loss)
+    return (plain, plain_loss) if plain_loss <= loss * (1.0 + NEGLIGIBLE) else (phi, loss)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evaluator.fit.corrections import ratio_of
+from evaluator.fit.corrections import ratio_of, without_idle
 from evaluator.fit.fit import Fit
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import Problem, problem_of
@@ -66,7 +66,10 @@ def polish(program: Program, data: FitSet, evaluations: int = 300) -> Fit:
     if lowest >= WORST and refused is not None:
         raise refused
     means_ms = problem.replay(best, True)
-    return Fit(program.with_theta(tuple(best)), data.loss(means_ms), ratio_of(problem, best, means_ms))
+    reached = data.loss(means_ms)
+    if best is not own:
+        best, reached = without_idle(problem, best, reached, False)
+    return Fit(program.with_theta(tuple(best)), reached, ratio_of(problem, best, means_ms))
 
 
 def _axes(problem: Problem, size: np.ndarray, free: np.ndarray) -> np.ndarray:

@@ -20,14 +20,13 @@ from evaluator.metrics import stage_means
 from simulator.bind import Bound, base_values, settle
 from simulator.language.affine import affine
 from simulator.language.bounds import KERNEL_DEVIATION, bounds, kernel_factors
-from simulator.language.ir import Program
+from simulator.language.ir import OVERHEADS, Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import replay_bound
 
 PRIOR = 3e-3  # pull towards the start values, as a share of each constant's effect
 # Runs with answers of about equal length cannot tell a time per token or per request from a time per step. What they
 # leave open goes to the step, because that also holds for answers of another length.
-OVERHEADS = ("output_token_time", "completion_time")
 OVERHEAD_PRIOR = 1000.0  # times PRIOR, towards 0
 # Constants that were fitted before are believed within this share of their value (or of what makes a thousandth of a
 # step), against residuals of MODEL_ERROR, until the new runs say otherwise. One or two runs leave most constants open,

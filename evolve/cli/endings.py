@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from evolve.processes import available_cores
+from evolve.processes import WorkStopped, available_cores
 from evolve.terminal import command, say
 from simulator.json import JsonObject
 
@@ -27,13 +29,41 @@ R = TypeVar("R", bound=_Report)
 
 def fail(message: str, status: int) -> int:
     """Print the message as one line on stderr, and return `status`."""
-    say("evolve: " + " ".join(line.strip() for line in message.splitlines()), err=True)
+    with suppress(OSError):  # stderr may be full too; the status remains
+        say("evolve: " + " ".join(line.strip() for line in message.splitlines()), err=True)
     return status
 
 
 def print_json(value: Any) -> None:
     """Print a JSON value on stdout. Raises ValueError if a number in it is not finite."""
     say(json.dumps(value, indent=1, allow_nan=False))
+
+
+class Ended(Exception):
+    """A command that ends early: the line for stderr and the exit status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.message, self.status = message, status
+
+
+@contextmanager
+def resumable(continues: str) -> Iterator[None]:
+    """A context for long work that the command line `continues` resumes after an interruption, or when a file or a
+    process fails. Raises Ended in these cases."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Ended(f"interrupted; nothing is lost: `{continues}` goes on", 130) from None
+    except WorkStopped as e:
+        raise Ended(f"{e}; nothing is lost: `{continues}` goes on", 1) from None
+    except OSError as e:
+        if e.filename is None:
+            raise  # no file can be named, so none can be mended
+        gone = e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+        remedy = "put it back where it was" if gone else "make room, or make it writable"
+        text = f"{e.filename}: {e.strerror}: {remedy}; then `{continues}` goes on from what is written"
+        raise Ended(text, 1) from None
 
 
 def carry_out(
@@ -46,10 +76,8 @@ def carry_out(
     good: Callable[[R], bool],
 ) -> int:
     """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1."""
-    try:
+    with resumable(command("resume", folder.path)):
         report = work(folder, workers or available_cores(), quiet)
-    except KeyboardInterrupt:
-        return fail(f"interrupted; nothing is lost: `{command('resume', folder.path)}` goes on", 130)
     if as_json:
         print_json(report.to_json())
     else:

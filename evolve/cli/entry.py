@@ -6,20 +6,28 @@ Exit status: 0 done; 1 failed, or a gate said no; 2 anything the user supplied w
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
+from typing import Any
 
 import click
 
 from evolve import __version__, processes
-from evolve.cli.endings import fail
+from evolve.cli.endings import Ended, fail
+from evolve.processes import WorkStopped
 from evolve.terminal import say
 from simulator.errors import InputError
 
 processes.settle()
 
+STDOUT = "standard output"  # its name in messages
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+OUT_OF_MEMORY = (
+    "out of memory: use fewer --workers, a shorter load or trace, or allow more memory (`ulimit -v`); "
+    "a run keeps its work, `evolve resume RUN` continues it"
+)
 # name: (module, the command in it, the first sentence of its help); in the order of `evolve --help`
 COMMANDS = {
     "run": ("search", "run", "Search for latency models and report the best."),
@@ -52,13 +60,14 @@ COMMANDS = {
     "score-steps": ("steps", "score_steps", "Score a program's step_time on sampled scheduler steps."),
     "kernels": ("kernels", "kernels", "Show where a step's time goes, from measured kernels."),
     "prompt": (
-        "runs",
+        "prompt",
         "prompt",
         "Print what a language model would be sent to improve a program of a run, or was sent.",
     ),
     "simulate": ("host", "simulate", "Replay a trace, or an experiment's load, exactly as the host simulator does."),
     "emit": ("host", "emit", "Write a program as Go that runs unchanged in the host simulator."),
     "bench": ("host", "bench", "Measure how fast replays are on this machine."),
+    "model": ("models", "model", "Keep models of your own, so that every command knows them by name."),
     "list": ("runs", "list_", "List runs, shipped programs, configurations, models and GPUs."),
 }
 
@@ -95,13 +104,40 @@ def main() -> None:
     """What `evolve` does: see evolve.__main__."""
     # a service manager's request to stop is handled like Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    closed = sys.stdout is None
+    _open_streams()
+    status = fail("standard output is closed: send it to a file", 1) if closed else run_command(sys.argv[1:])
     try:
-        status = run_command(sys.argv[1:])
         sys.stdout.flush()
-    except OSError as e:  # a full disk, or a pipe whose reader is gone
-        status = fail(f"standard output: {e.strerror}", 1)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as e:  # what was printed last did not fit
+        status = _failed(e)
     sys.exit(status)
+
+
+class _Output(io.FileIO):
+    """Standard output that names itself when it fails, as files do."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as e:
+            raise OSError(e.errno, e.strerror, STDOUT) from None
+
+
+def _open_streams() -> None:
+    """Prepare standard output, and connect streams that the caller closed to nothing.
+
+    Otherwise a file that is opened in a closed stream's place would receive its output.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115
+    before = sys.stdout or sys.stderr
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Output(1, "w", closefd=False)), before.encoding, before.errors,
+                                  line_buffering=bool(before.line_buffering))  # fmt: skip
 
 
 def run_command(args: list[str]) -> int:
@@ -120,8 +156,24 @@ def run_command(args: list[str]) -> int:
         return fail(e.format_message(), 2)
     except InputError as e:
         return fail(str(e), 2)
+    except Ended as e:
+        return fail(e.message, e.status)
+    except WorkStopped as e:
+        return fail(str(e), 1)
+    except MemoryError:
+        return fail(OUT_OF_MEMORY, 1)
+    except RecursionError:
+        return fail("something that was read is nested too deeply: flatten it", 1)
     except (KeyboardInterrupt, click.Abort):
         return fail("interrupted", 130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except OSError as e:
+        return _failed(e)
+
+
+def _failed(error: OSError) -> int:
+    """The exit status after a file, or standard output, could not be read or written; one line names which."""
+    if error.filename == STDOUT:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer goes nowhere
+        if isinstance(error, BrokenPipeError):
+            return 1  # a reader that has seen enough, such as `head`, needs no message
+    return fail(f"{error.filename or 'a file could not be written'}: {error.strerror or error}", 1)

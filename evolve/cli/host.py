@@ -22,7 +22,7 @@ from simulator.errors import InputError
 @click.option("--experiments", metavar="FILE", help="File of the experiment named by --id [default: shipped runs].")
 @click.option("--id", "experiment", metavar="ID", help="Simulate this experiment's load instead of a trace.")
 @click.option("--program", metavar="PROGRAM",
-              help="Time steps by this program [default: the case's backend; with --id champion].")  # fmt: skip
+              help="This program gives all times [default: the case's backend; with --id champion].")  # fmt: skip
 @click.option("--model", help="The model whose deployment fields a program reads; with --case, --hardware and --tp.")
 @click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
 @click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")

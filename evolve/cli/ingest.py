@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evolve import __version__
-from evolve.cli.endings import fail, print_json
+from evolve.cli.endings import print_json, resumable
 from evolve.ingest import batch
 from evolve.ingest.options import Given, parse_models, parse_overrides
 from evolve.ingest.output import data_of
@@ -49,11 +49,8 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     experiments, findings = find(folders)
     given = Given(hardware, parse_overrides(settings), parse_models(models))
     sizes = {folder.name: batch.bytes_of(folder) for folder in experiments}
-    try:
-        with watching(sizes, quiet) as watch:
-            runs = batch.ingest(experiments, out, given, workers or available_cores(), watch.on_read, watch.on_done)
-    except KeyboardInterrupt:
-        return fail("interrupted; finished folders are kept: run the same command to continue", 130)
+    with resumable("evolve ingest ..."), watching(sizes, quiet) as watch:
+        runs = batch.ingest(experiments, out, given, workers or available_cores(), watch.on_read, watch.on_done)
     reports = [run.report for run in runs]
     if as_json:
         as_values = [run.to_json() for run in runs]

@@ -45,12 +45,17 @@ def show(program: str, as_json: bool, caps: dict[str, int]) -> int:
 @click.command()
 @click.argument("program", required=False)
 @click.option("--fields", is_flag=True, help="List the fields that a program may read, with their units and meanings.")
+@click.option("--experiments", metavar="FILE", help="Run the gates on its deployments [default: the shipped runs'].")
+@click.option("--id", "ids", metavar="ID,ID", help="Only those of these experiments.")
 @click.option(
     "--physics", is_flag=True, help="Also check consistency with datasheets, parallelism, batch and model size."
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
-def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps: dict[str, int]) -> int:
+def check(
+    program: str | None, fields: bool, experiments: str | None, ids: str | None, physics: bool, as_json: bool,
+    caps: dict[str, int],
+) -> int:  # fmt: skip
     """Check a program as a search would: language, caps, units and gates.
 
     The gates run it on batches of many kinds. Exit status 2 if the text is not a program with consistent units within
@@ -59,8 +64,11 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps:
     \b
     evolve check my_model.py
     evolve check champion --physics
+    evolve check mine.py --experiments mine.yaml --id my-plan
     evolve check --fields
     """
+    if fields and (experiments or ids):
+        raise InputError("--fields lists what any program may read: leave out --experiments and --id")
     if fields == (program is not None):
         raise InputError("check needs a PROGRAM (a file, RUN:ID or a seed's name) or --fields: give one of the two")
     if fields:
@@ -70,7 +78,7 @@ def check(program: str | None, fields: bool, physics: bool, as_json: bool, caps:
             print_fields()
         return 0
 
-    verdict = check_program(load(str(program), caps), physics)
+    verdict = check_program(load(str(program), caps), physics, named_experiments(experiments, ids))
     if as_json:
         print_json(verdict.to_json())
     else:

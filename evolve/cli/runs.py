@@ -1,4 +1,4 @@
-"""The commands on runs: their archive, the questions to their language models, and the inventory."""
+"""The commands that show runs: what one kept, and which there are."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.propose.llm.preview import print_messages, was_answered, was_sent, would_send
 from evolve.report.views import archive_json, inventory, print_archive, print_inventory
-from evolve.run.data import chosen
-from evolve.run.folder import Run, open_run
-from evolve.search import workers
+from evolve.run.folder import open_run
 from evolve.search.attribution import attribution, print_attribution
 
 
@@ -39,43 +36,6 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, as_json: b
     else:
         print_archive(run, grid, pareto or not grid)
     return 0
-
-
-@click.command()
-@click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("number", metavar="ID", type=click.IntRange(min=0))
-@click.option("--sent", is_flag=True, help="What was sent for the model's proposal ID.")
-@click.option("--answer", is_flag=True, help="What came back for it, verbatim.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON: the messages with their roles.")
-def prompt(run_path: Path, number: int, sent: bool, answer: bool, as_json: bool) -> int:
-    """Print what a language model would be sent to improve a program of a run, or was sent. Nothing is sent.
-
-    ID is the program's number; the run may be an offline one. The other programs in the question are drawn at random; a
-    run draws them again for every question.
-
-    \b
-    evolve prompt runs/0001 137
-    evolve prompt runs/0007 137 --sent
-    evolve prompt runs/0007 137 --answer
-    """
-    run = open_run(run_path)
-    if answer:
-        messages, about = was_answered(run, number)
-    elif sent:
-        messages, about = was_sent(run, number)
-    else:
-        messages, about = would_send(run, number, lambda text: _diagnosis(run, text))
-    if as_json:
-        print_json(about | {"messages": [{"role": role, "content": text} for role, text in messages]})
-    else:
-        print_messages(messages)
-    return 0
-
-
-def _diagnosis(run: Run, text: str) -> str:
-    """What the program's residuals on the run's experiments say, as a question shows it."""
-    fitted, _ = chosen(run.config.data)
-    return workers.start(1, fitted, run.config).diagnose(text).result()
 
 
 @click.command("list")

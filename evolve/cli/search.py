@@ -17,7 +17,7 @@ from evolve.propose.llm.setup import replay, with_limits
 from evolve.report.run import print_run
 from evolve.run.config import Config, load_config
 from evolve.run.data import parse_list
-from evolve.run.folder import Run, next_path, open_run
+from evolve.run.folder import Run, next_path, open_run, rewind
 from evolve.search import run as run_module
 from evolve.study import baselines as studies
 from evolve.study import seeds
@@ -168,26 +168,36 @@ def _config(options: dict[str, Any], models: str | None) -> Config:
 )
 @click.option("--max-calls", type=click.IntRange(min=0), help="The same for requests; 0: no limit.")
 @click.option("--max-tokens", type=click.IntRange(min=0), help="The same for tokens; 0: no limit.")
+@click.option("--to", "line", metavar="LINE", type=click.IntRange(min=0),
+              help="Go on from this line of the journal; the lines after it are kept in another file.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), help="Processes [default: all cores].")
 @known_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
-def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tokens: int | None, workers: int | None,
-           known: bool, as_json: bool, quiet: bool) -> int:  # fmt: skip
+def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tokens: int | None, line: int | None,
+           workers: int | None, known: bool, as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Continue a run, repeats or baselines after an interruption, exactly as if there had been none.
 
     A run of language models does not pay for an answer twice. With a higher limit it continues where the old one
-    stopped it.
+    stopped it. If the journal was damaged, --to goes on from its last good line; answers of language models after that
+    line are asked for, and paid, again.
 
     \b
     evolve resume runs/0001
     evolve resume runs/0007 --max-usd 5
+    evolve resume runs/0001 --to 56
     """
+    if line is not None and (studies.is_comparison(run_path) or seeds.is_repeats(run_path)):
+        raise InputError(f"{run_path}: has a journal for each of its searches: name the folder of one with --to")
     if studies.is_comparison(run_path):
         return _work_baselines(studies.reopen(run_path), workers, as_json, quiet)
     if seeds.is_repeats(run_path):
         return _work_repeats(seeds.reopen(run_path), workers, as_json, quiet)
     run = open_run(run_path)
+    if line is not None and (kept := rewind(run, line)):
+        warn(f"lines after {line} are in {kept}")
+    if old := run.unchecked():
+        warn(f"{run.journal}: {old} lines of an older release are not protected from damage, and not checked")
     limits = {"max_usd": max_usd, "max_calls": max_calls, "max_tokens": max_tokens}
     if raised := {name: limit for name, limit in limits.items() if limit is not None}:
         run = with_limits(run, raised)

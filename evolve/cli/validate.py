@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from evolve.cli.endings import fail, print_json
+from evolve.cli.endings import print_json, resumable
 from evolve.cli.options import caps_options, load
 from evolve.processes import available_cores
 from evolve.run.data import parse_list
@@ -74,12 +74,8 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
         check_writable(table, "--csv")
     source = load(against, caps) if against else None
     options = Options(parse_list(folds), budget, hindsight, source, again, workers or available_cores(), quiet)
-    try:
+    with resumable(f"{command('validate', run_path)} ..."):
         result = make(run, options)
-    except KeyboardInterrupt:
-        return fail(
-            f"interrupted; nothing is lost: the same `{command('validate', run_path)} ...` goes on from there", 130
-        )
     if table is not None:
         write_csv(result, table)
     if as_json:

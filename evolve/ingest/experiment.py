@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.experiments import hardware_table, model_table
+from evaluator.experiments import hardware_table, known_models
 from evolve.ingest.columns import NONE
 from evolve.ingest.derive.requests import components, reports_of
 from evolve.ingest.engine import make_engine
@@ -152,7 +152,7 @@ def make_entry(
         return None
     assert model and load, "neither is missing"
     observed = _observed(reports, load, findings)
-    listed, terms = model_table().get(model), given.models.get(model)
+    listed, terms = known_models().get(model), given.models.get(model)
     if listed:
         _check_precision(listed, folder.listed.precision, findings)
     if listed is None and terms is None:
@@ -174,7 +174,7 @@ def make_entry(
         notes=(*quality.reasons, *_notes(settings)),
     )
     try:
-        experiment_from_mapping(entry.to_json(), folder.name, model_table(), hardware_table())
+        experiment_from_mapping(entry.to_json(), folder.name, known_models(), hardware_table())
     except InputError as e:
         findings.warn(folder.name, f"no experiment is written: {e}")
         return None

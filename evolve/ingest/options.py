@@ -10,7 +10,8 @@ from typing import Any
 from evaluator.experiments import hardware_table
 from evolve.ingest.read.files import read_json
 from evolve.ingest.read.values import plain
-from simulator.architecture import KEYS, architecture
+from simulator.architecture import architecture
+from simulator.config_keys import VERDICTS, Verdict
 from simulator.errors import InputError, Section, nearest, nearest_listed
 from simulator.experiment.file import engine_of
 from simulator.json import JsonObject
@@ -30,14 +31,7 @@ ENGINE_KEYS = (
 
 GENERATION = "generation_config.json"
 _SAMPLING = ("top_p", "top_k", "repetition_penalty")
-_PARTS = ("text_config", "attn_config", "ffn_config")
-_KEPT = {
-    *(key for keys in KEYS.values() for key in keys), *_PARTS,
-    "model_type", "tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "intermediate_size_mlp",
-    "kv_lora_rank", "qk_rope_head_dim", "first_k_dense_replace", "moe_layer_freq", "interleave_moe_layer_step",
-    "decoder_sparse_step", "mlp_only_layers", "shared_expert_intermediate_size", "n_shared_experts",
-}  # fmt: skip
-"""What `simulator.architecture` reads. The rest of a config.json, which may contain paths, is not kept."""
+_WHOLE = ("quantization_config", "rope_scaling", "rope_parameters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,5 +107,15 @@ def parse_models(pairs: Sequence[str]) -> dict[str, Terms]:
 
 
 def _terms(raw: Terms) -> JsonObject:
-    kept = {key: value for key, value in raw.items() if key in _KEPT and value is not None}
-    return {key: _terms(v) if key in _PARTS and isinstance(v, Mapping) else v for key, v in kept.items()}
+    """What may change cost: the keys that are judged so, and the numbers of unknown ones. The rest of a config.json may
+    contain paths."""
+    kept: JsonObject = {}
+    for key, value in raw.items():
+        verdict = VERDICTS.get(key)
+        if value is None or verdict is Verdict.FREE or key == "_name_or_path":
+            continue
+        if isinstance(value, Mapping) and key not in _WHOLE:
+            value = _terms(value)
+        if verdict is not None or isinstance(value, int | float):
+            kept[key] = value
+    return kept

@@ -24,6 +24,7 @@ from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.ingest.write.schema import COLUMNS
 from evolve.run.files import write_json, write_text
+from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
 
@@ -191,4 +192,4 @@ def data_of(reports: Iterable[QualityReport]) -> str:
 
 
 def _load(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
+    return read_json(path, "ingest the folder again")

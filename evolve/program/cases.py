@@ -6,7 +6,6 @@ The formats are those of the host simulator's recordings, which the exactness te
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from simulator.documents import read_json
 from simulator.errors import InputError, Section
+from simulator.experiment.limits import ENGINE as MOST
 from simulator.experiment.load import NEVER, Limits
 from simulator.experiment.workload import Requests
 
@@ -50,11 +51,9 @@ class Case:
 def read_case(path: Path) -> Case:
     """The case in a JSON file. Raises InputError, one line, for anything wrong with the file or in it."""
     try:
-        value = json.loads(path.read_bytes())
+        value = read_json(path, "correct it")
     except OSError as e:
         raise InputError(f"{path}: cannot be read ({e.strerror}): name a JSON file") from None
-    except (ValueError, RecursionError) as e:
-        raise InputError(f"{path}: is not JSON ({e}): correct it") from None
     if not isinstance(value, dict):
         raise InputError(f"{path}: must be a mapping with `engine`, `alpha` and, without --program, `step_linear_kv`")
     top = Section(str(path), "", value)
@@ -67,7 +66,7 @@ def read_case(path: Path) -> Case:
         _only(given, tuple(ENGINE))
         for key in filter(given.has, given.raw):
             least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
-            engine[key] = given.whole(key, "give a whole number", least=least)
+            engine[key] = given.whole(key, "give a whole number", least=least, most=MOST[key])
     horizon = top.whole("horizon_us", "give microseconds, or null for none") if top.has("horizon_us") else NEVER
     limits = Limits(
         max_seqs=engine["max_num_seqs"],
@@ -96,24 +95,21 @@ def program_text(case: Case) -> str | None:
     """The case's backend as a program, in the host's order of evaluation; None if it has no step time."""
     if case.linear is None:
         return None
-    k = case.linear
+    k, a = case.linear, case.alpha
     return f"""
 def step_time(b, s, *, floor={k["floor_us"]!r}, b0={k["b0_us"]!r}, prefill={k["per_prefill_token_us"]!r},
               decode={k["per_decode_request_us"]!r}, kv={k["per_decode_kv_token_us"]!r}):
     return max(floor, b0 + prefill * b.prefill_tokens + decode * b.decode_reqs + kv * b.kv_decode_sum)
+
+def queueing_time(r, s, *, base={a["base_us"]!r}, each={a["per_input_token_us"]!r}):
+    return base + each * r.input_len
+
+def output_token_time(s, *, t={a["per_output_token_us"]!r}):
+    return t
+
+def completion_time(s, *, t={a["completion_us"]!r}):
+    return t
 """
-
-
-def overheads_text(case: Case, missing: set[str]) -> str:
-    """The case's overheads as methods, for the `missing` methods of a program."""
-    a = case.alpha
-    texts = {
-        "queueing_time": f"def queueing_time(r, s, *, base={a['base_us']!r}, each={a['per_input_token_us']!r}):\n"
-        "    return base + each * r.input_len\n",
-        "output_token_time": f"def output_token_time(s, *, t={a['per_output_token_us']!r}):\n    return t\n",
-        "completion_time": f"def completion_time(s, *, t={a['completion_us']!r}):\n    return t\n",
-    }
-    return "\n".join(text for name, text in texts.items() if name in missing)
 
 
 def read_trace(path: Path) -> tuple[Requests, np.ndarray]:

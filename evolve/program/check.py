@@ -4,12 +4,12 @@ fields that it may read."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from evaluator.deployments import datasheet_deployments, kernel_deployments
-from evaluator.experiments import bundled_experiments
 from evaluator.judge.gates import Facts, Gate, deployments_of, judge
 from evaluator.judge.kernel_sums import kernel_checks, kernel_sums
 from evaluator.judge.physics import physics
@@ -21,8 +21,11 @@ from evolve.report.table import Table
 from evolve.run.program import Source
 from evolve.terminal import say
 from simulator.bind import bind
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.facts import left_out
 from simulator.fields import raw_row
 from simulator.json import JsonObject
+from simulator.language.bounds import at_bounds
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.schema import FIELDS
@@ -40,10 +43,11 @@ REPEATS = 20
 
 @dataclass(frozen=True)
 class Verdict:
-    """A program and the gates it was held to."""
+    """A program, the gates it was held to, and what the models of their deployments have that no field counts."""
 
     description: Description
     gates: tuple[Gate, ...]
+    left_out: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
@@ -52,19 +56,25 @@ class Verdict:
 
     def to_json(self) -> JsonObject:
         gates = [asdict(g) | {"invariant": INVARIANTS.get(g.name)} for g in self.gates]
-        return {**self.description.to_json(), "gates": gates, "ok": self.ok}
+        return {**self.description.to_json(), "gates": gates, "left_out": list(self.left_out), "ok": self.ok}
 
 
-def check(source: Source, hardware: bool) -> Verdict:
-    """Hold a program to the gates of a search; `hardware`: also to datasheets and measured kernels."""
+def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> Verdict:
+    """Hold a program to the gates of a search, on the deployments of the experiments.
+
+    `hardware`: also to datasheets and measured kernels, of the shipped models.
+    """
     program = source.complete
-    deployments = deployments_of(bundled_experiments())
+    deployments = deployments_of(experiments)
     finite, *others = judge(program, deployments)
     gates = [finite, *_language(program, deployments), *others]
+    judged_on = [deployments]
     if hardware and finite.passes:
-        gates += physics(program, datasheet_deployments())
-        gates += kernel_checks(program, kernel_sums(kernel_deployments()))
-    return Verdict(describe(source), tuple(gates))
+        judged_on += [datasheet_deployments(), kernel_deployments()]
+        gates += physics(program, judged_on[1])
+        gates += kernel_checks(program, kernel_sums(judged_on[2]))
+    notes = left_out(named for each in judged_on for named in each.items())
+    return Verdict(describe(source), tuple(gates), notes)
 
 
 def _language(program: Program, deployments: Facts) -> list[Gate]:
@@ -104,6 +114,10 @@ def print_check(verdict: Verdict) -> None:
     for c in description.constants:
         if c.outside:
             say(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in")
+    for text in at_bounds(description.source.program, description.certainty is not None).values():
+        say(f"- note: {text}")
+    for text in verdict.left_out:
+        say(f"- note: {text}")
     for g in refusals:
         say(f"- {g.name}: {g.complaint}")
 

@@ -18,6 +18,7 @@ from evolve.run.program import Source
 from evolve.terminal import say, warn
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.facts import left_out
 from simulator.language.ir import Program
 from simulator.language.key import key
 from translate_go import Deployment, benchmark, build_and_test, compare_deployments, emit, find_go, write
@@ -104,7 +105,8 @@ def print_emitted(emitted: Emitted) -> None:
     say(f"{emitted.out}: {', '.join(sorted(emitted.files))}")
     if len(emitted.deployments) > 1:
         say(f"{len(emitted.deployments)} deployments")
-    for warning in (*emitted.refused, *emitted.assumed):
+    notes = left_out((d.name, d.facts) for d in emitted.deployments)
+    for warning in (*emitted.refused, *emitted.assumed, *notes):
         warn(warning)
 
 

@@ -17,7 +17,7 @@ from evolve.terminal import say
 from simulator.errors import InputError
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
-from simulator.experiment.facts import Facts
+from simulator.experiment.facts import Facts, omitted
 from simulator.fields import Active, BatchFields
 from simulator.json import JsonObject
 from simulator.kernels.curves import Operation, kernels
@@ -169,9 +169,7 @@ def _notes(steps: tuple[Step, ...], facts: Facts, sampling: bool) -> tuple[str, 
     """What is approximated in this model, and the steps for which the deployment's KV cache has no room."""
     room = int(facts["kv_blocks"] * facts["block_size"])
     short = [s for s in steps if s.decodes * (s.context + 1) > room]
-    missing: list[str] = []
-    if facts.deployed is not None and facts.deployed.architecture.mla_width:
-        missing.append("latent attention (MLA): its projections are taken as those of plain attention")
+    missing = list(omitted(facts))
     if not sampling:
         missing.append("no generation_config in the configuration: neither sort nor penalties are in the sampler")
     return *missing, *(

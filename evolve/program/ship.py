@@ -25,6 +25,7 @@ from evolve.run.folder import Run, open_run
 from evolve.run.records import Found, constant_records, record
 from evolve.terminal import command
 from simulator.errors import InputError
+from simulator.language.complete import complete
 from simulator.language.key import key
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
@@ -41,9 +42,10 @@ def ship(path: Path, folder: Path = SEEDS) -> None:
     fitted, _ = chosen(run.config.data)
     parsed = parse(best.text)
     program = replace(parsed, functions=tuple(map(named, parsed.functions)))
+    whole = complete(program)
     kept = record(
-        key(program), fitted, error_rows(program, score_set(fitted)), SCORE_SEEDS, run.about.started[:10],
-        constants=constant_records(uncertainty(program, fit_set(fitted))),
+        key(whole), fitted, error_rows(program, score_set(fitted)), SCORE_SEEDS, run.about.started[:10],
+        constants=constant_records(uncertainty(whole, fit_set(fitted))),
         found=Found(best.id, best.joint, best.transfer),
     )  # fmt: skip
     write_text(folder / "champion.py", unparse(replace(program, doc=_doc(run, len(fitted)))))

@@ -18,7 +18,7 @@ from evolve.terminal import say
 from simulator.json import JsonObject
 from simulator.language import measure
 from simulator.language.affine import Affine, affine
-from simulator.language.bounds import KERNEL_DEVIATION, bounds, kernel_factors
+from simulator.language.bounds import KERNEL_DEVIATION, at_bounds, bounds, kernel_factors
 from simulator.language.infer import infer
 from simulator.language.key import key
 from simulator.language.unparse import spell, unparse
@@ -137,7 +137,7 @@ def print_show(description: Description) -> None:
     if description.certainty:
         legend("standard error", "identified", also=LEGEND)
     show(_constants_table(description))
-    for text in _doubts(description.constants):
+    for text in (*at_bounds(program, description.certainty is not None).values(), *_doubts(description.constants)):
         say(f"- {text}")
     show(_products_table(description.products))
     record = description.source.record

@@ -18,7 +18,7 @@ from evaluator.deployments import facts_of
 from evaluator.experiments import data_hash
 from evaluator.host_summary import aggregate
 from evolve import __version__
-from evolve.program.cases import overheads_text, program_text, read_case, read_trace
+from evolve.program.cases import Case, program_text, read_case, read_trace
 from evolve.report.progress import Line
 from evolve.run.files import cannot_write, check_writable, draft_of
 from evolve.run.program import Source
@@ -27,16 +27,14 @@ from simulator.bind import Bound, bind
 from simulator.clock.run import NeverEnds
 from simulator.errors import InputError
 from simulator.experiment.experiment import Engine, Experiment
+from simulator.experiment.facts import omitted
 from simulator.experiment.load import Limits, Load, load_of
 from simulator.json import JsonObject
-from simulator.language.ir import Program
+from simulator.language.complete import DEFAULTS
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.replay import Replay, replay_bound
 
-OVERHEADS = {"queueing_time", "output_token_time", "completion_time"}
-# The language requires a step time: this one is parsed with overheads that have none, and then dropped.
-NO_STEP = "def step_time(b, s):\n    return 1\n\n"
 ROWS = 1 << 20  # rows of results written at a time
 
 
@@ -45,7 +43,7 @@ class Work:
     """What to simulate: the load, the program bound to a deployment, and the number of each request.
 
     data: hash of what the load is made from. seeds: arrival seeds. where: the name of the load in error messages.
-    files: what was read.
+    files: what was read. warnings: what to know about the result, a line each.
     """
 
     load: Load
@@ -55,6 +53,7 @@ class Work:
     seeds: tuple[int, ...]
     where: str
     files: tuple[Path, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,9 @@ class Names:
 def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Names | None) -> Work:
     """A trace under a case's limits, timed by the case's backend or by a program.
 
-    The case supplies the overheads that the program lacks. Raises InputError for anything wrong with the files, and for
-    a program that reads deployment fields that neither the case nor `names` gives.
+    A method that the program lacks is the language's, not the case's: a program means the same everywhere. Raises
+    InputError for anything wrong with the files, and for a program that reads deployment fields that neither the case
+    nor `names` gives.
     """
     case = read_case(case_path)
     if source is None:
@@ -93,9 +93,7 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Nam
             raise InputError(f"{case_path}: has no step_linear_kv: add it, or name a --program")
         program = parse(text)
     else:
-        program = source.program
-    missing = OVERHEADS - {f.name for f in program.functions}
-    program = Program(program.functions + parse(NO_STEP + overheads_text(case, missing)).functions[1:], program.doc)
+        program = source.complete
     facts = _facts(case.limits, names)
     code = assemble(program)
     unknown = sorted({name for _, name in code.statics} - facts.keys())
@@ -109,7 +107,25 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Nam
         while block := file.read(1 << 20):
             digest.update(block)
     load, bound = Load(requests, case.limits), bind(code, program.theta, facts)
-    return Work(load, bound, number, digest.hexdigest()[:16], (), str(trace_path), (case_path, trace_path))
+    return Work(
+        load=load,
+        bound=bound,
+        number=number,
+        data=digest.hexdigest()[:16],
+        seeds=(),
+        where=str(trace_path),
+        files=(case_path, trace_path),
+        warnings=(*(_warnings(source, case, case_path) if source else ()), *omitted(facts)),
+    )
+
+
+def _warnings(source: Source, case: Case, case_path: Path) -> tuple[str, ...]:
+    """What a program leaves out, and that the case's alpha does not replace it, a line each."""
+    lacking = [f.name for f in DEFAULTS if source.program.function(f.name) is None]
+    if not lacking or source.record or not any(case.alpha.values()):
+        return tuple(source.assumed)
+    text = f"{case_path}: alpha is that of the case's own backend, not of {source.name}, which has no"
+    return (*source.assumed, f"{text} {', '.join(lacking)}")
 
 
 def _facts(limits: Limits, names: Names | None) -> dict[str, float]:
@@ -141,7 +157,15 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> Work:
     program = source.complete
     load = load_of(experiment, seed)
     bound = bind(assemble(program), program.theta, experiment.facts)
-    return Work(load, bound, np.arange(len(load.requests)), data_hash([experiment]), (seed,), experiment.id)
+    return Work(
+        load=load,
+        bound=bound,
+        number=np.arange(len(load.requests)),
+        data=data_hash([experiment]),
+        seeds=(seed,),
+        where=experiment.id,
+        warnings=(*source.assumed, *omitted(experiment.facts)),
+    )
 
 
 def run(work: Work, out: Path | None, quiet: bool) -> Simulated:
@@ -163,6 +187,8 @@ def run(work: Work, out: Path | None, quiet: bool) -> Simulated:
         line.close()
     if out is not None:
         _save(replay, work.number, out)
+    for warning in () if quiet else work.warnings:
+        warn(warning)
     if replay.clamped and not quiet:
         warn(f"{replay.clamped:,} times were outside [1, 1e10] us and clamped")
     return Simulated(work.data, work.seeds, aggregate(replay), replay.clamped)

@@ -7,9 +7,8 @@ configuration, the population and the outcomes, never on a clock or on the numbe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -20,6 +19,8 @@ from evolve.propose.bandit import Bandit
 from evolve.propose.offline import operator_weights
 from evolve.run.config import Config
 from simulator.stream import stream
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Proposer(Protocol):
@@ -35,12 +36,19 @@ class Proposer(Protocol):
         """
 
 
+class Promise(Protocol[T_co]):
+    """A value that is being computed, possibly in another process."""
+
+    def result(self) -> T_co:
+        """The value, waited for. What the computation raised is raised here."""
+
+
 class Workers(Protocol):
     """Where operators are applied, possibly in other processes (see evolve.search.workers)."""
 
     def propose(
         self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
-    ) -> Future[tuple[str, str]]:
+    ) -> Promise[tuple[str, str]]:
         """A changed copy of the program text `first`, and the name of what changed it."""
 
 

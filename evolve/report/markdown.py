@@ -7,7 +7,16 @@ from archive.proposal import SEED
 from evolve.report.llm import lines
 from evolve.report.printing import markdown
 from evolve.report.result import RunReport
-from evolve.report.run import errors_table, fitted_bias, front_table, means_table, rule_text, thinned, transfer_text
+from evolve.report.run import (
+    bounds_texts,
+    errors_table,
+    fitted_bias,
+    front_table,
+    means_table,
+    rule_text,
+    thinned,
+    transfer_text,
+)
 from evolve.report.table import Table
 from evolve.run.files import write_text
 from evolve.run.folder import Run
@@ -32,6 +41,7 @@ def page(run: Run, report: RunReport, validations: int) -> str:
         "## Champion",
         f"Proposal {best.id}, {best.operations} operations, {best.constants} constants, key `{best.key}`.",
         f"```python\n{best.text.strip()}\n```",
+        "\n".join(f"- {text}" for text in bounds_texts(best)),
         _choice(report, best, validations),
         "## Errors",
         "Signed errors of the means in percent, (predicted - observed)/observed, over arrival seeds "

@@ -28,11 +28,14 @@ class Line:
         """Show this text now."""
         if self.quiet:
             return
-        if self.terminal:
-            rewrite(text.ljust(len(self.last)))
-            self.last = text
-        else:
-            say(text, err=True)
+        try:
+            if self.terminal:
+                rewrite(text.ljust(len(self.last)))
+                self.last = text
+            else:
+                say(text, err=True)
+        except OSError:
+            self.quiet = True  # stderr is full or gone, which is no reason to stop the work
 
     def update(self, text: Callable[[], str]) -> None:
         """Show the text that this function returns, unless the last one was shown too recently."""
@@ -41,11 +44,16 @@ class Line:
             self.shown = now
             self.show(text())
 
+    def note(self, text: str) -> None:
+        """Show this text on a line that stays."""
+        self.show(text)
+        self.close()
+
     def close(self) -> None:
         """End the line."""
-        if self.terminal and self.last:
+        if self.terminal and self.last and not self.quiet:
             say(err=True)
-            self.last = ""
+        self.last = ""
 
 
 def tell_compilation(quiet: Callable[[], bool]) -> None:
@@ -79,9 +87,10 @@ class Rate:
 class Progress:
     """How far a search is: candidates, candidates per second, elites, the champion's errors, time left."""
 
-    def __init__(self, budget: int, resumed: int, quiet: bool) -> None:
+    def __init__(self, budget: int, quiet: bool) -> None:
         self.line = Line(quiet)
-        self.budget, self.resumed = budget, resumed
+        self.budget = budget
+        self.resumed = 0  # outcomes that are in the journal already
         self.rate = Rate()
         self.models: Callable[[], str] | None = None  # the state of the language models, in words
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from archive.champion import Rule
 from archive.elite import Elite
 from evaluator.score import Errors
+from evolve.run.folder import REMEDY
+from simulator.documents import read_json
+from simulator.errors import InputError
 from simulator.json import JsonObject
 
 Means = Mapping[str, float | None]  # e2e, ttft, itl and worst3: mean absolute errors in percent
+
+
+def errors_of(errors: Iterable[Errors], experiments: Collection[str]) -> list[Errors]:
+    """The errors on these experiments."""
+    return [row for row in errors if row.experiment in experiments]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +63,6 @@ class RunReport:
     quality: Mapping[str, str] = field(default_factory=dict)  # of every experiment
     observed_ms: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # means of E2E, TTFT and ITL
     calls: Mapping[str, Any] = field(default_factory=dict)  # totals of calls to language models; empty: offline run
-
-    def fitted_errors(self) -> list[Errors]:
-        """The errors of the fitted experiments."""
-        return [errors for errors in self.errors if errors.experiment in self.fitted]
 
     def to_json(self) -> JsonObject:
         """The report as report.json has it."""
@@ -114,6 +119,15 @@ class RunReport:
             published=_rows(raw.get("published", {})),
             calls=raw.get("llm", {}),
         )
+
+
+def read_report(path: Path) -> RunReport:
+    """The report in a report.json. Raises OSError, and InputError if the file is damaged."""
+    raw = read_json(path, REMEDY)
+    try:
+        return RunReport.from_json(raw)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InputError(f"{path}: is damaged: {REMEDY}") from None
 
 
 def _elite(raw: Mapping[str, Any] | None) -> Elite | None:

@@ -15,11 +15,13 @@ from archive.proposal import SEED
 from evaluator.score import Errors
 from evolve.report.llm import lines
 from evolve.report.printing import show
-from evolve.report.result import RunReport
+from evolve.report.result import RunReport, errors_of
 from evolve.report.table import Row, Table, bias_label, mean_cells, number, passes, row
 from evolve.report.terms import legend
 from evolve.terminal import command, say
 from simulator.json import JsonObject
+from simulator.language.bounds import at_bounds
+from simulator.language.parse import parse
 
 T = TypeVar("T")
 
@@ -60,6 +62,8 @@ def print_run(report: RunReport, known: bool = False) -> None:
     say("\nChampion", "bold", end="")
     say(f" (proposal {best.id}, {counts})\n")
     say(best.text)
+    for text in bounds_texts(best):
+        say(f"- {text}")
     seeds = ERRORS_LEGEND.format(seeds=", ".join(map(str, report.seeds)))
     legend("limits", also=f"{seeds}. {KNOWN_LEGEND}" if known else seeds)
     show(errors_table(report, known))
@@ -87,6 +91,11 @@ def print_run(report: RunReport, known: bool = False) -> None:
     program = f"{report.run}:{best.id}"
     say(f"Next: {command('archive', report.run)} | {command('show', program)} | "
         f"{command('emit', program, '--target', 'blis-4', '--out', 'DIR')}")  # fmt: skip
+
+
+def bounds_texts(best: Elite) -> list[str]:
+    """A sentence for each constant of the champion that is at a bound."""
+    return list(at_bounds(parse(best.text), fitted=True).values())
 
 
 def thinned(front: Sequence[T]) -> Sequence[T]:
@@ -138,7 +147,7 @@ def means_table(report: RunReport) -> Table:
 
 
 def _of(errors: Iterable[Errors], experiments: Collection[str]) -> list[JsonObject]:
-    return [asdict(r) for r in errors if r.experiment in experiments]
+    return [asdict(row) for row in errors_of(errors, experiments)]
 
 
 def front_table(elites: Sequence[Elite], title: str) -> Table:

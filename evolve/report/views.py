@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from archive.grid import Grid
 from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
+from evaluator.own_models import own_models
 from evolve import __version__
 from evolve.report.printing import show
 from evolve.report.run import FRONT_LEGEND, front_table
 from evolve.report.table import Table
 from evolve.report.terms import legend
 from evolve.run.config import bundled_configs
-from evolve.run.folder import Run
+from evolve.run.folder import REMEDY, Run
 from evolve.run.program import seed_names
 from evolve.run.validations import calls_note
 from evolve.terminal import command, say
+from simulator.documents import read_json
+from simulator.errors import InputError
 from simulator.json import JsonObject
 
 
@@ -36,19 +39,22 @@ def archive_json(run: Run) -> JsonObject:
 
 def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
+    archive = run.archive()
     if pareto:
         seeds = ", ".join(map(str, run.config.score.arrival_seeds))
         terms = "joint error", "worst 3", "transfer error", "sound", "front"
         legend(*terms, also=FRONT_LEGEND.format(seeds=seeds))
-        show(front_table(run.archive().front_by_size(), f"Pareto front of {run.path}"))
+        show(front_table(archive.front_by_size(), f"Pareto front of {run.path}"))
     if grid:
         legend("joint error", "features")
-        show(_grid_table(run))
+        show(_grid_table(run, archive.grid))
     say(f"Held-out figures: {calls_note(run.path)}.")
+    if old := run.unchecked():
+        note = f"Journal: {old} lines of an older release, which are not protected from damage and not checked."
+        say(note)
 
 
-def _grid_table(run: Run) -> Table:
-    grid = run.archive().grid
+def _grid_table(run: Run, grid: Grid) -> Table:
     cap, bins = grid.operation_cap, grid.operation_bins
     heads = ["features", *(f">{i * cap // bins + 1}-{(i + 1) * cap // bins} op" for i in range(bins))]
     rows = []
@@ -71,12 +77,13 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Runs below a folder, and what the project ships; models and hardware with their aliases."""
+    """Runs below a folder, what the project ships (models and hardware with aliases), and the user's own models."""
 
     runs: tuple[RunState, ...]
     programs: tuple[str, ...]
     configs: tuple[str, ...]
     models: Mapping[str, tuple[str, ...]]
+    own_models: tuple[str, ...]
     hardware: Mapping[str, tuple[str, ...]]
 
     def to_json(self) -> JsonObject:
@@ -91,6 +98,7 @@ def inventory(folder: Path) -> Inventory:
         programs=tuple(seed_names()),
         configs=tuple(bundled_configs()),
         models={str(e["id"]): tuple(e["aliases"]) for e in model_table().values()},
+        own_models=tuple(own_models()),
         hardware={str(e["name"]): tuple(e["aliases"]) for e in hardware_table().values()},
     )
 
@@ -99,8 +107,12 @@ def _run_state(path: Path) -> RunState:
     report = path / "report.json"
     if not report.exists():
         return RunState(str(path), False, None, None)
-    best = json.loads(report.read_text())["champion"]
-    return RunState(str(path), True, best["joint"] if best else None, best["id"] if best else None)
+    raw = read_json(report, REMEDY)
+    try:
+        best = raw["champion"]
+        return RunState(str(path), True, best["joint"] if best else None, best["id"] if best else None)
+    except (KeyError, TypeError):
+        raise InputError(f"{report}: is damaged: {REMEDY}") from None
 
 
 def print_inventory(inventory: Inventory) -> None:
@@ -116,7 +128,10 @@ def print_inventory(inventory: Inventory) -> None:
         elif run.done:
             state = "no candidate scored"
         say(f"  {run.run}: {state}")
-    for title, names in (("Programs", inventory.programs), ("Configurations", inventory.configs)):
+    lists = {"Programs": inventory.programs, "Configurations": inventory.configs}
+    if inventory.own_models:
+        lists["Models of your own"] = inventory.own_models
+    for title, names in lists.items():
         say(title, "bold", end="")
         say(f": {', '.join(names)}")
     for title, aliases_of in (("Models", inventory.models), ("Hardware", inventory.hardware)):

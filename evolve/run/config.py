@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from archive.champion import Rule
-from evaluator.experiments import parse_yaml
 from evolve.run.llm_settings import LlmSettings, check
-from simulator.errors import InputError, nearest
+from simulator.documents import parse_yaml, read_bytes
+from simulator.errors import InputError, nearest, shown
 from simulator.language.measure import Caps
 
 SELECTIONS = ("nsga2", "lexicographic")
@@ -35,6 +35,7 @@ OPERATORS = {
     "explain": 0.20,
     "prune": 0.06,
 }
+BEGIN = "write a setting such as `budget: 800`"
 PROPOSERS = ("offline", "llm", "mixed")
 
 
@@ -130,15 +131,15 @@ def load_config(name: str) -> Config:
     bundled = resources.files("configs").joinpath(f"{name}.yaml")
     path = Path(name)
     if "/" not in name and not name.endswith((".yaml", ".yml")) and bundled.is_file():
-        return config_from(parse_yaml(bundled.read_bytes(), f"configs/{name}.yaml"), f"configs/{name}.yaml")
+        return config_from(parse_yaml(bundled.read_bytes(), f"configs/{name}.yaml", BEGIN), f"configs/{name}.yaml")
     if name.startswith("configs/") and not path.exists() and resources.files("configs").joinpath(path.name).is_file():
         return load_config(path.stem)
     try:
-        raw = path.read_bytes()
+        raw = read_bytes(path)
     except OSError as e:
         names = ", ".join(bundled_configs())
         raise InputError(f"{name}: cannot be read ({e.strerror}): name a file, or one of {names}") from None
-    return config_from(parse_yaml(raw, name, "write a setting such as `budget: 800`"), name)
+    return config_from(parse_yaml(raw, name, BEGIN), name)
 
 
 def bundled_configs() -> list[str]:
@@ -165,7 +166,7 @@ def config_from(raw: object, where: str) -> Config:
     )
     for key, value, allowed in choices:
         if value not in allowed:
-            raise InputError(f"{where}: {key} must be one of {', '.join(allowed)}, got {value!r}: choose one")
+            raise InputError(f"{where}: {key} must be one of {', '.join(allowed)}, got {shown(value)}: choose one")
     positive = {
         "budget": config.budget, "search.batch": config.search.batch, "search.tournament": config.search.tournament,
         "search.generations": config.search.generations, "search.patience": config.search.patience,
@@ -203,9 +204,11 @@ def config_from(raw: object, where: str) -> Config:
 
     for name, weight in config.search.operators.items():
         if name not in OPERATORS:
-            raise InputError(f"{where}: search.operators has no {name!r}: the operators are {', '.join(OPERATORS)}")
+            raise InputError(
+                f"{where}: search.operators has no {shown(name)}: the operators are {', '.join(OPERATORS)}"
+            )
         if not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
-            raise InputError(f"{where}: search.operators.{name} must be a weight >= 0, got {weight!r}")
+            raise InputError(f"{where}: search.operators.{name} must be a weight >= 0, got {shown(weight)}")
     if config.search.only_start and not config.search.start:
         raise InputError(f"{where}: search.only_start leaves no program to start from: name one in search.start")
     if config.search.operators and not any(config.search.operators.values()):
@@ -225,7 +228,7 @@ def _build(kind: type, raw: object, where: str, prefix: str) -> Any:
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key not in names:
-            raise InputError(f"{where}: unknown key {prefix}{key}: {nearest(str(key), names) or 'remove it'}")
+            raise InputError(f"{where}: unknown key {prefix}{str(key)[:60]}: {nearest(str(key), names) or 'remove it'}")
         current = getattr(default, key)
         if dataclasses.is_dataclass(current):
             values[key] = _build(type(current), value, where, f"{prefix}{key}.")
@@ -261,7 +264,7 @@ def _value(default: Any, value: object, where: str, key: str) -> Any:
             if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
                 return float(value)
             wanted = "a number"
-    raise InputError(f"{where}: {key} must be {wanted}, got {value!r}: correct the value")
+    raise InputError(f"{where}: {key} must be {wanted}, got {shown(value)}: correct the value")
 
 
 def to_mapping(config: Config) -> dict[str, Any]:

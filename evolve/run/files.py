@@ -16,19 +16,24 @@ from simulator.errors import InputError
 def draft_of(path: Path) -> Iterator[Path]:
     """A file to write instead of `path`: it takes that name when the block ends, and is removed if the block fails.
 
-    A link is followed. A pipe or a device cannot be replaced, so it is written to directly.
+    A link is followed. A pipe or a device cannot be replaced, so it is written to directly. An OSError that names no
+    file, as on a full disk, is raised again with the name `path`.
     """
-    if path.exists() and not path.is_file():
-        yield path
-        return
     target = path.resolve()
+    replaceable = path.is_file() or not path.exists()
     # the process id keeps two processes that write the same file from sharing a draft
-    draft = target.with_name(f"{target.name}.{os.getpid()}.new")
+    draft = target.with_name(f"{target.name}.{os.getpid()}.new") if replaceable else path
     try:
         yield draft
-        os.replace(draft, target)
+        if replaceable:
+            os.replace(draft, target)
+    except OSError as e:
+        if e.filename in (None, str(draft)):
+            raise OSError(e.errno, e.strerror or str(e), str(path)) from None
+        raise
     finally:
-        draft.unlink(missing_ok=True)
+        if replaceable:
+            draft.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

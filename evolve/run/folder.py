@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import yaml
 
 from archive.archive import Archive
 from archive.elite import Elite
 from archive.grid import Grid
-from archive.journal import read_journal
+from archive.journal import Damaged, cut, read_journal, unchecked
 from archive.population import Island, Population
 from archive.proposal import Outcome, is_outcome
 from evaluator.experiments import data_hash
@@ -24,12 +23,14 @@ from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.files import write_json, write_text
 from evolve.run.ranges import Ranges, read_ranges
 from evolve.terminal import command
+from simulator.documents import parse_yaml, read_bytes, read_json
 from simulator.errors import InputError, Section, shown
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 
 REMEDY = "restore it from a copy"
 START = "start"  # folder of the user's programs that a search starts from
+T = TypeVar("T")
 SURVIVORS = 48  # elites that an island keeps besides the cells of its grid
 
 
@@ -94,13 +95,44 @@ class Run:
     def lines(self) -> list[JsonObject]:
         """The journal's complete lines: outcomes of proposals, and calls to language models.
 
-        Raises InputError if the journal is damaged before its end.
+        Raises InputError if the journal is missing, or damaged before its end.
         """
-        packed = self.path / "journal.jsonl.xz"
+        return self._checked(read_journal)
+
+    def unchecked(self) -> int:
+        """The number of the journal's lines that nothing protects from damage, because an older release wrote them.
+
+        Raises InputError if the journal is missing or damaged.
+        """
+        return self._checked(unchecked)
+
+    def _checked(self, read: Callable[[Path], T]) -> T:
+        """What is read from the journal. Raises InputError if the journal is missing or damaged."""
         try:
-            return read_journal(packed if packed.exists() and not self.journal.exists() else self.journal)
+            return read(self.written)
+        except Damaged as e:
+            raise InputError(f"{e}: restore the file from a copy, or go on from the last good line: "
+                             f"`{command('resume', self.path, '--to', e.good)}`") from None  # fmt: skip
         except ValueError as e:
-            raise InputError(f"{e}: restore the file from a copy, or start a new run") from None
+            raise InputError(f"{e}: {REMEDY}") from None
+
+    @property
+    def shipped(self) -> bool:
+        """Whether this is a shipped run, which is read-only: its journal is compressed."""
+        return self._packed.exists() and not self.journal.exists()
+
+    @property
+    def _packed(self) -> Path:
+        return self.path / "journal.jsonl.xz"
+
+    @property
+    def written(self) -> Path:
+        """The journal's file, compressed or not. Raises InputError if there is none."""
+        if self.shipped:
+            return self._packed
+        if not self.journal.exists():
+            raise InputError(f"{self.journal}: is missing: {REMEDY}, or start a new run")
+        return self.journal
 
     def archive(self) -> Archive:
         """The archive, rebuilt from the journal."""
@@ -157,19 +189,17 @@ def _write_config(path: Path, config: Config) -> None:
 def open_run(path: Path) -> Run:
     """The run in the folder `path`. Raises InputError if there is none, or if its files are damaged."""
     try:
-        about = json.loads((path / "run.json").read_text())
-        raw = yaml.safe_load((path / "config.yaml").read_text())
+        about = read_json(path / "run.json", REMEDY)
+        raw = parse_yaml(read_bytes(path / "config.yaml"), str(path / "config.yaml"), REMEDY)
     except OSError:
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): `evolve list` names the runs") from None
-    except (ValueError, yaml.YAMLError):
-        raise InputError(f"{path}: run.json or config.yaml is damaged: {REMEDY}") from None
     return Run(path, config_from(raw, str(path / "config.yaml")), read_about(about, str(path / "run.json")))
 
 
 def check_same(run: Run, fitted: Sequence[Experiment]) -> None:
     """Raises InputError if the run is a shipped one, or was made by another engine version or on other data."""
     about = run.about
-    if not run.journal.exists():
+    if run.shipped:
         raise InputError(f"{run.path}: is a shipped run, which is read-only: `{command('archive', run.path)}` shows it")
     if about.engine != __version__:
         raise InputError(f"{run.path}: made by engine {about.engine}, this is {__version__}: "
@@ -177,6 +207,21 @@ def check_same(run: Run, fitted: Sequence[Experiment]) -> None:
     if about.data != data_hash(fitted):
         raise InputError(f"{run.path}: made on data {about.data}, these are {data_hash(fitted)}: "
                          "restore the experiments files, or start a new run")  # fmt: skip
+
+
+def rewind(run: Run, line: int) -> Path | None:
+    """Shorten the run's journal to its first `line` lines, so that its search goes on from there.
+
+    Returns the file that keeps the other lines, None if there are none. Raises InputError if the journal has fewer good
+    lines.
+    """
+    if run.shipped:
+        raise InputError(f"{run.path}: is a shipped run, which is read-only: leave out --to")
+    with lock(run.path):
+        try:
+            return cut(run.written, line)
+        except ValueError as e:
+            raise InputError(f"{e}: name an earlier line with --to") from None
 
 
 def lock(path: Path) -> IO[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from importlib import resources
@@ -11,6 +10,7 @@ from pathlib import Path
 from evolve.run.folder import open_run
 from evolve.run.records import Record, read_record, record_of
 from evolve.terminal import command
+from simulator.documents import parse_json, read_bytes
 from simulator.errors import InputError, nearest
 from simulator.language.complete import DEFAULTS, complete
 from simulator.language.infer import check_units
@@ -94,18 +94,14 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
         enforce(program, caps, f"{spec}:1")
     check_units(program, spec)
     record = path.with_suffix(".json")
-    text = record.read_text() if path.suffix == ".py" and record.is_file() else None
+    text = read_bytes(record) if path.suffix == ".py" and record.is_file() else None
     return Source(spec, raw.decode(), program, _record(text, str(record)))
 
 
-def _record(text: str | None, where: str) -> Record | None:
+def _record(text: str | bytes | None, where: str) -> Record | None:
     if text is None:
         return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise InputError(f"{where}: is not JSON: correct or remove the record next to the program") from None
-    return read_record(value, where)
+    return read_record(parse_json(text, where, "correct or remove the record next to the program"), where)
 
 
 def _from_run(path: Path, number: int) -> Source:

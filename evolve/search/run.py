@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from archive.champion import champion
 from archive.journal import Journal
-from archive.proposal import MODEL, POLISH, SEED, Outcome
+from archive.proposal import MODEL, POLISH, SEED, Outcome, is_outcome
 from evaluator import baselines
 from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, summarise
@@ -23,7 +22,7 @@ from evolve.propose.llm.setup import check, keep_prompts, models_of
 from evolve.propose.proposer import Operators
 from evolve.report import markdown as summary
 from evolve.report.progress import Progress
-from evolve.report.result import Refusals, RunReport
+from evolve.report.result import Refusals, RunReport, read_report
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
@@ -35,6 +34,7 @@ from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
 from evolve.search.workers import Workers
 from evolve.search.workers import start as start_workers
+from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
@@ -98,7 +98,8 @@ def work(run: Run, workers: int, quiet: bool = False, progress: Progress | None 
     run_folder.check_same(run, fitted)
     with run_folder.lock(run.path):
         past = run.outcomes()
-        progress = progress or Progress(run.config.budget, len(past), quiet)
+        progress = progress or Progress(run.config.budget, quiet)
+        progress.resumed = len(past)
         search, answers, calls = _search(run, past, fitted, others, workers, progress, full)
         run_folder.write_programs(run, search.population.archive.members())
         report = _report(run, search, fitted, others if full else [], answers, calls)
@@ -120,7 +121,7 @@ def _search(
     any. One pool of workers computes all of them."""
     config = run.config
     remembered = {outcome.proposal.id: outcome for outcome in past}
-    workers = start_workers(processes, fitted, config)
+    workers = start_workers(processes, fitted, config, progress.line)
     journal = Journal(run.journal)
     models: LanguageModels | None = None
     calls: JsonObject = {}
@@ -144,17 +145,14 @@ def _search(
         if full:
             progress.stage("known answers")
             answers = _known_answers(run, fitted, [*fitted, *others], workers)
-    except BaseException:
-        workers.stop()
-        raise
     finally:
+        workers.close()
         progress.close()
         if models:
             models.close()
         journal.close()
         if models:
             calls = _ledger(run, models.stopped)
-    workers.close()
     return search, answers, calls
 
 
@@ -165,8 +163,12 @@ def _known_answers(
     path = run.path / "known.json"
     identity = [data_hash(fitted), data_hash(everything)]
     if path.exists():
-        stored = json.loads(path.read_text())
-        if stored["data"] == identity and set(stored["answers"]) == set(baselines.NAMES):
+        stored = read_json(path, "remove it: it is computed again")
+        if (
+            isinstance(stored, dict)
+            and stored.get("data") == identity
+            and set(stored["answers"]) == set(baselines.NAMES)
+        ):
             return {name: [Errors(*row) for row in rows] for name, rows in stored["answers"].items()}
     tasks = baselines.tasks(fitted, everything)
     futures = [workers.submit(baselines.solve, task) for task in tasks]
@@ -235,22 +237,17 @@ def _ledger(run: Run, stopped: str) -> JsonObject:
     """
     lines = run.lines()
     ledger.write(run.path / ledger.FILE, lines)
-    ending = {"replayed": run.about.replayed, "substitutes": _substitutes(run), "stopped": stopped}
+    # where only models should propose, operators propose in place of models that are not available
+    counted = run.config.search.proposer == "llm"
+    substitutes = sum(not line["operator"].startswith((MODEL, SEED, POLISH)) for line in filter(is_outcome, lines))
+    ending = {"replayed": run.about.replayed, "substitutes": substitutes if counted else 0, "stopped": stopped}
     return ledger.summary(lines) | ending
-
-
-def _substitutes(run: Run) -> int:
-    """The number of proposals that operators made in place of models, in a run where only models propose."""
-    if run.config.search.proposer != "llm":
-        return 0
-    models = (MODEL, SEED, POLISH)
-    return sum(not outcome.proposal.operator.startswith(models) for outcome in run.outcomes())
 
 
 def _spent_before(run: Run) -> Mapping[str, float]:
     """The CPU seconds by stage of the run's earlier report: a resumed run with nothing left to assess has none."""
     path = run.path / "report.json"
-    return RunReport.from_json(json.loads(path.read_text())).cpu_s if path.exists() else {}
+    return read_report(path).cpu_s if path.exists() else {}
 
 
 def _refusals(outcomes: Sequence[Outcome]) -> list[Refusals]:

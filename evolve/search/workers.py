@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -20,9 +19,13 @@ from evaluator.fit.loss import FitSet
 from evaluator.judge.gates import Facts
 from evolve import processes
 from evolve.propose.offline import propose
+from evolve.propose.proposer import Promise
 from evolve.propose.vocabulary import Vocabulary, vocabulary
+from evolve.report.progress import Line
 from evolve.run.config import Config
+from evolve.search.pool import Pool
 from simulator.experiment.experiment import Experiment
+from simulator.language.complete import complete
 from simulator.language.ir import Expr, Program
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
@@ -64,7 +67,7 @@ def _prepared() -> _Prepared:
 def _propose(first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]) -> tuple[str, str]:
     prepared = _prepared()
     methods, caps = prepared.config.search.evolve, prepared.config.caps
-    parents = parse(first), parse(second)
+    parents = complete(parse(first)), complete(parse(second))
     child, operator = propose(*parents, prepared.words, rng, methods, weights, prepared.probe, caps)
     return unparse(child), operator
 
@@ -76,11 +79,11 @@ def _assess(text: str, transfer_below: float) -> Timed:
 
 def _polish(text: str) -> Timed:
     laps = Laps()
-    return polished(parse(text), _prepared().data, laps), laps.seconds
+    return polished(complete(parse(text)), _prepared().data, laps), laps.seconds
 
 
 def _diagnose(text: str) -> str:
-    return describe(diagnose(parse(text), _prepared().data))
+    return describe(diagnose(complete(parse(text)), _prepared().data))
 
 
 class Prober:
@@ -110,55 +113,52 @@ def prober() -> Prober:
     return _prepared().probe
 
 
-class _Here(Executor):
-    """An executor that runs each task in this process, as soon as it is submitted."""
+class _Here:
+    """This process as a pool of its own: each task is carried out as soon as it is submitted."""
 
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+    def submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Promise[T]:
+        future: Future[T] = Future()
         try:
-            future.set_result(fn(*args, **kwargs))
+            future.set_result(call(*args, **kwargs))
         except Exception as e:
             future.set_exception(e)
         return future
+
+    def close(self) -> None:
+        """Nothing is to be closed."""
 
 
 class Workers:
     """Processes that have prepared the data of a search. Their results do not depend on how many there are."""
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+    def __init__(self, pool: Pool | _Here) -> None:
+        self._pool = pool
 
     def propose(
         self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
-    ) -> Future[tuple[str, str]]:
+    ) -> Promise[tuple[str, str]]:
         """A changed copy of the program `first`, and the operator that changed it (see evolve.propose.offline)."""
-        return self._executor.submit(_propose, first, second, rng, weights)
+        return self._pool.submit(_propose, first, second, rng, weights)
 
-    def assess(self, text: str, transfer_below: float) -> Future[Timed]:
+    def assess(self, text: str, transfer_below: float) -> Promise[Timed]:
         """The verdict on a program (see evaluator.assess). Above this joint error it has no transfer error."""
-        return self._executor.submit(_assess, text, transfer_below)
+        return self._pool.submit(_assess, text, transfer_below)
 
-    def polish(self, text: str) -> Future[Timed]:
+    def polish(self, text: str) -> Promise[Timed]:
         """The verdict on a program after CMA-ES has polished its constants on the replays."""
-        return self._executor.submit(_polish, text)
+        return self._pool.submit(_polish, text)
 
-    def diagnose(self, text: str) -> Future[str]:
+    def diagnose(self, text: str) -> Promise[str]:
         """A text about where the program is wrong on the fitted experiments."""
-        return self._executor.submit(_diagnose, text)
+        return self._pool.submit(_diagnose, text)
 
-    def submit(self, task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    def submit(self, task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Promise[T]:
         """The result of a task that does not need the prepared data."""
-        return self._executor.submit(task, *args, **kwargs)
+        return self._pool.submit(task, *args, **kwargs)
 
     def close(self) -> None:
-        """Wait for the tasks to finish, then end the processes."""
-        self._executor.shutdown()
-
-    def stop(self) -> None:
-        """End the processes at once. Tasks that are still waiting fail."""
-        for process in multiprocessing.active_children():
-            process.terminate()
-        self._executor.shutdown(wait=False)
+        """End the processes. Tasks that are still waiting are lost."""
+        self._pool.close()
 
 
 def here() -> Workers:
@@ -166,17 +166,25 @@ def here() -> Workers:
     return Workers(_Here())
 
 
-def start(count: int, experiments: Sequence[Experiment], config: Config) -> Workers:
-    """`count` worker processes with the data prepared; for a count of 1, this process."""
+def start(count: int, experiments: Sequence[Experiment], config: Config, line: Line) -> Workers:
+    """`count` worker processes with the data prepared; for a count of 1, this process.
+
+    The progress line reports a process that dies or does not answer.
+    """
+    if count == 1:
+        _prepare(*_to_prepare(experiments, config))
+        return here()
+    return Workers(start_pool(count, experiments, config, line))
+
+
+def start_pool(count: int, experiments: Sequence[Experiment], config: Config, line: Line) -> Pool:
+    """The pool of these worker processes (see `start`), for tasks that use `here` inside a process."""
+    processes.settle()  # for workers started by a library user; the command line has done it already
+    return Pool(count, _prepare_worker, _to_prepare(experiments, config), line)
+
+
+def _to_prepare(experiments: Sequence[Experiment], config: Config) -> tuple[Sequence[Experiment], Config, Facts, Facts]:
+    """The arguments of `_prepare`."""
     hardware = datasheet_deployments() if config.score.physics else {}
     kernels = kernel_deployments() if config.score.physics and config.search.fields == "all" else {}
-    processes.settle()  # for workers started by a library user; the command line has done it already
-    data = (tuple(experiments), config, hardware, kernels)
-    if count == 1:
-        _prepare(*data)
-        return here()
-    executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _prepare_worker, data)
-    with processes.deaf_to_interrupts():  # this process handles Ctrl-C, and ends the workers
-        for _ in range(count):
-            executor.submit(int)
-    return Workers(executor)
+    return tuple(experiments), config, hardware, kernels

@@ -7,7 +7,6 @@ repeated, so an interrupted comparison can be resumed, and engines or seeds can 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from evolve.run.program import seed_texts
 from evolve.search import workers
 from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
-from evolve.search.workers import start as start_workers
 from evolve.study.comparison import CURVE, DONE, JOURNAL, Comparison, ComparisonReport, Curve, report_of, write_curves
 from evolve.study.engines.bench import Bench
 from evolve.study.engines.engines import ENGINES
@@ -124,37 +122,43 @@ def compare(comparison: Comparison, workers: int, quiet: bool = False) -> Compar
 
 
 def _work(todo: Sequence[Task], tasks: Sequence[Task], fitted: Sequence[Experiment], count: int, quiet: bool) -> None:
-    line = Line(quiet)
-    pool = start_workers(count, fitted, tasks[0].config)
-    try:
-        if count == 1:
+    line, config = Line(quiet), tasks[0].config
+    if count == 1:
+        workers.start(1, fitted, config, line)
+        try:
             for task in todo:
                 search(task, lambda: line.update(lambda: _state(tasks)))
-        else:
-            running = {pool.submit(search, task) for task in todo}
-            while running:
-                finished, running = wait(running, timeout=line.every_s, return_when="FIRST_COMPLETED")
-                for future in finished:
-                    future.result()
-                line.update(lambda: _state(tasks))
-    except BaseException:
-        pool.stop()
-        raise
+        finally:
+            line.close()
+        return
+    pool = workers.start_pool(count, fitted, config, line)
+    try:
+        running, assessed = [pool.submit(search, task) for task in todo], 0
+        while running:
+            for searching in running:
+                if searching.ready(line.every_s / len(running)):
+                    searching.result()
+            running = [searching for searching in running if not searching.answered]
+            if (now := _assessed(tasks)) > assessed:
+                assessed = now
+                pool.heard()
+            line.update(lambda: _state(tasks))
     finally:
+        pool.close()
         line.close()
-    pool.close()
+
+
+def _assessed(tasks: Sequence[Task]) -> int:
+    """How many candidates the searches have assessed, counted in their curves."""
+    curves = [task.folder / CURVE for task in tasks if not task.ended]
+    ended = sum(task.config.budget for task in tasks if task.ended)
+    return ended + sum(curve.read_bytes().count(b"\n") for curve in curves if curve.exists())
 
 
 def _state(tasks: Sequence[Task]) -> str:
-    """How many candidates the searches have assessed, counted in their curves, and which searches are running."""
-    assessed, running = 0, []
-    for task in tasks:
-        if task.ended:
-            assessed += task.config.budget
-        elif (curve := task.folder / CURVE).exists():
-            assessed += curve.read_bytes().count(b"\n")
-            running.append(task.folder.name)
-    return f"{assessed}/{sum(task.config.budget for task in tasks)} candidates; {', '.join(running)}"
+    """How many candidates the searches have assessed, and which searches are running."""
+    running = [task.folder.name for task in tasks if not task.ended and (task.folder / CURVE).exists()]
+    return f"{_assessed(tasks)}/{sum(task.config.budget for task in tasks)} candidates; {', '.join(running)}"
 
 
 def search(task: Task, watch: Callable[[], None] = lambda: None) -> None:

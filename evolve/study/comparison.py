@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,8 +16,10 @@ from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.run.config import Config
 from evolve.run.files import draft_of
+from evolve.run.folder import REMEDY
 from evolve.study.engines.engines import ENGINES, OURS
 from evolve.study.statistics import Spread, spread
+from simulator.documents import read_json
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 
@@ -175,7 +176,7 @@ def report_of(comparison: Comparison, fitted: Sequence[Experiment]) -> Compariso
 def _engine(comparison: Comparison, name: str) -> EngineResult:
     """What an engine reached, from the files of its searches."""
     folders = [comparison.folder(name, seed) for seed in comparison.search_seeds]
-    ends = [json.loads((folder / DONE).read_text()) for folder in folders]
+    ends = [read_json(folder / DONE, REMEDY) for folder in folders]
     curves = [read_journal(folder / CURVE) for folder in folders]
     budget = comparison.config.budget
     rejected: Counter[str] = sum((Counter(end["rejected"]) for end in ends), Counter())

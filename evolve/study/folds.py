@@ -149,7 +149,7 @@ def folder_of(parent: Path, fold: Fold) -> Path:
     """The folder of the fold's run. A run made with other settings, before an --again, keeps its folder."""
     for n in count(1):
         path = parent / (fold.folder if n == 1 else f"{fold.folder}.{n}")
-        if path.exists() and not (path / "journal.jsonl").exists():
+        if path.exists() and not any((path / name).exists() for name in ("journal.jsonl", "report.json")):
             shutil.rmtree(path)  # the process was killed while it created the folder, so nothing is lost
         # Compare both as config.yaml reads back: reading may turn a whole number into a float.
         if not path.exists() or open_run(path).config == config_from(to_mapping(fold.config), str(path)):

@@ -14,7 +14,7 @@ from pathlib import Path
 from archive.elite import Elite
 from evaluator.score import Errors, summarise
 from evolve import __version__
-from evolve.report.result import RunReport
+from evolve.report.result import RunReport, errors_of
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
@@ -159,7 +159,7 @@ def report_of(path: Path, config: Config, reports: Sequence[RunReport], pilot: b
     fields = Counter(f for repeat in scored if repeat.champion for f in features(parse(repeat.champion.text)))
     columns = {name: [repeat.errors[name] for repeat in scored] for name in FIGURES}
     figures = {name: spread(values) for name, values in columns.items() if any(v is not None for v in values)}
-    blackbox = next((_means(r.known["blackbox"], r.fitted) for r in reports if r.champion), None)
+    blackbox = next((_means(errors_of(r.known["blackbox"], r.fitted)) for r in reports if r.champion), None)
     return RepeatsReport(
         data=reports[0].data,
         arrival_seeds=reports[0].seeds,
@@ -181,14 +181,14 @@ def _repeat(report: RunReport) -> Repeat:
     """What the run of this report reached."""
     errors: dict[str, float | None] = dict.fromkeys(FIGURES)
     if report.champion:
-        errors |= _means(report.errors, report.fitted)
+        errors |= _means(errors_of(report.errors, report.fitted))
         errors |= {"worst3": report.fitted_mean["worst3"], "transfer": report.champion.transfer}
     return Repeat(report.seed, report.run, report.champion, errors, report.candidates)
 
 
-def _means(rows: Sequence[Errors], fitted: Sequence[str]) -> dict[str, float | None]:
-    """Mean absolute E2E, TTFT and ITL errors over the fitted experiments, and their mean, the joint error; percent."""
-    score = summarise([row for row in rows if row.experiment in fitted])
+def _means(rows: Sequence[Errors]) -> dict[str, float | None]:
+    """Mean absolute E2E, TTFT and ITL errors, and their mean, the joint error; percent."""
+    score = summarise(rows)
     joint = score.joint if score.joint == score.joint else None
     return {"joint": joint, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl}
 

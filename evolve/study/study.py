@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +10,11 @@ from typing import Any
 
 from archive.population import Population
 from evolve.report.progress import Progress
-from evolve.report.result import RunReport
+from evolve.report.result import RunReport, read_report
 from evolve.run.config import Config
-from evolve.run.folder import open_run
+from evolve.run.folder import REMEDY, open_run
 from evolve.search.run import start, work
+from simulator.documents import read_json
 from simulator.errors import InputError
 
 
@@ -54,7 +54,7 @@ def carry_out(
             run = open_run(member.folder) if member.folder.exists() else start(member.config, member.folder)
             if known and known.exists() and not (run.path / known.name).exists():
                 shutil.copy(known, run.path / known.name)
-            progress.begin(member, len(run.outcomes()))
+            progress.begin(member)
             runs.append(Finished(work(run, workers, quiet, progress, full), True))
     finally:
         progress.finish()
@@ -64,7 +64,7 @@ def carry_out(
 def finished(folder: Path) -> RunReport | None:
     """The report of a finished run; None if the run is not finished."""
     path = folder / "report.json"
-    return RunReport.from_json(json.loads(path.read_text())) if path.exists() else None
+    return read_report(path) if path.exists() else None
 
 
 def read_about(path: Path, missing: str) -> Mapping[str, Any]:
@@ -73,13 +73,11 @@ def read_about(path: Path, missing: str) -> Mapping[str, Any]:
     Raises InputError if the file is damaged, and with the text `missing` if there is none.
     """
     try:
-        about = json.loads(path.read_text())
+        about = read_json(path, REMEDY)
     except OSError:
         raise InputError(missing) from None
-    except ValueError:
-        about = None
     if not isinstance(about, dict):
-        raise InputError(f"{path}: is damaged: restore it from a copy")
+        raise InputError(f"{path}: is damaged: {REMEDY}")
     return about
 
 
@@ -87,17 +85,17 @@ class StudyProgress(Progress):
     """A progress line for a study: which member is searched, how far it is, and the time left for all of them."""
 
     def __init__(self, members: Sequence[Member], noun: str, quiet: bool) -> None:
-        super().__init__(sum(member.config.budget for member in members), 0, quiet)
+        super().__init__(sum(member.config.budget for member in members), quiet)
         self.noun, self.count, self.number = noun, len(members), 0
         self.behind = 0  # candidates in the budgets of the earlier members
         self.before = 0  # candidates that this process assessed for earlier members
         self.current = 0  # candidates that this process assessed for the current member
         self.member = members[0]
 
-    def begin(self, member: Member, resumed: int) -> None:
-        """Call when the search of a member starts, or is resumed after this many outcomes in its journal."""
+    def begin(self, member: Member) -> None:
+        """Call when the search of a member starts or is resumed."""
         self.number += 1
-        self.member, self.resumed, self.current = member, resumed, 0
+        self.member, self.current = member, 0
         self.rate.before = None
         self.line.show(self._where())
 

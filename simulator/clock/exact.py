@@ -248,7 +248,8 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         now = min(arrival, step, quit_us)
         if now == NEVER or now > rules.horizon_us:
             break
-        s.last_us = max(s.last_us, now)
+        if arrival == now or step == now:
+            s.last_us = max(s.last_us, now)
         if arrival == now:  # 3: queued
             r = s.tail
             s.tail += 1
@@ -262,7 +263,8 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         if step != now:  # 4.6: a client gives up
             r = quitters[s.quitter]
             s.quitter += 1
-            if w.outcome[r] == UNFINISHED:
+            if w.outcome[r] == UNFINISHED:  # the host skips the alarm of a completed request: no event, no time passes
+                s.last_us = max(s.last_us, now)
                 give_up(w, c, s, log, reach, r)
                 if s.running == 0 and not s.pending and s.waiting > 0:
                     s.pending, s.step_us = 1, now

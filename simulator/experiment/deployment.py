@@ -14,9 +14,12 @@ from simulator.architecture import architecture
 from simulator.errors import Section
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
+from simulator.experiment.limits import LEAST_FIGURE, MOST_BLOCKS, MOST_FIGURE
+from simulator.experiment.observations import FREE
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
+from simulator.omissions import affecting, omissions
 
 GIB = 2.0**30
 
@@ -43,11 +46,11 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         )
     gpu = Section(where, "hardware", hardware)
     peak = "fp8_tflops" if a.is_fp8 and gpu.has("fp8_tflops") else "bf16_tflops"
-    flops_per_us = gpu.number(peak, "give the dense peak in TFLOP/s", above=0) * 1e6
-    bytes_per_us = gpu.number("memory_tb_per_s", "give the memory bandwidth in TB/s", above=0) * 1e6
+    flops_per_us = _figure(gpu, peak, "give the dense peak in TFLOP/s") * 1e6
+    bytes_per_us = _figure(gpu, "memory_tb_per_s", "give the memory bandwidth in TB/s") * 1e6
     link_bytes_per_us = 0.0  # a single GPU needs no link
     if tp > 1 or gpu.has("link_gb_per_s"):
-        link_bytes_per_us = gpu.number("link_gb_per_s", "give the link's GB/s in one direction", above=0) * 1e3
+        link_bytes_per_us = _figure(gpu, "link_gb_per_s", "give the link's GB/s in one direction") * 1e3
 
     longest = engine.max_model_len or a.longest
     if not longest:
@@ -57,10 +60,10 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
     dense_layers = a.layers - a.moe_layers
     weight_bytes = a.weight_bits / 8
     attention = a.hidden * a.heads * a.head_dim * 2 + 2 * a.hidden * a.kv_heads * a.head_dim
-    shared = a.moe_layers * 3 * a.hidden * a.shared_ffn
-    unrouted = a.layers * attention + dense_layers * 3 * a.hidden * a.ffn + shared
-    expert = a.moe_layers * 3 * a.hidden * a.moe_ffn  # one expert, over all layers
-    routed = a.moe_layers * a.experts * 3 * a.hidden * a.moe_ffn
+    shared = a.moe_layers * a.mlp_matrices * a.hidden * a.shared_ffn
+    unrouted = a.layers * attention + dense_layers * a.mlp_matrices * a.hidden * a.ffn + shared
+    expert = a.moe_layers * a.mlp_matrices * a.hidden * a.moe_ffn  # one expert, over all layers
+    routed = a.moe_layers * a.experts * a.mlp_matrices * a.hidden * a.moe_ffn
     active = unrouted + expert * a.active
     tables = a.vocab * a.hidden * (1 if a.tied else 2)  # embedding and lm_head; a single table if tied
 
@@ -79,7 +82,9 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
     if blocks is None:
         given = Section(where, "model_config", config)
         has = given.has("extra_weights_gib")
-        extra = given.number("extra_weights_gib", "give GiB, or leave it out", least=0.0) if has else 0.0
+        extra = (
+            given.number("extra_weights_gib", "give GiB, or leave it out", least=0.0, most=MOST_FIGURE) if has else 0.0
+        )
         held = ((unrouted + routed) * weight_bytes + tables * 2 + extra * GIB) / tp
         blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token)
     sampling = _sampling(config, where)
@@ -127,13 +132,19 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
     deployed = None
     if gpu.has("kernels"):
         deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us), tp, sampling)
-    return Facts({name: float(value) for name, value in facts.items()}, deployed)
+    left_out = affecting(omissions(config, where, FREE), longest)
+    return Facts({name: float(value) for name, value in facts.items()}, deployed, left_out)
+
+
+def _figure(gpu: Section, key: str, remedy: str) -> float:
+    """A figure of a datasheet."""
+    return gpu.number(key, remedy, above=0, least=LEAST_FIGURE, most=MOST_FIGURE)
 
 
 def _kernels_of(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
     """The GPU to which the measured kernels are scaled."""
-    fp8 = gpu.number("fp8_tflops", "give TFLOP/s", above=0) * 1e6 if gpu.has("fp8_tflops") else None
-    bf16 = gpu.number("bf16_tflops", "give TFLOP/s", above=0) * 1e6
+    fp8 = _figure(gpu, "fp8_tflops", "give TFLOP/s") * 1e6 if gpu.has("fp8_tflops") else None
+    bf16 = _figure(gpu, "bf16_tflops", "give TFLOP/s") * 1e6
     return Gpu(gpu.text("kernels"), bf16, fp8, bytes_per_us, link_bytes_per_us)
 
 
@@ -150,12 +161,15 @@ def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: flo
     capacities. Other models, GPUs and step budgets may be off by a few percent, so give total_kv_blocks if the engine's
     log is available. Raises InputError if nothing fits.
     """
-    usable = gpu.number("usable_gib", "give memory_gb, or engine.total_kv_blocks", above=0)
+    usable = _figure(gpu, "usable_gib", "give memory_gb, or engine.total_kv_blocks")
     free = (engine.gpu_memory_utilization * usable - RESERVED_GIB) * GIB - held
     blocks = math.floor(free / (engine.block_size * kv_bytes_per_token)) - 1
     if blocks < 1:
         problem = f"leaves no room for KV cache, {held / GIB:.1f} GiB of weights per GPU of {usable:g} GiB"
         raise Section(gpu.where, "engine", {}).error("tensor_parallel", problem, "use more or larger GPUs")
+    if blocks > MOST_BLOCKS:
+        problem = f"is {usable:g} GiB, room for {blocks:.3g} KV blocks, at most {MOST_BLOCKS:.0e} are replayed"
+        raise gpu.error("usable_gib", problem, "correct memory_gb or model_config")
     return blocks
 
 

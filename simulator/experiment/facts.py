@@ -9,28 +9,50 @@ import numpy as np
 from simulator.errors import InputError
 from simulator.kernels.curves import Deployed, kernels
 from simulator.kernels.tables import names
+from simulator.omissions import Omission
 from simulator.schema import CURVES
 
 
 class Facts(dict[str, float]):
     """Field name -> value, and `deployed`, from which the curves are computed when one is first read.
 
-    `deployed` is None if the GPU has no measured kernels.
+    `deployed` is None if the GPU has no measured kernels. `omitted` is what the model has that no field counts.
     """
 
     def __init__(
-        self, fields: Mapping[str, float] | Iterable[tuple[str, float]], deployed: Deployed | None = None
+        self,
+        fields: Mapping[str, float] | Iterable[tuple[str, float]],
+        deployed: Deployed | None = None,
+        omitted: tuple[Omission, ...] = (),
     ) -> None:
         super().__init__(fields)
         self.deployed = deployed
+        self.omitted = omitted
 
-    def __reduce__(self) -> tuple[type[Facts], tuple[dict[str, float], Deployed | None]]:
-        return Facts, (dict(self), self.deployed)
+    def __reduce__(self) -> tuple[type[Facts], tuple[dict[str, float], Deployed | None, tuple[Omission, ...]]]:
+        return Facts, (dict(self), self.deployed, self.omitted)
 
 
 def has_curves(facts: Mapping[str, float]) -> bool:
     """Whether the deployment has measured kernels."""
     return getattr(facts, "deployed", None) is not None
+
+
+def omitted(facts: Mapping[str, float]) -> tuple[str, ...]:
+    """What the deployment's model has that no field counts, a sentence each, with what follows."""
+    return tuple(omission.text for omission in getattr(facts, "omitted", ()))
+
+
+def left_out(deployments: Iterable[tuple[str, Mapping[str, float]]]) -> tuple[str, ...]:
+    """`NAME, NAME: what is omitted` of named deployments: each sentence once, with at most three names."""
+    names_by_text: dict[str, dict[str, None]] = {}
+    for name, facts in deployments:
+        for text in omitted(facts):
+            names_by_text.setdefault(text, {})[name] = None
+    return tuple(
+        f"{', '.join([*names][:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}: {text}"
+        for text, names in names_by_text.items()
+    )
 
 
 def curve_of(facts: Mapping[str, float], name: str) -> np.ndarray:

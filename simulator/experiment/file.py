@@ -13,12 +13,14 @@ from typing import Any
 
 from simulator.architecture import architecture
 from simulator.errors import InputError, Section, nearest, nearest_listed, shown
+from simulator.experiment import limits
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage, Workload
 from simulator.experiment.hardware import gpu_of, mfu_of
 from simulator.experiment.observations import FREE, doubts, only, read_components, read_observed
 from simulator.experiment.workload import prompt_lengths
 from simulator.json import JsonObject
+from simulator.omissions import affecting
 
 TOP = ("version", "experiments")
 EXTRA_WEIGHTS = "extra_weights_gib"
@@ -32,8 +34,8 @@ WORKLOAD = (
     *("output_len", "ignore_eos", "timeout_s"),
 )
 
-MOST_REQUESTS = 2e7
-
+LONGEST_NOTES = 20_000  # characters of x_note: they are printed with results
+STAGES = "give at least one {rate, duration_s}"
 BEGIN = "begin with `version: 1` and `experiments:`"
 
 Table = Mapping[str, Mapping[str, Any]]
@@ -53,7 +55,7 @@ def experiments_from_mapping(raw: object, file: str, models: Table, hardware: Ta
     for i, entry in enumerate(top.sections("experiments", "list at least one experiment, each a mapping")):
         ident = entry.raw.get("id")
         named = isinstance(ident, str) and bool(ident.strip())
-        where = f"{file}: experiment {ident!r}" if named else f"{file}: experiments[{i}]"
+        where = f"{file}: experiment {shown(ident)}" if named else f"{file}: experiments[{i}]"
         experiment = experiment_from_mapping(entry.raw, where, models, hardware)
         if experiment.id in seen:
             raise InputError(f"{where}: id is used twice: give every experiment a different id")
@@ -84,6 +86,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
         quality=top.name("quality") if "quality" in raw else "clean",
         facts=facts,
         notes=(
+            *(o.text for o in affecting(facts.omitted, _longest_request(workload))),
             *_notes(engine, workload, "generation_config" in config),
             *doubts(observed, workload),
             *_free_notes(top),
@@ -110,14 +113,18 @@ def _model(top: Section, models: Table) -> tuple[str, JsonObject]:
     if top.has("model_config"):
         config = dict(top.section("model_config", "give the terms of the model's config.json").raw)
         if entry:
-            config.setdefault("generation_config", entry["generation_config"])
+            if "generation_config" in entry:
+                config.setdefault("generation_config", entry["generation_config"])
             if EXTRA_WEIGHTS in entry["config"]:  # not a term of config.json, but a fact of the model's checkpoint
                 config.setdefault(EXTRA_WEIGHTS, entry["config"][EXTRA_WEIGHTS])
     elif entry:
-        config = {**entry["config"], "generation_config": entry["generation_config"]}
+        config = dict(entry["config"])
+        if "generation_config" in entry:
+            config["generation_config"] = entry["generation_config"]
     else:
-        hint = f"{nearest_listed(name, tuple(models))} or give model_config in config.json terms"
-        raise top.error("model", f"{name!r} is not in the model table", hint)
+        others = "give model_config in config.json terms, or keep the model with `evolve model add`"
+        hint = f"{nearest_listed(name, tuple(models))} or {others}"
+        raise top.error("model", f"{shown(name)} is not in the model table", hint)
     config["_name_or_path"] = config.get("_name_or_path") or ident
     return ident, config
 
@@ -132,7 +139,7 @@ def _hardware(top: Section, hardware: Table) -> tuple[str, Mapping[str, Any]]:
     name = top.name("hardware", remedy)
     if name not in hardware:
         hint = f"{nearest_listed(name, tuple(hardware))} or give a mapping with the keys of configs/hardware.yaml"
-        raise top.error("hardware", f"{name!r} is not in the hardware table", hint)
+        raise top.error("hardware", f"{shown(name)} is not in the hardware table", hint)
     return str(hardware[name]["name"]), hardware[name]
 
 
@@ -157,7 +164,7 @@ def engine_of(e: Section) -> Engine:
             given[key] = e.number(key, "give a fraction of the GPU's memory, as 0.9", above=0, most=1)
         else:
             least = 0 if key == "long_prefill_token_threshold" else 1
-            given[key] = e.whole(key, "give a whole number", least=least)
+            given[key] = e.whole(key, "give a whole number", least=least, most=limits.ENGINE[key])
     return Engine(**given)
 
 
@@ -165,29 +172,45 @@ def _workload(top: Section) -> Workload:
     w = top.section("workload", "describe the load: name, stages, prompts, output_len")
     only(w, WORKLOAD)
     name = w.name("name")
-    stages = tuple(_stage(s) for s in w.sections("stages", "give at least one {rate, duration_s}"))
+    most = limits.MOST_TOKENS
+    stages = tuple(_stage(s) for s in w.sections("stages", STAGES, most=limits.MOST_STAGES))
     offered = sum(stage.rate * stage.duration_s for stage in stages)
-    if offered > MOST_REQUESTS:
-        problem = f"offer {offered:.3g} requests, at most {MOST_REQUESTS:.0e} are replayed"
+    if offered > limits.MOST_REQUESTS:
+        problem = f"offer {offered:.3g} requests, at most {limits.MOST_REQUESTS:.0e} are replayed"
         raise w.error("stages", problem, "shorten the stages")
+    if (lasting := sum(stage.duration_s for stage in stages)) > limits.MOST_SECONDS:
+        raise w.error("stages", f"last {lasting:.3g} s, at most {limits.MOST_SECONDS:.0e} are replayed", "shorten them")
     arrival = w.text("arrival") if "arrival" in w.raw else "poisson"
     if arrival not in ARRIVALS:
-        raise w.error("arrival", f"{arrival!r} is not known", nearest(arrival, ARRIVALS))
+        raise w.error("arrival", f"{shown(arrival)} is not known", nearest(arrival, ARRIVALS))
     if w.has("shared_prefix") == w.has("prompt_len"):
         problem = "and prompt_len exclude each other" if w.has("shared_prefix") else "is missing"
         raise w.error("shared_prefix", problem, "give either shared_prefix or prompt_len")
     if w.has("shared_prefix"):
         p = w.section("shared_prefix", "give groups, prompts_per_group, system_prompt_len, question_len")
         only(p, SHARED_PREFIX)
-        groups = p.whole("groups", "give the number of shared prefixes", least=1)
+        groups = p.whole("groups", "give the number of shared prefixes", least=1, most=limits.MOST_PROMPTS)
         per_group = p.whole("prompts_per_group", "give the number of prompts per shared prefix", least=1)
-        system = p.whole("system_prompt_len", "give the shared tokens of a prompt")
-        question = p.whole("question_len", "give the tokens of a prompt that are its own", least=1)
+        if groups * per_group > limits.MOST_PROMPTS:
+            problem = (
+                f"times groups are {groups * per_group:.3g} prompts, at most {limits.MOST_PROMPTS:.0e} are replayed"
+            )
+            raise p.error("prompts_per_group", problem, "give fewer")
+        system = p.whole("system_prompt_len", "give the shared tokens of a prompt", most=most)
+        question = p.whole("question_len", "give the tokens of a prompt that are its own", least=1, most=most)
     else:
         groups = per_group = system = 0
-        question = w.whole("prompt_len", "give the prompt's length in tokens", least=1)
-    mean = w.number("prompt_len_mean", "give tokens", least=1) if w.has("prompt_len_mean") else None
-    timeout = w.number("timeout_s", "give seconds, or null for none", above=0) if w.has("timeout_s") else None
+        question = w.whole("prompt_len", "give the prompt's length in tokens", least=1, most=most)
+    mean = w.number("prompt_len_mean", "give tokens", least=1, most=most) if w.has("prompt_len_mean") else None
+    longest = limits.MOST_SECONDS
+    patience = "give seconds, or null for none"
+    timeout = w.number("timeout_s", patience, above=0, most=longest) if w.has("timeout_s") else None
+    output = w.whole("output_len", "give the tokens every request generates", least=1, most=most)
+    if (tokens := offered * ((mean or system + question) + output)) > limits.MOST_LOAD_TOKENS:
+        problem = (
+            f"of {output} and the prompts make {tokens:.3g} tokens, at most {limits.MOST_LOAD_TOKENS:.0e} are replayed"
+        )
+        raise w.error("output_len", problem, "shorten the stages, the prompts or the answers")
     return Workload(
         name=name,
         stages=stages,
@@ -197,7 +220,7 @@ def _workload(top: Section) -> Workload:
         system_prompt_len=system,
         question_len=question,
         prompt_len_mean=mean,
-        output_len=w.whole("output_len", "give the tokens every request generates", least=1),
+        output_len=output,
         ignore_eos=w.flag("ignore_eos", True),
         timeout_s=timeout,
     )
@@ -205,8 +228,9 @@ def _workload(top: Section) -> Workload:
 
 def _stage(s: Section) -> Stage:
     only(s, ("rate", "duration_s"))
-    rate = s.number("rate", "give the offered load in requests/s", above=0)
-    stage = Stage(rate, s.number("duration_s", "give the stage's length in seconds", above=0))
+    rate = s.number("rate", "give the offered load in requests/s", above=0, most=limits.MOST_RATE)
+    duration_s = s.number("duration_s", "give the stage's length in seconds", above=0, most=limits.MOST_SECONDS)
+    stage = Stage(rate, duration_s)
     if round(stage.rate * stage.duration_s) < 1:
         raise s.error(
             "duration_s", f"of {stage.duration_s:g} s at {rate:g} requests/s offers no request", "lengthen it"
@@ -215,12 +239,23 @@ def _stage(s: Section) -> Stage:
 
 
 def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, float]) -> None:
-    """Check that the KV cache can hold a request; one that does not fit would be preempted for ever."""
-    longest = int(prompt_lengths(workload).max()) + workload.output_len
+    """Check that the KV cache can hold a request, one that does not fit would be preempted for ever, and that the sums
+    over a batch stay exact."""
+    longest = _longest_request(workload)
+    together = min(engine.max_num_seqs, round(sum(stage.rate * stage.duration_s for stage in workload.stages)))
+    if together * longest > limits.MOST_CONTEXT:
+        problem = f"of {together} requests of {longest} tokens makes {together * longest:.3g} tokens in a batch, "
+        problem += f"at most {limits.MOST_CONTEXT:.0e} are exact"
+        raise Section(top.where, "engine", {}).error("max_num_seqs", problem, "give fewer or shorter requests")
     room = facts["kv_blocks"] * engine.block_size
     if room < longest - 1 and longest <= facts["max_model_len"]:
         problem = f"= {facts['kv_blocks']:.0f} holds {room:.0f} tokens, and one request needs {longest}"
         raise Section(top.where, "engine", {}).error("total_kv_blocks", problem, "give more blocks or shorter requests")
+
+
+def _longest_request(workload: Workload) -> int:
+    """The most tokens of a request, prompt and answer."""
+    return int(prompt_lengths(workload).max()) + workload.output_len
 
 
 def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[str, ...]:
@@ -243,4 +278,6 @@ def _free_notes(top: Section) -> tuple[str, ...]:
     notes = given if isinstance(given, list) else [given]
     if not all(isinstance(note, str) for note in notes):
         raise top.error("x_note", f"must be text or a list of texts, got {shown(given)}", "write it as text")
+    if sum(map(len, notes)) > LONGEST_NOTES:
+        raise top.error("x_note", f"has more than {LONGEST_NOTES:,} characters", "shorten it")
     return tuple(" ".join(note.split()) for note in notes)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from itertools import pairwise
 
-from simulator.errors import LARGEST_NUMBER, Section
+from simulator.errors import Section
 from simulator.experiment.experiment import Components, Observation, Observed, Statistic, Workload
+from simulator.experiment.limits import MOST_MS, MOST_STAGES
 
 FREE = ("source", "published", "reported", "harness", "x_")
 PERCENTILES = ("mean", "p50", "p90", "p99")
@@ -28,7 +29,7 @@ def read_observed(top: Section, workload: Workload) -> Observed:
     summary = _observation(o.section("summary", "give the run's figures"), gaps) if o.has("summary") else None
     if not o.has("stages"):
         return Observed(summary, ())
-    entries = o.sections("stages", "give the figures of every stage, or leave it out")
+    entries = o.sections("stages", "give the figures of every stage, or leave it out", most=MOST_STAGES)
     stages = tuple(_observation(entry, gaps) for entry in entries)
     if len(stages) != len(workload.stages):
         problem = f"must be as many as workload.stages ({len(workload.stages)}), got {len(stages)}"
@@ -39,7 +40,7 @@ def read_observed(top: Section, workload: Workload) -> Observed:
 def _observation(o: Section, gaps: int) -> Observation:
     """One set of figures. If both means are known, a missing ITL is (E2E - TTFT)/gaps, where gaps = output_len - 1."""
     only(o, OBSERVATION)
-    itl = o.number("itl_mean_ms", "give milliseconds", least=0) if o.has("itl_mean_ms") else None
+    itl = o.number("itl_mean_ms", "give milliseconds", least=0, most=MOST_MS) if o.has("itl_mean_ms") else None
     completed = o.whole("completed", "give a number of requests") if o.has("completed") else None
     failed = o.whole("failed", "give a number of requests") if o.has("failed") else None
     e2e, ttft = _statistic(o, "e2e_ms"), _statistic(o, "ttft_ms")
@@ -60,8 +61,10 @@ def read_components(top: Section) -> Components | None:
     c = top.section(COMPONENTS, f"give {', '.join(PARTS)} in milliseconds")
     c.only(PARTS)
     # The client's part is a difference over two clocks and two sets of requests, and may be negative.
-    least = {name: -LARGEST_NUMBER if name == "client" else 0.0 for name in PARTS}
-    parts = {name: c.number(name, "give milliseconds", least=least[name]) for name in PARTS if c.has(name)}
+    least = {name: -MOST_MS if name == "client" else 0.0 for name in PARTS}
+    parts = {
+        name: c.number(name, "give milliseconds", least=least[name], most=MOST_MS) for name in PARTS if c.has(name)
+    }
     counted = f"{COMPONENTS.removesuffix('_ms')}_requests"
     requests = top.whole(counted, "give a number of requests") if top.has(counted) else None
     return Components(**parts, requests=requests)
@@ -88,7 +91,9 @@ def _statistic(o: Section, key: str) -> Statistic:
         return Statistic()
     s = o.section(key, "give mean, p50, p90, p99 in milliseconds")
     only(s, PERCENTILES)
-    statistic = Statistic(*(s.number(p, "give milliseconds", least=0) if s.has(p) else None for p in PERCENTILES))
+    statistic = Statistic(
+        *(s.number(p, "give milliseconds", least=0, most=MOST_MS) if s.has(p) else None for p in PERCENTILES)
+    )
     given = [(p, getattr(statistic, p)) for p in ("p50", "p90", "p99") if getattr(statistic, p) is not None]
     for (low, a), (high, b) in pairwise(given):
         if a > b:

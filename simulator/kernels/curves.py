@@ -92,7 +92,8 @@ def _linear(d: Deployed) -> list[Operation]:
     blocks = (("feed-forward", a.layers - a.moe_layers, a.ffn), ("shared expert", a.moe_layers, a.shared_ffn))
     for name, layers, width in blocks:
         if layers and width:
-            operations.append(_gemm(d, f"{name}: gate and up", layers, 2 * width // tp, a.hidden, size))
+            first = "gate and up" if a.mlp_matrices == 3 else "up"
+            operations.append(_gemm(d, f"{name}: {first}", layers, (a.mlp_matrices - 1) * width // tp, a.hidden, size))
             operations.append(_gemm(d, f"{name}: down", layers, a.hidden, width // tp, size))
     operations.append(_gemm(d, "logits", 1, a.vocab // tp, a.hidden, 2.0, "lm_head"))
     return operations
@@ -112,8 +113,8 @@ def _elementwise(d: Deployed) -> list[Operation]:
         ("residual and norm", 2 * a.layers, 4 * a.hidden),
         ("rotary embedding", a.layers, 2 * (own + kv)),
         ("KV cache write", a.layers, 4 * kv),
-        ("activation", dense, 3 * a.ffn // tp),
-        ("activation: shared expert", shared, 3 * a.shared_ffn // tp),
+        ("activation", dense, a.mlp_matrices * a.ffn // tp),
+        ("activation: shared expert", shared, a.mlp_matrices * a.shared_ffn // tp),
     )
     operations = []
     for name, calls, scalars in rows:

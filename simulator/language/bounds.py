@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from simulator.language.infer import infer
 from simulator.language.ir import Function, Program
@@ -33,6 +34,21 @@ _PER = {
     "b.kernel_decode_us_per_token": "b.kv_decode_sum", "b.kernel_prefill_us_per_pair": "b.prefill_pairs",
 }  # fmt: skip
 
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The bounds of a constant, and what each of them is."""
+
+    low: float
+    high: float
+    why_low: str
+    why_high: str = ""
+
+
+_DATASHEET = "the datasheet's peak, which no kernel beats"
+_KERNEL = "{} the measured kernel's time"
+_NOT_NEGATIVE = "what adds to a time is not negative"
+
 # quantities of work, and the peak that turns them into a datasheet time
 _WORK = {
     "b.total_flops": "s.flops_per_us", "b.attention_flops": "s.flops_per_us",
@@ -46,7 +62,27 @@ def bounds(program: Program) -> tuple[Bounds, ...]:
     >>> bounds(parse("def step_time(b, s, *, w=1.1, c=2.0): return w * b.weight_read_us + c"))
     ((1.0, inf), (0.0, inf))
     """
-    return tuple(b for f in program.functions for b in _function_bounds(f))
+    return tuple((limit.low, limit.high) for f in program.functions for limit in _function_limits(f))
+
+
+def at_bounds(program: Program, fitted: bool) -> dict[str, str]:
+    """A sentence for each constant that is at one of its bounds, by `method.name`. fitted: the constants were fitted.
+
+    >>> at_bounds(parse("def step_time(b, s, *, w=1.0, c=2.0): return w * b.weight_read_us + c"), fitted=False)
+    {'step_time.w': "w = 1 (at its lower bound: the datasheet's peak, which no kernel beats)"}
+    """
+    sentences = {}
+    for f in program.functions:
+        for c, limit in zip(f.constants, _function_limits(f), strict=True):
+            if c.value == limit.low:
+                side, why, wish = "lower", limit.why_low, "less, or do not decide it"
+            elif c.value == limit.high:
+                side, why, wish = "upper", limit.why_high, "more"
+            else:
+                continue
+            wished = f"; the data would like {wish}" if fitted else ""
+            sentences[f"{f.name}.{c.name}"] = f"{c.name} = {c.value:g} (at its {side} bound: {why}{wished})"
+    return sentences
 
 
 def kernel_factors(program: Program) -> tuple[bool, ...]:
@@ -103,23 +139,32 @@ def _kernel_time(normal: Normal, m: Monomial) -> bool:
     return set(names) == {kernel[0]} | ({_PER[kernel[0]]} if kernel[0] in _PER else set())
 
 
-def _function_bounds(function: Function) -> list[Bounds]:
+def _function_limits(function: Function) -> list[Limit]:
     normal = Normal(expand=False)
     root = normal.function(function)
     everything = (root, *(arg for atom in normal.atoms for arg in atom.args))
     below = {normal.atoms[i].name for p in everything for m, _ in p for i, power in m if power < 0}
-    limits = {c.name: (LEAST_DIVISOR if c.name in below else 0.0, math.inf) for c in function.constants}
+    limits = {
+        c.name: Limit(LEAST_DIVISOR, math.inf, "a divisor") if c.name in below else Limit(0.0, math.inf, _NOT_NEGATIVE)
+        for c in function.constants
+    }
     if function.name == "step_time":
         factors, divisors = _physical(function, normal, root)
         for name in limits:
             if name in divisors:
-                limits[name] = (LEAST_EFFICIENCY, 1.0)
+                limits[name] = Limit(
+                    LEAST_EFFICIENCY, 1.0, f"{LEAST_EFFICIENCY:.0%} of the datasheet's peak", _DATASHEET
+                )
             if name in factors:
-                low = min(factors[name], limits[name][1])
-                limits[name] = (max(low, limits[name][0]), limits[name][1])
-        limits |= dict.fromkeys(_kernel_factors(normal, root), KERNEL_FACTOR)
-        limits |= dict.fromkeys(_eager_factors(normal, root), EAGER_FACTOR)
-    return [limits[c.name] if c.bounds is None else c.bounds for c in function.constants]
+                low = min(factors[name], limits[name].high)
+                if low > limits[name].low:
+                    limits[name] = replace(limits[name], low=low, why_low=_DATASHEET)
+        kernel = Limit(*KERNEL_FACTOR, _KERNEL.format("half"), _KERNEL.format("twice"))
+        eager = Limit(*EAGER_FACTOR, _NOT_NEGATIVE, "a kernel's time once more")
+        limits |= dict.fromkeys(_kernel_factors(normal, root), kernel)
+        limits |= dict.fromkeys(_eager_factors(normal, root), eager)
+    annotated = "as annotated"
+    return [limits[c.name] if c.bounds is None else Limit(*c.bounds, annotated, annotated) for c in function.constants]
 
 
 def _physical(function: Function, normal: Normal, root: Polynomial) -> tuple[dict[str, float], set[str]]:

@@ -26,6 +26,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "scheduling_time": ("s",),
     "preemption_time": ("s",),
 }
+OVERHEADS = ("output_token_time", "completion_time")  # the methods that most engines' data leave at 0
 # name of each function -> fewest and most arguments
 CALLS = {
     "max": (2, 99), "min": (2, 99),

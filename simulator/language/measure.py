@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from simulator.errors import InputError
 from simulator.language.ir import Call, Choose, Compare, Field, Function, Guard, Node, Op, Program, nodes
+from simulator.language.simplify import brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,12 @@ def complexity(program: Program) -> int:
 
 
 def complaints(program: Program, caps: Caps) -> list[str]:
-    """One line for each cap that the program exceeds.
+    """One line for each cap that the program exceeds. Overheads that are 0 do not count.
 
     >>> complaints(parse("def step_time(b, s): return b.tokens + 1 + 2"), Caps(operations=1))
     ['2 operations, at most 1 are allowed: shorten the program or raise --max-operations']
     """
+    program = brief(program)
     counted = (
         ("operations", operations(program), caps.operations),
         ("conditionals", conditionals(program), caps.conditionals),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from simulator.language.ir import (
+    OVERHEADS,
     Call,
     Choose,
     Compare,
     Const,
     Expr,
+    Field,
     Function,
     Guard,
     Let,
@@ -37,6 +40,16 @@ def lean(program: Program) -> Program:
     return replace(program, functions=tuple(map(_function, program.functions)))
 
 
+def brief(program: Program) -> Program:
+    """The program without overheads whose constants make them 0; `complete` writes them out again.
+
+    >>> text = "def step_time(b, s): return b.tokens\\ndef completion_time(s, *, c=0.0): return c"
+    >>> [f.name for f in brief(parse(text)).functions]
+    ['step_time']
+    """
+    return replace(program, functions=tuple(f for f in program.functions if f.name not in OVERHEADS or not _is_none(f)))
+
+
 def without_dead_lets(function: Function) -> Function:
     """The function without assignments that nothing after them reads.
 
@@ -56,21 +69,34 @@ def without_dead_lets(function: Function) -> Function:
     return replace(function, body=tuple(body))
 
 
+def _is_none(function: Function) -> bool:
+    """Whether the function has constants, and is 0 because they are. A function that says 0 says so on purpose."""
+    return bool(function.constants) and not function.body and _is_zero(function.result, _zeros(function))
+
+
+def _zeros(function: Function) -> set[str]:
+    return {c.name for c in function.constants if c.value == 0.0}
+
+
 def _locals(node: Node) -> set[str]:
     return {n.name for n in walk(node) if isinstance(n, Local)}
 
 
 def _function(function: Function) -> Function:
-    zeros = {c.name for c in function.constants if c.value == 0.0}
+    zeros = _zeros(function)
+    constants = {c.name: c.value for c in function.constants}
 
     def simpler(node: Expr) -> Expr:
-        return rebuild(node, lambda n: _idle(_flat(_sum(n, zeros))))
+        return rebuild(node, lambda n: _idle(_largest(_flat(_sum(n, zeros)), zeros, constants)))
 
     body: list[Let | Guard] = []
     for statement in function.body:
         match statement:
             case Let(name, value):
-                body.append(Let(name, simpler(value)))
+                value = simpler(value)
+                body.append(Let(name, value))
+                if _is_zero(value, zeros):
+                    zeros.add(name)
             case Guard(Compare(op, left, right), value):
                 body.append(Guard(Compare(op, simpler(left), simpler(right)), simpler(value)))
     result = simpler(function.result)
@@ -98,6 +124,37 @@ def _flat(node: Expr) -> Expr:
             return node
 
 
+def _largest(node: Expr, zeros: set[str], constants: Mapping[str, float]) -> Expr:
+    """The maximum without arguments that are 0, if another one is never negative."""
+    match node:
+        case Call("max", args) if any(_never_negative(a, constants) for a in args if not _is_zero(a, zeros)):
+            kept = tuple(a for a in args if not _is_zero(a, zeros))
+            return kept[0] if len(kept) == 1 else Call("max", kept)
+        case _:
+            return node
+
+
+def _never_negative(node: Expr, constants: Mapping[str, float]) -> bool:
+    """Whether the expression cannot be negative at these constants, because no field is."""
+    match node:
+        case Number(value):
+            return value >= 0.0
+        case Const(name):
+            return constants[name] >= 0.0
+        case Field():
+            return True
+        case Op("+" | "*" | "/", left, right):
+            return _never_negative(left, constants) and _never_negative(right, constants)
+        case Call("max", args):
+            return any(_never_negative(a, constants) for a in args)
+        case Call("min", args):
+            return all(_never_negative(a, constants) for a in args)
+        case Choose(_, then, other):
+            return _never_negative(then, constants) and _never_negative(other, constants)
+        case _:
+            return False
+
+
 def _idle(node: Expr) -> Expr:
     """The node, or its operand if the operation does nothing."""
     match node:
@@ -116,14 +173,14 @@ def _is_zero(node: Expr, zeros: set[str]) -> bool:
     match node:
         case Number(value):
             return value == 0.0
-        case Const(name):
+        case Const(name) | Local(name):
             return name in zeros
         case Neg(value):
             return _is_zero(value, zeros)
         case Op("*", left, right):
             return _is_zero(left, zeros) or _is_zero(right, zeros)
         case Op("/", left, right):  # x/0 is 0, too
-            return _is_zero(left, zeros) or (isinstance(right, Const) and right.name in zeros)
+            return _is_zero(left, zeros) or (isinstance(right, Const | Local) and right.name in zeros)
         case Choose(_, then, other):
             return _is_zero(then, zeros) and _is_zero(other, zeros)
         case Call("max" | "min", args):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import resource
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from archive.archive import Archive
 from archive.champion import Rule, champion, finalists, merit
 from archive.elite import UNMEASURED, Elite
 from archive.grid import Added, Grid
-from archive.journal import Journal, read_journal
+from archive.journal import Damaged, Journal, cut, read_journal, unchecked
 from archive.pareto import dominates, fitness, fronts, ranks
 from archive.population import Island
 
@@ -136,8 +138,8 @@ def test_journal_tolerates_a_torn_last_line_and_goes_on(tmp_path: Path) -> None:
     journal.append([{"id": i} for i in range(3)])
     journal.close()
     whole = path.read_bytes()
-    for cut in range(len(whole) - 8, len(whole)):
-        path.write_bytes(whole[:cut])
+    for size in range(len(whole) - 8, len(whole)):
+        path.write_bytes(whole[:size])
         assert read_journal(path) == [{"id": 0}, {"id": 1}]
         again = Journal(path)
         again.append([{"id": 2}])
@@ -145,11 +147,107 @@ def test_journal_tolerates_a_torn_last_line_and_goes_on(tmp_path: Path) -> None:
         assert path.read_bytes() == whole
 
 
+def written(path: Path, count: int) -> list[bytes]:
+    """The lines, with their newlines, of a journal with this many entries."""
+    journal = Journal(path)
+    journal.append([{"id": i, "joint": 1.25} for i in range(count)])
+    journal.close()
+    return path.read_bytes().splitlines(keepends=True)
+
+
+DAMAGE: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int]] = {  # what happens to 6 lines, and the line named
+    "removed": (lambda lines: lines[:2] + lines[3:], 3),
+    "first removed": (lambda lines: lines[1:], 1),
+    "repeated": (lambda lines: lines[:3] + lines[2:], 4),
+    "swapped": (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], 3),
+    "digit changed": (lambda lines: [*lines[:4], lines[4].replace(b"1.25", b"1.26"), lines[5]], 5),
+    "last changed": (lambda lines: [*lines[:5], lines[5].replace(b"1.25", b"1.26")], 6),
+    "check changed": (lambda lines: [*lines[:1], lines[1][:-4] + b'x"}\n', *lines[2:]], 2),
+    "check removed": (lambda lines: [*lines[:1], lines[1].split(b',"check"')[0] + b"}\n", *lines[2:]], 2),
+    "added": (lambda lines: [*lines[:3], b'{"id":9}\n', *lines[3:]], 4),
+    "cut": (lambda lines: [*lines[:3], lines[3][:9] + b"\n", *lines[4:]], 4),
+    "zeros": (lambda lines: [*lines[:3], b"\0" * 99 + b"\n", *lines[4:]], 4),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_journal_names_the_line_that_is_not_as_it_was_written(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    change, line = DAMAGE[what]
+    path.write_bytes(b"".join(change(written(path, 6))))
+    for opened in (read_journal, Journal):
+        with pytest.raises(Damaged, match=rf"journal.jsonl:{line}: ") as raised:
+            opened(path)
+        assert raised.value.good == line - 1
+    kept = cut(path, line - 1)
+    assert kept and kept.name == f"journal.after-{line - 1}.jsonl"
+    assert [entry["id"] for entry in read_journal(path)] == list(range(line - 1))
+    written(path, 1)  # the chain goes on
+    assert len(read_journal(path)) == line
+
+
+def test_journal_of_an_older_release_is_read_unchecked_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"id":0}\n{"id":1}\n')
+    assert len(read_journal(path)) == unchecked(path) == 2
+    lines = written(path, 2)
+    assert (len(read_journal(path)), unchecked(path)) == (4, 2)
+    path.write_bytes(b"".join(lines[1:]))  # the lines after it vouch for the old ones
+    with pytest.raises(Damaged, match=r"journal.jsonl:2: "):
+        read_journal(path)
+
+
+def test_a_cut_journal_keeps_what_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    lines = written(path, 5)
+    assert [name.name for good in (3, 3, 2) if (name := cut(path, good))] == [
+        "journal.after-3.jsonl", "journal.after-2.jsonl"]  # fmt: skip
+    assert (tmp_path / "journal.after-3.jsonl").read_bytes() == b"".join(lines[3:])
+    written(path, 3)
+    again = cut(path, 2)
+    assert again and again.name == "journal.after-2.2.jsonl"
+    with pytest.raises(ValueError, match="has 2 lines only"):
+        cut(path, 3)
+
+
 def test_journal_damaged_before_its_end_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    path.write_bytes(b'{"id":0}\n{"id":\n{"id":2}\n')
-    with pytest.raises(ValueError, match=r"journal.jsonl:2: not JSON"):
-        read_journal(path)
+    for bad in (b'{"id":', b"[1]", b"[" * 20_000):
+        path.write_bytes(b'{"id":0}\n' + bad + b'\n{"id":2}\n')
+        with pytest.raises(Damaged, match=r"journal.jsonl:2: not a JSON object"):
+            read_journal(path)
+
+
+@pytest.mark.parametrize("lost", ["deleted", "moved", "replaced"])
+def test_journal_does_not_write_to_a_file_that_is_gone(lost: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    journal = Journal(folder / "journal.jsonl")
+    journal.append([{"id": 0}])
+    if lost == "moved":
+        folder.rename(tmp_path / "elsewhere")
+    else:
+        (folder / "journal.jsonl").unlink()
+        if lost == "replaced":
+            (folder / "journal.jsonl").touch()
+    with pytest.raises(OSError, match=r"journal\.jsonl"):
+        journal.append([{"id": 1}])
+    journal.close()
+
+
+def test_journal_names_itself_when_it_cannot_grow(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.append([{"id": 0}])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large.*journal\.jsonl"):
+            journal.append([{"id": 1}])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    journal.close()
+    assert read_journal(path) == [{"id": 0}]  # what was written in part is a torn line
 
 
 def test_journal_refuses_nan(tmp_path: Path) -> None:

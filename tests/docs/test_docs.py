@@ -141,6 +141,10 @@ def parse_command(arguments: list[str]) -> None:
     name, *rest = arguments
     command = entry.cli.get_command(top, name)
     assert command, f"no such command: {name}"
+    if isinstance(command, click.Group) and rest:
+        sub, *rest = rest
+        assert sub in command.commands, f"no such command: {name} {sub}"
+        command = command.commands[sub]
     command.make_context(name, list(rest), parent=top)
 
 
@@ -168,8 +172,9 @@ def test_every_command_and_option_named_in_the_text_exists(page: Path) -> None:
         words = span.split()
         if words[0] != "evolve" or len(words) == 1:
             continue
-        assert words[1] in options, f"{page.name}: `{span}`: no such command"
-        unknown = {word for word in words[2:] if word.startswith("--")} - options[words[1]]
+        name = next((name for name in (" ".join(words[1:3]), words[1]) if name in options), "")
+        assert name or words[1:] == ["model"], f"{page.name}: `{span}`: no such command"
+        unknown = {word for word in words[2:] if word.startswith("--")} - options.get(name, set())
         assert not unknown, f"{page.name}: `{span}`: no option {unknown}"
 
 
@@ -205,7 +210,8 @@ def test_every_yaml_shown_is_read(page: Path) -> None:
     for text in blocks(page, "yaml"):
         raw = yaml.safe_load(text)
         if "experiments" in raw:
-            assert experiments_from_mapping(raw, page.name, model_table(), hardware_table())
+            models = {**model_table(), "my-model": model_table()["llama-3.1-8b"]}  # the reader's own
+            assert experiments_from_mapping(raw, page.name, models, hardware_table())
         else:
             config_from(raw, page.name)
 

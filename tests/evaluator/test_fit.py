@@ -10,7 +10,7 @@ from laws import KERNELS, constants, law
 
 from evaluator.assess import Rejected, Scored, assess, prepare, read
 from evaluator.experiments import bundled_experiments
-from evaluator.fit.corrections import corrected
+from evaluator.fit.corrections import corrected, without_idle
 from evaluator.fit.fit import BLACKBOX, FIT_SEED, NOISE_SEEDS, fit, fit_set
 from evaluator.fit.loss import HUBER, MODEL_ERROR, WEIGHTS, FitSet
 from evaluator.fit.methods import METHODS
@@ -25,6 +25,8 @@ from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
+from simulator.language.simplify import lean
+from simulator.language.unparse import unparse
 from simulator.replay import replay
 
 RUNS = {e.id: e for e in bundled_experiments()}
@@ -189,6 +191,22 @@ def test_every_method_finds_the_constants_of_simulated_data() -> None:
         assert found.loss < 2e-5, method
         assert found == fit(start, data, method=method), method  # deterministic, bit for bit
     assert before == np.inf and (np.random.get_state()[1] == state).all()  # CMA-ES draws from a stream of its own
+
+
+def test_a_constant_too_small_to_matter_is_left_out() -> None:
+    """5e-9 us in a floor and 1e-11 us per token are nothing beside milliseconds; 1 us per token is not."""
+    text = """
+def step_time(b, s, *, weights: one = 1.2, tiny: us = 5e-09, per: us/token = 1e-11, real: us/token = 1.0):
+    return max(tiny + weights * b.weight_read_us + per * b.kv_sum, real * b.tokens)
+"""
+    program, data = complete(parse(text)), fit_set(SOME[:2])
+    problem = problem_of(program, data)
+    loss = data.loss(problem.replay(problem.start, False))
+    phi, after = without_idle(problem, problem.start, loss, False)
+    left = constants(program.with_theta(tuple(phi)))
+    assert left["tiny"] == left["per"] == 0.0 and left["weights"] == 1.2
+    assert after == pytest.approx(loss, rel=1e-6)
+    assert "tiny" not in unparse(lean(program.with_theta(tuple(phi))))
 
 
 def test_a_threshold_is_found_by_the_search_that_gauss_newton_cannot_do() -> None:

@@ -107,6 +107,8 @@ def compare(seen: Replay, told: Host) -> None:
     start = seen.spread(np.where(run.cached >= 0, run.start_us, -1))
     entered = np.isin(np.arange(len(rows)), np.arange(len(rows)) if seen.order is None else seen.order)
     np.testing.assert_array_equal(start[entered], [-1 if r.start is None else r.start for r in rows if entered[r.row]])
+    arrivals = [r.arrival for r in rows if r.arrival <= seen.load.limits.horizon_us]
+    assert aggregate(seen)["vllm_estimated_duration_s"] == max([told.last_us, *arrivals]) / 1e6
     done = seen.completed
     np.testing.assert_array_equal(seen.decode_us[done], [r.decode_us for r in rows if done[r.row]])
     cached = [r.cached for r in rows if done[r.row]]

@@ -176,7 +176,7 @@ REFUSED: list[tuple[str, object, str]] = [
      "model "
      "table"),
     ("experiments.0.model", "llama-2-7", FIRST + "model 'llama-2-7' is not in the model table: did you mean "
-     "'llama-2-7b'? or give model_config in config.json terms"),
+     "'llama-2-7b'? or give model_config in config.json terms, or keep the model with `evolve model add`"),
     ("experiments.0.model_config", [], FIRST + "model_config must be a mapping, got []: give the terms of "
      "the "
      "model's config.json"),
@@ -208,7 +208,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("experiments.0.engine.block_size", 0, FIRST + "engine.block_size must be >= 1, got 0: give a whole "
      "number"),
     ("experiments.0.engine.total_kv_blocks", 2**60, FIRST + "engine.total_kv_blocks must be <= "
-     "9007199254740992, got 1152921504606846976: give a whole number"),
+     "100000000, got 1152921504606846976: give a whole number"),
     ("experiments.0.engine.gpu_memory_utilization", 1.2, FIRST + "engine.gpu_memory_utilization must be <= "
      "1, "
      "got 1.2: give a fraction of the GPU's memory, as 0.9"),

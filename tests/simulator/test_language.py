@@ -18,7 +18,8 @@ from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.fields import Active, BatchFields, raw_fields
 from simulator.language import measure, units
-from simulator.language.bounds import bounds, kernel_factors
+from simulator.language.bounds import at_bounds, bounds, kernel_factors
+from simulator.language.complete import complete
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import (
     COMPARISONS,
@@ -41,10 +42,10 @@ from simulator.language.ir import (
     rebuild,
 )
 from simulator.language.key import key
-from simulator.language.measure import Caps
+from simulator.language.measure import Caps, complaints
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.language.simplify import lean
+from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
 from simulator.schema import FIELDS, RAW
 from simulator.vm import clamps, to_ticks
@@ -794,6 +795,32 @@ DIALECT = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("head", "formula", "sentence"),
+    [
+        ("w=1.0", "w * b.weight_read_us", "w = 1 (at its lower bound: the datasheet's peak, which no kernel beats"),
+        (
+            "w=0.5",
+            "2 * w * b.weight_read_us",
+            "w = 0.5 (at its lower bound: the datasheet's peak, which no kernel beats",
+        ),
+        ("e=1.0", "b.weight_read_us / e", "e = 1 (at its upper bound: the datasheet's peak, which no kernel beats"),
+        ("e=0.01", "b.weight_read_us / e", "e = 0.01 (at its lower bound: 1% of the datasheet's peak"),
+        ("g=0.5", "g * b.kernel_gemm_us", "g = 0.5 (at its lower bound: half the measured kernel's time"),
+        ("g=2.0", "g * b.kernel_gemm_us", "g = 2 (at its upper bound: twice the measured kernel's time"),
+        ("c=0.0", "1 + c", "c = 0 (at its lower bound: what adds to a time is not negative"),
+        ("c: us[3, 5] = 5.0", "1 + c", "c = 5 (at its upper bound: as annotated"),
+        ("w=1.1", "w * b.weight_read_us", None),
+    ],
+)
+def test_a_constant_at_its_bound_is_explained(head: str, formula: str, sentence: str | None) -> None:
+    program = parse(f"def step_time(b, s, *, {head}): return {formula}")
+    unfitted, fitted = (list(at_bounds(program, fitted).values()) for fitted in (False, True))
+    assert unfitted == ([] if sentence is None else [f"{sentence})"])
+    wish = "" if sentence is None else "less, or do not decide it" if "lower" in sentence else "more"
+    assert fitted == ([] if sentence is None else [f"{sentence}; the data would like {wish})"])
+
+
 @pytest.mark.parametrize(("theirs", "ours"), DIALECT)
 def test_the_original_dialect(theirs: str, ours: str) -> None:
     program = parse(theirs)
@@ -831,11 +858,33 @@ def step_time(b, s, *, a=0.0, c=3.0, d=0.0, e=0.0):
 """
     short = lean(parse(text))
     assert unparse(short) == (
-        "def step_time(b, s, *, c=3.0, d=0.0):\n"
-        "    dead = d * b.kv_sum\n"
+        "def step_time(b, s, *, c=3.0):\n"
         "    both = c * b.tokens\n"
         "    if b.tokens > c:\n"
         "        return both\n"
-        "    return max(both, dead, 1) + dead * 2\n"
+        "    return max(both, 1)\n"
     )
     assert parse(unparse(short)) == short
+
+
+def test_a_maximum_keeps_a_zero_that_may_be_the_largest() -> None:
+    for text, kept in [("max(a, b.tokens - c)", "max(a, b.tokens - c)"), ("max(a, c * b.tokens, b.kv_sum)",
+                       "max(c * b.tokens, b.kv_sum)"), ("max(b.tokens - c, a, min(c, sqrt(b.tokens)))",
+                       "max(b.tokens - c, a, min(c, sqrt(b.tokens)))"), ("max(a * b.kv_sum, b.tokens if b.tokens > c else c)",
+                       "b.tokens if b.tokens > c else c")]:  # fmt: skip
+        program = lean(parse(f"def step_time(b, s, *, a=0.0, c=3.0): return {text}"))
+        assert unparse(program).endswith(f"return {kept}\n")
+
+
+def test_overheads_of_zero_are_left_out_of_a_program_and_of_its_caps() -> None:
+    text = (
+        "def step_time(b, s, *, c=3.0): return c * b.tokens\n"
+        "def queueing_time(r, s, *, a=0.0): return a\n"
+        "def output_token_time(s, *, d=0.0): return d * s.layers\n"
+        "def completion_time(s, *, e=0.0): return e\n"
+    )
+    program = parse(text)
+    assert [f.name for f in brief(program).functions] == ["step_time", "queueing_time"]
+    assert [f.name for f in brief(parse(text.replace("d=0.0", "d=0.1"))).functions][-1] == "output_token_time"
+    assert not complaints(program, Caps(constants=2)) and complaints(program, Caps(constants=1))
+    assert brief(complete(brief(program))) == brief(program)

@@ -21,8 +21,10 @@ from evolve.cli import entry
 from evolve.report.terms import TERMS
 from evolve.run import config as settings
 from evolve.run.config import Config
+from simulator import architecture, documents
+from simulator.config_keys import JUDGED
 from simulator.experiment import file as experiments_file
-from simulator.experiment import hardware, observations
+from simulator.experiment import hardware, limits, observations
 from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage
 from simulator.experiment.file import experiment_from_mapping
 from simulator.schema import FIELDS
@@ -168,6 +170,32 @@ EXPERIMENTS = {
     "x_components_ms": ("mapping", "ms", "observed parts of the mean E2E, see below"),
     "x_components_requests": ("whole number", "request", "requests that these parts rest on"),
 }  # fmt: skip
+
+# what is limited in an experiments file: (most, unit)
+LIMITS = {
+    "rate of a stage": (limits.MOST_RATE, "request/s"),
+    "stages": (limits.MOST_STAGES, ""),
+    "all stages together; `timeout_s`": (limits.MOST_SECONDS, "s"),
+    "requests of an experiment": (limits.MOST_REQUESTS, "request"),
+    "prompt, answer, `max_num_batched_tokens`, `long_prefill_token_threshold`": (limits.MOST_TOKENS, "token"),
+    "`max_model_len`": (limits.ENGINE["max_model_len"], "token"),
+    "all prompts and answers of an experiment": (limits.MOST_LOAD_TOKENS, "token"),
+    "distinct prompts": (limits.MOST_PROMPTS, ""),
+    "`max_num_seqs`": (limits.MOST_SEQS, "request"),
+    "requests in a batch, times prompt and answer": (limits.MOST_CONTEXT, "token"),
+    "`block_size`": (limits.MOST_BLOCK, "token"),
+    "`total_kv_blocks`": (limits.MOST_BLOCKS, "block"),
+    "`tensor_parallel`": (limits.MOST_GPUS, "GPU"),
+    "observed latency": (limits.MOST_MS, "ms"),
+    "figure of a GPU": (limits.MOST_FIGURE, "TFLOP/s, TB/s, GB/s, GB"),
+    "`num_hidden_layers`": (architecture.MOST_LAYERS, ""),
+    "any other figure of a model": (architecture.MOST_SIZE, ""),
+    "keys of a `model_config`": (architecture.MOST_KEYS, ""),
+    "file": (documents.MOST_BYTES, "byte"),
+    "values of a file, with YAML aliases expanded; 100 characters of text count as one": (documents.MOST_VALUES, ""),
+    "levels of nesting": (documents.DEEPEST, ""),
+    "characters of a number": (documents.LONGEST_NUMBER, ""),
+}
 
 # The least that an experiment must say; defaults are read from the experiment that it becomes.
 LEAST: dict[str, Any] = {
@@ -332,6 +360,13 @@ def experiments_table() -> str:
     return table(("key", "type", "unit", "default", "meaning"), rows)
 
 
+def limits_table() -> str:
+    """The largest figures of an experiments file."""
+    return table(
+        ("what", "at most", "unit"), [(prose(what), f"{most:,.0f}", unit) for what, (most, unit) in LIMITS.items()]
+    )
+
+
 def operators_table() -> str:
     """The offline operators with their default weights."""
     same("OPERATORS", OPERATORS, settings.OPERATORS)
@@ -345,13 +380,24 @@ def commands() -> list[tuple[click.Context, click.Command]]:
     """Every command with a context to ask it for its help."""
     top = click.Context(entry.cli, info_name="evolve")
     named = [(name, entry.cli.get_command(top, name)) for name in entry.cli.list_commands(top)]
-    return [(click.Context(command, parent=top, info_name=name), command) for name, command in named if command]
+    flat: list[tuple[click.Context, click.Command]] = []
+    for name, command in named:
+        if isinstance(command, click.Group):  # `evolve model add` is a command named `model add`
+            flat += [
+                (click.Context(c, parent=top, info_name=f"{name} {sub}"), c) for sub, c in command.commands.items()
+            ]
+        elif command:
+            flat.append((click.Context(command, parent=top, info_name=name), command))
+    return flat
 
 
 def commands_table() -> str:
     """Every command in a sentence."""
     rows = [
-        (f"[`{ctx.info_name}`](#evolve-{ctx.info_name})", prose(command.get_short_help_str(1000)))
+        (
+            f"[`{ctx.info_name}`](#evolve-{str(ctx.info_name).replace(' ', '-')})",
+            prose(command.get_short_help_str(1000)),
+        )
         for ctx, command in commands()
     ]
     return table(("command", "what it does"), rows)
@@ -394,6 +440,12 @@ def same(name: str, meanings: Iterable[str], keys: Iterable[str]) -> None:
         raise LookupError(f"tests/support/doc_tables.py:{name}: {', '.join(wrong)}: correct the table there")
 
 
+def config_keys_table() -> str:
+    """What becomes of every key of a model's config.json."""
+    rows = [(key.verdict.value, " ".join(map(code, key.names)), prose(key.follows)) for key in JUDGED]
+    return table(("verdict", "keys", "what they are, and what follows"), rows)
+
+
 def terms_table() -> str:
     """The words of tables and reports."""
     return table(("word", "meaning"), [(f"{word[0].upper()}{word[1:]}", prose(text)) for word, text in TERMS.items()])
@@ -404,6 +456,8 @@ TABLES = {
     "fields": fields_table,
     "configuration": configuration_table,
     "experiments file": experiments_table,
+    "config.json": config_keys_table,
+    "limits": limits_table,
     "operators": operators_table,
     "commands": commands_table,
     "options": options_tables,

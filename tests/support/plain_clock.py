@@ -167,7 +167,8 @@ class Host:
             now, kind, _, r = heapq.heappop(self.heap)
             if now > self.limits.horizon_us:
                 break
-            self.last_us = now
+            if kind != TIMEOUT or (r is not None and r.state in ("waiting", "running")):
+                self.last_us = now
             if kind == QUEUED:
                 self._queued(now, r)
             elif kind == TIMEOUT:

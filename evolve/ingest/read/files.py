@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 
-from evaluator.experiments import parse_yaml
+from simulator.documents import parse_json, parse_yaml, read_bytes
 from simulator.errors import InputError
 
 MOST_YAML_BYTES = 256 * 1024  # the largest published one has 1.3 kB
 MOST_JSON_BYTES = 16 * 1024 * 1024  # reports have 5 kB; a manifest grows with its experiments
-MOST_VALUES = 100_000  # per YAML file; settings have about a hundred
-DEEPEST = 50  # levels of nesting; reports and settings have five
 MOST_LINE = 32 << 20  # bytes; exported lines have a few MB at most, and a parsed line takes ten times its bytes
 
 TOO_LONG = f"lines longer than {MOST_LINE >> 20} MiB, skipped"
@@ -38,21 +35,12 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 def read_json(path: Path, source: str) -> Any:
     """Any JSON value; NaN and Infinity become floats, for the caller to judge. Raises InputError for a bad file."""
     data = _read_capped(path, source, MOST_JSON_BYTES)
-    try:
-        return json.loads(data)
-    except RecursionError:
-        problem = "it is nested too deeply"
-    except UnicodeDecodeError:
-        problem = "it is not UTF-8 text"
-    except ValueError as e:  # also for integers with thousands of digits
-        problem = str(e)
-    raise InputError(" ".join(f"{source}: not valid JSON, {problem}: copy it again".split()))
+    return parse_json(data, source, "copy it again")
 
 
 def read_yaml(path: Path, source: str) -> Any:
     """Plain values of safe YAML. Raises InputError for a bad file."""
     data = _read_capped(path, source, MOST_YAML_BYTES)
-    _check_shape(data, source)
     return parse_yaml(data, source, "copy it again")
 
 
@@ -61,48 +49,14 @@ def _read_capped(path: Path, source: str, most: int) -> bytes:
     if not path.is_file():
         raise InputError(f"{source}: is not a file: put the file itself there")
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
+        data = read_bytes(path, most, source)
     except OSError as e:
         raise InputError(
             f"{source}: cannot be read ({e.strerror or type(e).__name__}): check its permissions"
         ) from None
-    if len(data) > most:
-        raise InputError(f"{source}: is larger than {most:,} bytes: check that it is the right file")
     if not data.strip():
         raise InputError(f"{source}: is empty: copy it again")
     return data
-
-
-def _check_shape(data: bytes, source: str) -> None:
-    """Raises InputError for YAML that is nested too deeply, or has too many values once its aliases are expanded.
-
-    Aliases count as what they refer to, because a few lines of them can expand to billions of values.
-    """
-    sizes: dict[str, int] = {}  # expanded values under each anchor
-    open_: list[tuple[str | None, int]] = []  # anchor of every enclosing collection, and the total before it
-    total = 0
-    try:
-        for event in yaml.parse(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            if isinstance(event, yaml.CollectionStartEvent):
-                open_.append((event.anchor, total))
-                total += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                anchor, before = open_.pop()
-                if anchor:
-                    sizes[anchor] = total - before
-            elif isinstance(event, yaml.AliasEvent):
-                # an anchor without a size is still open: the collection would contain itself
-                total += sizes.get(event.anchor or "", MOST_VALUES + 1)
-            elif isinstance(event, yaml.ScalarEvent):
-                total += 1
-                if event.anchor:
-                    sizes[event.anchor] = 1
-            if len(open_) > DEEPEST or total > MOST_VALUES:
-                why = f"more than {DEEPEST} levels" if len(open_) > DEEPEST else f"more than {MOST_VALUES:,} values"
-                raise InputError(f"{source}: has {why}: check that it is the right file")
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        return  # parse_yaml reports it, with the line
 
 
 def json_lines(path: Path, tally: Counter[str], on_read: Callable[[int], None]) -> Iterator[Any]:

@@ -24,6 +24,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
+from simulator.language.simplify import brief
 from simulator.language.unparse import unparse
 
 Known = Mapping[str, ConstantRecord]  # by `method.name`
@@ -183,7 +184,7 @@ def save(
     for i, (group, path) in enumerate(zip(best.fit.problem.groups, files, strict=True)):
         members = [data.experiments[j] for j in group.experiments]
         program = replace(best.fit.programs[i], doc=_doc(source, data.experiments if shared else members))
-        text = unparse(program)
+        text = unparse(brief(program))
         if path is not None:
             kept = record(
                 key(program), members, [best.errors[j] for j in group.experiments], SCORE_SEEDS, today,

@@ -13,6 +13,8 @@ from evolve.report.table import Row, Table, mean_cells, number, row, section
 from evolve.report.terms import legend
 from evolve.run.records import ConstantRecord
 from evolve.terminal import command, say
+from simulator.language.bounds import at_bounds
+from simulator.language.parse import parse
 
 # Steps and load stages disagree if the error per step grows by this factor in the whole fit, to more than this.
 APART, APART_PCT = 2.0, 5.0
@@ -30,6 +32,8 @@ def print_fit(result: Calibration) -> None:
     own = [c for c in result.constants if c.model]
     if own:
         show(_models_table(own))
+    for text in _at_bounds(result):
+        say(f"- {text}")
     show(_errors_table(result))
     if result.steps:
         _print_stage(result.steps)
@@ -74,6 +78,20 @@ def _constants_table(result: Calibration) -> Table:
     heads = ["constant", ">before", *[">after steps"] * staged, ">after"]
     heads += [">standard error", ">moved", "~by the data"]
     return Table.of("Constants", "|".join(heads), map(cells, result.constants))
+
+
+def _at_bounds(result: Calibration) -> list[str]:
+    """A sentence for each constant that the fit moved to a bound, or left there."""
+    texts: dict[str, None] = {}  # in order, each once
+    for fitted in result.programs:
+        held = {f"{c.method}.{c.name}" for c in result.constants if c.held}
+        sentences = at_bounds(parse(fitted.program), fitted=True)
+        texts |= dict.fromkeys(
+            f"{alias(fitted.model)}: {text}" if fitted.model else text
+            for name, text in sentences.items()
+            if name not in held
+        )
+    return list(texts)
 
 
 def _models_table(own: Sequence[ConstantChange]) -> Table:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from evolve.propose.llm.calls import Answered, Call, unpack
 from evolve.run.files import write_text
+from simulator.documents import read_json
 from simulator.errors import InputError
 
 KEPT = ("model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd", "seconds", "finish", "answer")
@@ -18,7 +19,7 @@ def find(folder: str, call: Call) -> Answered | None:
     """The journal line for a call's answer; None if there is no answer or its file is damaged."""
     path = _path(folder, call)
     try:
-        kept = json.loads(path.read_text())
+        kept = read_json(path, "remove it")
         unpack(kept["answer"])
         line = Answered(call=call.name, attempt=0, cached=True, **{name: kept[name] for name in KEPT})
     except (OSError, ValueError, KeyError, TypeError, LZMAError):

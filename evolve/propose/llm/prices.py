@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-import yaml
-
+from simulator.documents import parse_yaml
 from simulator.errors import InputError
 
 
@@ -28,7 +27,9 @@ class Price:
 
 def table() -> dict[str, list[float]]:
     """Our table: provider/model -> [input, output] in USD per million tokens. The file names its sources."""
-    prices: dict[str, list[float]] = yaml.safe_load(resources.files("configs").joinpath("llm_prices.yaml").read_bytes())
+    prices: dict[str, list[float]] = parse_yaml(
+        resources.files("configs").joinpath("llm_prices.yaml").read_bytes(), "configs/llm_prices.yaml", "list prices"
+    )
     return prices
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from evolve.propose.llm.calls import Call, CallLog, Messages
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.question import Question, checked, draw_parents
 from evolve.propose.llm.templates import Templates, fill
-from evolve.propose.proposer import Operators, Place, places
+from evolve.propose.proposer import Operators, Place, Promise, places
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
 from evolve.run.files import write_text
@@ -49,7 +48,7 @@ class LanguageModels:
         texts: Templates,
         dispatch: Dispatch,
         operators: Operators,
-        diagnose: Callable[[str], Future[str]],
+        diagnose: Callable[[str], Promise[str]],
         remembered: Collection[int],
         moe: frozenset[str],
         folder: Path,
@@ -64,7 +63,7 @@ class LanguageModels:
         self._judges = [weighted(name, "llm.judges")[0] for name in config.llm.judges]
         self._summariser = weighted(config.llm.summariser or config.llm.models[0], "llm.summariser")[0]
         self._availability = Availability()
-        self._diagnoses: dict[int, Future[str]] = {}
+        self._diagnoses: dict[int, Promise[str]] = {}
         self._notes, self._noted = "", -1  # the latest notes, and the last elite that they cover
         self._generation = 0
         self._has_outcomes = False  # whether the journal has outcomes of this generation already
@@ -91,14 +90,12 @@ class LanguageModels:
                 claimed = 0  # a question is about one island only
             if not claimed:
                 claimed = self._claim(place, len(started), questions)
-            if place.number in self._remembered:
+            if place.number in self._remembered or claimed == 0:
                 started.append(self._operators.start(place, population, weights))
             elif claimed is None:
                 started.append(_nothing)
-            elif claimed:
-                started.append(partial(self._of_model, place, weights, questions[-1]))
             else:
-                started.append(self._operators.start(place, population, weights))
+                started.append(partial(self._of_model, place, weights, questions[-1]))
             claimed = max((claimed or 0) - 1, 0)
         if questions and not self._answer(questions):
             return []

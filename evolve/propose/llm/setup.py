@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from evolve.propose.llm.calls import call_log
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.prices import Price, prices_of
 from evolve.propose.llm.proposer import LanguageModels
-from evolve.propose.proposer import Operators
+from evolve.propose.proposer import Operators, Promise
 from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen
@@ -66,7 +65,7 @@ def models_of(
     run: Run,
     journal: Journal,
     operators: Operators,
-    diagnose: Callable[[str], Future[str]],
+    diagnose: Callable[[str], Promise[str]],
     remembered: Collection[int],
     moe: frozenset[str],
     show: Callable[[str], None],

@@ -138,6 +138,11 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["score-steps", w / "[p].py", "--steps", w / "steps.parquet", "--experiments", w / "[e].yaml"],
              (CHAT, f"/{SHOWN}/[p].py")),
     ],
+    "model": [
+        Case(lambda w: ["model", "add", w / "config.json", "--id", "q[/x]"], ("--id q[/x]: ",), 2),
+        Case(lambda w: ["model", "show", "a\x1bb[/x]"], (r"a\x1bb[/x]",), 2),
+        Case(lambda w: ["model", "remove", "[bold]x"], ("[bold]x: ",), 2),
+    ],
     "kernels": [Case(lambda w: ["kernels", w / "config.json", "--hardware", "H100"], (f"/{SHOWN}/config.json",))],
     "prompt": [
         Case(lambda w: ["prompt", run_of(w), 0], (CHAT,)),

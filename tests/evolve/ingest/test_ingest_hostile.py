@@ -986,7 +986,7 @@ def test_interrupted_it_goes_on(many_folders: Path, whole: dict[str, bytes], tmp
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
-    assert err == "evolve: interrupted; finished folders are kept: run the same command to continue\n"
+    assert err == "evolve: interrupted; nothing is lost: `evolve ingest ...` goes on\n"
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
     done = {p.parent.name: p.stat().st_mtime_ns for p in tmp_path.glob("2*/ingest.json")}
     assert len(done) < 4

@@ -104,5 +104,5 @@ def test_its_search_begins_again_with_the_same_bytes(tmp_path: Path) -> None:
 
 def test_it_passes_every_gate_and_contradicts_no_datasheet() -> None:
     source = load("champion")
-    assert check(source, hardware=True).ok
+    assert check(source, True, bundled_experiments()).ok
     assert all(gate.passes for gate in physics(source.complete, datasheet_deployments()))

@@ -201,10 +201,9 @@ def test_refusals(args: tuple[str, ...], message: str, kernels: Any) -> None:
     ("text", "problem"),
     [
         (None, "cannot be read (No such file or directory): give a model's config.json"),
-        ("{", "is not JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)): give a model's "
-              "config.json"),
+        ("{", "line 1: not valid JSON, Expecting property name enclosed in double quotes: give a model's config.json"),
         ("[1]", "is not a JSON object: give a model's config.json"),
-        ("\xff\xfe", "is not JSON"),
+        ("\xff\xfe", "line 1: not valid JSON"),
     ],
 )  # fmt: skip
 def test_a_config_that_cannot_be_read(text: str | None, problem: str, tmp_path: Path, kernels: Any) -> None:

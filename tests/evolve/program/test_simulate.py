@@ -15,6 +15,7 @@ from console import EVOLVE, wait_for
 
 from evolve.cli import run_command
 from evolve.program.cases import read_case, read_trace
+from translate_go.vectors import PROMPTS
 
 CASE = {
     "name": "small",
@@ -48,6 +49,17 @@ def simulate(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, 
 
 
 BOTH = ("--case", "case.json", "--trace", "trace.csv")
+
+
+def test_the_deadline_of_a_completed_request_does_not_lengthen_the_run(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two prompts of 20 tokens, one answer token each: the first is done with its step, begun at 100 us, before the
+    second is queued at 1100 us, whose step takes 1000 + 200 us. Nobody waits for the 300 s that clients would."""
+    (files / "trace.csv").write_text("arrival_s,input_len,output_len,timeout_s\n0,20,1,300\n0.001,20,1,300\n")
+    told = json.loads(simulate(capsys, *BOTH, "--json")[1])
+    assert (told["vllm_estimated_duration_s"], told["completed_requests"]) == (0.0023, 2)
+    assert told["responses_per_sec"] == 2 / 0.0023
 
 
 def test_by_hand(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,14 +111,19 @@ def test_links_are_followed_and_pipes_written_to(files: Path, capsys: pytest.Cap
     assert status == 2 and "pipe: is a pipe or a device" in err
 
 
-def test_a_program_times_the_steps_and_the_case_the_rest(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_gives_all_times(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (files / "mine.py").write_text(
         "def step_time(b, s, *, a=500.0, c=1.0): return a + c * b.batch_size / s.max_num_seqs\n"
     )
-    status, _, _ = simulate(capsys, *BOTH, "--program", "mine.py", "--out", "results.csv")
-    assert status == 0
+    status, _, err = simulate(capsys, *BOTH, "--program", "mine.py", "--out", "results.csv")
     rows = list(csv.DictReader((files / "results.csv").read_text().splitlines()))
-    assert int(rows[0]["ttft_us"]) == 100 + 500 + 7
+    assert status == 0 and int(rows[0]["ttft_us"]) == 5000 + 500  # the language's queueing_time, not the case's alpha
+    assert err.splitlines() == [
+        "evolve: warning: no queueing_time: 5000 us from arrival to queue are assumed until `evolve fit` finds them",
+        "evolve: warning: case.json: alpha is that of the case's own backend, not of mine.py, which has no queueing_time, "
+        "output_token_time, completion_time",
+    ]
+    assert simulate(capsys, *BOTH, "--program", "mine.py", "--quiet")[2] == ""
     (files / "mine.py").write_text("def step_time(b, s): return b.weight_read_us\n")
     status, _, err = simulate(capsys, *BOTH, "--program", "mine.py")
     assert status == 2 and "mine.py: reads s." in err and "give --model, --hardware and --tp" in err
@@ -139,7 +156,7 @@ def with_case(**changes: object) -> str:
 
 
 BAD_CASES = {
-    "{": "is not JSON",
+    "{": "not valid JSON",
     "[]": "must be a mapping",
     with_case(extra=1): "extra is not a key of a case",
     with_case(engine={"block_size": 0}): "engine.block_size must be >= 1",
@@ -275,3 +292,42 @@ def test_the_general_program_has_thirty_operations() -> None:
     from simulator.language.parse import parse
 
     assert operations(parse(GENERAL)) == 30 and operations(parse(AFFINE)) < 30
+
+
+# A function is missing, is there with the language's own constants, or has others: (us before the queue, us per token).
+STEP = "def step_time(b, s, *, k: us = 9000.0):\n    return k\n"
+HEAD = "def queueing_time(r, s, *, a: us = {}, e: us/token = {}):\n    return a + e * r.input_len\n"
+QUEUEING = {
+    STEP: (5000, 0),
+    STEP + HEAD.format(5000.0, 0.0): (5000, 0),
+    STEP + HEAD.format(100.0, 2.5): (100, 2.5),
+}
+
+
+@pytest.mark.parametrize("text", QUEUEING, ids=["missing", "default", "own"])
+def test_a_missing_function_means_the_same_in_every_command(
+    text: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One request of 60 tokens alone: its time to first token is the time before the queue and one step."""
+    base_us, each_us = QUEUEING[text]
+    ttft_ms = (base_us + 60 * each_us + 9000) / 1e3
+    (files / "mine.py").write_text(text)
+    (files / "trace.csv").write_text("arrival_s,input_len,output_len\n0,60,2\n")
+    (files / "mine.yaml").write_text(
+        "version: 1\nexperiments:\n- {id: a, model: llama-2-7b, hardware: H100, workload: {name: c, arrival: even, "
+        "stages: [{rate: 1.0, duration_s: 1.0}], prompt_len: 60, output_len: 2}}\n"
+    )
+    experiment = ("--experiments", "mine.yaml", "--id", "a")
+    by_case = json.loads(simulate(capsys, *BOTH, "--program", "mine.py", "--json")[1])
+    by_experiment = json.loads(simulate(capsys, *experiment, "--program", "mine.py", "--json")[1])
+    assert run_command(["predict", "mine.py", *experiment, "--json"]) == 0
+    predicted = json.loads(capsys.readouterr().out)["experiments"][0]["predicted"]
+    assert by_case["ttft_mean_ms"] == by_experiment["ttft_mean_ms"] == predicted["ttft_ms"]["mean"] == ttft_ms
+    e2e_ms = ttft_ms + 9
+    assert by_case["e2e_mean_ms"] == by_experiment["e2e_mean_ms"] == predicted["e2e_ms"]["mean"] == e2e_ms
+    assert run_command(["emit", "mine.py", *experiment, "--out", "go"]) == 0
+    assert ("no queueing_time: 5000 us" in capsys.readouterr().err) == (text == STEP)
+    # What `go test` holds QueueingTime to, on these prompts, and then the two overheads.
+    times = ", ".join(str(int(base_us + n * each_us)) for n in PROMPTS)
+    recorded = (files / "go" / "evolved_test.go").read_text()
+    assert f"[]int64{{{times}}},\n\t\t[]int64{{0, 0}}" in recorded

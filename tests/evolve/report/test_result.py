@@ -9,7 +9,7 @@ from elites import elite
 
 from archive.champion import Rule
 from evaluator.score import Errors
-from evolve.report.result import Refusals, RunReport
+from evolve.report.result import Refusals, RunReport, errors_of
 from evolve.report.run import unsound_text
 
 ROWS = (Errors("a", 1.5, -2.0, None), Errors("b", -0.5, 3.0, 0.25))
@@ -39,7 +39,7 @@ def test_without_a_champion_there_are_no_errors_to_write() -> None:
 
 
 def test_the_errors_of_fitted_experiments_are_told_apart() -> None:
-    assert FULL.fitted_errors() == [ROWS[0]]
+    assert errors_of(FULL.errors, FULL.fitted) == [ROWS[0]]
 
 
 def test_the_report_says_why_an_unsound_program_is_not_the_champion() -> None:

@@ -62,5 +62,7 @@ def test_a_damaged_record_is_one_line(change: dict[str, Any], problem: str, tmp_
 def test_a_record_that_is_not_json_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text("def step_time(b, s, *, k: us = 9.0): return k")
     (tmp_path / "p.json").write_text("{")
-    with pytest.raises(InputError, match=r"p\.json: is not JSON: correct or remove the record next to the program"):
+    with pytest.raises(
+        InputError, match=r"p\.json: line 1: not valid JSON, .*: correct or remove the record next to the program"
+    ):
         load(str(tmp_path / "p.py"))

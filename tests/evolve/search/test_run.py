@@ -217,7 +217,7 @@ def test_config_round_trips() -> None:
         ),
         ({"budget": "many"}, "c.yaml: budget must be a whole number, got 'many': correct the value"),
         ({"budget": 0}, "c.yaml: budget must be > 0, got 0: give a positive number"),
-        ({"score": {"moe_weight": True}}, "c.yaml: score.moe_weight must be a number, got True: correct the value"),
+        ({"score": {"moe_weight": True}}, "c.yaml: score.moe_weight must be a number, got true: correct the value"),
         ([], "c.yaml: the file must be a mapping of settings, got list"),
     ],
 )

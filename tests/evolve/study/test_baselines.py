@@ -21,6 +21,7 @@ from evolve.cli import run_command
 from evolve.propose.offline import PROBING, operator_weights
 from evolve.propose.proposer import Proposer
 from evolve.propose.vocabulary import Vocabulary, vocabulary
+from evolve.report.progress import Line
 from evolve.run.config import Config, load_config
 from evolve.run.data import chosen
 from evolve.run.folder import first_population
@@ -54,7 +55,7 @@ def outcomes(folder: Path) -> list[Outcome]:
 def curve(folder: Path, cpu: bool = False) -> list[dict[str, Any]]:
     """A search's learning curve, without what the machine decides."""
     points = [json.loads(line) for line in (folder / CURVE).read_text().splitlines()]
-    return points if cpu else [{k: v for k, v in point.items() if k != "cpu_s"} for point in points]
+    return points if cpu else [{k: v for k, v in point.items() if k not in ("cpu_s", "check")} for point in points]
 
 
 def compare(config: Path, out: Path, *more: object) -> Path:
@@ -79,7 +80,7 @@ def config(one: Path) -> Config:
 def words(config: Config) -> Vocabulary:
     """The vocabulary of the one experiment; the data are prepared in this process."""
     fitted, _ = chosen(config.data)
-    start(1, fitted, config)
+    start(1, fitted, config, Line())
     return vocabulary(fitted, config.search.fields)
 
 

@@ -1,0 +1,90 @@
+"""The commands on models of the user's own: model add, list, show, remove."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evaluator.own_models import file_of, own_models
+from evolve.cli.endings import print_json
+from evolve.program import models
+from evolve.terminal import say
+
+
+@click.group()
+def model() -> None:
+    """Keep models of your own, so that every command knows them by name.
+
+    They are files in ~/.config/evolve/models, or in the folder that the environment variable EVOLVE_MODELS names.
+
+    \b
+    evolve model add my-model/config.json
+    evolve emit champion --out go/ --model my-model --hardware H100-SXM-80GB
+    """
+
+
+@model.command()
+@click.argument("config", metavar="CONFIG")
+@click.option("--id", "ident", metavar="NAME", help="Its name [default: that of the file, or of the folder of a "
+              "config.json].")  # fmt: skip
+@click.option("--generation-config", "generation", type=click.Path(path_type=Path), metavar="FILE",
+              help="Sampling defaults [default: generation_config.json next to CONFIG, if there is one].")  # fmt: skip
+@click.option("--replace", is_flag=True, help="Replace your model of the same name.")
+def add(config: str, ident: str | None, generation: Path | None, replace: bool) -> int:
+    """Keep the model of a config.json under a name.
+
+    CONFIG is a Hugging Face config.json as it was published, or the folder of a checkpoint. Experiments files may then
+    say `model: NAME`, and --model and --deployment know it.
+
+    \b
+    evolve model add my-model/
+    evolve model add config.json --id my-model --generation-config generation_config.json
+    """
+    models.print_model(models.add(config, ident, generation, replace))
+    return 0
+
+
+@model.command("list")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def list_(as_json: bool) -> int:
+    """List the models of your own.
+
+    \b
+    evolve model list
+    """
+    if as_json:
+        print_json({"models": {ident: str(file_of(ident)) for ident in own_models()}})
+    else:
+        models.print_own()
+    return 0
+
+
+@model.command()
+@click.argument("ident", metavar="NAME")
+@click.option("--json", "as_json", is_flag=True, help="As JSON: its config.json and generation_config.")
+def show(ident: str, as_json: bool) -> int:
+    """Show what a known model's config.json means to the engine.
+
+    \b
+    evolve model show my-model
+    evolve model show llama-3.1-8b
+    """
+    known = models.show(ident)
+    if as_json:
+        print_json(known.to_json())
+    else:
+        models.print_model(known)
+    return 0
+
+
+@model.command()
+@click.argument("ident", metavar="NAME")
+def remove(ident: str) -> int:
+    """Remove a model of your own.
+
+    \b
+    evolve model remove my-model
+    """
+    say(f"removed {models.remove(ident)}")
+    return 0

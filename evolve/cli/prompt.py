@@ -1,0 +1,51 @@
+"""The command that prints what language models are asked, and what they answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evolve.cli.endings import print_json
+from evolve.propose.llm.preview import print_messages, was_answered, was_sent, would_send
+from evolve.report.progress import Line
+from evolve.run.data import chosen
+from evolve.run.folder import Run, open_run
+from evolve.search import workers
+
+
+@click.command()
+@click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("number", metavar="ID", type=click.IntRange(min=0))
+@click.option("--sent", is_flag=True, help="What was sent for the model's proposal ID.")
+@click.option("--answer", is_flag=True, help="What came back for it, verbatim.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON: the messages with their roles.")
+def prompt(run_path: Path, number: int, sent: bool, answer: bool, as_json: bool) -> int:
+    """Print what a language model would be sent to improve a program of a run, or was sent. Nothing is sent.
+
+    ID is the program's number; the run may be an offline one. The other programs in the question are drawn at random; a
+    run draws them again for every question.
+
+    \b
+    evolve prompt runs/0001 137
+    evolve prompt runs/0007 137 --sent
+    evolve prompt runs/0007 137 --answer
+    """
+    run = open_run(run_path)
+    if answer:
+        messages, about = was_answered(run, number)
+    elif sent:
+        messages, about = was_sent(run, number)
+    else:
+        messages, about = would_send(run, number, lambda text: _diagnosis(run, text))
+    if as_json:
+        print_json(about | {"messages": [{"role": role, "content": text} for role, text in messages]})
+    else:
+        print_messages(messages)
+    return 0
+
+
+def _diagnosis(run: Run, text: str) -> str:
+    """What the program's residuals on the run's experiments say, as a question shows it."""
+    fitted, _ = chosen(run.config.data)
+    return workers.start(1, fitted, run.config, Line()).diagnose(text).result()

@@ -1,0 +1,34 @@
+"""The largest figures of an experiment: far above any real one, and small enough to keep all arithmetic exact.
+
+Lengths are held in int32. A step's sums, such as `kv_var`, are exact in int64 if requests in a batch times tokens of a
+request is at most MOST_CONTEXT. Times in microseconds are exact in float64 up to 2**53.
+"""
+
+from __future__ import annotations
+
+MOST_TOKENS = 10_000_000  # of a prompt, an answer or a step: the longest contexts of any model
+MOST_REQUESTS = 20_000_000  # of an experiment
+MOST_LOAD_TOKENS = 100_000_000_000  # of all prompts and answers of an experiment
+MOST_PROMPTS = 10_000_000  # distinct ones
+MOST_STAGES = 10_000
+MOST_RATE = 1_000_000.0  # requests/s
+MOST_SECONDS = 1e9  # of a load, and until a client gives up: 30 years
+MOST_MS = 1e12  # of an observed latency: 30 years
+MOST_SEQS = 1_000_000  # requests in a batch
+MOST_CONTEXT = 3_000_000_000  # tokens in a batch's KV cache; its square is below 2**63
+MOST_BLOCK = 1_000_000  # tokens in a KV block
+MOST_BLOCKS = 100_000_000  # KV blocks
+MOST_GPUS = 10_000
+MOST_FIGURE = 1e9  # of a GPU's datasheet, in TFLOP/s, TB/s, GB/s or GB
+LEAST_FIGURE = 1e-6
+
+ENGINE = {
+    "tensor_parallel": MOST_GPUS,
+    "max_num_seqs": MOST_SEQS,
+    "max_num_batched_tokens": MOST_TOKENS,
+    "max_model_len": MOST_TOKENS * 2,
+    "block_size": MOST_BLOCK,
+    "long_prefill_token_threshold": MOST_TOKENS,
+    "total_kv_blocks": MOST_BLOCKS,
+}
+"""The largest value of each of the engine's settings that is a whole number."""

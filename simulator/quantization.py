@@ -1,0 +1,69 @@
+"""The type of a model's weights: bits, fp8 or not, and what a quantization_config leaves in 16 bits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from simulator.errors import Section, shown
+
+# These count as 16 bits, or not at all, so that leaving them unquantized changes nothing.
+NEVER_QUANTIZED = re.compile(r"lm_head|embed|norm|router|gate(?!_)|vision|visual|projector")
+LISTS = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules")
+
+
+def dtype(c: Section) -> str:
+    """The type of what is not quantized, by its name in torch."""
+    return str(c.raw.get("torch_dtype") or c.raw.get("dtype") or "bfloat16").removeprefix("torch.")
+
+
+def weights(c: Section) -> tuple[int, bool]:
+    """Bits per layer weight, and whether they are fp8: from the quantization config, else the name, else the dtype."""
+    details = quantization(c)
+    given: Any = details or c.raw.get("quantization")
+    of_group = group(details, "weights")
+    named = f"{details.get('quant_method')} {details.get('quant_algo')}" if details else given
+    words = str(named or c.raw.get("_name_or_path")).lower()
+    bits = of_group.get("num_bits") or details.get("bits")
+    if details.get("quant_method") == "bitsandbytes":
+        bits = 4 if details.get("load_in_4bit") else 8
+    if "fp8" in words or (bits == 8 and of_group.get("type") == "float"):
+        return 8, True
+    if bits in (2, 3, 4, 8):
+        return int(bits), False
+    if any(mark in words for mark in ("w4a16", "awq", "gptq", "int4", "fp4")):
+        return 4, False
+    if given:
+        key = "quantization_config" if details else "quantization"
+        raise c.error(key, f"is not understood, got {shown(given)}", "write quantization: fp8 or w4a16")
+    return (32 if dtype(c) == "float32" else 16), False
+
+
+def quantization(c: Section) -> Mapping[str, Any]:
+    """The quantization_config, {} without one."""
+    given: Any = c.raw.get("quantization_config") or c.raw.get("quantization")
+    return given if isinstance(given, Mapping) else {}
+
+
+def group(details: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    """A part (`weights`, `input_activations`) of the first group of a compressed-tensors configuration, {} without."""
+    groups = details.get("config_groups")
+    first: Any = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
+    entry = first.get(part) if isinstance(first, Mapping) else None
+    return entry if isinstance(entry, Mapping) else {}
+
+
+def unquantized(c: Section) -> frozenset[str]:
+    """What a quantization_config leaves in 16 bits: `attention`, or `other` matrices of the layers."""
+    details = quantization(c)
+    parts = set()
+    for key in LISTS:
+        names = details.get(key)
+        for name in names if isinstance(names, list) else ():
+            text = str(name).lower()
+            if "attn" in text or "attention" in text:
+                parts.add("attention")
+            elif not NEVER_QUANTIZED.search(text):
+                parts.add("other")
+    return frozenset(parts)

@@ -1,0 +1,121 @@
+"""Files that cannot be written while a command works: full disks, deleted folders, closed streams."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+import tiny_world
+from tiny_world import ONE
+
+from archive.journal import Journal
+from evolve.cli import run_command
+from evolve.run.files import draft_of, write_text
+from simulator.json import JsonObject
+
+LIST = [sys.executable, "-m", "evolve", "list"]
+
+
+def shell(redirected: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """A command with its streams redirected."""
+    line = f'exec "$@" {redirected}'
+    return subprocess.run(["sh", "-c", line, "sh", *LIST[:-1], *args], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status", "says"),
+    [
+        (">&-", 1, "evolve: standard output is closed: send it to a file\n"),
+        (">/dev/full", 1, "evolve: standard output: No space left on device\n"),
+        ("<&-", 0, ""),
+    ],
+)
+def test_a_stream_that_fails_is_named(redirected: str, status: int, says: str) -> None:
+    ended = shell(redirected, "list", "--json")
+    assert (ended.returncode, ended.stderr) == (status, says)
+
+
+@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full"])
+def test_a_failing_stderr_stops_nothing(redirected: str, tmp_path: Path) -> None:
+    config = tiny_world.write(tmp_path, ONE)
+    run = tmp_path / "run"
+    ended = shell(redirected, "run", "--config", str(config), "--budget", "3", "--workers", "1", "--out", str(run))
+    assert ended.returncode == 0 and "joint error" in ended.stdout
+    assert (run / "report.json").exists()
+
+
+def interrupted_by(monkeypatch: pytest.MonkeyPatch, lines: int, happens: Callable[[], object]) -> None:
+    """Let something happen after so many lines of journals."""
+    append, written = Journal.append, list[JsonObject]()
+
+    def watched(journal: Journal, entries: Iterable[JsonObject]) -> None:
+        for entry in entries:
+            append(journal, [entry])
+            written.append(entry)
+            if len(written) == lines:
+                happens()
+
+    monkeypatch.setattr(Journal, "append", watched)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_run_whose_folder_is_gone_stops_at_the_next_line(
+    workers: int, moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, away = tmp_path / "run", tmp_path / "away"
+    interrupted_by(monkeypatch, 6, lambda: run.rename(away) if moved else shutil.rmtree(run))
+    args = ["run", "--config", str(tiny_world.write(tmp_path, ONE)), "--budget", "30", "--workers", str(workers)]
+    assert run_command([*args, "--quiet", "--out", str(run)]) == 1
+    assert capsys.readouterr().err == (
+        f"evolve: {run}/journal.jsonl: No such file or directory: put it back where it was; then `evolve resume {run}` "
+        "goes on from what is written\n"
+    )
+    assert not run.exists()
+    if moved:
+        assert len(tiny_world.lines(away)) == 6
+        monkeypatch.undo()
+        away.rename(run)
+        assert run_command(["resume", str(run), "--workers", "1", "--quiet"]) == 0
+
+
+def test_a_run_without_room_names_the_file_and_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_world.write(tmp_path, ONE)
+    whole = (tiny_world.run(config, tmp_path / "whole", "--budget", 12) / "journal.jsonl").read_bytes()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, before[1]))
+    run = tmp_path / "run"
+    try:
+        args = ["run", "--config", str(config), "--workers", "1", "--quiet", "--out", str(run), "--budget", "12"]
+        assert run_command(args) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert capsys.readouterr().err == (
+        f"evolve: {run}/journal.jsonl: File too large: make room, or make it writable; then `evolve resume {run}` goes "
+        "on from what is written\n"
+    )
+    assert run_command(["resume", str(run), "--workers", "1", "--quiet"]) == 0
+    assert (run / "journal.jsonl").read_bytes() == whole
+
+
+def test_a_draft_that_does_not_fit_leaves_the_old_file_and_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    write_text(path, "old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=rf"File too large: '{path}'"):
+            write_text(path, "x" * 2000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
+    with pytest.raises(OSError, match=rf"'{tmp_path}/nowhere/x'"), draft_of(tmp_path / "nowhere" / "x") as draft:
+        draft.write_text("x")

@@ -1,0 +1,51 @@
+"""A constant at its bound is explained where it is shown: by show, check, fit, and the report of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny_world
+
+from evolve.cli import run_command
+
+FLOOR = "kv = 1 (at its lower bound: the datasheet's peak, which no kernel beats"
+PROGRAM = """def step_time(b, s, *, base: us = 3000.0, kv: one = 1.0, gemm: one = 0.5):
+    return base + b.weight_read_us + kv * b.kv_read_us + gemm * b.kernel_gemm_us
+"""
+
+
+def printed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    assert run_command(list(args)) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("command", "mark"), [("show", "- "), ("check", "- note: ")])
+def test_show_and_check(command: str, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(PROGRAM)
+    lines = printed(capsys, command, str(path)).splitlines()
+    assert f"{mark}{FLOOR})" in lines  # never fitted: no word of what data would like
+    assert f"{mark}gemm = 0.5 (at its lower bound: half the measured kernel's time)" in lines
+
+
+def test_fit_says_it_but_not_of_what_is_held(tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, data = tmp_path / "mine.py", str(tiny.parent / "data.yaml")
+    path.write_text(PROGRAM)
+    # the base alone is longer than the observed steps, so that everything else is as small as it may be
+    everything = printed(capsys, "fit", str(path), "--experiments", data, "--id", "dense-chat", "--out", str(path))
+    assert f"- {FLOOR}; the data would like less, or do not decide it)" in everything.splitlines()
+    assert (
+        f"- {FLOOR}; the data would like less, or do not decide it)" in printed(capsys, "show", str(path)).splitlines()
+    )
+    held = printed(capsys, "fit", str(path), "--experiments", data, "--id", "dense-chat", "--only", "alpha")
+    assert "kv = 1 (at" not in held
+
+
+def test_the_report_of_a_run(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(PROGRAM)
+    run = tiny_world.run(tiny, tmp_path / "run", "--budget", 1, "--start", path, "--only-start")
+    line = f"- {FLOOR}; the data would like less, or do not decide it)"
+    assert line in capsys.readouterr().out.splitlines()
+    assert line in (run / "summary.md").read_text().splitlines()
