@@ -26,10 +26,11 @@ from simulator.language.ir import (
     rebuild,
     walk,
 )
+from simulator.language.units import ONE
 
 
 def lean(program: Program) -> Program:
-    """The program without terms that a constant of value 0 multiplies and operations that do nothing.
+    """The program without terms that a constant of value 0 multiplies, factors of 1, and operations that do nothing.
 
     Nested max and min are flattened. Equal on every batch whose values are finite.
 
@@ -85,9 +86,10 @@ def _locals(node: Node) -> set[str]:
 def _function(function: Function) -> Function:
     zeros = _zeros(function)
     constants = {c.name: c.value for c in function.constants}
+    ones = {c.name for c in function.constants if c.value == 1.0 and c.unit == ONE}
 
     def simpler(node: Expr) -> Expr:
-        return rebuild(node, lambda n: _idle(_largest(_flat(_sum(n, zeros)), zeros, constants)))
+        return rebuild(node, lambda n: _idle(_largest(_flat(_sum(n, zeros)), zeros, constants), ones))
 
     body: list[Let | Guard] = []
     for statement in function.body:
@@ -155,9 +157,13 @@ def _never_negative(node: Expr, constants: Mapping[str, float]) -> bool:
             return False
 
 
-def _idle(node: Expr) -> Expr:
+def _idle(node: Expr, ones: set[str]) -> Expr:
     """The node, or its operand if the operation does nothing."""
     match node:
+        case Op("*", Const(name), inner) if name in ones:
+            return inner
+        case Op("*", inner, Const(name)) if name in ones:
+            return inner
         case Op("*" | "/", inner, Number(1.0)) | Op("*", Number(1.0), inner) | Neg(Neg(inner)):
             return inner
         case Choose(_, then, other) if then == other:

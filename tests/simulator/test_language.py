@@ -867,6 +867,17 @@ def step_time(b, s, *, a=0.0, c=3.0, d=0.0, e=0.0):
     assert parse(unparse(short)) == short
 
 
+def test_a_factor_of_one_is_left_out_where_the_units_allow() -> None:
+    text = (
+        "def step_time(b, s, *, a: one = 1.0, c: us/token = 1.0, d=1.0, e: one = 1.5):\n"
+        "    return a * (b.kernel_gemm_us + e * b.kernel_moe_us * a) + c * b.tokens + d * b.kernel_lm_head_us\n"
+    )
+    assert unparse(lean(parse(text))) == (
+        "def step_time(b, s, *, c: us/token = 1.0, d=1.0, e: one = 1.5):\n"
+        "    return b.kernel_gemm_us + e * b.kernel_moe_us + c * b.tokens + d * b.kernel_lm_head_us\n"
+    )
+
+
 def test_a_maximum_keeps_a_zero_that_may_be_the_largest() -> None:
     for text, kept in [("max(a, b.tokens - c)", "max(a, b.tokens - c)"), ("max(a, c * b.tokens, b.kv_sum)",
                        "max(c * b.tokens, b.kv_sum)"), ("max(b.tokens - c, a, min(c, sqrt(b.tokens)))",
