@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.architecture import Architecture
 from simulator.errors import InputError
 from simulator.experiment.facts import Facts, curve_of
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
+from simulator.model.architecture import Architecture
 from simulator.schema import FIELDS
 from translate_go.spelling import words
 

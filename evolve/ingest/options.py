@@ -10,11 +10,11 @@ from typing import Any
 from evaluator.experiments import hardware_table
 from evolve.ingest.read.files import read_json
 from evolve.ingest.read.values import plain
-from simulator.architecture import architecture
-from simulator.config_keys import VERDICTS, Verdict
 from simulator.errors import InputError, Section, nearest, nearest_listed
 from simulator.experiment.file import engine_of
 from simulator.json import JsonObject
+from simulator.model.architecture import architecture
+from simulator.model.config_keys import VERDICTS, Verdict
 
 Setting = bool | int | float | str
 """The value of an engine setting."""

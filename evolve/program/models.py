@@ -15,12 +15,12 @@ from evaluator.own_models import VARIABLE, file_of, folder, forget, own_models
 from evolve import __version__
 from evolve.run.files import write_json
 from evolve.terminal import say
-from simulator.architecture import Architecture, architecture
 from simulator.documents import read_json
 from simulator.errors import InputError, nearest
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
 from simulator.json import JsonObject
+from simulator.model.architecture import Architecture, architecture
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 # Without commas and blanks, so that an id can be an item of a list and of MODEL,HARDWARE,TP.

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.architecture import architecture
 from simulator.errors import Section
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
@@ -19,7 +18,8 @@ from simulator.experiment.observations import FREE
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
-from simulator.omissions import affecting, omissions
+from simulator.model.architecture import architecture
+from simulator.model.omissions import affecting, omissions
 
 GIB = 2.0**30
 

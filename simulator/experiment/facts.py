@@ -9,7 +9,7 @@ import numpy as np
 from simulator.errors import InputError
 from simulator.kernels.curves import Deployed, kernels
 from simulator.kernels.tables import names
-from simulator.omissions import Omission
+from simulator.model.omissions import Omission
 from simulator.schema import CURVES
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from simulator.architecture import architecture
 from simulator.errors import InputError, Section, nearest, nearest_listed, shown
 from simulator.experiment import limits
 from simulator.experiment.deployment import deployment_facts
@@ -20,7 +19,8 @@ from simulator.experiment.hardware import gpu_of, mfu_of
 from simulator.experiment.observations import FREE, doubts, only, read_components, read_observed
 from simulator.experiment.workload import prompt_lengths
 from simulator.json import JsonObject
-from simulator.omissions import affecting
+from simulator.model.architecture import architecture
+from simulator.model.omissions import affecting
 
 TOP = ("version", "experiments")
 EXTRA_WEIGHTS = "extra_weights_gib"

@@ -15,14 +15,14 @@ from public_configs import DEEPSEEK_V3, GEMMA_2_9B, GPT_OSS_20B, MISTRAL_7B_V01,
 
 from evaluator.deployments import GPU, measured_deployments
 from evaluator.experiments import bundled_experiments, hardware_table, model_table
-from simulator.architecture import KEYS, architecture
-from simulator.config_keys import JUDGED, VERDICTS, Verdict
 from simulator.errors import InputError
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts, curve_of, omitted
 from simulator.experiment.file import experiment_from_mapping
 from simulator.kernels.curves import kernels
+from simulator.model.architecture import KEYS, architecture
+from simulator.model.config_keys import JUDGED, VERDICTS, Verdict
 from simulator.schema import CURVES
 
 H100 = hardware_table()["H100"]

@@ -21,12 +21,13 @@ from evolve.cli import entry
 from evolve.report.terms import TERMS
 from evolve.run import config as settings
 from evolve.run.config import Config
-from simulator import architecture, documents
-from simulator.config_keys import JUDGED
+from simulator import documents
 from simulator.experiment import file as experiments_file
 from simulator.experiment import hardware, limits, observations
 from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage
 from simulator.experiment.file import experiment_from_mapping
+from simulator.model import architecture
+from simulator.model.config_keys import JUDGED
 from simulator.schema import FIELDS
 
 MARKED = re.compile(r"(?P<begin><!-- table: (?P<name>.+?) -->\n)(?P<table>.*?)(?P<end><!-- end -->)", re.DOTALL)

@@ -1,7 +1,7 @@
 """A model's architecture, read from the terms of its config.json as the engine's loaders read them.
 
 Keys are those of Hugging Face config.json files. A `text_config` (and DBRX's `attn_config`, `ffn_config`) overrides the
-top level. What becomes of every key is in `simulator.config_keys`.
+top level. What becomes of every key is in `simulator.model.config_keys`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.config_keys import ATTENTION, CLASS_DEFAULTS, ENCODERS, RECURRENT, TIED, UNGATED, VERDICTS, Verdict
 from simulator.errors import InputError, Section, shown
 from simulator.json import JsonObject
-from simulator.quantization import dtype, unquantized, weights
+from simulator.model.config_keys import ATTENTION, CLASS_DEFAULTS, ENCODERS, RECURRENT, TIED, UNGATED, VERDICTS, Verdict
+from simulator.model.quantization import dtype, unquantized, weights
 
 KEYS = {
     "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.architecture import (
+from simulator.errors import Section
+from simulator.model.architecture import (
     REMEDY,
     Architecture,
     activation,
@@ -15,9 +16,8 @@ from simulator.architecture import (
     model_type,
     terms,
 )
-from simulator.config_keys import UNGATED, VERDICTS
-from simulator.errors import Section
-from simulator.quantization import dtype, quantization, unquantized
+from simulator.model.config_keys import UNGATED, VERDICTS
+from simulator.model.quantization import dtype, quantization, unquantized
 from simulator.text import visible
 
 GIB = 2.0**30
