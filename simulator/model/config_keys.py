@@ -1,7 +1,7 @@
 """What becomes of every key of a model's config.json: modelled, left out, without effect on cost, or refused.
 
-`simulator.model.architecture` reads what is modelled and refuses, `simulator.model.omissions` says what follows from what
-is left out. The meanings of keys and the defaults of model classes are written from general knowledge of Hugging Face
+`simulator.model.architecture` reads what is modelled and refuses; `simulator.model.omissions` says what follows from
+what no field counts. The meanings of keys and the defaults of model classes are written from general knowledge of Hugging Face
 transformers and vLLM.
 """
 
