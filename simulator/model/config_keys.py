@@ -1,8 +1,8 @@
 """What becomes of every key of a model's config.json: modelled, left out, without effect on cost, or refused.
 
 `simulator.model.architecture` reads what is modelled and refuses; `simulator.model.omissions` says what follows from
-what no field counts. The meanings of keys and the defaults of model classes are written from general knowledge of Hugging Face
-transformers and vLLM.
+what no field counts. The meanings of keys and the defaults of model classes are written from general knowledge of
+Hugging Face transformers and vLLM.
 """
 
 from __future__ import annotations
