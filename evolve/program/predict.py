@@ -241,7 +241,7 @@ def print_prediction(forecasts: Forecasts) -> None:
 def _table(forecasts: Forecasts) -> Table:
     compared = any(e.summary.error_pct for e in forecasts.experiments)
     recorded = any(e.fitted is not None for e in forecasts.experiments)
-    means = [f">{name} mean" + "|>error" * compared for name in ("E2E", "TTFT", "ITL")]
+    means = [f">{name} mean" + f"|>{name} error" * compared for name in ("E2E", "TTFT", "ITL")]
     others = [f">{name} {q}" for name in ("E2E", "TTFT") for q in ("p90", "p99")]
     heads = "|".join(["experiment", *["use"] * recorded, *means, *["limits"] * compared, *others])
     title = f"Predictions of {forecasts.name} in ms, mean over arrival seeds {list(forecasts.seeds)}"
