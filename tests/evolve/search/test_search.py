@@ -14,7 +14,7 @@ import pytest
 from elites import elite
 
 from archive.elite import Elite
-from archive.journal import Journal
+from archive.journal import Journal, read_journal
 from archive.population import Population
 from archive.proposal import JUDGES, POLISH, Outcome, Proposal, Rejected
 from evolve.propose.proposer import Operators
@@ -96,7 +96,7 @@ class Judge:
 
 
 def lines(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return read_journal(path)
 
 
 def searched(folder: Path, script: Script, config: Config, judge: Judge | None = None) -> Search:

@@ -113,7 +113,7 @@ def test_interrupted_and_called_again_equals_uninterrupted(
     with monkeypatch.context() as m:
         m.setattr(StudyProgress, "update", interrupt)
         assert run_command(["validate", str(path), *FOLDS]) == 130
-    assert f"the same `evolve validate {path} ...` goes on" in capsys.readouterr().err
+    assert f"`evolve validate {path} ...` goes on" in capsys.readouterr().err
     assert not (path / "validate.jsonl").exists() and not (path / "validate.json").exists()
     assert len(open_run(path / "validate" / NAMES[1]).outcomes()) == 4
     finished = path / "validate" / NAMES[0] / "report.json"
