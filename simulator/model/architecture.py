@@ -14,7 +14,7 @@ from typing import Any
 from simulator.errors import InputError, Section, shown
 from simulator.json import JsonObject
 from simulator.model.config_keys import ATTENTION, CLASS_DEFAULTS, ENCODERS, RECURRENT, TIED, UNGATED, VERDICTS, Verdict
-from simulator.model.quantization import dtype, unquantized, weights
+from simulator.model.quantization import unquantized, weights
 
 KEYS = {
     "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
@@ -128,7 +128,7 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
         # vLLM's fp8 checkpoints of Llama-4 leave attention in bf16
         attention_bits=16 if bits < 16 and ((llama4 and is_fp8) or "attention" in unquantized(c)) else bits,
         is_fp8=is_fp8,
-        kv_bytes=4 if dtype(c) == "float32" else 2,
+        kv_bytes=2,  # also if published in float32, see `weights`
         mlp_matrices=3 if gated else 2,
     )
 

@@ -66,7 +66,7 @@ JUDGED = (
     _modelled("first_k_dense_replace moe_layer_freq", "which layers are dense (DeepSeek, GLM)"),
     _modelled("decoder_sparse_step mlp_only_layers", "which layers are dense (Qwen)"),
     _modelled("interleave_moe_layer_step", "which layers are dense (Llama 4)"),
-    _modelled("torch_dtype dtype", "bytes of weights and KV cache; float32 has a warning"),
+    _modelled("torch_dtype dtype", "a warning for float32, which is served and counted in 16 bits"),
     _modelled("quantization_config quantization", "bits of the weights and the peak; what it leaves out has a warning"),
     _modelled("text_config llm_config language_config attn_config ffn_config", "their keys count as if at the top"),
     _modelled("generation_config", "`top_p`, `top_k` and `repetition_penalty`: sort and penalties of the sampler"),

@@ -215,8 +215,8 @@ def _dtype(m: _Model) -> list[Omission]:
         return []
     return [
         Omission(
-            "torch_dtype float32: weights and KV cache are counted in 32 bits, but vLLM by default "
-            "(dtype auto) serves such a model in 16, twice as fast: write torch_dtype: bfloat16 then"
+            "torch_dtype float32: published in float32; vLLM's default (--dtype auto) serves it in 16 bits, and that "
+            "is counted"
         )
     ]
 

@@ -14,12 +14,15 @@ LISTS = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules"
 
 
 def dtype(c: Section) -> str:
-    """The type of what is not quantized, by its name in torch."""
+    """The type in which the model was published, by its name in torch."""
     return str(c.raw.get("torch_dtype") or c.raw.get("dtype") or "bfloat16").removeprefix("torch.")
 
 
 def weights(c: Section) -> tuple[int, bool]:
-    """Bits per layer weight, and whether they are fp8: from the quantization config, else the name, else the dtype."""
+    """Bits per layer weight, and whether they are fp8: from the quantization config, else the name.
+
+    Without either they have 16: by default (`--dtype auto`), vLLM serves a model published in float32 in 16 bits too.
+    """
     details = quantization(c)
     given: Any = details or c.raw.get("quantization")
     of_group = group(details, "weights")
@@ -37,7 +40,7 @@ def weights(c: Section) -> tuple[int, bool]:
     if given:
         key = "quantization_config" if details else "quantization"
         raise c.error(key, f"is not understood, got {shown(given)}", "write quantization: fp8 or w4a16")
-    return (32 if dtype(c) == "float32" else 16), False
+    return 16, False
 
 
 def quantization(c: Section) -> Mapping[str, Any]:

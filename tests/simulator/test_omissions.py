@@ -303,13 +303,18 @@ def quantized(**details: Any) -> dict[str, Any]:
         ),
         (quantized(quant_method="bitsandbytes", load_in_4bit=True), 4, 4, "bitsandbytes widens"),
         (quantized(quant_method="bitsandbytes", load_in_8bit=True), 8, 8, "bitsandbytes widens"),
-        (LLAMA | {"torch_dtype": "float32"}, 32, 32, "torch_dtype float32"),
+        (LLAMA | {"torch_dtype": "float32"}, 16, 16, "serves it in 16 bits, and that is counted"),
     ],
 )
 def test_quantization(config: dict[str, Any], bits: int, attention: int, said: str) -> None:
     a, found = architecture(config, "test"), omissions_of(config)
     assert (a.weight_bits, a.attention_bits) == (bits, attention)
     assert said in found and bool(said) == bool(found)
+
+
+def test_a_model_published_in_float32_costs_what_it_costs_in_16_bits() -> None:
+    """vLLM's `--dtype auto` casts float32 checkpoints down; so the room in the KV cache is that of 16 bits too."""
+    assert facts_of(LLAMA | {"torch_dtype": "float32"}) == facts_of(LLAMA | {"torch_dtype": "bfloat16"})
 
 
 def test_memory_of_unquantized_attention_is_asked_for_until_it_is_given() -> None:

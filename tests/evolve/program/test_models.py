@@ -177,7 +177,7 @@ def test_sampling_that_is_unknown_is_a_note(capsys: pytest.CaptureFixture[str]) 
     assert "generation_config is unknown" in load_experiments(Path("mine.yaml"))[0].notes[0]
 
 
-@pytest.mark.parametrize("change", [{"num_hidden_layers": 29}, {"head_dim": 64}, {"torch_dtype": "float32"},
+@pytest.mark.parametrize("change", [{"num_hidden_layers": 29}, {"head_dim": 64},
                                     {"quantization_config": FP8}, {"tie_word_embeddings": True}], ids=str)  # fmt: skip
 def test_the_data_of_a_run_change_with_the_models_config(
     change: dict[str, Any], capsys: pytest.CaptureFixture[str]
