@@ -37,8 +37,8 @@ BELIEVED = 0.3
 # against sixty independent residuals of MODEL_ERROR: sqrt(60 / 8) * 2 % / 1 %. Errors on models left out are flat from
 # 2 to 12.
 KERNEL_EVIDENCE = 5.0
-KERNEL_WEIGHT = KERNEL_EVIDENCE * MODEL_ERROR / KERNEL_DEVIATION  # of a unit away from 1
-KERNEL_TAIL = 2.0 * KERNEL_DEVIATION  # distance from 1 beyond which the prior grows linearly
+KERNEL_WEIGHT = KERNEL_EVIDENCE * MODEL_ERROR / KERNEL_DEVIATION  # of a unit away from the origin
+KERNEL_TAIL = 2.0 * KERNEL_DEVIATION  # distance from the origin beyond which the prior grows linearly
 DIGITS = 6  # significant digits of a fitted constant, rounded before the final scoring
 SMALL = 1e-3  # least size of a constant for its finite difference
 
@@ -58,7 +58,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Problem:
-    """A program to be fitted. start, low, high, origin, pull: float64[phi]; the prior pulls towards origin.
+    """A program to be fitted. start, low, high, origin, pull: float64[phi]; the prior pulls towards origin: the start
+    value, or for a program that was not fitted before, 0 of an overhead and 1 of a factor of a measured kernel.
 
     measured: bool[phi], factors of measured kernels. position: int[phi], each entry's position in theta. base:
     float64[experiments, slots], the value vector of each deployment; work: float64[slots], scratch space. held:
@@ -247,7 +248,9 @@ def grouped_problem(
         low[j] = high[j] = value[j] = theta[j]
     overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants], dtype=bool)
     measured = np.array(kernel_factors(program), dtype=bool)
-    origin = np.clip(np.where(overhead & (not fitted_before), 0.0, np.where(measured, 1.0, value)), low, high)
+    origin = value
+    if not fitted_before:  # nothing is known yet of overheads, and of factors of measured kernels the measurement
+        origin = np.clip(np.where(overhead, 0.0, np.where(measured, 1.0, value)), low, high)
     pull = PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
     position = np.zeros(int(index.max()) + 1 if index.size else 0, dtype=int)
     for row in index:

@@ -68,6 +68,17 @@ def test_only_leaves_the_others_as_they_are_to_the_last_bit(capsys: pytest.Captu
     )
 
 
+def test_factors_of_kernels_that_the_runs_do_not_have_keep_the_programs_values(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two runs of a dense model say nothing of experts: what the champion learned of them elsewhere must survive."""
+    result = fitted(capsys, "champion", "--id", f"{SEVEN},llama-2-7b-tp1-roleplay")
+    kept = {c["name"]: c for c in result["constants"] if c["name"] in ("kernel_moe", "kernel_moe_quantized")}
+    assert len(kept) == 2 and all(abs(c["before"] - 1) > 0.01 for c in kept.values())
+    for c in kept.values():
+        assert c["after"] == c["before"] and c["determined"] == 0.0
+
+
 def test_constants_per_model_are_written_as_a_program_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     args = ("floor", "--id", f"{SEVEN},{MIXTRAL}")
     result = fitted(capsys, *args, "--per-model", "weights", "--out", str(tmp_path / "own.py"))
