@@ -19,8 +19,10 @@ from simulator.documents import read_json
 from simulator.errors import InputError, nearest
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
+from simulator.experiment.observations import FREE
 from simulator.json import JsonObject
 from simulator.model.architecture import Architecture, architecture
+from simulator.model.omissions import affecting, omissions
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 # Without commas and blanks, so that an id can be an item of a list and of MODEL,HARDWARE,TP.
@@ -32,7 +34,8 @@ LONGEST_IDENT = 100  # characters: it becomes the name of a file
 class Model:
     """A model by name. `path`: the file that keeps it, None if it is shipped.
 
-    `generation_config`: sampling defaults that the engine applies, None if unknown.
+    `generation_config`: sampling defaults that the engine applies, None if unknown. warnings: what the model has and
+    no field counts.
     """
 
     ident: str
@@ -40,6 +43,7 @@ class Model:
     architecture: Architecture
     config: Mapping[str, Any]
     generation_config: Mapping[str, Any] | None
+    warnings: tuple[str, ...]
 
     def to_json(self) -> JsonObject:
         return {
@@ -50,6 +54,7 @@ class Model:
             "file": str(self.path) if self.path else None,
             "config": dict(self.config),
             "generation_config": None if self.generation_config is None else dict(self.generation_config),
+            "warnings": list(self.warnings),
         }
 
 
@@ -135,13 +140,15 @@ def show(ident: str) -> Model:
     models = known_models()
     if ident not in models:
         raise InputError(f"{ident}: is not a known model: {nearest(ident, sorted(models))}")
-    entry = models[ident]
+    entry, config = models[ident], known_model(ident, ident)
+    read = architecture(config, ident)
     return Model(
         ident=str(entry["id"]),
         path=file_of(ident) if ident in own_models() else None,
-        architecture=architecture(known_model(ident, ident), ident),
+        architecture=read,
         config=entry["config"],
         generation_config=entry.get("generation_config"),
+        warnings=tuple(o.text for o in affecting(omissions(config, ident, FREE), read.longest or math.inf)),
     )
 
 
@@ -161,6 +168,8 @@ def print_model(model: Model) -> None:
     ]  # fmt: skip
     for line in filter(None, lines):
         say(f"  {line}")
+    for text in model.warnings:
+        say(f"  note: {text}")
 
 
 def print_own() -> None:

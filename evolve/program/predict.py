@@ -11,7 +11,7 @@ from evaluator.judge.gates import complaints, deployments_of
 from evaluator.metrics import LATENCIES, error_pct
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evolve import __version__
-from evolve.report.printing import note, show
+from evolve.report.printing import note, say_once, show
 from evolve.report.table import Row, Table, number, passes, row
 from evolve.report.terms import legend
 from evolve.run.program import Source
@@ -229,13 +229,7 @@ def print_prediction(forecasts: Forecasts) -> None:
         figures = ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in total.items())
         sample = f"; {len(fitted)} of {len(experiments)} in sample" if fitted else ""
         say(f"Mean absolute error: {figures}{sample}")
-    ids_by_warning: dict[str, list[str]] = {}
-    for e in experiments:
-        for warning in e.warnings:
-            ids_by_warning.setdefault(warning, []).append(e.id)
-    for warning, ids in ids_by_warning.items():
-        names = "all" if len(ids) == len(experiments) > 1 else ", ".join(ids)
-        say(f"- {warning} ({names})", "dim")
+    say_once({e.id: e.warnings for e in experiments})
 
 
 def _table(forecasts: Forecasts) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rich.box import SIMPLE_HEAD
@@ -80,3 +81,14 @@ def _drawn(table: Table) -> RichTable:
     for r in table.rows:
         drawn.add_row(*map(Text, r.cells), style=r.style or None, end_section=r.ends_section)
     return drawn
+
+
+def say_once(texts_by_id: Mapping[str, Sequence[str]]) -> None:
+    """Print each text once, with the ids of the experiments that it is about."""
+    ids_by_text: dict[str, list[str]] = {}
+    for ident, texts in texts_by_id.items():
+        for text in texts:
+            ids_by_text.setdefault(text, []).append(ident)
+    for text, ids in ids_by_text.items():
+        names = "all" if len(ids) == len(texts_by_id) > 1 else ", ".join(ids)
+        say(f"- {text} ({names})", "dim")

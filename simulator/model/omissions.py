@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from simulator.model.quantization import dtype, quantization, unquantized
 from simulator.text import visible
 
 GIB = 2.0**30
+CLOSE = 0.85  # similarity of an unknown key to a known one, from which it is taken for a misspelling
 MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 # Activations that MLPs of two matrices use, and few gated ones but Gemma's.
 PLAIN_ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_fast", "quick_gelu")
@@ -53,11 +55,17 @@ def omissions(config: Mapping[str, Any], where: str, free: Sequence[str] = ()) -
     """
     model = _Model(Section(where, "model_config", terms(config)), architecture(config, where))
     found = [omission for rule in RULES for omission in rule(model)]
-    unknown = [visible(str(k)[:40]) for k in model.c.raw if k not in VERDICTS and not str(k).startswith((*free, "_"))]
+    unknown = [_unknown(str(k)[:40]) for k in model.c.raw if k not in VERDICTS and not str(k).startswith((*free, "_"))]
     if unknown:
         keys = f"key{'s' * (len(unknown) > 1)} {', '.join(unknown[:8])}{', ...' * (len(unknown) > 8)}"
         found.append(Omission(f"unknown {keys} of config.json ignored: check whether the cost of a step depends on it"))
     return tuple(found)
+
+
+def _unknown(key: str) -> str:
+    """The key as a note names it, with the key of config.json that it may be a misspelling of."""
+    near = difflib.get_close_matches(key, VERDICTS, n=1, cutoff=CLOSE)
+    return visible(key) + "".join(f" (did you mean '{name}'?)" for name in near)
 
 
 def affecting(found: Sequence[Omission], longest: float) -> tuple[Omission, ...]:

@@ -86,6 +86,7 @@ def calibrate(
         constants=changes(program, best.fit, certainty, old, stage),
         steps=stage_figures(stage, program, best.fit.programs[0]) if stage else None,
         before=tuple(error_rows(program, score)),
+        warnings={e.id: e.notes for e in fitted},
     )
 
 

@@ -93,7 +93,7 @@ class Calibration:
     """Everything that `evolve fit` prints of a program of this name and key. best: the try that is kept.
 
     fitted, left_out: ids of experiments. before, after: signed errors in percent on the fitted ones. shared: there is
-    one program for all models.
+    one program for all models. warnings: by id of a fitted experiment, what its replay assumes and leaves out.
     """
 
     name: str
@@ -109,6 +109,7 @@ class Calibration:
     constants: tuple[ConstantChange, ...]
     steps: StageFigures | None
     before: tuple[Errors, ...]
+    warnings: Mapping[str, tuple[str, ...]]
 
     @property
     def program(self) -> str | None:
@@ -140,6 +141,7 @@ class Calibration:
             "before": [asdict(r) for r in self.before],
             "after": [asdict(r) for r in self.best.errors],
             "out": self.out,
+            "warnings": list(dict.fromkeys(text for texts in self.warnings.values() for text in texts)),
         }
 
 

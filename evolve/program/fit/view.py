@@ -8,7 +8,7 @@ from dataclasses import asdict
 from evolve.program.fit.first_stage import StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
 from evolve.program.show import certainty_cells
-from evolve.report.printing import show
+from evolve.report.printing import say_once, show
 from evolve.report.table import Row, Table, mean_cells, number, row, section
 from evolve.report.terms import legend
 from evolve.run.records import ConstantRecord
@@ -42,6 +42,7 @@ def print_fit(result: Calibration) -> None:
         f"{free.observations} stage means; loss {result.best.fit.loss:.4g} ({result.best.method})")  # fmt: skip
     if result.left_out:
         say("Left out (not clean, or without observed stages): " + ", ".join(result.left_out))
+    say_once(result.warnings)
     if not result.out:
         say("Next: `--out mine.py` writes it, then `evolve emit mine.py --out DIR --experiments FILE --id ID`")
         return

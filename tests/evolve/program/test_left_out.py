@@ -54,6 +54,32 @@ def test_predict_has_it_in_its_json(plan: Path, capsys: pytest.CaptureFixture[st
     assert {name for name, text in said.items() if CAPPED in text} == {"short", "long"}
 
 
+def test_fit_says_it_too(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = yaml.safe_load(plan.read_text())
+    for e in raw["experiments"]:
+        e["observed"] = {"summary": {"e2e_ms": {"mean": 300.0}, "ttft_ms": {"mean": 40.0}}}
+    plan.write_text(yaml.safe_dump(raw))
+    args = "fit", "champion", "--experiments", plan, "--id", "short,long", "--only", "queueing_time"
+    printed = done(capsys, *args)[0]
+    lines = [line for line in printed.splitlines() if WINDOW in line or CAPPED in line]
+    assert [line.rsplit("(", 1)[1] for line in lines] == ["all)", "long)"]
+    warnings = json.loads(done(capsys, *args, "--json")[0])["warnings"]
+    assert sum(WINDOW in text for text in warnings) == sum(CAPPED in text for text in warnings) == 1
+
+
+def test_model_add_and_show_say_it_and_name_the_key_that_may_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EVOLVE_MODELS", str(tmp_path / "kept"))
+    (tmp_path / "gemma.json").write_text(json.dumps(GEMMA_2_9B | {"rope_scalling": {"factor": 2}, "novel": 1}))
+    shown = done(capsys, "model", "add", tmp_path / "gemma.json")[0]
+    assert shown == done(capsys, "model", "show", "gemma")[0]
+    meant = "unknown keys rope_scalling (did you mean 'rope_scaling'?), novel of config.json ignored"
+    assert all(shown.count(text) == 1 for text in (WINDOW, CAPPED, meant))
+    warnings = json.loads(done(capsys, "model", "show", "gemma", "--json")[0])["warnings"]
+    assert len(warnings) == shown.count("  note: ") and any(meant in text for text in warnings)
+
+
 def test_emit_says_it_and_writes_it_next_to_the_go(
     plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
