@@ -11,6 +11,7 @@ import os
 import shlex
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -40,8 +41,19 @@ def rewrite(text: str) -> None:
 
 
 def command(*words: object) -> str:
-    """The command line `evolve WORDS`, quoted so that it can be copied into a shell."""
-    return shlex.join(["evolve", *map(str, words)])
+    """The command line `evolve WORDS`, quoted so that it can be copied into the shell that this one came from."""
+    return shlex.join([_called(), *map(str, words)])
+
+
+def _called() -> str:
+    """`evolve`, or the path that it was called by if a shell would not find it by its name."""
+    called = sys.argv[0]
+    return called if Path(called).name == "evolve" and not shutil.which("evolve") else "evolve"
+
+
+def suggest(*commands: str) -> None:
+    """Print command lines to go on with. Each is a line of its own, however long, so that it can be copied."""
+    say("\n".join(["Next:", *(f"  {line}" for line in commands)]))
 
 
 def width() -> int:

@@ -130,14 +130,15 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
         raise InputError("--sync only applies together with --steps")
     if steps:
         named = sources(steps, experiments, ids, sync)
-        runs, fitted = named.runs, list(named.experiments)
+        runs, fitted, files = named.runs, list(named.experiments), named.file_of
     else:
         runs, fitted = (), named_experiments(experiments, ids)
+        files = {e.id: experiments for e in fitted if experiments}
     result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs))
     if as_json:
         print_json(result.to_json())
     else:
-        print_fit(result)
+        print_fit(result, files.get(result.programs[0].fitted[0]))
     return 0
 
 

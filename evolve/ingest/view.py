@@ -25,7 +25,7 @@ from evolve.ingest.report import AlphaTargets, BatchCounts, QualityReport, Reque
 from evolve.report.printing import note, show
 from evolve.report.progress import Line
 from evolve.report.table import Table, number
-from evolve.terminal import command, say
+from evolve.terminal import command, say, suggest
 from simulator.text import visible
 
 LEGEND = """\
@@ -120,9 +120,9 @@ def _print_next(reports: Sequence[QualityReport], out: Path) -> None:
         say("No run has enough for an experiment: see the warnings")
         return
     say(f"Written: {out / EXPERIMENTS}")
-    say(f"Next: {command('predict', 'champion', '--experiments', out / EXPERIMENTS)}")
-    if any(r.cycles and r.cycles.usable and r.batches and r.experiment for r in reports):
-        say(f"Next: {command('score-steps', 'champion', '--steps', out)}")
+    stepped = any(r.cycles and r.cycles.usable and r.batches and r.experiment for r in reports)
+    predict = command("predict", "champion", "--experiments", out / EXPERIMENTS)
+    suggest(predict, *[command("score-steps", "champion", "--steps", out)] * stepped)
 
 
 def _runs(runs: Sequence[Run], traced: bool) -> Table:

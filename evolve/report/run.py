@@ -18,7 +18,7 @@ from evolve.report.printing import show
 from evolve.report.result import RunReport, errors_of
 from evolve.report.table import Row, Table, bias_label, mean_cells, number, passes, row
 from evolve.report.terms import legend
-from evolve.terminal import command, say
+from evolve.terminal import command, say, suggest
 from simulator.json import JsonObject
 from simulator.language.bounds import at_bounds
 from simulator.language.parse import parse
@@ -89,8 +89,8 @@ def print_run(report: RunReport, known: bool = False) -> None:
     identity = f"seed {report.seed}, engine {report.engine}, data {report.data}"
     say(f"\nRun: {report.run}   ({counts}, {identity})")
     program = f"{report.run}:{best.id}"
-    say(f"Next: {command('archive', report.run)} | {command('show', program)} | "
-        f"{command('emit', program, '--target', 'blis-4', '--out', 'DIR')}")  # fmt: skip
+    emit = command("emit", program, "--target", "blis-4", "--out", "DIR")
+    suggest(command("archive", report.run), command("show", program), emit)
 
 
 def bounds_texts(best: Elite) -> list[str]:

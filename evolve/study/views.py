@@ -12,7 +12,7 @@ from evolve.study.comparison import ComparisonReport
 from evolve.study.engines.engines import OURS
 from evolve.study.seeds import RepeatsReport
 from evolve.study.statistics import Spread
-from evolve.terminal import command, say
+from evolve.terminal import command, say, suggest
 
 TITLES = {"joint": "joint", "worst3": "worst 3", "e2e": "E2E", "ttft": "TTFT", "itl": "ITL", "transfer": "transfer"}
 COMPARISON_LEGEND = """\
@@ -44,12 +44,12 @@ def print_repeats(report: RepeatsReport) -> None:
         f"Distinct forms: {report.forms} of {len(scored)}.",
         "",
         f"In sample: mean absolute errors of the champions on the {n} runs they were fitted on.",
-        f"Repeats: {report.run} (engine {__version__}, data {report.data})   "
-        f"Next: {command('resume', best.run)} | {command('show', f'{best.run}:{best.champion.id}')}",
+        f"Repeats: {report.run} (engine {__version__}, data {report.data})",
     ]
     if report.verdict:
         lines += ["", f"Pilot, fitted on these {n} experiments: {report.verdict.text}"]
     say("\n".join(lines))
+    suggest(command("resume", best.run), command("show", f"{best.run}:{best.champion.id}"))
 
 
 def repeats_table(report: RepeatsReport) -> Table:

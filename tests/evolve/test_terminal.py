@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import shlex
+from pathlib import Path
 
 import pytest
 from paths import ROOT
 
-from evolve.terminal import command, rewrite, say, warn
+from evolve.terminal import command, rewrite, say, suggest, warn
 from simulator.text import visible
 
 # ESC, CSI, DEL, bell, a bidi override and an isolate, the separators of lines, a lone surrogate, a zero-width space
@@ -39,6 +40,24 @@ def test_suggested_commands_can_be_copied_into_a_shell(path: str) -> None:
     text = command("show", f"{path}:3")
     assert shlex.split(text) == ["evolve", "show", f"{path}:3"]
     assert (text == f"evolve show {path}:3") == (path == "runs/0001")
+
+
+def test_suggested_commands_begin_as_they_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evolve = tmp_path / "evolve"
+    evolve.write_text("#!/bin/sh\n")
+    evolve.chmod(0o755)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sys.argv", [str(evolve)])
+    assert command("list") == f"{evolve} list"
+    monkeypatch.setattr("sys.argv", ["evolve/__main__.py"])  # as `python -m evolve` has it
+    assert command("list") == "evolve list"
+    monkeypatch.setattr("sys.argv", [str(evolve)])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert command("list") == "evolve list"
+    suggest("evolve show " + 50 * "long/", "evolve list")
+    assert capsys.readouterr().out == f"Next:\n  evolve show {50 * 'long/'}\n  evolve list\n"
 
 
 # Where rich draws: tables, and the bars of `evolve ingest`. The door prints one constant line.

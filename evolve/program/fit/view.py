@@ -12,7 +12,7 @@ from evolve.report.printing import say_once, show
 from evolve.report.table import Row, Table, mean_cells, number, row, section
 from evolve.report.terms import legend
 from evolve.run.records import ConstantRecord
-from evolve.terminal import command, say
+from evolve.terminal import command, say, suggest
 from simulator.language.bounds import at_bounds
 from simulator.language.parse import parse
 
@@ -21,8 +21,11 @@ APART, APART_PCT = 2.0, 5.0
 LEGEND = "moved: in standard errors; at a bound: the fitted runs would take it further"
 
 
-def print_fit(result: Calibration) -> None:
-    """The program, its constants, its errors before and after, and where it was written."""
+def print_fit(result: Calibration, file: str | None) -> None:
+    """The program, its constants, its errors before and after, and where it was written.
+
+    `file`: where its first experiment is, None if it is shipped.
+    """
     if result.program is not None:
         say(result.program)
     if len(result.tries) > 1:
@@ -43,14 +46,15 @@ def print_fit(result: Calibration) -> None:
     if result.left_out:
         say("Left out (not clean, or without observed stages): " + ", ".join(result.left_out))
     say_once(result.warnings)
-    if not result.out:
-        say("Next: `--out mine.py` writes it, then `evolve emit mine.py --out DIR --experiments FILE --id ID`")
-        return
-    records = "each with its record" if len(result.out) > 1 else "with its record"
-    say(f"Written: {', '.join(result.out)}, {records} next to it.")
+    if result.out:
+        records = "each with its record" if len(result.out) > 1 else "with its record"
+        say(f"Written: {', '.join(result.out)}, {records} next to it.")
+    else:
+        say("Not written: the same command with `--out mine.py` writes it.")
     # without an experiment the deployments of all known models would be baked in, and not the one just fitted
-    words = "emit", result.out[0], "--out", "DIR", "--experiments", "FILE", "--id", result.fitted[0]
-    say(f"Next: {command(*words)}")
+    known = ["--experiments", file] if file else []
+    out = result.out[0] if result.out else "mine.py"
+    suggest(command("emit", out, "--out", "DIR", *known, "--id", result.programs[0].fitted[0]))
 
 
 def _methods_table(result: Calibration) -> Table:

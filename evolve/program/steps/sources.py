@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +27,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Sources:
-    """The runs, all experiments that their steps could belong to, and why other tables were left out, a line each."""
+    """The runs, all experiments that their steps could belong to, and why other tables were left out, a line each.
+
+    file_of: the file of each experiment by id, of those that are not shipped.
+    """
 
     runs: tuple[Run, ...]
     experiments: tuple[Experiment, ...]
     left_out: tuple[str, ...]
+    file_of: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,9 @@ def sources(paths: Sequence[Path], experiments: str | None, ids: str | None, syn
     if not runs:
         what = f"no steps of {', '.join(wanted)}" if wanted else "; ".join(left_out)
         raise InputError(f"--steps {', '.join(map(str, paths))}: {what}: give their --experiments FILE")
-    return Sources(tuple(runs), tuple(e for e in offered.values() if not wanted or e.id in wanted), tuple(left_out))
+    listed = tuple(e for e in offered.values() if not wanted or e.id in wanted)
+    file_of = {e.id: files[0] for files, c in catalogs.items() if files != BUNDLED for e in c.experiments}
+    return Sources(tuple(runs), listed, tuple(left_out), file_of)
 
 
 def _files(path: Path, named: bool) -> tuple[list[Path], tuple[str, ...]]:

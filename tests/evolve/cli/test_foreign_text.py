@@ -122,7 +122,7 @@ CASES: dict[str, list[Case]] = {
     "check": [Case(lambda w: ["check", w / "[p].py"], (f"/{SHOWN}/[p].py: ",))],
     "fit": [
         Case(lambda w: ["fit", w / "[p].py", "--experiments", w / "[e].yaml", "--out", w / "[q].py"],
-             (CHAT, CODE, SPARSE, OVERLOADED, f"/{SHOWN}/[q].py")),
+             (CHAT, CODE, SPARSE, OVERLOADED, f"/{SHOWN}/[q].py", f"/{SHOWN}/[e].yaml' --id '{CHAT}'")),
         Case(lambda w: ["fit", "floor", "--experiments", w / "[e].yaml", "--id", "[x]"], (CHAT, CODE, SPARSE), 2),
     ],
     "predict": [
