@@ -164,7 +164,7 @@ def print_model(model: Model) -> None:
         f"vocabulary {a.vocab}, at most {a.longest} tokens" if a.longest else f"vocabulary {a.vocab}",
         f"weights of {a.weight_bits} bits" + (", fp8" if a.is_fp8 else ""),
         f"sampling {dict(model.generation_config)}" if model.generation_config is not None else
-        "sampling unknown: taken as without top_p, top_k and repetition penalty; give --generation-config",
+        "sampling unknown: taken as without top_p, top_k and repetition penalty; give --generation-config FILE --replace",
     ]  # fmt: skip
     for line in filter(None, lines):
         say(f"  {line}")

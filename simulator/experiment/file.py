@@ -87,7 +87,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
         facts=facts,
         notes=(
             *(o.text for o in affecting(facts.omitted, _longest_request(workload))),
-            *_notes(engine, workload, "generation_config" in config),
+            *_notes(engine, workload, "generation_config" in config, top.has("model_config")),
             *doubts(observed, workload),
             *_free_notes(top),
         ),
@@ -112,7 +112,9 @@ def _model(top: Section, models: Table) -> tuple[str, JsonObject]:
     ident = str(entry["id"]) if entry else name
     if top.has("model_config"):
         config = dict(top.section("model_config", "give the terms of the model's config.json").raw)
-        if entry:
+        if entry and config.keys() == {"generation_config"}:  # only its sampling differs from the known model's
+            config = {**entry["config"], **config}
+        elif entry:
             if "generation_config" in entry:
                 config.setdefault("generation_config", entry["generation_config"])
             if EXTRA_WEIGHTS in entry["config"]:  # not a term of config.json, but a fact of the model's checkpoint
@@ -258,12 +260,14 @@ def _longest_request(workload: Workload) -> int:
     return int(prompt_lengths(workload).max()) + workload.output_len
 
 
-def _notes(engine: Engine, workload: Workload, sampling_known: bool) -> tuple[str, ...]:
-    """Notes on what the replay assumes or leaves out for this experiment."""
+def _notes(engine: Engine, workload: Workload, sampling_known: bool, given: bool) -> tuple[str, ...]:
+    """Notes on what the replay assumes or leaves out for this experiment. given: it has a model_config."""
     notes = []
     if not sampling_known:
-        notes.append("generation_config is unknown: taken as without top_p, top_k and repetition penalty; "
-                     "give it inside model_config")  # fmt: skip
+        # A shipped model has one, so without a model_config this is a model of the user's own.
+        again = "keep the model again with `evolve model add CONFIG --generation-config FILE --replace`"
+        remedy = "give it inside model_config" if given else again
+        notes.append(f"generation_config is unknown: taken as without top_p, top_k and repetition penalty; {remedy}")
     if workload.groups and workload.prompt_len_mean is None:
         notes.append("prompt length taken as system_prompt_len + question_len")
     if not engine.chunked_prefill:

@@ -114,7 +114,8 @@ CONFIGURATION = {
 EXPERIMENTS = {
     "id": ("text", "", "unique name"),
     "model": ("text", "", "Hugging Face id or alias listed by `evolve list`; any name if `model_config` is given"),
-    "model_config": ("mapping", "", "the model's `config.json`; default: looked up by `model`"),
+    "model_config": ("mapping", "", "the model's `config.json`, or for a known model its `generation_config` alone; "
+                     "default: looked up by `model`"),
     "hardware": ("text or mapping", "", "GPU listed by `evolve list`, or the GPU's figures"),
     "engine": ("mapping", "", "the serving engine's settings"),
     "workload": ("mapping", "", "the load"),

@@ -30,7 +30,7 @@ def print_fit(result: Calibration, file: str | None) -> None:
         say(result.program)
     if len(result.tries) > 1:
         show(_methods_table(result))
-    legend("standard error", "identified", also=LEGEND)
+    legend("standard error", "decided", "identified", also=LEGEND)
     show(_constants_table(result))
     own = [c for c in result.constants if c.model]
     if own:
@@ -41,8 +41,10 @@ def print_fit(result: Calibration, file: str | None) -> None:
     if result.steps:
         _print_stage(result.steps)
     free = result.freedom
-    say(f"Degrees of freedom: {free.constants} constants fitted, {free.effective:.1f} of them decided by "
-        f"{free.observations} stage means; loss {result.best.fit.loss:.4g} ({result.best.method})")  # fmt: skip
+    say(
+        f"Degrees of freedom: {free.constants} constants fitted; {free.observations} stage means decide "
+        f"{free.effective:.1f} of them, the sum of the shares; loss {result.best.fit.loss:.4g} ({result.best.method})"
+    )
     if result.left_out:
         say("Left out (not clean, or without observed stages): " + ", ".join(result.left_out))
     say_once(result.warnings)
@@ -74,14 +76,15 @@ def _constants_table(result: Calibration) -> Table:
 
     def cells(c: ConstantChange) -> Row:
         error, state = certainty_cells(ConstantRecord(c.standard_error, c.bound, c.identified))
+        decided = "held" if c.held else state if c.bound else f"{c.determined:.2f}"
         name = f"{c.method}.{c.name}" + (f", {alias(c.model) if c.model else 'all models'}" if several else "")
         between = [f"{c.after_steps:g}"] if staged else []
         moved = "" if c.moved is None else f"{c.moved:+.1f}"
         values = f"{c.before:g}", *between, f"{c.after:g}"
-        return row(name, *values, error, moved, "held" if c.held else state)
+        return row(name, *values, error, moved, decided)
 
     heads = ["constant", ">before", *[">after steps"] * staged, ">after"]
-    heads += [">standard error", ">moved", "~by the data"]
+    heads += [">standard error", ">moved", "~decided"]
     return Table.of("Constants", "|".join(heads), map(cells, result.constants))
 
 

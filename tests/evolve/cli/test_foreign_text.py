@@ -184,6 +184,7 @@ def table_lines(out: str) -> list[str]:
 WORDS = {
     "joint error": r"\bjoint\b", "worst 3": r"\bworst\s+3\b", "transfer error": r"\btransfer\b", "merit": r"\bmerit\b",
     "limits": r"\blimits\b", "MAPE": r"\bMAPE\b", "bias": r"\bbias\b", "identified": r"\bidentified\b",
+    "decided": r"\bdecided\b",
     "standard error": r"\bstandard\s+error\b", "front": r"\b[Ff]ront\b",
 }  # fmt: skip
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from evaluator.fit.methods import METHODS
+from evaluator.fit.uncertainty import IDENTIFIED
 from evolve.cli import run_command
 from evolve.cli.programs import FIT_METHODS
+from evolve.report.terms import TERMS
 from evolve.run.program import load
 from simulator.language.complete import complete
 from simulator.language.parse import parse
@@ -77,6 +79,22 @@ def test_factors_of_kernels_that_the_runs_do_not_have_keep_the_programs_values(
     assert len(kept) == 2 and all(abs(c["before"] - 1) > 0.01 for c in kept.values())
     for c in kept.values():
         assert c["after"] == c["before"] and c["determined"] == 0.0
+
+
+def test_the_share_that_the_runs_decide_is_printed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    args = "champion", "--id", SEVEN, "--only", "gemm,queueing_time.base"
+    result = fitted(capsys, *args)
+    assert run_command(["fit", *args]) == 0
+    printed = capsys.readouterr().out
+    for c in result["constants"]:
+        (line,) = (line for line in printed.splitlines() if line.startswith(f"{c['method']}.{c['name']} "))
+        assert line.split()[-1] == ("held" if c["held"] else f"{c['determined']:.2f}")
+        assert not c["identified"] or c["determined"] > IDENTIFIED
+    free = result["degrees_of_freedom"]
+    assert free["effective"] == pytest.approx(sum(c["determined"] for c in result["constants"]))
+    assert f"2 constants fitted; 6 stage means decide {free['effective']:.1f} of them" in printed
+    assert f"more than {IDENTIFIED:g} " in TERMS["identified"]
+    assert " ".join(TERMS["identified"].split()) in " ".join(printed.split())
 
 
 def test_constants_per_model_are_written_as_a_program_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

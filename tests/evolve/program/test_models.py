@@ -174,7 +174,20 @@ def test_an_experiment_means_the_same_by_name_and_by_config(
 def test_sampling_that_is_unknown_is_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sampling unknown" in done(capsys, "model", "add", write())
     Path("mine.yaml").write_text(PLAN)
-    assert "generation_config is unknown" in load_experiments(Path("mine.yaml"))[0].notes[0]
+    note = load_experiments(Path("mine.yaml"))[0].notes[0]
+    assert "generation_config is unknown" in note and "model add CONFIG --generation-config FILE --replace" in note
+    Path("sampling.json").write_text('{"top_k": 20}')
+    added = done(capsys, "model", "add", "my-model", "--generation-config", "sampling.json", "--replace")
+    assert "{'top_k': 20}" in added and load_experiments(Path("mine.yaml"))[0].notes == ()
+
+
+def test_an_experiment_may_give_a_known_model_another_sampling(capsys: pytest.CaptureFixture[str]) -> None:
+    done(capsys, "model", "add", write())
+    given = "model: my-model, model_config: {generation_config: {top_k: 20}}"
+    Path("mine.yaml").write_text(PLAN.replace("model: my-model", given, 1))
+    sampled, plain = load_experiments(Path("mine.yaml"))
+    assert sampled.facts["sampling_sort"] == 1 and plain.facts["sampling_sort"] == 0
+    assert sampled.facts["layers"] == 28 and sampled.notes == ()
 
 
 @pytest.mark.parametrize("change", [{"num_hidden_layers": 29}, {"head_dim": 64},
