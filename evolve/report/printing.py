@@ -12,7 +12,7 @@ from rich.text import Text
 
 from evolve.report.layout import GAP, broken, parts, width_of
 from evolve.report.table import Table
-from evolve.terminal import say, width
+from evolve.terminal import LAYOUT, say, width
 from simulator.text import visible
 
 
@@ -34,9 +34,14 @@ def fits(table: Table) -> bool:
     return width_of(_visible(table)) <= width()
 
 
+def prose(text: str, style: str = "") -> None:
+    """Print sentences in lines that fit the terminal. Ends of lines in the text stay."""
+    say(broken(visible(text, LAYOUT), width()), style)
+
+
 def note(text: str) -> None:
     """Print an explanation as a paragraph that fits the terminal."""
-    say(broken(" ".join(text.split()), width()), "dim")
+    prose(" ".join(text.split()), "dim")
 
 
 def markdown(table: Table) -> str:

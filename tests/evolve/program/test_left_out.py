@@ -9,10 +9,8 @@ import pytest
 import yaml
 from public_configs import GEMMA_2_9B, MISTRAL_7B_V01
 
-from evaluator.experiments import load_experiments
 from evolve.cli import run_command
 from evolve.ingest.options import parse_models
-from evolve.program import check
 
 WINDOW = "sliding_window = 4096 in 21 of 42 layers is not modelled"
 CAPPED = "attn_logit_softcapping is left out"
@@ -79,12 +77,9 @@ def test_kernels_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert any(WINDOW in note for note in notes)
 
 
-def test_check_says_it_of_the_deployments_that_it_judges_on(
-    plan: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_says_it_of_the_deployments_that_it_judges_on(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(done(capsys, "check", "champion", "--json")[0])["left_out"] == []
-    monkeypatch.setattr(check, "bundled_experiments", lambda: load_experiments(plan))
-    assert f"- note: mine/gemma2 tp1: {WINDOW}" in done(capsys, "check", "champion")[0]
+    assert f"- note: mine/gemma2 tp1: {WINDOW}" in done(capsys, "check", "champion", "--experiments", plan)[0]
 
 
 def test_ingest_keeps_what_may_change_cost(tmp_path: Path) -> None:
