@@ -12,6 +12,8 @@ from evolve import processes
 processes.settle()
 # Tests know no models of the person who runs them, and leave none behind.
 os.environ["EVOLVE_MODELS"] = str(Path(tempfile.gettempdir()) / f"evolve-tests-{os.getpid()}" / "models")
+# Sentences are in lines that fit the terminal; here they have room, except where a test sets another width.
+os.environ["COLUMNS"] = "1000"
 
 
 @pytest.fixture(scope="session")

@@ -22,10 +22,10 @@ from evolve.ingest.batch import Run
 from evolve.ingest.output import EXPERIMENTS
 from evolve.ingest.read.values import Finding
 from evolve.ingest.report import AlphaTargets, BatchCounts, QualityReport, RequestCounts
-from evolve.report.printing import note, show
+from evolve.report.printing import note, prose, show
 from evolve.report.progress import Line
 from evolve.report.table import Table, number
-from evolve.terminal import command, say, suggest
+from evolve.terminal import command, suggest
 from simulator.text import visible
 
 LEGEND = """\
@@ -88,7 +88,7 @@ def print_runs(runs: Sequence[Run], findings: Sequence[Finding], out: Path) -> N
     """Print the runs, why runs are overloaded, findings about them and about the call, and what to do next."""
     reports = [run.report for run in runs]
     for finding in findings:
-        say(f"{finding.source}: {finding.text}")
+        prose(f"{finding.source}: {finding.text}")
     traced = [report for report in reports if report.requests.journeys is not None]
     if traced:
         note(LEGEND)
@@ -97,29 +97,29 @@ def print_runs(runs: Sequence[Run], findings: Sequence[Finding], out: Path) -> N
         show(_traced(traced))
     for report in reports:
         for reason in report.reasons:
-            say(f"{report.run}: overloaded, not fitted by default: {reason}")
+            prose(f"{report.run}: overloaded, not fitted by default: {reason}")
     missing = _by_text((r.run, f"no {name}: {text}", 1) for r in reports for name, text in r.missing.items())
     for text, (names, _) in missing.items():
-        say(f"{_where(names, reports)}: {text}", "dim")
+        prose(f"{_where(names, reports)}: {text}", "dim")
     of_runs = [(report.run, f) for report in reports for f in report.findings]
     warnings = _by_text((run, f"{f.source}: {f.text}", f.count) for run, f in of_runs if f.severity == "warning")
     for text, (names, count) in list(warnings.items())[:MOST_WARNINGS]:
         times = f" ({count:,} times)" if count > len(names) and f"{count:,}" not in text else ""
-        say(f"{_where(names, reports)}: {text}{times}")
+        prose(f"{_where(names, reports)}: {text}{times}")
     rest = len(warnings) - MOST_WARNINGS
     notes = any(f.severity == "note" for _, f in of_runs)
     if more := [f"{rest} more kinds of warnings"] * (rest > 0) + ["notes"] * notes:
-        say(f"More in quality.json: {' and '.join(more)}", "dim")
+        prose(f"More in quality.json: {' and '.join(more)}", "dim")
     _print_next(reports, out)
 
 
 def _print_next(reports: Sequence[QualityReport], out: Path) -> None:
     tables = sorted({table for report in reports for table in report.tables})
-    say(f"Written below {out}: quality.json of every run" + (f", tables {', '.join(tables)}" if tables else ""))
+    prose(f"Written below {out}: quality.json of every run" + (f", tables {', '.join(tables)}" if tables else ""))
     if not (out / EXPERIMENTS).exists():
-        say("No run has enough for an experiment: see the warnings")
+        prose("No run has enough for an experiment: see the warnings")
         return
-    say(f"Written: {out / EXPERIMENTS}")
+    prose(f"Written: {out / EXPERIMENTS}")
     stepped = any(r.cycles and r.cycles.usable and r.batches and r.experiment for r in reports)
     predict = command("predict", "champion", "--experiments", out / EXPERIMENTS)
     suggest(predict, *[command("score-steps", "champion", "--steps", out)] * stepped)

@@ -18,10 +18,9 @@ import numpy as np
 
 from evaluator.experiments import bundled_experiments, data_hash
 from evolve import __version__
-from evolve.report.printing import show
+from evolve.report.printing import prose, show
 from evolve.report.table import Table, number
 from evolve.run import program as programs
-from evolve.terminal import say
 from simulator.bind import Bound, bind
 from simulator.clock.fast import build
 from simulator.clock.run import Run, run_clock
@@ -283,7 +282,7 @@ def print_bench(result: Benchmark) -> None:
         for t in result.scaling
     ]
     show(Table.of("One trace", ">requests|>seconds|>us/request|>peak MiB", rows))
-    say(f"A new candidate: {result.candidate_ms:.3f} ms; memory over {CANDIDATES:,} of them: "
+    prose(f"A new candidate: {result.candidate_ms:.3f} ms; memory over {CANDIDATES:,} of them: "
         f"{result.memory_growth_mib:+.1f} MiB")  # fmt: skip
-    say(f"{result.requests_per_s:,.0f} requests/s, {result.steps_per_s:,.0f} steps/s (affine); "
+    prose(f"{result.requests_per_s:,.0f} requests/s, {result.steps_per_s:,.0f} steps/s (affine); "
         f"peak memory {result.peak_mib:.0f} MiB")  # fmt: skip

@@ -16,10 +16,9 @@ from evaluator.judge.physics import physics
 from evaluator.judge.sweep import decode_batch
 from evolve import __version__
 from evolve.program.show import Description, describe
-from evolve.report.printing import note, show
+from evolve.report.printing import note, prose, show
 from evolve.report.table import Table
 from evolve.run.program import Source
-from evolve.terminal import say
 from simulator.bind import bind
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import left_out
@@ -104,7 +103,7 @@ def print_check(verdict: Verdict) -> None:
     description = verdict.description
     refusals = [g for g in verdict.gates if not g.passes]
     outcome = "refused: " + ", ".join(g.name for g in refusals) if refusals else "ok"
-    say(f"{description.source.name}: {outcome}: {description.counts}")
+    prose(f"{description.source.name}: {outcome}: {description.counts}")
     rows = [
         (g.name, INVARIANTS.get(g.name, ""), "ok" if g.passes else "NO", g.measured or g.complaint)
         for g in verdict.gates
@@ -113,13 +112,13 @@ def print_check(verdict: Verdict) -> None:
     show(table)
     for c in description.constants:
         if c.outside:
-            say(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in")
+            prose(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in")
     for text in at_bounds(description.source.program, description.certainty is not None).values():
-        say(f"- note: {text}")
+        prose(f"- note: {text}")
     for text in verdict.left_out:
-        say(f"- note: {text}")
+        prose(f"- note: {text}")
     for g in refusals:
-        say(f"- {g.name}: {g.complaint}")
+        prose(f"- {g.name}: {g.complaint}")
 
 
 def fields_json() -> JsonObject:

@@ -11,7 +11,7 @@ from evaluator.deployments import KnownDeployment, measured_deployments, named_d
 from evaluator.experiments import bundled_experiments
 from evaluator.judge.gates import complaints, deployments_of
 from evolve import __version__
-from evolve.report.printing import plain
+from evolve.report.printing import plain, prose
 from evolve.report.progress import Line
 from evolve.report.table import Column, Row, Table, number
 from evolve.run.program import Source
@@ -102,9 +102,9 @@ def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deploy
 
 def print_emitted(emitted: Emitted) -> None:
     """The names of the files; on stderr, what to know before using them."""
-    say(f"{emitted.out}: {', '.join(sorted(emitted.files))}")
+    prose(f"{emitted.out}: {', '.join(sorted(emitted.files))}")
     if len(emitted.deployments) > 1:
-        say(f"{len(emitted.deployments)} deployments")
+        prose(f"{len(emitted.deployments)} deployments")
     notes = left_out((d.name, d.facts) for d in emitted.deployments)
     for warning in (*emitted.refused, *emitted.assumed, *notes):
         warn(warning)
@@ -115,13 +115,13 @@ def verify(emitted: Emitted) -> bool:
     check."""
     ok = _check(emitted)
     if emitted.refused:
-        say("check: gates: refused, see the warning")
+        prose("check: gates: refused, see the warning")
     return ok and not emitted.refused
 
 
 def _check(emitted: Emitted) -> bool:
     if find_go() is None:
-        say("check: failed: there is no Go toolchain: put go on PATH, or pip install evolve-latency[go]")
+        prose("check: failed: there is no Go toolchain: put go on PATH, or pip install evolve-latency[go]")
         return False
     progress = Line()
     with tempfile.TemporaryDirectory() as folder:
@@ -137,22 +137,22 @@ def _check(emitted: Emitted) -> bool:
     compared = emitted.deployments or [Deployment("example", EXAMPLE)]
     agreement = compare_deployments(emitted.program, compared, BATCHES, SEED, target=emitted.target)
     progress.close()
-    say("check: gofmt, go vet, recorded batches and prompts: ok")
+    prose("check: gofmt, go vet, recorded batches and prompts: ok")
     ok = _print_agreement(agreement, tolerance(emitted.program))
-    say(f"check: StepTime of a batch of 128: {timing.ns:,.0f} ns/op, {timing.allocs} allocs/op")
+    prose(f"check: StepTime of a batch of 128: {timing.ns:,.0f} ns/op, {timing.allocs} allocs/op")
     return ok
 
 
 def _print_agreement(agreement: Agreement, tolerance_us: int) -> bool:
     """Whether Go agrees with the interpreter to within the tolerance. Prints how far."""
     equal = f"{agreement.equal:,} of {agreement.times:,}"
-    say(f"check: times equal to Python's, {BATCHES:,} random batches among them: {equal}")
+    prose(f"check: times equal to Python's, {BATCHES:,} random batches among them: {equal}")
     if tolerance_us == 0:
-        say(f"check: step times equal to the last bit: {agreement.same_bits:,} of {agreement.steps:,}")
+        prose(f"check: step times equal to the last bit: {agreement.same_bits:,} of {agreement.steps:,}")
     else:
         share = 100 * agreement.off_by_one / agreement.times
-        say(f"check: off by one: {agreement.off_by_one:,} of {agreement.times:,} times ({share:.2f} %)")
+        prose(f"check: off by one: {agreement.off_by_one:,} of {agreement.times:,} times ({share:.2f} %)")
     if agreement.within(tolerance_us):
         return True
-    say(f"check: failed: further off than {tolerance_us} us, the furthest: {agreement.worst}")
+    prose(f"check: failed: further off than {tolerance_us} us, the furthest: {agreement.worst}")
     return False

@@ -11,9 +11,8 @@ from evaluator.deployments import known_gpu, model_config
 from evaluator.experiments import hardware_table
 from evaluator.judge.physics import roofline_us
 from evolve import __version__
-from evolve.report.printing import fits, note, show
+from evolve.report.printing import fits, note, prose, show
 from evolve.report.table import Row, Table, row, section
-from evolve.terminal import say
 from simulator.errors import InputError
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
@@ -185,9 +184,9 @@ def print_kernels(breakdown: Breakdown) -> None:
     about = tables(breakdown.tables).about
     note(LEGEND.format(most=DECODES[-1], prefill=PREFILL, decodes=DECODES[SHARES_AT]))
     show(table if fits(table) else _table(breakdown, wide=False))
-    say(f"Tables: {about['source']}, {about['gpu']}, {about['license']}, {about['copyright']}")
+    prose(f"Tables: {about['source']}, {about['gpu']}, {about['license']}, {about['copyright']}")
     for text in breakdown.notes:
-        say(f"Note: {text}.")
+        prose(f"Note: {text}.")
 
 
 def _table(breakdown: Breakdown, wide: bool) -> Table:

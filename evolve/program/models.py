@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -13,8 +14,8 @@ from evaluator.deployments import GPU, known_gpu, known_model, read_config
 from evaluator.experiments import known_models, model_table
 from evaluator.own_models import VARIABLE, file_of, folder, forget, own_models
 from evolve import __version__
+from evolve.report.printing import prose
 from evolve.run.files import write_json
-from evolve.terminal import say
 from simulator.documents import read_json
 from simulator.errors import InputError, nearest
 from simulator.experiment.deployment import deployment_facts
@@ -155,7 +156,7 @@ def show(ident: str) -> Model:
 def print_model(model: Model) -> None:
     """What determines cost and memory, a line each."""
     a = model.architecture
-    say(f"{model.ident}: {model.path or 'shipped'}")
+    prose(f"{model.ident}: {model.path or 'shipped'}")
     dense = a.layers - a.moe_layers
     lines = [
         f"{a.layers} layers of {a.hidden}, {a.heads} heads and {a.kv_heads} KV heads of {a.head_dim}",
@@ -163,19 +164,24 @@ def print_model(model: Model) -> None:
         f"{a.moe_layers} layers of {a.experts} experts of {a.moe_ffn}, {a.active} active" if a.moe_layers else "",
         f"vocabulary {a.vocab}, at most {a.longest} tokens" if a.longest else f"vocabulary {a.vocab}",
         f"weights of {a.weight_bits} bits" + (", fp8" if a.is_fp8 else ""),
-        f"sampling {dict(model.generation_config)}" if model.generation_config is not None else
-        "sampling unknown: taken as without top_p, top_k and repetition penalty; give --generation-config FILE --replace",
+        f"sampling {_sampled(model.generation_config)}" if model.generation_config is not None else
+        "sampling unknown: taken as without top_p, top_k and repetition penalty: --generation-config FILE --replace",
     ]  # fmt: skip
     for line in filter(None, lines):
-        say(f"  {line}")
+        prose(f"  {line}")
     for text in model.warnings:
-        say(f"  note: {text}")
+        prose(f"  note: {text}")
+
+
+def _sampled(terms: Mapping[str, Any]) -> str:
+    """Sampling defaults in words."""
+    return ", ".join(f"{name} {json.dumps(value)}" for name, value in terms.items()) or "defaults: none"
 
 
 def print_own() -> None:
     """The models of the user's own, a line each."""
     own = own_models()
     if not own:
-        say(f"no models of your own in {folder()}: `evolve model add CONFIG.json` keeps one")
+        prose(f"no models of your own in {folder()}: `evolve model add CONFIG.json` keeps one")
     for ident in own:
-        say(f"{ident}  {file_of(ident)}")
+        prose(f"{ident}  {file_of(ident)}")

@@ -11,13 +11,12 @@ from evaluator.judge.gates import complaints, deployments_of
 from evaluator.metrics import LATENCIES, error_pct
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evolve import __version__
-from evolve.report.printing import note, say_once, show
+from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, passes, row
 from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.ranges import outside
 from evolve.run.records import Record, saw
-from evolve.terminal import say
 from simulator.experiment.experiment import Components, Experiment, Observation
 from simulator.json import JsonObject
 from simulator.language.ir import Program
@@ -221,14 +220,14 @@ def print_prediction(forecasts: Forecasts) -> None:
     show(_table(forecasts))
     for e in experiments:
         if e.empty:
-            say(f"{e.id}: no request completes, for the reasons below", "bold")
+            prose(f"{e.id}: no request completes, for the reasons below", "bold")
     if any(e.observed_components for e in experiments):
         _print_parts(experiments)
     total = {n: v for n, v in forecasts.mean_abs_error_pct.items() if v is not None}
     if total:
         figures = ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in total.items())
         sample = f"; {len(fitted)} of {len(experiments)} in sample" if fitted else ""
-        say(f"Mean absolute error: {figures}{sample}")
+        prose(f"Mean absolute error: {figures}{sample}")
     say_once({e.id: e.warnings for e in experiments})
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from archive.proposal import Proposal
 from evolve import __version__
-from evolve.report.printing import show
+from evolve.report.printing import prose, show
 from evolve.report.table import Table, bias_label, number
 from evolve.report.terms import legend
 from evolve.run.program import Source
@@ -132,20 +132,20 @@ def print_show(description: Description) -> None:
     """The text and its size, the constants, the dot products, and the errors of the fit."""
     program = description.source.program
     say(unparse(program))
-    say(f"{description.source.name}: {description.counts}")
-    say("features: " + ", ".join(measure.features(program)))
+    prose(f"{description.source.name}: {description.counts}")
+    prose("features: " + ", ".join(measure.features(program)))
     if description.certainty:
         legend("standard error", "identified", also=LEGEND)
     show(_constants_table(description))
     for text in (*at_bounds(program, description.certainty is not None).values(), *_doubts(description.constants)):
-        say(f"- {text}")
+        prose(f"- {text}")
     show(_products_table(description.products))
     record = description.source.record
     if record is None:
-        say("No record of what it was fitted on.")
+        prose("No record of what it was fitted on.")
         return
     show(_errors_table(record))
-    say(bias_label(map(asdict, record.errors)))
+    prose(bias_label(map(asdict, record.errors)))
     if record.proposal and record.proposal.call:
         _print_proposal(record.proposal)
 
@@ -217,7 +217,7 @@ def _errors_table(record: Record) -> Table:
 
 def _print_proposal(proposal: Proposal) -> None:
     """A language model's idea, and the judges' marks before it was fitted."""
-    say(f"Proposed in call {proposal.call}: {proposal.idea or 'no idea given'}")
+    prose(f"Proposed in call {proposal.call}: {proposal.idea or 'no idea given'}")
     if proposal.reviews:
         reviews = [asdict(review) for review in proposal.reviews]
         marks = [name for name in reviews[0] if name not in ("judge", "remark")]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from evolve.report.layout import GAP, broken, parts, width_of
 from evolve.report.table import Table
-from evolve.terminal import say, width
+from evolve.terminal import LAYOUT, say, width
 from simulator.text import visible
 
 
@@ -35,9 +35,14 @@ def fits(table: Table) -> bool:
     return width_of(_visible(table)) <= width()
 
 
+def prose(text: str, style: str = "") -> None:
+    """Print sentences in lines that fit the terminal. Ends of lines in the text stay."""
+    say(broken(visible(text, LAYOUT), width()), style)
+
+
 def note(text: str) -> None:
     """Print an explanation as a paragraph that fits the terminal."""
-    say(broken(" ".join(text.split()), width()), "dim")
+    prose(" ".join(text.split()), "dim")
 
 
 def markdown(table: Table) -> str:
@@ -91,4 +96,4 @@ def say_once(texts_by_id: Mapping[str, Sequence[str]]) -> None:
             ids_by_text.setdefault(text, []).append(ident)
     for text, ids in ids_by_text.items():
         names = "all" if len(ids) == len(texts_by_id) > 1 else ", ".join(ids)
-        say(f"- {text} ({names})", "dim")
+        prose(f"- {text} ({names})", "dim")

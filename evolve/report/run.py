@@ -14,7 +14,7 @@ from archive.elite import Elite
 from archive.proposal import SEED
 from evaluator.score import Errors
 from evolve.report.llm import lines
-from evolve.report.printing import show
+from evolve.report.printing import prose, show
 from evolve.report.result import RunReport, errors_of
 from evolve.report.table import Row, Table, bias_label, mean_cells, number, passes, row
 from evolve.report.terms import legend
@@ -56,38 +56,39 @@ def print_run(report: RunReport, known: bool = False) -> None:
     best = report.champion
     if best is None:
         reasons = "; ".join(f"{r.count} at {r.stage}, e.g. {r.why}" for r in report.rejected)
-        say(f"No candidate could be scored: {reasons}. Run: {report.run}")
+        prose(f"No candidate could be scored: {reasons}. Run: {report.run}")
         return
     counts = f"{best.operations} operations, {best.constants} constants, key {best.key}"
     say("\nChampion", "bold", end="")
     say(f" (proposal {best.id}, {counts})\n")
     say(best.text)
     for text in bounds_texts(best):
-        say(f"- {text}")
+        prose(f"- {text}")
     seeds = ERRORS_LEGEND.format(seeds=", ".join(map(str, report.seeds)))
     legend("limits", also=f"{seeds}. {KNOWN_LEGEND}" if known else seeds)
     show(errors_table(report, known))
     if not known:
-        say(f"Known answers on each experiment: {command('resume', report.run, '--all')}\n")
+        say(f"Known answers on each experiment:\n  {command('resume', report.run, '--all')}\n")
     legend("known answer")
     show(means_table(report))
     bias = fitted_bias(report)
-    say(f"{bias}, over the fitted experiments.\n" if bias else "")
+    prose(f"{bias}, over the fitted experiments.\n" if bias else "")
     legend("joint error", "worst 3", "transfer error", "sound")
     say()
     _print_gain(report, best)
-    say("\n".join(text for text in (transfer_text(best), gap_text(report)) if text) + "\n")
+    prose("\n".join(text for text in (transfer_text(best), gap_text(report)) if text) + "\n")
     legend("front", also=FRONT_LEGEND.format(seeds=", ".join(map(str, report.search_seeds))))
     show(front_table(thinned(report.front), "Pareto front"))
     if len(report.front) > MOST_ROWS:
-        say(f"{MOST_ROWS} of {len(report.front)}; all: {command('archive', report.run)}\n")
-    say(cascade_text(report))
+        say(f"{MOST_ROWS} of {len(report.front)}; all:\n  {command('archive', report.run)}\n")
+    prose(cascade_text(report))
     if report.calls:
         say("\nLanguage models", "bold")
-        say("\n".join(lines(dict(report.calls), report.run)))
+        for text in lines(dict(report.calls), report.run):
+            say(text) if "`" in text else prose(text)  # a command line stays whole
     counts = f"{report.candidates} candidates, {report.proposals} proposals, {report.accepted} accepted"
     identity = f"seed {report.seed}, engine {report.engine}, data {report.data}"
-    say(f"\nRun: {report.run}   ({counts}, {identity})")
+    prose(f"\nRun: {report.run} ({counts}, {identity})")
     program = f"{report.run}:{best.id}"
     emit = command("emit", program, "--target", "blis-4", "--out", "DIR")
     suggest(command("archive", report.run), command("show", program), emit)
@@ -170,31 +171,29 @@ def _print_gain(report: RunReport, best: Elite) -> None:
     """What the best seed reached by fitting alone, and what the search added."""
     seed = report.best_seed
     if seed is None:
-        say("No seed could be scored.")
+        prose("No seed could be scored.")
         return
     lower = 100.0 * (1.0 - best.joint / seed.joint)
     change = f"{lower:.0f} % lower" if lower >= 0 else f"{-lower:.0f} % higher"
-    say(
+    prose(
         f"Best seed ({seed.operator.removeprefix(SEED)}, fitted): joint error {seed.joint:.2f} %, "
         f"worst 3 {seed.worst3:.2f} %.\n"
         f"The champion compared with it: joint {best.joint:.2f} % ({change}), worst 3 {best.worst3:.2f} %.\n"
         f"The champion is {rule_text(report.rule)}.\n"
     )
-    if text := unsound_text(report, best):
-        say(text + "\n")
+    if lowest := unsound(report, best):
+        prose(
+            f"Proposal {lowest.id} ({lowest.operator}) has a joint error of {lowest.joint:.2f} %, but is not sound, so "
+            "it cannot be the champion. What it contradicts:"
+        )
+        say(f"  {command('check', f'{report.run}:{lowest.id}', '--physics')}\n")
 
 
-def unsound_text(report: RunReport, best: Elite) -> str:
-    """Why the program with the lowest joint error is not the champion, if it is not sound; else ""."""
+def unsound(report: RunReport, best: Elite) -> Elite | None:
+    """The program with the lowest joint error, if it is not the champion because it is not sound; else None."""
     seeds = [report.best_seed] if report.best_seed else []
     lowest = min([*seeds, *report.front], key=lambda e: e.joint, default=best)
-    if lowest.sound or lowest.joint >= best.joint:
-        return ""
-    check = command("check", f"{report.run}:{lowest.id}", "--physics")
-    return (
-        f"Proposal {lowest.id} ({lowest.operator}) has a joint error of {lowest.joint:.2f} %, but is not sound, so it "
-        f"cannot be the champion: {check} says what it contradicts."
-    )
+    return None if lowest.sound or lowest.joint >= best.joint else lowest
 
 
 def rule_text(rule: Rule) -> str:

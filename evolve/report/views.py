@@ -10,7 +10,7 @@ from archive.grid import Grid
 from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
 from evaluator.own_models import own_models
 from evolve import __version__
-from evolve.report.printing import show
+from evolve.report.printing import prose, show
 from evolve.report.run import FRONT_LEGEND, front_table
 from evolve.report.table import Table
 from evolve.report.terms import legend
@@ -48,10 +48,10 @@ def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     if grid:
         legend("joint error", "features")
         show(_grid_table(run, archive.grid))
-    say(f"Held-out figures: {calls_note(run.path)}.")
+    prose(f"Held-out figures: {calls_note(run.path)}.")
     if old := run.unchecked():
         note = f"Journal: {old} lines of an older release, which are not protected from damage and not checked."
-        say(note)
+        prose(note)
 
 
 def _grid_table(run: Run, grid: Grid) -> Table:
@@ -122,19 +122,21 @@ def print_inventory(inventory: Inventory) -> None:
     say("Runs", "bold", end="")
     say("" if inventory.runs else ": none yet; `evolve run` makes one")
     for run in inventory.runs:
-        state = f"unfinished: {command('resume', run.run)}"
+        state = "unfinished, to be continued with"
         if run.joint is not None:
             state = f"champion {run.champion}, joint error {run.joint:.2f} %"
         elif run.done:
             state = "no candidate scored"
-        say(f"  {run.run}: {state}")
+        prose(f"  {run.run}: {state}")
+        if not run.done:
+            say(f"    {command('resume', run.run)}")
     lists = {"Programs": inventory.programs, "Configurations": inventory.configs}
     if inventory.own_models:
         lists["Models of your own"] = inventory.own_models
     for title, names in lists.items():
-        say(title, "bold", end="")
-        say(f": {', '.join(names)}")
+        say(title, "bold")
+        prose(f"  {', '.join(names)}")
     for title, aliases_of in (("Models", inventory.models), ("Hardware", inventory.hardware)):
         say(title, "bold")
         for name, aliases in aliases_of.items():
-            say(f"  {name}" + (f" ({', '.join(aliases)})" if aliases else ""))
+            prose(f"  {name}" + (f" ({', '.join(aliases)})" if aliases else ""))

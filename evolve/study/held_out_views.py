@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from evolve import __version__
-from evolve.report.printing import show
+from evolve.report.printing import prose, show
 from evolve.report.table import Row, Table, bias_label, number, passes, section
 from evolve.report.terms import legend
 from evolve.run.files import cannot_write, draft_of
 from evolve.run.validations import OPTIMISTIC
 from evolve.study.held_out import FIGURES, LATER, MEANS, STATISTICS, FoldResult
 from evolve.study.validate import Validation
-from evolve.terminal import say
 from simulator.language.measure import constants, operations
 from simulator.language.parse import parse
 
@@ -55,7 +54,7 @@ def print_validation(validation: Validation) -> None:
     lines.append(call_note(validation))
     lines += [f"CHANGED since the first validate: {change}." for change in validation.changed]
     lines += ["", f"Run: {validation.run}   (seed {validation.seed}, engine {__version__}, data {validation.data})"]
-    say("\n".join(lines))
+    prose("\n".join(lines))
 
 
 def call_note(validation: Validation) -> str:

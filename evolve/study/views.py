@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from evolve import __version__
-from evolve.report.printing import show
+from evolve.report.printing import prose, show
 from evolve.report.table import Row, Table, number, section
 from evolve.report.terms import legend
 from evolve.study.comparison import ComparisonReport
@@ -27,8 +27,8 @@ def print_repeats(report: RepeatsReport) -> None:
     """Print the best repeat's champion, a table of all champions, the fields they share, and a pilot's verdict."""
     scored = [repeat for repeat in report.repeats if repeat.champion]
     if not scored:
-        advice = command("resume", report.repeats[0].run)
-        say(f"No repeat scored a candidate: see {advice}")
+        say("No repeat scored a candidate.")
+        suggest(command("resume", report.repeats[0].run))
         return
     best = min(scored, key=lambda repeat: (repeat.errors["joint"] or 0.0, repeat.seed))
     assert best.champion
@@ -48,7 +48,7 @@ def print_repeats(report: RepeatsReport) -> None:
     ]
     if report.verdict:
         lines += ["", f"Pilot, fitted on these {n} experiments: {report.verdict.text}"]
-    say("\n".join(lines))
+    prose("\n".join(lines))
     suggest(command("resume", best.run), command("show", f"{best.run}:{best.champion.id}"))
 
 
@@ -100,8 +100,8 @@ def print_comparison(report: ComparisonReport) -> None:
         show(Table.of(f"{title} in percent by budget used", "engine|>25 %|>50 %|>100 %", rows))
     show(costs_table(report))
     for verdict in report.verdicts:
-        say(verdict.text)
-    say(f"\nComparison: {comparison.path} (engine {__version__}, data {report.data}); "
+        prose(verdict.text)
+    prose(f"\nComparison: {comparison.path} (engine {__version__}, data {report.data}); "
         f"learning curves: {comparison.path}/curves.csv")  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from evolve.program.fit.first_stage import StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
 from evolve.program.show import certainty_cells
-from evolve.report.printing import say_once, show
+from evolve.report.printing import prose, say_once, show
 from evolve.report.table import Row, Table, mean_cells, number, row, section
 from evolve.report.terms import legend
 from evolve.run.records import ConstantRecord
@@ -36,23 +36,23 @@ def print_fit(result: Calibration, file: str | None) -> None:
     if own:
         show(_models_table(own))
     for text in _at_bounds(result):
-        say(f"- {text}")
+        prose(f"- {text}")
     show(_errors_table(result))
     if result.steps:
         _print_stage(result.steps)
     free = result.freedom
-    say(
+    prose(
         f"Degrees of freedom: {free.constants} constants fitted; {free.observations} stage means decide "
         f"{free.effective:.1f} of them, the sum of the shares; loss {result.best.fit.loss:.4g} ({result.best.method})"
     )
     if result.left_out:
-        say("Left out (not clean, or without observed stages): " + ", ".join(result.left_out))
+        prose("Left out (not clean, or without observed stages): " + ", ".join(result.left_out))
     say_once(result.warnings)
     if result.out:
         records = "each with its record" if len(result.out) > 1 else "with its record"
-        say(f"Written: {', '.join(result.out)}, {records} next to it.")
+        prose(f"Written: {', '.join(result.out)}, {records} next to it.")
     else:
-        say("Not written: the same command with `--out mine.py` writes it.")
+        prose("Not written: the same command with `--out mine.py` writes it.")
     # without an experiment the deployments of all known models would be baked in, and not the one just fitted
     known = ["--experiments", file] if file else []
     out = result.out[0] if result.out else "mine.py"
@@ -136,7 +136,7 @@ def _print_stage(steps: StageFigures) -> None:
     show(Table.of(title, "|".join(heads), rows))
     after_steps, after = (steps.per_step[key]["train"].mape_pct for key in ("after_steps", "after"))
     if after is not None and after_steps is not None and after > max(APART * after_steps, APART_PCT):
-        say(
+        prose(
             f"Steps and load stages disagree under this form: per step it is {after:.1f} % off after the whole fit, "
             f"{after_steps:.1f} % after steps alone. Do not trust both.",
             "bold",
@@ -150,4 +150,4 @@ def _print_stage(steps: StageFigures) -> None:
     if steps.left_out:
         notes.append(f"Steps not used, because their experiments are not fitted: {', '.join(steps.left_out)}")
     for note in notes:
-        say(f"- {note}", "dim")
+        prose(f"- {note}", "dim")

@@ -21,13 +21,12 @@ from evolve.program.steps.targets import (
     duration_targets,
     together,
 )
-from evolve.report.printing import note, show
+from evolve.report.printing import note, prose, show
 from evolve.report.table import Row, Table, number, row, section
 from evolve.report.terms import legend
 from evolve.run.data import experiments_of
 from evolve.run.program import Source
 from evolve.run.records import measured
-from evolve.terminal import say
 from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -220,7 +219,7 @@ def print_score(scores: StepScores, quiet: bool) -> None:
     if not quiet:
         _print_groups(scores)
     for text in [*_dropped(runs, what), *scores.left_out, *scores.assumed, _in_sample(scores.fitted)]:
-        say(f"- {text}", "dim")
+        prose(f"- {text}", "dim")
 
 
 def _print_groups(scores: StepScores) -> None:

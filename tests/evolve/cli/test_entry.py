@@ -30,10 +30,8 @@ def bash(script: str, folder: Path) -> str:
     evolve.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m evolve "$@"\n')
     evolve.chmod(0o755)
     environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
-    ran = subprocess.run(
-        ["bash", "-c", COMPLETION + script], env=environment, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0 and not ran.stderr, ran.stderr
+    command = ["bash", "-c", COMPLETION + script]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return ran.stdout
 
 

@@ -79,14 +79,14 @@ def done(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 def test_a_model_is_kept_listed_shown_and_removed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no models of your own" in done(capsys, "model", "list")
     out = done(capsys, "model", "add", write(generation={"top_p": 0.9, "temperature": 0.6}))
-    assert "28 layers of 4096, 32 heads and 8 KV heads of 128" in out and "'top_p': 0.9" in out
+    assert "28 layers of 4096, 32 heads and 8 KV heads of 128" in out and "sampling top_p 0.9, temperature 0.6" in out
     assert str(home / "my-model.json") in out.replace("\n", "")
     assert out == done(capsys, "model", "show", "my-model")
     assert done(capsys, "model", "list") == f"my-model  {home / 'my-model.json'}\n"
     assert json.loads(done(capsys, "model", "list", "--json")) == {"models": {"my-model": str(home / "my-model.json")}}
     shown = json.loads(done(capsys, "model", "show", "my-model", "--json"))
     assert shown["config"] == RAW and shown["generation_config"] == {"top_p": 0.9, "temperature": 0.6}
-    assert "Models of your own: my-model" in done(capsys, "list")
+    assert "Models of your own\n  my-model" in done(capsys, "list")
     assert json.loads(done(capsys, "list", "--json"))["own_models"] == ["my-model"]
     assert "shipped" in done(capsys, "model", "show", "llama-3.1-8b")
     assert done(capsys, "model", "remove", "my-model") == f"removed {home / 'my-model.json'}\n"

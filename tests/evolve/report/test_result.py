@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 from elites import elite
 
 from archive.champion import Rule
 from evaluator.score import Errors
 from evolve.report.result import Refusals, RunReport, errors_of
-from evolve.report.run import unsound_text
+from evolve.report.run import print_run, unsound
 
 ROWS = (Errors("a", 1.5, -2.0, None), Errors("b", -0.5, 3.0, 0.25))
 FULL = RunReport(
@@ -42,14 +43,14 @@ def test_the_errors_of_fitted_experiments_are_told_apart() -> None:
     assert errors_of(FULL.errors, FULL.fitted) == [ROWS[0]]
 
 
-def test_the_report_says_why_an_unsound_program_is_not_the_champion() -> None:
+def test_the_report_says_why_an_unsound_program_is_not_the_champion(capsys: pytest.CaptureFixture[str]) -> None:
     start = replace(elite(2, joint=1.0), sound=False)
-    best = elite(4, joint=2.0)
-    report = replace(FULL, run="my runs/[x]", champion=best, best_seed=start, front=[best])
-    text = unsound_text(report, best)
-    assert text.startswith(
-        f"Proposal 2 ({start.operator}) has a joint error of 1.00 %, but is not sound, so it cannot be "
-    )
-    assert "evolve check 'my runs/[x]:2' --physics" in text
-    assert not unsound_text(replace(report, best_seed=replace(start, sound=True)), best)
-    assert not unsound_text(replace(report, best_seed=replace(start, joint=3.0)), best)
+    best = replace(elite(4, joint=2.0), text="def step_time(b, s, *, base: us = 5000.0):\n    return base\n")
+    report = replace(FULL, calls={}, run="my runs/[x]", champion=best, best_seed=start, front=[best])
+    print_run(report)
+    text = capsys.readouterr().out
+    sentence = f"Proposal 2 ({start.operator}) has a joint error of 1.00 %, but is not sound, so it cannot be "
+    assert sentence in text.replace("\n", " ")
+    assert "\n  evolve check 'my runs/[x]:2' --physics\n" in text
+    assert not unsound(replace(report, best_seed=replace(start, sound=True)), best)
+    assert not unsound(replace(report, best_seed=replace(start, joint=3.0)), best)
