@@ -178,7 +178,7 @@ def test_sampling_that_is_unknown_is_a_note(capsys: pytest.CaptureFixture[str]) 
     assert "generation_config is unknown" in note and "model add CONFIG --generation-config FILE --replace" in note
     Path("sampling.json").write_text('{"top_k": 20}')
     added = done(capsys, "model", "add", "my-model", "--generation-config", "sampling.json", "--replace")
-    assert "{'top_k': 20}" in added and load_experiments(Path("mine.yaml"))[0].notes == ()
+    assert "sampling top_k 20" in added and load_experiments(Path("mine.yaml"))[0].notes == ()
 
 
 def test_an_experiment_may_give_a_known_model_another_sampling(capsys: pytest.CaptureFixture[str]) -> None:
