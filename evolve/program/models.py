@@ -66,6 +66,8 @@ def add(source: str, ident: str | None, generation: Path | None, replace: bool) 
     for a name that is taken.
     """
     path = Path(source) / CONFIG if Path(source).is_dir() else Path(source)
+    if Path(source).is_dir() and not path.exists():
+        raise InputError(f"{source}: the folder has no {CONFIG}: give a model's {CONFIG}, or a folder with one")
     config = _written(read_config(path))
     name = ident or (path.resolve().parent.name if path.name == CONFIG else path.stem)
     if not IDENT.fullmatch(name) or len(name) > LONGEST_IDENT:
@@ -164,7 +166,7 @@ def print_model(model: Model) -> None:
         f"vocabulary {a.vocab}, at most {a.longest} tokens" if a.longest else f"vocabulary {a.vocab}",
         f"weights of {a.weight_bits} bits" + (", fp8" if a.is_fp8 else ""),
         f"sampling {dict(model.generation_config)}" if model.generation_config is not None else
-        "sampling unknown: taken as without top_p, top_k and repetition penalty; give --generation-config FILE --replace",
+        "sampling unknown: taken as without top_p, top_k and repetition penalty; give --generation-config, --replace",
     ]  # fmt: skip
     for line in filter(None, lines):
         say(f"  {line}")
