@@ -123,7 +123,8 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
     if named and model:
         raise InputError("--deployment and --model exclude each other: use --deployment to name several")
     whole_names(model, hardware, tp, "an experiment has its own")
-    deployments = [emitting.of_experiment(named_experiment(experiments, name)) for name in dict.fromkeys(ids)]
+    named_by_id = [named_experiment(experiments, name, "repeat --id for each") for name in dict.fromkeys(ids)]
+    deployments = [emitting.of_experiment(e) for e in named_by_id]
     deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
     if model and hardware:
         deployments = [emitting.of_names(model, hardware, tp or 1)]

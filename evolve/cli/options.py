@@ -87,11 +87,11 @@ def named_experiments(file: str | None, ids: str | None) -> list[Experiment]:
     return [e for e in offered.values() if not wanted or e.id in wanted]
 
 
-def named_experiment(file: str | None, name: str) -> Experiment:
-    """The one experiment of that id. Raises InputError for several."""
+def named_experiment(file: str | None, name: str, remedy: str = "name one experiment") -> Experiment:
+    """The one experiment of that id. Raises InputError, with the remedy, for several."""
     experiments = named_experiments(file, name)
     if len(experiments) != 1:
-        raise InputError(f"--id {name}: name one experiment")
+        raise InputError(f"--id {name}: is not one experiment: {remedy}")
     return experiments[0]
 
 

@@ -121,7 +121,7 @@ def verify(emitted: Emitted) -> bool:
 
 def _check(emitted: Emitted) -> bool:
     if find_go() is None:
-        prose("check: failed: there is no Go toolchain: put go on PATH, or pip install evolve-latency[go]")
+        prose("check: failed: there is no Go toolchain: put go on PATH, or .venv/bin/pip install 'evolve-latency[go]'")
         return False
     progress = Line()
     with tempfile.TemporaryDirectory() as folder:

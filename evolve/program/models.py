@@ -67,6 +67,8 @@ def add(source: str, ident: str | None, generation: Path | None, replace: bool) 
     for a name that is taken.
     """
     path = Path(source) / CONFIG if Path(source).is_dir() else Path(source)
+    if Path(source).is_dir() and not path.exists():
+        raise InputError(f"{source}: the folder has no {CONFIG}: give a model's {CONFIG}, or a folder with one")
     config = _written(read_config(path))
     name = ident or (path.resolve().parent.name if path.name == CONFIG else path.stem)
     if not IDENT.fullmatch(name) or len(name) > LONGEST_IDENT:

@@ -103,10 +103,11 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
     if moe and not moe_ffn:
         raise c.error("moe_intermediate_size", "is missing", REMEDY)
     shared = moe_ffn if llama4 else _first(c, "shared_ffn", _first(c, "shared", 0) * moe_ffn)
-    head_dim = _first(c, "head_dim", hidden // heads)
-    if not head_dim:
-        raise c.error("num_attention_heads", f"must be <= hidden_size, got {heads}", REMEDY)
     latent = _whole(c, "kv_lora_rank", 0)
+    head_dim = _first(c, "head_dim", hidden // heads)
+    if not c.has("head_dim") and (heads > hidden or (hidden % heads and not latent)):  # latent heads have own widths
+        problem = f"must divide hidden_size ({hidden}) where head_dim is not given, got {heads}"
+        raise c.error("num_attention_heads", problem, "copy both keys, and head_dim, from the model's config.json")
     bits, is_fp8 = weights(c)
     return Architecture(
         layers=layers,

@@ -188,6 +188,21 @@ def test_what_the_formulas_do_not_fit_is_refused_in_one_line(terms: dict[str, An
     assert str(caught.value).startswith(f"test: model_config.{message}") and "\n" not in str(caught.value)
 
 
+def test_heads_that_do_not_divide_the_width_need_a_head_dim() -> None:
+    """41 heads of 5120 would be of 124.9; the engine refuses them. Latent attention has widths of its own."""
+    odd = LLAMA | {"hidden_size": 5120, "num_attention_heads": 41}
+    with pytest.raises(InputError) as caught:
+        architecture(odd, "test")
+    problem = (
+        "test: model_config.num_attention_heads must divide hidden_size (5120) where head_dim is not given, got 41"
+    )
+    assert str(caught.value).startswith(problem + ": ") and "\n" not in str(caught.value)
+    assert architecture(odd | {"head_dim": 128}, "test").head_dim == 128
+    assert architecture(odd | {"kv_lora_rank": 512}, "test").heads == 41
+    with pytest.raises(InputError, match="must divide"):
+        architecture(LLAMA | {"num_attention_heads": 2048, "kv_lora_rank": 512}, "test")  # more heads than width
+
+
 def test_every_refused_key_is_refused() -> None:
     for key in (key for group in JUDGED if group.verdict is Verdict.REFUSED for key in group.names):
         value: Any = (

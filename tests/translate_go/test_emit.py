@@ -270,7 +270,8 @@ def test_check_fails_without_a_toolchain(
 ) -> None:
     monkeypatch.setattr(going, "find_go", lambda: None)
     assert run_command(["emit", "floor", "--out", str(tmp_path / "go"), "--check"]) == 1
-    assert "check: failed: there is no Go toolchain" in capsys.readouterr().out.splitlines()[-1]
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "check: failed: there is no Go toolchain" in last and "install 'evolve-latency[go]'" in last
 
 
 @pytest.mark.parametrize(

@@ -273,6 +273,10 @@ def test_bad_experiments_are_one_line(
             ["predict", "nothing.py"],
             "nothing.py: cannot be read (No such file or directory): give a file, RUN:ID or a seed's name",
         ),
+        (
+            ["emit", "floor", "--out", "go", "--id", "llama-2-7b-tp1-codegen,llama-2-7b-tp1-general"],
+            "--id llama-2-7b-tp1-codegen,llama-2-7b-tp1-general: is not one experiment: repeat --id for each",
+        ),
         (["predict", "floor", "--id", "x"], "--id x: no such experiment: there are llama-2-7b-tp1-codegen,"),
         (["run", "--models", "gpt"], "--models gpt: no such model among the experiments: there are "),
         (["run", "--workloads", "chess"], "--workloads chess: no such workload: there are "),

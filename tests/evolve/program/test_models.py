@@ -114,6 +114,7 @@ def test_the_name_is_that_of_the_option_the_folder_or_the_file(home: Path, capsy
         (["my-model", "--id", "x" * 101], "is not a name of letters, digits"),
         (["nowhere"], "nowhere: cannot be read (No such file or directory): give a model's config.json"),
         (["my-model", "--id", "x", "--generation-config", "no.json"], "no.json: cannot be read"),
+        (["empty"], "empty: the folder has no config.json: give a model's config.json, or a folder with one"),
         (["bad", "--id", "x"], "bad/config.json: model_config.vocab_size must be >= 1, got 0"),
         (
             ["sampled", "--id", "x"],
@@ -123,6 +124,7 @@ def test_the_name_is_that_of_the_option_the_folder_or_the_file(home: Path, capsy
 )
 def test_what_cannot_be_kept(args: list[str], problem: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done(capsys, "model", "add", write())
+    Path("empty").mkdir()
     write("bad", vocab_size=0)
     write("sampled", generation={"top_p": "x"})
     assert problem in refusal(capsys, "model", "add", *args)
