@@ -9,7 +9,7 @@ from evolve.program.fit.first_stage import StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
 from evolve.program.show import certainty_cells
 from evolve.report.printing import prose, show
-from evolve.report.table import Row, Table, mean_cells, number, row, section
+from evolve.report.table import Row, Table, counted, mean_cells, number, row, section
 from evolve.report.terms import legend
 from evolve.run.records import ConstantRecord
 from evolve.terminal import command, say, suggest
@@ -41,7 +41,7 @@ def print_fit(result: Calibration, file: str | None) -> None:
     if result.steps:
         _print_stage(result.steps)
     free = result.freedom
-    prose(f"Degrees of freedom: {free.constants} constants fitted, {free.effective:.1f} of them decided by "
+    prose(f"Degrees of freedom: {counted(free.constants, 'constant')} fitted, {free.effective:.1f} of them decided by "
         f"{free.observations} stage means; loss {result.best.fit.loss:.4g} ({result.best.method})")  # fmt: skip
     if result.left_out:
         prose("Left out (not clean, or without observed stages): " + ", ".join(result.left_out))
