@@ -126,7 +126,7 @@ def _monotone(steps_us: Mapping[str, np.ndarray]) -> Gate:
         name = max(drops, key=lambda n: float(drops[n].max()))
         worst = int(drops[name].argmax())
         one, other = steps_us[name][swept.base[worst]], steps_us[name][swept.more[worst]]
-        measured += f" get shorter, worst: {name}: {swept.names[swept.more[worst]]}: {one:,.0f} -> {other:,.0f} us"
+        measured += f" get shorter, worst: {name}: {swept.names[swept.more[worst]]}: {_apart(one, other)} us"
     rule = f"more work must not take less time, at most {100 * MOST_VIOLATIONS:g} % of pairs may violate this"
     return verdict("monotone", wrong < MOST_VIOLATIONS * pairs, measured, rule)
 
@@ -141,3 +141,9 @@ def _growth(steps_us: Mapping[str, np.ndarray]) -> Gate:
     measured = f"{ratios[name][worst]:.2f} times at most: {step}"
     rule = f"twice the requests, tokens and context may take {MOST_GROWTH} times as long at most"
     return verdict("growth", bool(ratios[name][worst] <= MOST_GROWTH), measured, rule)
+
+
+def _apart(one: float, other: float) -> str:
+    """`ONE -> OTHER` with as many decimals as it takes to tell them apart."""
+    digits = next((d for d in range(17) if f"{one:.{d}f}" != f"{other:.{d}f}"), 0)
+    return f"{one:,.{digits}f} -> {other:,.{digits}f}"

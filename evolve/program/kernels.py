@@ -38,11 +38,13 @@ _NAME = {"decode_per_token": "decode attention: KV cache", "prefill_per_pair": "
 _NO_LAUNCH = frozenset(("elementwise", "decode_per_token", "prefill_per_pair", "sampler"))
 LEGEND = """\
 us: all calls of a step together; 1 to {most}: decodes; prefill: an uncached prompt of {prefill:,} tokens.
-share, datasheet: at {decodes} decodes; datasheet is bytes over bandwidth or FLOPs over peak, whichever is longer, no
-launches. roofline: the same for the whole step at once, without all-reduces.
+share: at {decodes} decodes. {datasheet}roofline: bytes over bandwidth or FLOPs over peak, whichever is longer, of the
+whole step at once, without all-reduces.
 from: measured (this shape was timed), interpolated (between timed shapes), nearest shape (the efficiency of the closest
 one), datasheet (never timed: bytes over bandwidth, or a launch); then octaves to the closest timed size, 1 being half
 or twice; the sampler's operations are counted, at the speed at which its sort was timed. CPU time is not included."""
+
+DATASHEET = "datasheet: the roofline of one operation at {decodes} decodes, no launches. "
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +184,10 @@ def print_kernels(breakdown: Breakdown) -> None:
     """The table of operations and steps; calls, shapes and kernels only if the terminal is wide enough for them."""
     table = _table(breakdown, wide=True)
     about = tables(breakdown.tables).about
-    note(LEGEND.format(most=DECODES[-1], prefill=PREFILL, decodes=DECODES[SHARES_AT]))
-    show(table if fits(table) else _table(breakdown, wide=False))
+    wide = fits(table)
+    datasheet = DATASHEET.format(decodes=DECODES[SHARES_AT]) if wide else ""
+    note(LEGEND.format(most=DECODES[-1], prefill=PREFILL, decodes=DECODES[SHARES_AT], datasheet=datasheet))
+    show(table if wide else _table(breakdown, wide=False))
     prose(f"Tables: {about['source']}, {about['gpu']}, {about['license']}, {about['copyright']}")
     for text in breakdown.notes:
         prose(f"Note: {text}.")

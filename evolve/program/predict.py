@@ -34,7 +34,7 @@ PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("after the last step", ("per_token", "completion"), "after_finish"),
     ("client", (), "client"),
 )
-FITTED_LEGEND = "use: the program was fitted on this experiment, so its errors there are in sample, or it is new to it"
+FITTED_LEGEND = "use: fitted, the program was fitted on this experiment, so its errors are in sample; new, it was not"
 ERROR_LEGEND = "error: of the mean, percent of what was observed"
 PARTS_LEGEND = """\
 Observed from request traces: queueing is arrival to queue; waiting is queued to first scheduled, which async scheduling
@@ -214,7 +214,8 @@ def print_prediction(forecasts: Forecasts) -> None:
     experiments = forecasts.experiments
     compared = any(e.summary.error_pct for e in experiments)
     fitted = [e.id for e in experiments if e.fitted]
-    notes = [FITTED_LEGEND] * bool(fitted) + [ERROR_LEGEND] * compared
+    recorded = any(e.fitted is not None for e in experiments)
+    notes = [FITTED_LEGEND] * recorded + [ERROR_LEGEND] * compared
     if notes:
         legend(*["limits"] * compared, also=". ".join(notes))
     show(_table(forecasts))

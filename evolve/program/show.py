@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from archive.proposal import Proposal
 from evolve import __version__
 from evolve.report.printing import prose, show
-from evolve.report.table import Table, bias_label, number
+from evolve.report.table import Table, bias_label, counted, number
 from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.records import ConstantRecord, Record
@@ -73,8 +73,9 @@ class Description:
         """The size of the program in words, and its key."""
         program = self.source.program
         return (
-            f"{measure.operations(program)} operations, {measure.conditionals(program)} conditionals, "
-            f"{len(self.constants)} constants, {len(measure.features(program))} features, "
+            f"{counted(measure.operations(program), 'operation')}, "
+            f"{counted(measure.conditionals(program), 'conditional')}, "
+            f"{counted(len(self.constants), 'constant')}, {counted(len(measure.features(program)), 'feature')}, "
             f"key {key(self.source.complete)}"
         )
 
@@ -157,7 +158,13 @@ def _constants_table(description: Description) -> Table:
         at_bound = " (at the bound)" if c.value in (c.low, c.high) else ""
         where = " (OUTSIDE; a fit moves it in)" if c.outside else at_bound
         unit = (c.unit or "any") + ("" if c.annotated else " (found)")
-        row = [f"{c.method}.{c.name}", f"{c.value:g}", unit, c.limits + where, c.enters]
+        row = [
+            f"{c.method}.{c.name}",
+            f"{c.value:g}",
+            unit,
+            c.limits + where,
+            "linearly" if c.enters == "affine" else "otherwise",
+        ]
         return [*row, *certainty_cells(certainty.get(f"{c.method}.{c.name}"))] if certainty else row
 
     heads = "constant|>value|~unit|~bounds|enters" + ("|>standard error|~by the data" if certainty else "")
@@ -186,8 +193,11 @@ def _doubts(constants: Sequence[ShownConstant]) -> list[str]:
 
 def _products_table(products: Mapping[str, Affine]) -> Table:
     """The dot product of each method, on each choice of branches if there are several: coefficients and features."""
-    heads = "method|~where|coefficient|~constant|~feature"
-    return Table.of("As dot products: the sum of constant * feature", heads, _product_rows(products))
+    heads = ["method", "~where", "coefficient", "~constant", "~feature"]
+    rows = list(_product_rows(products))
+    shown = [i for i in range(len(heads)) if any(cells[i] for cells in rows)]
+    filled = ([cells[i] for i in shown] for cells in rows)
+    return Table.of("As dot products: the sum of constant * feature", "|".join(heads[i] for i in shown), filled)
 
 
 def _product_rows(products: Mapping[str, Affine]) -> Iterator[list[str]]:

@@ -16,7 +16,7 @@ from evaluator.score import Errors
 from evolve.report.llm import lines
 from evolve.report.printing import prose, show
 from evolve.report.result import RunReport, errors_of
-from evolve.report.table import Row, Table, bias_label, mean_cells, number, passes, row
+from evolve.report.table import Row, Table, arrival_seeds, bias_label, counted, mean_cells, number, passes, row
 from evolve.report.terms import legend
 from evolve.terminal import command, say, suggest
 from simulator.json import JsonObject
@@ -42,12 +42,16 @@ CONSTANTS = {
     "kernel sum": "none: measured kernels",
 }
 ONE_SET = "fitted here, one set for all"
-ERRORS_LEGEND = "E2E, TTFT, ITL: errors of an experiment's means over arrival seeds {seeds}"
+ERRORS_LEGEND = "E2E, TTFT, ITL: errors of an experiment's means over {seeds}"
 KNOWN_LEGEND = """\
 naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitted for all, -m per model, -e per
 experiment; roof: the datasheet alone; host: the host's own roofline, nothing fitted; kern: the sum of measured
 kernels, nothing fitted; floor: larger of a floor and bytes over bandwidth; p-: published, unsigned"""
-FRONT_LEGEND = "size: operations + constants, the complexity; errors of the arrival seeds {seeds}, which the search saw"
+PUBLISHED_LEGEND = """\
+published: as their authors reported; a round is one of the rounds of that research; their ITL errors are against an
+observed ITL that its load generator halved by mistake"""
+MEANS_LEGEND = "runs: how many experiments the means are over"
+FRONT_LEGEND = "size: operations + constants, the complexity; errors of {seeds}, which the search saw"
 MOST_ROWS = 12  # of a front
 
 
@@ -58,18 +62,18 @@ def print_run(report: RunReport, known: bool = False) -> None:
         reasons = "; ".join(f"{r.count} at {r.stage}, e.g. {r.why}" for r in report.rejected)
         prose(f"No candidate could be scored: {reasons}. Run: {report.run}")
         return
-    counts = f"{best.operations} operations, {best.constants} constants, key {best.key}"
+    counts = f"{counted(best.operations, 'operation')}, {counted(best.constants, 'constant')}, key {best.key}"
     say("\nChampion", "bold", end="")
     say(f" (proposal {best.id}, {counts})\n")
     say(best.text)
     for text in bounds_texts(best):
         prose(f"- {text}")
-    seeds = ERRORS_LEGEND.format(seeds=", ".join(map(str, report.seeds)))
+    seeds = ERRORS_LEGEND.format(seeds=arrival_seeds(report.seeds))
     legend("limits", also=f"{seeds}. {KNOWN_LEGEND}" if known else seeds)
     show(errors_table(report, known))
     if not known:
         say(f"Known answers on each experiment:\n  {command('resume', report.run, '--all')}\n")
-    legend("known answer")
+    legend("known answer", also=f"{MEANS_LEGEND}. {PUBLISHED_LEGEND}" if report.published else MEANS_LEGEND)
     show(means_table(report))
     bias = fitted_bias(report)
     prose(f"{bias}, over the fitted experiments.\n" if bias else "")
@@ -77,7 +81,7 @@ def print_run(report: RunReport, known: bool = False) -> None:
     say()
     _print_gain(report, best)
     prose("\n".join(text for text in (transfer_text(best), gap_text(report)) if text) + "\n")
-    legend("front", also=FRONT_LEGEND.format(seeds=", ".join(map(str, report.search_seeds))))
+    legend("front", also=FRONT_LEGEND.format(seeds=arrival_seeds(report.search_seeds)))
     show(front_table(thinned(report.front), "Pareto front"))
     if len(report.front) > MOST_ROWS:
         say(f"{MOST_ROWS} of {len(report.front)}; all:\n  {command('archive', report.run)}\n")
@@ -138,13 +142,13 @@ def means_table(report: RunReport) -> Table:
         rows.append(row(name, *mean_cells(_of(errors, report.fitted)), CONSTANTS.get(name, ONE_SET)))
     for name, errors in report.published.items():
         if chosen := _of(errors, report.fitted):
-            rows.append(row(name, *mean_cells(chosen), "published; ITL against the halved harness ITL"))
+            rows.append(row(name, *mean_cells(chosen), "published; its ITL errors: against half the observed ITL"))
     for quality in ("clean", "overloaded"):
         left = [name for name, q in report.quality.items() if q == quality and name not in report.fitted]
         if others := _of(report.errors, left):
             rows.append(row(f"champion on predicted, {quality}", *mean_cells(others), "not fitted", style="dim"))
     title = f"Mean absolute error in percent over the {len(report.fitted)} fitted experiments"
-    return Table.of(title, "model|>E2E|>TTFT|>ITL|>over|~constants", rows)
+    return Table.of(title, "model|>E2E|>TTFT|>ITL|>runs|~constants", rows)
 
 
 def _of(errors: Iterable[Errors], experiments: Collection[str]) -> list[JsonObject]:

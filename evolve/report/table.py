@@ -69,6 +69,16 @@ def number(value: float | None, digits: int = 1, signed: bool = True) -> str:
     return f"{value:{'+' if signed else ''}.{digits}f}"
 
 
+def counted(n: int, noun: str) -> str:
+    """`1 constant`, `2 constants`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def arrival_seeds(seeds: Sequence[int]) -> str:
+    """`arrival seed 1`, `arrival seeds 1, 2`."""
+    return f"arrival seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+
+
 def passes(errors: Mapping[str, float | None]) -> str:
     """`pass`, or `>` and the latencies whose error is outside PASS_PCT; `-` where nothing was observed."""
     observed = {name: value for name in PASS_PCT if (value := errors[name]) is not None}
@@ -94,4 +104,4 @@ def bias_label(rows: Iterable[Mapping[str, Any]]) -> str:
         return ""
     bias = sum(errors) / len(errors)
     state = "holds" if abs(bias) < MOST_BIAS_PCT else "BROKEN"
-    return f"INV-M-6 {state}: mean signed E2E error {bias:+.2f} % (limit {MOST_BIAS_PCT:g})"
+    return f"Bias of the mean E2E within {MOST_BIAS_PCT:g} % (INV-M-6) {state}: {bias:+.2f} %"

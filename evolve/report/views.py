@@ -12,7 +12,7 @@ from evaluator.own_models import own_models
 from evolve import __version__
 from evolve.report.printing import prose, show
 from evolve.report.run import FRONT_LEGEND, front_table
-from evolve.report.table import Table
+from evolve.report.table import Table, arrival_seeds
 from evolve.report.terms import legend
 from evolve.run.config import bundled_configs
 from evolve.run.folder import REMEDY, Run
@@ -41,7 +41,7 @@ def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
     archive = run.archive()
     if pareto:
-        seeds = ", ".join(map(str, run.config.score.arrival_seeds))
+        seeds = arrival_seeds(run.config.score.arrival_seeds)
         terms = "joint error", "worst 3", "transfer error", "sound", "front"
         legend(*terms, also=FRONT_LEGEND.format(seeds=seeds))
         show(front_table(archive.front_by_size(), f"Pareto front of {run.path}"))

@@ -9,7 +9,7 @@ from evolve.program.fit.first_stage import StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
 from evolve.program.show import certainty_cells
 from evolve.report.printing import prose, say_once, show
-from evolve.report.table import Row, Table, mean_cells, number, row, section
+from evolve.report.table import Row, Table, counted, mean_cells, number, row, section
 from evolve.report.terms import legend
 from evolve.run.records import ConstantRecord
 from evolve.terminal import command, say, suggest
@@ -42,7 +42,7 @@ def print_fit(result: Calibration, file: str | None) -> None:
         _print_stage(result.steps)
     free = result.freedom
     prose(
-        f"Degrees of freedom: {free.constants} constants fitted; {free.observations} stage means decide "
+        f"Degrees of freedom: {counted(free.constants, 'constant')} fitted; {free.observations} stage means decide "
         f"{free.effective:.1f} of them, the sum of the shares; loss {result.best.fit.loss:.4g} ({result.best.method})"
     )
     if result.left_out:

@@ -49,3 +49,14 @@ def test_the_report_of_a_run(tiny: Path, tmp_path: Path, capsys: pytest.CaptureF
     line = f"- {FLOOR}; the data would like less, or do not decide it)"
     assert line in capsys.readouterr().out.splitlines()
     assert line in (run / "summary.md").read_text().splitlines()
+
+
+def test_show_has_no_empty_column_and_no_coined_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(PROGRAM)
+    out = printed(capsys, "show", str(path))
+    assert "0 conditionals, 3 constants" in out and " linearly" in out and "affine" not in out
+    assert " where " not in out  # no branch is taken
+    path.write_text("def step_time(b, s, *, base: us = 3000.0):\n    return base if b.tokens < 9 else 2 * base\n")
+    out = printed(capsys, "show", str(path))
+    assert "1 conditional, 2 constants, 1 feature," in out and " where " in out

@@ -144,6 +144,7 @@ def test_the_table(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (status, err) == (0, "")
     title = "llama-3.1-8b on H100-SXM-80GB, TP 1: us of a step, 1,024 tokens of context a decode"
     legend, found, table = out.partition(title)
+    assert "datasheet: the roofline of one operation" in legend
     lines = table.splitlines()
     assert found and LEGEND.split()[-5:] == legend.split()[-5:]
     assert lines[1].split() == ["operation", "1", "8", "32", "128", "prefill", "share", "from", "datasheet", "calls",

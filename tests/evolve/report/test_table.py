@@ -6,7 +6,7 @@ import pytest
 
 from evolve.report.layout import broken, parts
 from evolve.report.printing import fits, markdown, plain, show
-from evolve.report.table import Column, Row, Table, bias_label, mean_cells, passes, row, section
+from evolve.report.table import Column, Row, Table, arrival_seeds, bias_label, counted, mean_cells, passes, row, section
 
 TABLE = Table.of(
     "Errors [percent]",
@@ -109,5 +109,7 @@ def test_cells_of_errors() -> None:
     assert [passes(r) for r in rows] == [">TTFT", "pass"]
     assert passes(dict.fromkeys(("e2e", "ttft", "itl"))) == "-"
     assert mean_cells(rows) == ["3.00", "16.00", "-", "2"]
-    assert bias_label(rows) == "INV-M-6 holds: mean signed E2E error -1.00 % (limit 5)"
-    assert bias_label([{"e2e": 6.0}]).startswith("INV-M-6 BROKEN") and bias_label([{"e2e": None}]) == ""
+    assert counted(1, "constant") == "1 constant" and counted(1200, "constant") == "1,200 constants"
+    assert arrival_seeds([1]) == "arrival seed 1" and arrival_seeds([1, 2]) == "arrival seeds 1, 2"
+    assert bias_label(rows) == "Bias of the mean E2E within 5 % (INV-M-6) holds: -1.00 %"
+    assert bias_label([{"e2e": 6.0}]).endswith("(INV-M-6) BROKEN: +6.00 %") and bias_label([{"e2e": None}]) == ""
