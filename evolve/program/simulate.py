@@ -189,6 +189,10 @@ def run(work: Work, out: Path | None, quiet: bool) -> Simulated:
         _save(replay, work.number, out)
     for warning in () if quiet else work.warnings:
         warn(warning)
+    refused = int((~work.load.accepted).sum())
+    if refused and not quiet:
+        why = "are longer than max_model_len, or than all KV blocks, and were refused"
+        warn(f"{refused:,} of {len(work.load.requests):,} requests {why}")
     if replay.clamped and not quiet:
         warn(f"{replay.clamped:,} times were outside [1, 1e10] us and clamped")
     return Simulated(work.data, work.seeds, aggregate(replay), replay.clamped)

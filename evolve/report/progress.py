@@ -98,7 +98,8 @@ class Progress:
         """Call when the population has received an outcome."""
         if population.proposals >= self.resumed:
             done = self.rate.done(population.fitted, bool(self.resumed))
-            self.line.update(lambda: self._text(population, done))
+            if done or population.fitted < self.budget:  # else a finished run is resumed
+                self.line.update(lambda: self._text(population, done))
 
     def asking(self, text: str) -> None:
         """Call while the search waits for language models."""

@@ -33,6 +33,7 @@ def test_every_command_with_json_is_on_the_page() -> None:
         assert command is not None
         if any("--json" in option.opts for option in command.params) and name not in ELSEWHERE:
             assert f"evolve {name}" in page, name
+    assert {"evolve model list", "evolve model show"} <= set(page)
 
 
 def test_shapes_are_read_off_a_value() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import step_tables
 import tiny_world
@@ -20,6 +22,7 @@ import trace_files
 from paths import ROOT
 from trace_engine import simulate
 
+from evaluator.own_models import VARIABLE
 from evolve.cli import run_command
 
 PAGE = ROOT / "docs" / "json.md"
@@ -34,7 +37,7 @@ NAMED = {
     "dropped": "REASON", "mended": "REASON", "skipped": "KIND", "breakdown": "KIND", "summary": "KIND",
     "fold_fields": "KIND", "missing": "SOURCE", "assumed": "KEY", "client_errors": "ERROR", "journey_statuses": "STATUS",
     "admissions_by_evidence": "EVIDENCE", "steps_by_evidence": "EVIDENCE", "replay_ms": "KIND", "steps_of": "KIND",
-    "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART",
+    "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART", "config": "KEY", "generation_config": "KEY",
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
 SHARED = {
@@ -91,6 +94,8 @@ def samples(home: Path) -> dict[str, list[Any]]:
     hindsight = "--hindsight", "--workers", 1, "--quiet", "--json"
     found["validate"] = [printed("validate", run, *hindsight)]
     found["fit"] = [printed("fit", "floor", "--experiments", data, "--out", program, "--json")]
+    printed("fit", program, "--experiments", data, "--out", home / "again.py", "--json")
+    found["fit"].append(printed("fit", home / "again.py", "--experiments", data, "--json"))
     found["show"] = [printed("show", name, "--json") for name in (program, f"{run}:0", "champion", "threshold")]
     found["check"] = [printed("check", name, "--physics", "--json") for name in (program, "threshold")]
     found["check --fields"] = [printed("check", "--fields", "--json")]
@@ -107,6 +112,11 @@ def samples(home: Path) -> dict[str, list[Any]]:
     steps = step_tables.write(home / "steps.parquet", rows)
     found["score-steps"] = [printed("score-steps", "--steps", steps, "--experiments", data, "--json")]
     found["kernels"] = [printed("kernels", "llama-3.1-8b", "--hardware", "H100", "--json")]
+    with patch.dict(os.environ, {VARIABLE: str(home / "models")}):
+        with redirect_stdout(StringIO()):
+            assert run_command(["model", "add", str(home / "config.json"), "--id", "mine"]) == 0
+        found["model list"] = [printed("model", "list", "--json")]
+        found["model show"] = [printed("model", "show", name, "--json") for name in ("mine", "llama-3.1-8b")]
     found["prompt"] = [printed("prompt", run, 0, "--json")]
     found["simulate"] = [printed("simulate", "--id", "dense-chat", "--experiments", data, "--quiet", "--json")]
     found["list"] = [printed("list", "--runs", home, "--json")]

@@ -331,3 +331,12 @@ def test_a_missing_function_means_the_same_in_every_command(
     times = ", ".join(str(int(base_us + n * each_us)) for n in PROMPTS)
     recorded = (files / "go" / "evolved_test.go").read_text()
     assert f"[]int64{{{times}}},\n\t\t[]int64{{0, 0}}" in recorded
+
+
+def test_prompts_that_are_too_long_are_counted_in_a_sentence(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "trace.csv").write_text("arrival_s,input_len,output_len\n0,20,1\n0,999999,1\n")
+    status, _, err = simulate(capsys, *BOTH)
+    assert (
+        status == 0 and "1 of 2 requests are longer than max_model_len, or than all KV blocks, and were refused" in err
+    )
+    assert "refused" not in simulate(capsys, *BOTH, "--quiet")[2]

@@ -261,3 +261,12 @@ def test_a_run_without_a_single_figure_is_refused(tmp_path: Path, capsys: pytest
     (tmp_path / "mine.yaml").write_text(MINE.replace("{e2e_ms: {mean: 450.0}}", "{}"))
     assert run_command(["run", "--experiments", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "r")]) == 2
     assert "nothing to fit" in capsys.readouterr().err and not (tmp_path / "r").exists()
+
+
+def test_a_finished_run_is_resumed_without_a_progress_line(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("evolve.report.progress.EVERY_S", 0.0)  # every update is due
+    path = copy(tiny_run, tmp_path / "done")
+    assert run_command(["resume", str(path), "--workers", "1"]) == 0
+    assert "candidates, " not in capsys.readouterr().err
