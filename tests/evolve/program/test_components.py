@@ -72,6 +72,6 @@ def test_predict_shows_them_beside_its_own(tmp_path: Path, capsys: pytest.Captur
     seen = [f"{PARTS[name]:.1f}" for name in PARTS]
     assert row.split() == ["plan", *" ".join(f"{a:.1f} / {b}" for a, b in zip(shown, seen, strict=False)).split(),
                            "-", "/", "-0.5", "120"]  # fmt: skip
-    assert "async scheduling\nstamps one cycle early" in out
+    assert "async scheduling stamps one cycle early" in out
     assert run_command([*args, "--id", "bare"]) == 0
     assert "Parts of the mean E2E" not in capsys.readouterr().out
