@@ -63,7 +63,7 @@ def run(
 
     \b
     evolve run --budget 1000                      the bundled measurements
-    evolve run --config smoke                    half a minute
+    evolve run --config smoke                    20 to 30 seconds
     evolve run --models llama-2-7b,llama-2-70b   two of the models
     evolve run --experiments mine.yaml --out runs/mine
     evolve run --start mine.py --start runs/0001:137
