@@ -23,6 +23,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
+from subprocess import DEVNULL
 
 import tiny_world
 from tiny_world import ONE
@@ -144,7 +145,8 @@ def kills(world: World, part: Part) -> None:
             args = ["resume", str(run), "--quiet"] if (run / "journal.jsonl").exists() else world.searching(run)[3:]
             if run.exists() and not (run / "journal.jsonl").exists():
                 shutil.rmtree(run)  # killed while the folder was made
-            child = subprocess.Popen([*EVOLVE, *args, "--workers", "2"], stdout=subprocess.DEVNULL)
+            # Python's own helpers complain on stderr about a parent that was killed while it started them
+            child = subprocess.Popen([*EVOLVE, *args, "--workers", "2"], stdout=DEVNULL, stderr=DEVNULL)
             time.sleep(world.rng.uniform(1.0, 7.0))
             child.send_signal(world.rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
             if child.wait(HANG_S) not in (0, 130, -signal.SIGKILL):
