@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import resource
 import signal
 import sys
 from typing import Any
@@ -28,6 +29,7 @@ OUT_OF_MEMORY = (
     "out of memory: use fewer --workers, a shorter load or trace, or allow more memory (`ulimit -v`); "
     "a run keeps its work, `evolve resume RUN` continues it"
 )
+LEAST_BYTES = 1 << 30  # of address space: with less, the libraries that a command loads fail in ways of their own
 # name: (module, the command in it, the first sentence of its help); in the order of `evolve --help`
 COMMANDS = {
     "run": ("search", "run", "Search for latency models and report the best."),
@@ -81,6 +83,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        room, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if room != resource.RLIM_INFINITY and room < LEAST_BYTES:
+            raise Ended(f"`ulimit -v` allows {room >> 20} MiB of memory: allow at least {LEAST_BYTES >> 20}", 1)
         module, attribute, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"evolve.cli.{module}"), attribute)
         return command

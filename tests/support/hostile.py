@@ -149,7 +149,7 @@ def kills(world: World, part: Part) -> None:
             child = subprocess.Popen([*EVOLVE, *args, "--workers", "2"], stdout=DEVNULL, stderr=DEVNULL)
             time.sleep(world.rng.uniform(1.0, 7.0))
             child.send_signal(world.rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
-            if child.wait(HANG_S) not in (0, 130, -signal.SIGKILL):
+            if child.wait(HANG_S) not in (0, 130, -signal.SIGKILL, -signal.SIGTERM):  # -15: on its way out
                 part.findings.append(f"kill {number}.{go}: status {child.returncode}")
         if not (run / "journal.jsonl").exists():
             continue

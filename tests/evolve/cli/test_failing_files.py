@@ -40,6 +40,14 @@ def test_a_stream_that_fails_is_named(redirected: str, status: int, says: str) -
     assert (ended.returncode, ended.stderr) == (status, says)
 
 
+@pytest.mark.parametrize("kib", [300_000, 700_000, 1_000_000])
+def test_a_limit_on_memory_that_is_too_low_for_the_libraries_is_one_line(kib: int) -> None:
+    line = f'ulimit -v {kib}; exec "$@"'
+    ended = subprocess.run(["sh", "-c", line, "sh", *LIST], capture_output=True, text=True, check=False)
+    says = f"evolve: `ulimit -v` allows {kib >> 10} MiB of memory: allow at least 1024\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", says)
+
+
 @pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full"])
 def test_a_failing_stderr_stops_nothing(redirected: str, tmp_path: Path) -> None:
     config = tiny_world.write(tmp_path, ONE)
