@@ -1,6 +1,7 @@
 """The tests compute as the command line does. Finished runs that tests only read are made once a session."""
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from evolve import processes
 processes.settle()
 # Tests know no models of the person who runs them, and leave none behind.
 os.environ["EVOLVE_MODELS"] = str(Path(tempfile.gettempdir()) / f"evolve-tests-{os.getpid()}" / "models")
+# Commands are suggested by the name that they are called by: here a shell finds `evolve`, as after activating .venv.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 # Sentences are in lines that fit the terminal; here they have room, except where a test sets another width.
 os.environ["COLUMNS"] = "1000"
 
