@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import count, islice
+from itertools import count, islice, takewhile
 from pathlib import Path
 
 from simulator.json import JsonObject
@@ -76,7 +76,7 @@ def unchecked(path: Path) -> int:
     >>> unchecked(Path("no-such-journal.jsonl"))
     0
     """
-    return sum(not line.checked for line in _lines(path))
+    return sum(1 for _ in takewhile(lambda line: not line.checked, _lines(path)))  # no digest after the first check
 
 
 def cut(path: Path, good: int) -> Path | None:

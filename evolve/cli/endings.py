@@ -59,7 +59,7 @@ def resumable(continues: str) -> Iterator[None]:
         raise Ended(f"{e}; nothing is lost: `{continues}` goes on", 1) from None
     except OSError as e:
         if e.filename is None:
-            raise  # no file can be named, so none can be mended
+            raise  # no file can be named
         gone = e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
         remedy = "put it back where it was" if gone else "make room, or make it writable"
         text = f"{e.filename}: {e.strerror}: {remedy}; then `{continues}` goes on from what is written"

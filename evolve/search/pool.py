@@ -65,7 +65,7 @@ class Pool:
         self.heard()
 
     def heard(self) -> None:
-        """Note a sign of life, after which silence is counted anew."""
+        """Note a sign of life: silence is measured from now on."""
         self._heard = time.monotonic()
 
     def died(self, task: Task[Any]) -> None:
