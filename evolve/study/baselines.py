@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def _work(todo: Sequence[Task], tasks: Sequence[Task], fitted: Sequence[Experime
         workers.start(1, fitted, config, line)
         try:
             for task in todo:
-                search(task, lambda: line.update(lambda: _state(tasks)))
+                search(task, lambda: line.update(lambda: _state(tasks, _assessed(tasks))))
         finally:
             line.close()
         return
@@ -142,7 +143,7 @@ def _work(todo: Sequence[Task], tasks: Sequence[Task], fitted: Sequence[Experime
             if (now := _assessed(tasks)) > assessed:
                 assessed = now
                 pool.heard()
-            line.update(lambda: _state(tasks))
+            line.update(partial(_state, tasks, assessed))
     finally:
         pool.close()
         line.close()
@@ -155,10 +156,10 @@ def _assessed(tasks: Sequence[Task]) -> int:
     return ended + sum(curve.read_bytes().count(b"\n") for curve in curves if curve.exists())
 
 
-def _state(tasks: Sequence[Task]) -> str:
+def _state(tasks: Sequence[Task], assessed: int) -> str:
     """How many candidates the searches have assessed, and which searches are running."""
     running = [task.folder.name for task in tasks if not task.ended and (task.folder / CURVE).exists()]
-    return f"{_assessed(tasks)}/{sum(task.config.budget for task in tasks)} candidates; {', '.join(running)}"
+    return f"{assessed}/{sum(task.config.budget for task in tasks)} candidates; {', '.join(running)}"
 
 
 def search(task: Task, watch: Callable[[], None] = lambda: None) -> None:
