@@ -20,7 +20,7 @@ from evaluator.judge import gates
 from evaluator.judge.kernel_sums import KernelSums, kernel_checks, kernel_sums
 from evaluator.judge.physics import physics
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
-from evaluator.transfer import Fold, folds_of, transfer
+from evaluator.transfer import Folds, folds_of, transfer
 from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
@@ -62,7 +62,7 @@ class Data:
     score: ScoreSet
     deployments: gates.Facts
     moe_weight: float
-    folds: tuple[Fold, ...]
+    folds: Folds
     hardware: gates.Facts
     kernels: KernelSums | None
 

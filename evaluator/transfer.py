@@ -14,7 +14,7 @@ import numpy as np
 
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import forgetful, problem_of
-from evaluator.fit.solvers import solve
+from evaluator.fit.solvers import solve_parts
 from evaluator.score import Errors, ScoreSet, error_rows, summarise
 from simulator.language.complete import complete
 from simulator.language.ir import Program
@@ -24,26 +24,28 @@ MOST_PCT = 20.0  # cap on an error: one queue that runs away must not hide the o
 
 @dataclass(frozen=True)
 class Fold:
-    """One model's runs left out: what is fitted, and what is then predicted. rows: positions of the fitted load stages
-    among all."""
+    """One model's runs left out: the load stages that are fitted, bool[stages], and what is then predicted."""
 
-    rows: np.ndarray
-    fit: FitSet
+    fitted: np.ndarray
     score: ScoreSet
 
 
-def folds_of(fit: FitSet, score: ScoreSet) -> tuple[Fold, ...]:
+@dataclass(frozen=True)
+class Folds:
+    """All load stages, and the folds of a program that was fitted on them."""
+
+    fit: FitSet
+    folds: tuple[Fold, ...]
+
+
+def folds_of(fit: FitSet, score: ScoreSet) -> Folds:
     """A fold for each model, or for each run if all are of one model; none for a single run."""
     groups = left_out([e.model for e in fit.experiments])
     if len(groups) < 2:
         groups = left_out([e.id for e in fit.experiments])
     if len(groups) < 2:
-        return ()
-    folds = []
-    for group in groups:
-        kept = [i for i in range(len(fit.experiments)) if i not in group]
-        folds.append(Fold(np.concatenate(fit.stages_at(kept)), fit.subset(kept), score.subset(group)))
-    return tuple(folds)
+        return Folds(fit, ())
+    return Folds(fit, tuple(Fold(~np.isin(fit.experiment_of, group), score.subset(group)) for group in groups))
 
 
 def left_out(names: Sequence[str]) -> list[list[int]]:
@@ -51,27 +53,30 @@ def left_out(names: Sequence[str]) -> list[list[int]]:
     return [[i for i, n in enumerate(names) if n == name] for name in dict.fromkeys(names)]
 
 
-def transfer(program: Program, ratio: np.ndarray, folds: Sequence[Fold]) -> float | None:
+def transfer(program: Program, ratio: np.ndarray, data: Folds) -> float | None:
     """The mean joint error in percent over the left-out runs, each error at most MOST_PCT; None without folds.
 
     `program` was fitted on everything: the folds start from its constants and reuse `ratio`, replay over mean field of
     all stages. Raises HostileStep if a left-out run meets a step time out of range.
     """
-    if not folds:
+    if not data.folds:
         return None
     program = complete(program)
-    rows = [row for fold in folds for row in error_rows(refit(program, ratio[fold.rows], fold.fit), fold.score)]
+    refitted = refit(program, ratio, data)
+    rows = [row for p, fold in zip(refitted, data.folds, strict=True) for row in error_rows(p, fold.score)]
     return summarise([_capped(row) for row in rows]).joint
 
 
-def refit(program: Program, ratio: np.ndarray, data: FitSet) -> Program:
-    """`program`, which was fitted on more than `data`, fitted again on `data` by the mean field times `ratio`."""
-    problem = forgetful(problem_of(without_bounds(program), data))
+def refit(program: Program, ratio: np.ndarray, data: Folds) -> list[Program]:
+    """`program`, which was fitted on everything, fitted again for each fold by the mean field times `ratio`."""
+    problem = forgetful(problem_of(without_bounds(program), data.fit))
     if not problem.free.size:
-        return program
-    scales = problem.scales(problem.start)
-    start = np.where(scales[1] > 0.0, problem.start, problem.origin)
-    return program.with_theta(tuple(solve(problem, start, ratio, scales)[0]))
+        return [program] * len(data.folds)
+    parts = [fold.fitted for fold in data.folds]
+    scales = problem.scales_of(problem.start, parts)
+    # A constant that a fold's runs do not show starts at its origin: nothing else is known of it there.
+    starts = np.stack([np.where(effect > 0.0, problem.start, problem.origin) for _, effect in scales])
+    return [program.with_theta(tuple(phi)) for phi in solve_parts(problem, starts, ratio, scales, parts)]
 
 
 def without_bounds(program: Program) -> Program:

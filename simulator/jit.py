@@ -21,8 +21,10 @@ from numba.core.cpu import CPUTargetOptions
 def _cache_folder() -> Path:
     here = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*here.rglob("*.py"), *here.parent.glob("evaluator/fit/meanfield.py")]):
-        digest.update(path.read_bytes())
+    for path in sorted([*here.rglob("*.py"), *here.parent.glob("evaluator/**/*.py")]):
+        text = path.read_bytes()
+        if here in path.parents or b"simulator.jit import" in text:
+            digest.update(text)
     name = digest.hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evolve-latency" / name
     try:

@@ -92,7 +92,7 @@ def residual_matrix(
     theta = problem.start
     value = problem.predict(theta)
     slopes = np.zeros((theta.size, *value.shape))
-    slopes[problem.free] = problem.jacobian(theta, False, problem.scales(theta)[0], value)
+    slopes[problem.free] = problem.jacobian(theta)
     observed = ~np.isnan(data.stages.observed_ms).ravel()
     slope = (slopes * (ratio / data.stages.observed_ms * data.weights)).reshape(theta.size, -1).T[observed]
     residuals = data.residuals(value * ratio).ravel()[observed]

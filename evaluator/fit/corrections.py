@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from evaluator.fit.gauss_newton import NO_EFFECT
 from evaluator.fit.methods import Method
 from evaluator.fit.problem import Problem
-from evaluator.fit.solvers import NO_EFFECT, not_smooth
+from evaluator.fit.solvers import not_smooth
 from simulator.clock.run import HostileStep
 
 CORRECTIONS = 3  # replays of all experiments, at most

@@ -12,12 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
+from evaluator.fit.gauss_newton import HUBER
 from evaluator.fit.meanfield import DEPLOYMENT
 from evaluator.fit.stages import Stages
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import Load
 
-HUBER = 0.03  # relative error beyond which a residual counts linearly
 WEIGHTS = np.array([1.0, 0.3, 1.0])  # of E2E, TTFT, ITL in a stage without arrival noise
 # What a good program still misses in a calm stage: about a percent, as in the E2E errors of the data. The residual's
 # variance is the sum of this one and the arrival noise's; weights are inverse deviations in units of MODEL_ERROR.

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import optimize
 
-from evaluator.fit.loss import HUBER
+from evaluator.fit.gauss_newton import HUBER
 from evaluator.fit.problem import Problem, Scales
 from evaluator.fit.solvers import MOST_CONDITIONALS, Box, finite_or_worst, minimise, search_outer, solve
 from simulator.language.measure import conditionals
@@ -31,19 +31,23 @@ Method = Callable[[Problem, np.ndarray, np.ndarray, Scales, bool], np.ndarray]
 
 
 def linear(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales, first: bool) -> np.ndarray:
-    """Gauss-Newton, and at first a search over the constants whose effect is not smooth."""
-    if first:
-        start, _ = solve(problem, phi, ratio, scales, fixed_load=True)
-        phi = min((phi, start), key=lambda p: problem.loss(p, ratio))
-    phi, goal = solve(problem, phi, ratio, scales)
-    return search_outer(problem, phi, goal, ratio, scales) if first else phi
+    """Gauss-Newton, and at first a search over the constants whose effect is not smooth.
+
+    Gauss-Newton starts from `phi` and from the optimum under the observed load, because at a kink of the mean field it
+    may stop early; the better end counts.
+    """
+    goal = problem.goal(ratio, problem.prior(scales))
+    start, _ = solve(problem, phi, goal, scales[0], fixed_load=True)
+    ends = [solve(problem, phi, goal, scales[0]), solve(problem, start, goal, scales[0])]
+    phi, reached = min(ends, key=lambda end: end[1])
+    return search_outer(problem, phi, reached, goal, scales) if first else phi
 
 
 def cma(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales, first: bool) -> np.ndarray:
     """CMA-ES over all constants."""
-    box = Box(problem, phi, scales, problem.free)
+    box, goal = Box(problem, phi, scales, problem.free), problem.goal(ratio, problem.prior(scales))
     x, _ = minimise(
-        lambda x: problem.objective(box.phi(x), ratio, problem.prior(scales)),
+        lambda x: problem.objective(box.phi(x), goal),
         box.start, _FIRST if first else _AGAIN, CMA_EVALUATIONS * len(box.which), SEED,
     )  # fmt: skip
     return box.phi(x)
@@ -51,10 +55,10 @@ def cma(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales, fi
 
 def neldermead(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales, first: bool) -> np.ndarray:
     """The downhill simplex of Nelder and Mead over all constants."""
-    box = Box(problem, phi, scales, problem.free)
+    box, goal = Box(problem, phi, scales, problem.free), problem.goal(ratio, problem.prior(scales))
     most = SIMPLEX_EVALUATIONS * len(box.which)
     result = optimize.minimize(
-        lambda x: finite_or_worst(problem.objective(box.phi(x), ratio, problem.prior(scales))),
+        lambda x: finite_or_worst(problem.objective(box.phi(x), goal)),
         box.start, method="Nelder-Mead", bounds=[(0.0, 1.0)] * len(box.which),
         options={"maxfev": most, "xatol": 1e-7, "fatol": 1e-12, "adaptive": True,
                  "initial_simplex": _simplex(box.start, _FIRST if first else _AGAIN)},
@@ -66,6 +70,7 @@ def lbfgsb(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales,
     """L-BFGS-B over all constants, in units of each constant's size, with a gradient by finite differences."""
     size, effect = scales
     prior, free = problem.prior(scales), problem.free
+    goal = problem.goal(ratio, prior)
     unit = np.divide(1.0, effect[free], out=size[free].copy(), where=effect[free] > 0)
 
     def at(x: np.ndarray) -> np.ndarray:
@@ -77,14 +82,12 @@ def lbfgsb(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales,
         p = at(x)
         predicted = problem.predict(p)
         with np.errstate(invalid="ignore"):
-            slopes = problem.jacobian(p, False, size, predicted) * (
-                ratio / problem.data.stages.observed_ms * problem.data.weights
-            )
+            slopes = problem.jacobian(p) * (ratio / problem.data.stages.observed_ms * problem.data.weights)
         r = problem.data.residuals(predicted * ratio)
         slopes = np.nan_to_num(slopes, nan=0.0, posinf=0.0, neginf=0.0)
         pulled = prior * np.square(problem.tension(p)) * (p - problem.origin)
         slope = 2.0 * (slopes * np.clip(r, -HUBER, HUBER)).sum(axis=(1, 2)) + 2.0 * (prior * pulled)[free]
-        return finite_or_worst(problem.objective(p, ratio, prior)), slope * unit
+        return finite_or_worst(problem.objective(p, goal)), slope * unit
 
     limits = list(zip(problem.low[free] / unit, problem.high[free] / unit, strict=True))
     result = optimize.minimize(

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from evaluator.fit.loss import MODEL_ERROR, FitSet, huber
-from evaluator.fit.meanfield import cold_effects, jacobian, predict
+from evaluator.fit import gauss_newton
+from evaluator.fit.gauss_newton import Goal
+from evaluator.fit.loss import MODEL_ERROR, FitSet
+from evaluator.fit.meanfield import Machine, cold_slopes, machine, predict, slopes
 from evaluator.metrics import stage_means
 from simulator.bind import Bound, base_values, settle
 from simulator.language.affine import affine
@@ -40,19 +41,16 @@ KERNEL_EVIDENCE = 5.0
 KERNEL_WEIGHT = KERNEL_EVIDENCE * MODEL_ERROR / KERNEL_DEVIATION  # of a unit away from the origin
 KERNEL_TAIL = 2.0 * KERNEL_DEVIATION  # distance from the origin beyond which the prior grows linearly
 DIGITS = 6  # significant digits of a fitted constant, rounded before the final scoring
-SMALL = 1e-3  # least size of a constant for its finite difference
+SMALL = 1e-3  # least size of a constant
 
 Scales = tuple[np.ndarray, np.ndarray]  # (size, effect) of every entry of phi: see Problem.scales
 
 
 @dataclass(frozen=True)
 class Group:
-    """Experiments that share their constants: positions of their load stages (rows), those rows of the stage table,
-    and the position in phi of every constant (index: int[theta])."""
+    """Experiments that share their constants, and the position in phi of every constant (index: int[theta])."""
 
     experiments: tuple[int, ...]
-    rows: np.ndarray
-    table: np.ndarray
     index: np.ndarray
 
 
@@ -61,10 +59,9 @@ class Problem:
     """A program to be fitted. start, low, high, origin, pull: float64[phi]; the prior pulls towards origin: the start
     value, or for a program that was not fitted before, 0 of an overhead and 1 of a factor of a measured kernel.
 
-    measured: bool[phi], factors of measured kernels. position: int[phi], each entry's position in theta. base:
-    float64[experiments, slots], the value vector of each deployment; work: float64[slots], scratch space. held:
-    positions in theta that keep their value. fitted_before: the constants come from a fit to other runs; believed:
-    positions in theta of those that do, if not all do.
+    measured: bool[phi], factors of measured kernels. position: int[phi], each entry's position in theta. machine: the
+    program on the deployments. held: positions in theta that keep their value. fitted_before: the constants come from a
+    fit to other runs; believed: positions in theta of those that do, if not all do.
     """
 
     program: Program
@@ -78,8 +75,7 @@ class Problem:
     pull: np.ndarray
     measured: np.ndarray
     position: np.ndarray
-    base: np.ndarray
-    work: np.ndarray = field(repr=False)
+    machine: Machine = field(repr=False)
     held: tuple[int, ...] = ()
     fitted_before: bool = False
     believed: tuple[int, ...] = ()
@@ -90,7 +86,7 @@ class Problem:
         trusted: np.ndarray = np.isin(self.position, self.believed) | self.fitted_before
         return trusted
 
-    @property
+    @cached_property
     def free(self) -> np.ndarray:
         """Indices into phi of the entries that may move."""
         return np.flatnonzero(self.high > self.low)
@@ -101,33 +97,28 @@ class Problem:
         users = [[g for g, group in enumerate(self.groups) if j in group.index] for j in range(self.start.size)]
         return tuple(u[0] if len(u) == 1 and len(self.groups) > 1 else None for u in users)
 
-    @property
-    def _compiled(self) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any]:
-        """The first arguments of the mean field's kernels: opcodes, slots, value vectors."""
-        c = self.code
-        return c.rows, c.static, c.step, c.raw, c.request, c.results, self.base, self.work
-
     def predict(self, phi: np.ndarray, fixed_load: bool = False) -> np.ndarray:
         """float64[stages, 3]: the mean field's E2E, TTFT, ITL in ms. `fixed_load`: under the observed load."""
-        means_ms = np.empty_like(self.data.stages.observed_ms)
-        for g in self.groups:
-            part = means_ms if len(self.groups) == 1 else np.empty((len(g.rows), 3))
-            predict(*self._compiled, g.table, phi[g.index], fixed_load, part)
-            if part is not means_ms:
-                means_ms[g.rows] = part
-        return means_ms
+        return self._predicted(phi, fixed_load)[0]
 
-    def jacobian(self, phi: np.ndarray, fixed_load: bool, size: np.ndarray, value: np.ndarray) -> np.ndarray:
-        """float64[free, stages, 3]: forward differences of `predict`, `value` at `phi`, in every free entry of phi."""
-        slopes = np.zeros((len(self.free), *value.shape))
-        place = np.full(phi.size, -1)  # of each entry of phi among the free ones
-        place[self.free] = np.arange(len(self.free))
-        for g in self.groups:
-            which = np.flatnonzero(place[g.index] >= 0)
-            part = np.empty((len(which), len(g.rows), 3))
-            jacobian(*self._compiled, g.table, phi[g.index], which, fixed_load, size[g.index], value[g.rows], part)
-            slopes[np.ix_(place[g.index[which]], g.rows)] = part
-        return slopes
+    def jacobian(self, phi: np.ndarray, fixed_load: bool = False) -> np.ndarray:
+        """float64[free, stages, 3]: the derivatives of `predict` in every free entry of phi."""
+        _, running = self._predicted(phi, fixed_load)
+        slopes_ms = np.empty((*self.data.stages.observed_ms.shape, phi.size))
+        slopes(self.machine, phi, self._every, fixed_load, running, slopes_ms)
+        by_constant: np.ndarray = np.moveaxis(slopes_ms, -1, 0)[self.free]
+        return by_constant
+
+    def _predicted(self, phi: np.ndarray, fixed_load: bool) -> tuple[np.ndarray, np.ndarray]:
+        """The prediction, and the decodes that run at once in each stage."""
+        means_ms, running = np.empty_like(self.data.stages.observed_ms), np.empty(len(self._every))
+        predict(self.machine, phi, self._every, fixed_load, running, means_ms)
+        return means_ms, running
+
+    @cached_property
+    def _every(self) -> np.ndarray:
+        """bool[stages]: all of them."""
+        return np.full(len(self.data.stages.table), True)
 
     def scales(self, phi: np.ndarray) -> Scales:
         """(size, effect) of every entry of phi. size: its value, or what makes a percent of a step if that is more.
@@ -135,31 +126,39 @@ class Problem:
         effect: the relative error that a unit of it makes, in the stages or in a step with a whole prompt in it (which
         stages hardly show), whichever is larger.
         """
+        return self.scales_of(phi, [self._every])[0]
+
+    def scales_of(self, phi: np.ndarray, parts: Sequence[np.ndarray]) -> list[Scales]:
+        """`scales` by each part of the load stages alone, bool[stages]."""
         free, observed = self.free, self.data.stages.observed_ms
-        value = self.predict(phi, True)
-        slopes = self.jacobian(phi, True, np.full(phi.size, SMALL), value)
-        size, effect = np.maximum(np.abs(phi), SMALL), np.zeros(phi.size)
+        value, slopes_ms = self.predict(phi, True), self.jacobian(phi, True)
+        cold = np.empty((len(observed), phi.size))
+        cold_slopes(self.machine, phi, cold)
         with np.errstate(divide="ignore", invalid="ignore"):
-            percent = 0.01 * (self._applies @ np.abs(value).sum(axis=1))[free] / np.abs(slopes).sum(axis=(1, 2))
-            relative = np.nan_to_num(slopes / observed, nan=0.0, posinf=0.0, neginf=0.0) * self.data.weights
-        size[free] = np.maximum(np.abs(phi[free]), np.where(np.isfinite(percent), percent, SMALL))
-        step_us = observed[:, 2] * 1e3
-        step_us = np.where(np.isnan(step_us), np.nanmean(step_us) if (step_us == step_us).any() else 1e4, step_us)
-        cold = np.zeros((phi.size, len(step_us)))
-        for g in self.groups:
-            part = np.empty((len(g.index), len(g.rows)))
-            cold_effects(*self._compiled, g.table, phi[g.index], part)
-            cold[np.ix_(g.index, g.rows)] = part
-        effect[free] = np.linalg.norm(relative.reshape(len(free), -1), axis=1)
-        effect = np.maximum(effect, np.nan_to_num(np.linalg.norm(cold / step_us, axis=1), nan=0.0, posinf=0.0))
-        return size, effect
+            relative = np.nan_to_num(slopes_ms / observed, nan=0.0, posinf=0.0, neginf=0.0) * self.data.weights
+        squares = np.square(relative).sum(axis=2)  # of each constant in each stage
+        sums_ms, slope_sums = np.abs(value).sum(axis=1), np.abs(slopes_ms).sum(axis=2)
+        scales = []
+        for part in parts:
+            step_us = observed[:, 2] * 1e3
+            known = part & ~np.isnan(step_us)
+            step_us = np.where(np.isnan(step_us), step_us[known].mean() if known.any() else 1e4, step_us)
+            size, effect = np.maximum(np.abs(phi), SMALL), np.zeros(phi.size)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                percent = 0.01 * (self._applies[free] @ (sums_ms * part)) / (slope_sums @ part)
+            size[free] = np.maximum(np.abs(phi[free]), np.where(np.isfinite(percent), percent, SMALL))
+            effect[free] = np.sqrt(squares @ part)
+            in_cold = np.linalg.norm((cold / step_us[:, None])[part], axis=0)
+            scales.append((size, np.maximum(effect, np.nan_to_num(in_cold, nan=0.0, posinf=0.0))))
+        return scales
 
     @cached_property
     def _applies(self) -> np.ndarray:
         """float64[phi, stages]: 1 where the entry is one of the stage's constants."""
-        applies = np.zeros((self.start.size, len(self.data.stages.table)))
+        applies = np.zeros((self.start.size, len(self._every)))
         for g in self.groups:
-            applies[np.ix_(g.index, g.rows)] = 1.0
+            rows = np.isin(self.data.experiment_of, list(g.experiments))
+            applies[np.ix_(g.index, rows)] = 1.0
         return applies
 
     def prior(self, scales: Scales) -> np.ndarray:
@@ -168,26 +167,26 @@ class Problem:
         weights: np.ndarray = np.maximum(self.pull * effect, self.measured * KERNEL_WEIGHT)
         return np.where(self.trusted, np.maximum(weights, believed_weight(self.origin, size)), weights)
 
-    def objective(self, phi: np.ndarray, ratio: np.ndarray, prior: np.ndarray, fixed_load: bool = False) -> float:
-        """Sum of the Huber losses of the mean field times `ratio`, plus the prior's cost (`prior`: its weights)."""
-        r = self.data.residuals(self.predict(phi, fixed_load) * ratio)
-        return float(huber(r).sum() + self._prior_cost(phi, prior).sum())
+    def goal(self, ratio: np.ndarray, prior: np.ndarray, part: np.ndarray | None = None) -> Goal:
+        """What a fit minimises: the Huber losses of the mean field times `ratio`, plus the prior's cost (`prior`: its
+        weights). `part`: bool[stages], the load stages that count (default all)."""
+        weights = self.data.weights if part is None else self.data.weights * part[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            units = np.where(weights > 0.0, ratio / self.data.stages.observed_ms * weights, 0.0)
+        active: np.ndarray = (weights > 0.0).any(axis=1)
+        return Goal(active, units, weights, prior, self.origin, self.measured, KERNEL_TAIL)
+
+    def objective(self, phi: np.ndarray, goal: Goal, fixed_load: bool = False) -> float:
+        """The value of `goal` at `phi`."""
+        shape = self.data.stages.observed_ms.shape
+        reached = gauss_newton.objective(self.machine, phi, goal, fixed_load, np.empty(shape[0]), np.empty(shape))
+        return float(reached)
 
     def kernel_cost(self, phi: np.ndarray) -> float:
         """The cost of the prior of measured kernels at `phi`, in the units of a sum of squared residuals."""
-        return float(self._prior_cost(phi, KERNEL_WEIGHT)[self.measured].sum())
-
-    def _prior_cost(self, phi: np.ndarray, weight: np.ndarray | float) -> np.ndarray:
-        """float64[phi]: the cost of every entry's distance from its origin, `weight` per unit.
-
-        Quadratic, but beyond KERNEL_TAIL of a kernel's factor linear, like the loss of the data: a kernel that is
-        different here must not bend the other constants.
-        """
-        away = np.abs(phi - self.origin)
-        tail = KERNEL_TAIL * (2.0 * away - KERNEL_TAIL) / np.maximum(np.square(away), 1e-300)
-        share = np.where(self.measured & (away > KERNEL_TAIL), tail, 1.0)
-        cost: np.ndarray = np.square(weight * (phi - self.origin)) * share
-        return cost
+        away = np.abs(phi - self.origin)[self.measured]
+        linear = KERNEL_TAIL * (2.0 * away - KERNEL_TAIL)
+        return float(KERNEL_WEIGHT**2 * np.where(away > KERNEL_TAIL, linear, np.square(away)).sum())
 
     def tension(self, phi: np.ndarray) -> np.ndarray:
         """float64[phi]: the factor on the prior's weight at which its square has the prior's slope at `phi`."""
@@ -205,7 +204,7 @@ class Problem:
         for g in self.groups:
             theta = phi[g.index]
             for i in g.experiments:
-                values = self.base[i].copy()
+                values = self.machine.base[i].copy()
                 settle(c.rows, c.static, c.step, c.raw, c.request, c.results[0], theta, values)
                 run = replay_bound(self.data.loads[i], Bound(c, values), stop_when_hostile=not allow_hostile)
                 count = len(self.data.experiments[i].workload.stages)
@@ -255,15 +254,13 @@ def grouped_problem(
     position = np.zeros(int(index.max()) + 1 if index.size else 0, dtype=int)
     for row in index:
         position[row] = np.arange(theta.size)
-    groups = []
-    for experiments, row in zip(members, index, strict=True):
-        rows = np.flatnonzero(np.isin(data.experiment_of, list(experiments)))
-        groups.append(Group(tuple(experiments), rows, data.stages.table[rows], row))
+    groups = tuple(Group(tuple(experiments), row) for experiments, row in zip(members, index, strict=True))
     base = np.stack([base_values(code, e.facts) for e in data.experiments])  # constants still 0
     return Problem(
-        program, code, data, tuple(groups),
+        program, code, data, groups,
         start=value[position], low=low[position], high=high[position], origin=origin[position], pull=pull[position],
-        measured=measured[position], position=position, base=base, work=base[0].copy(),
+        measured=measured[position], position=position,
+        machine=machine(code, data.stages.table, base, members, index),
         held=tuple(held), fitted_before=fitted_before, believed=tuple(believed),
     )  # fmt: skip
 

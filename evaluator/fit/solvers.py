@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from scipy.optimize import lsq_linear, nnls
 
-from evaluator.fit.loss import huber_weights
-from evaluator.fit.problem import Problem, Scales
+from evaluator.fit import gauss_newton
+from evaluator.fit.gauss_newton import Goal
+from evaluator.fit.problem import KERNEL_TAIL, Problem, Scales
 from simulator.language.affine import affine
 from simulator.language.ir import Compare, Const, Expr, Function, Let, Local, Node, Program, nodes, walk
 from simulator.language.measure import conditionals
 from simulator.stream import stream
 
 STEPS = 24  # of Gauss-Newton, at most
-NO_EFFECT = 1e-7  # relative error, of all stages together, below which a constant of its present size does nothing
-_TRIES = 8  # of a step, each damped more: at a kink the first ones miss
 REACH = 27.0  # width of the box of an unbounded constant, in sizes of the constant
 WORST = 1e30  # value of a point whose value is not finite
 MOST_CONDITIONALS = 2  # up to which only constants in conditions count as not smooth
@@ -37,75 +34,42 @@ _SIGMA = 0.15  # the first step, as a share of the box
 def solve(
     problem: Problem,
     phi: np.ndarray,
-    ratio: np.ndarray,
-    scales: Scales,
+    goal: Goal,
+    size: np.ndarray,
     *,
     fixed_load: bool = False,
     steps: int = STEPS,
     only: np.ndarray | None = None,
 ) -> tuple[np.ndarray, float]:
-    """(phi, objective) after Gauss-Newton steps on the mean field from `phi`, within the bounds.
+    """(phi, value of `goal`) after Gauss-Newton steps on the mean field from `phi`, within the bounds.
 
-    Each step is a bounded least-squares problem. `scales`: from `Problem.scales`. `only`: positions among the free
-    entries of phi that may move (default all).
+    `size`: of each constant, from `Problem.scales`. `only`: the entries of phi that may move (default all free ones).
     """
-    size, weights = scales[0], problem.prior(scales)
-    goal = problem.objective(phi, ratio, weights, fixed_load)
-    free = problem.free if only is None else problem.free[only]
-    if not free.size:
-        return phi, goal
-    data, damping = problem.data, 1e-4
-    observed = ~np.isnan(data.stages.observed_ms).ravel()
-    units = (ratio / data.stages.observed_ms * data.weights)[None]
-    low, high = problem.low[free], problem.high[free]
-    for _ in range(steps):
-        value = problem.predict(phi, fixed_load)
-        slopes = problem.jacobian(phi, fixed_load, size, value) * units
-        slope = (slopes if only is None else slopes[only]).reshape(free.size, -1).T[observed]
-        # A column that is only rounding error would send its constant far away for no gain: leave that constant.
-        slope = np.where(np.linalg.norm(slope, axis=0) * size[free] > NO_EFFECT, slope, 0.0)
-        r = data.residuals(value * ratio).ravel()
-        # Iteratively reweighted: the Huber loss as a weighted square.
-        weight = np.sqrt(huber_weights(r))[observed]
-        pull = (weights * problem.tension(phi))[free]
-        a = np.vstack([slope * weight[:, None], np.diag(pull)])
-        b = np.concatenate([-r[observed] * weight, pull * (problem.origin - phi)[free]])
-        if not (np.isfinite(a).all() and np.isfinite(b).all()):
-            break
-        moved, lower = phi, np.inf
-        for _ in range(_TRIES):
-            moved = phi.copy()
-            moved[free] = bounded_step(a, b, phi[free], low, high, damping)
-            lower = problem.objective(moved, ratio, weights, fixed_load)
-            if lower < goal:
-                break
-            damping *= 30.0
-        if not lower < goal:
-            break
-        gain, phi, goal = goal - lower, moved, lower
-        damping = max(damping / 30.0, 1e-6)
-        if gain <= 1e-4 * goal:
-            break
-    return phi, goal
+    free = problem.free if only is None else only
+    moved = phi.copy()
+    room = gauss_newton.room(len(problem.machine.table), phi.size, free.size)
+    reached = gauss_newton.gauss_newton(
+        problem.machine, moved, free, problem.low, problem.high, size, goal, fixed_load, steps, room
+    )
+    return moved, float(reached)
 
 
-def bounded_step(
-    a: np.ndarray, b: np.ndarray, theta: np.ndarray, low: np.ndarray, high: np.ndarray, damping: float
+def solve_parts(
+    problem: Problem, starts: np.ndarray, ratio: np.ndarray, scales: Sequence[Scales], parts: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """The least-squares solution x of a (x - theta) = b within bounds, damped in proportion to each column."""
-    scale = np.linalg.norm(a, axis=0)
-    scale = np.where(scale > 0, scale, 1.0)
-    rows = np.vstack([a / scale, np.sqrt(damping) * np.eye(theta.size)])
-    # unknowns y = (x - low) * scale >= 0
-    target = np.concatenate([b, np.zeros(theta.size)]) + rows @ ((theta - low) * scale)
-    most = (high - low) * scale
-    y = None
-    with suppress(RuntimeError):  # nnls's active set may cycle on nearly parallel columns
-        y = nnls(rows, target, maxiter=20 * theta.size)[0]
-    if y is None or (y > most).any():  # if no upper bound binds, the non-negative solution is the bounded one
-        y = lsq_linear(rows, target, (0.0, most), method="bvls").x
-    x: np.ndarray = np.clip(low + y / scale, low, high)
-    return x
+    """float64[parts, phi]: `solve` on each part of the load stages alone, from starts[parts, phi]."""
+    goals = [problem.goal(ratio, problem.prior(s), part) for s, part in zip(scales, parts, strict=True)]
+    all_goals = Goal(
+        np.stack([g.active for g in goals]), np.stack([g.units for g in goals]), np.stack([g.weights for g in goals]),
+        np.stack([g.prior for g in goals]), problem.origin, problem.measured, KERNEL_TAIL,
+    )  # fmt: skip
+    moved = starts.copy()
+    room = gauss_newton.room(len(problem.machine.table), starts.shape[1], problem.free.size)
+    gauss_newton.each_goal(
+        problem.machine, moved, problem.free, problem.low, problem.high, np.stack([size for size, _ in scales]),
+        all_goals, False, STEPS, room,
+    )  # fmt: skip
+    return moved
 
 
 class Box:
@@ -201,24 +165,23 @@ def _in_conditions(function: Function) -> set[str]:
     return {name for side in sides for name in names(side)}
 
 
-def search_outer(problem: Problem, phi: np.ndarray, goal: float, ratio: np.ndarray, scales: Scales) -> np.ndarray:
+def search_outer(problem: Problem, phi: np.ndarray, reached: float, goal: Goal, scales: Scales) -> np.ndarray:
     """The best phi from a search over the constants that Gauss-Newton cannot move, because their effect is not smooth.
 
     Scans each of them along its box, then runs CMA-ES from the best point; Gauss-Newton solves the other constants at
-    every point. Never worse than `phi`, whose objective is `goal`.
+    every point. Never worse than `phi`, where `goal` is `reached`.
     """
     is_outer = np.isin(problem.position, not_smooth(problem.program))
-    outer = problem.free[is_outer[problem.free]]
+    outer, inner = problem.free[is_outer[problem.free]], problem.free[~is_outer[problem.free]]
     if not outer.size:
         return phi
-    inner = np.flatnonzero(~is_outer[problem.free])
-    box, best, lowest = Box(problem, phi, scales, outer), phi, goal
+    box, best, lowest = Box(problem, phi, scales, outer), phi, reached
 
     def value(x: np.ndarray) -> float:
         nonlocal best, lowest
         trial = best.copy()
         trial[outer] = box.phi(x)[outer]
-        trial, reached = solve(problem, trial, ratio, scales, steps=INNER_STEPS, only=inner)
+        trial, reached = solve(problem, trial, goal, scales[0], steps=INNER_STEPS, only=inner)
         if reached < lowest:
             best, lowest = trial, reached
         return reached
@@ -230,4 +193,4 @@ def search_outer(problem: Problem, phi: np.ndarray, goal: float, ratio: np.ndarr
         values = [value(x) for x in (start, *line)]
         start = (start, *line)[int(np.argmin(values))]
     minimise(value, start, _SIGMA, OUTER_EVALUATIONS * outer.size, OUTER_SEED)
-    return solve(problem, best, ratio, scales)[0]
+    return solve(problem, best, goal, scales[0])[0]

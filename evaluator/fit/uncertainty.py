@@ -111,7 +111,7 @@ def linearised(
     with np.errstate(invalid="ignore", divide="ignore"):
         units = np.nan_to_num(means_ms / value / data.stages.observed_ms, nan=0.0, posinf=0.0, neginf=0.0)
         units = units * data.weights
-    slopes = problem.jacobian(phi, False, size, value)[np.isin(problem.free, of)] * units * size[of][:, None, None]
+    slopes = problem.jacobian(phi)[np.isin(problem.free, of)] * units * size[of][:, None, None]
     observed = data.weights > 0
     r = data.residuals(means_ms)[observed]
     return slopes[:, observed].T, r, huber_weights(r)

@@ -12,6 +12,8 @@ from laws import KERNELS, KERNELS_STEP, constants, law
 from evaluator.diagnose.explain import costs, gains, replay_ratio
 from evaluator.experiments import bundled_experiments
 from evaluator.fit.fit import fit, fit_set
+from evaluator.fit.problem import forgetful, problem_of
+from evaluator.fit.solvers import solve
 from evaluator.metrics import observe_all
 from evaluator.score import score_set
 from evaluator.transfer import folds_of, left_out, refit, transfer, without_bounds
@@ -53,13 +55,23 @@ def test_what_is_left_out_by_hand() -> None:
 
 def test_folds_leave_models_out_and_runs_where_there_is_one_model() -> None:
     data = simulated()
-    folds = folds_of(fit_set(data), score_set(data, [1]))
-    assert [{e.model for e in f.score.experiments} & {e.model for e in f.fit.experiments} for f in folds] == [set()] * 3
+    fitted = fit_set(data)
+    folds = folds_of(fitted, score_set(data, [1])).folds
+    assert len(folds) == 3
+    for fold in folds:
+        learned = {data[i].id for i in fitted.experiment_of[fold.fitted]}
+        assert learned == {e.id for e in data if e.model != fold.score.experiments[0].model}
     assert sum(len(f.score.experiments) for f in folds) == len(data)
-    assert all(len(f.rows) == len(f.fit.stages.table) for f in folds)
-    one = folds_of(fit_set(data[:2]), score_set(data[:2], [1]))
+    one = folds_of(fit_set(data[:2]), score_set(data[:2], [1])).folds
     assert [[e.id for e in f.score.experiments] for f in one] == [[data[0].id], [data[1].id]]
-    assert folds_of(fit_set(data[:1]), score_set(data[:1], [1])) == ()
+    assert folds_of(fit_set(data[:1]), score_set(data[:1], [1])).folds == ()
+
+
+def without(model: str, program: Program, data: list[Experiment]) -> Program:
+    """The program fitted again without the runs of this model, from its own constants and by the bare mean field."""
+    folds = folds_of(fit_set(data), score_set(data, [1]))
+    place = [fold.score.experiments[0].model for fold in folds.folds].index(model)
+    return refit(program, np.ones_like(folds.fit.ratio), folds)[place]
 
 
 def measured(program: Program, data: list[Experiment]) -> float:
@@ -80,11 +92,19 @@ def test_a_fold_learns_nothing_from_the_runs_it_leaves_out() -> None:
     """The left-out model's runs are three times slower in one of two data sets; the fold's constants are the same."""
     plain = simulated()
     slower = [tripled(e) if e.model == plain[0].model else e for e in plain]
-    constants = []
-    for data in (plain, slower):
-        fold = folds_of(fit_set(data), score_set(data, [1]))[0]
-        constants.append(refit(TRUTH, np.ones((len(fold.rows), 3)), fold.fit).theta)
-    assert constants[0] == constants[1]
+    one, other = (without(plain[0].model, TRUTH, data).theta for data in (plain, slower))
+    assert one == other
+    assert one != without(plain[2].model, TRUTH, slower).theta  # the slow runs are not left out here
+
+
+def test_a_fold_is_the_fit_of_the_other_runs_alone() -> None:
+    data = simulated()
+    others = [e for e in data if e.model != data[0].model]
+    problem = forgetful(problem_of(TRUTH, fit_set(others)))
+    scales = problem.scales(problem.start)
+    goal = problem.goal(np.ones_like(problem.data.ratio), problem.prior(scales))
+    alone, _ = solve(problem, problem.start, goal, scales[0])
+    assert without(data[0].model, TRUTH, data).theta == pytest.approx(alone, rel=1e-9)
 
 
 def test_what_only_the_left_out_model_shows_is_unknown_in_its_fold() -> None:
@@ -95,10 +115,7 @@ def test_what_only_the_left_out_model_shows_is_unknown_in_its_fold() -> None:
         )
     )
     data = [e for e in simulated() if e.engine.tensor_parallel != 2]
-    fold = next(
-        f for f in folds_of(fit_set(data), score_set(data, [1])) if f.score.experiments[0].model.endswith("70b-hf")
-    )
-    found = refit(more, np.ones((len(fold.rows), 3)), fold.fit)
+    found = without("meta-llama/Llama-2-70b-hf", more, data)
     assert {c.name: c.value for f in found.functions for c in f.constants}["links"] == 0.0
 
 
@@ -106,12 +123,9 @@ def test_factors_of_measured_kernels_are_one_in_a_fold_that_does_not_show_them()
     """Experts run on Mixtral only. A plain factor of them would be nothing in the fold without it; this one is known."""
     runs = [RUNS[f"{m}-{w}"] for m in (*MODELS[:2], "mixtral-8x7b-tp2") for w in ("codegen", "roleplay")]
     data = [replace(e, observed=observe_all(replay(e, KERNELS, 77))) for e in runs]
-    folds = {f.score.experiments[0].model: f for f in folds_of(fit_set(data), score_set(data, [1]))}
-    assert len(folds) == 3
 
     def refitted(program: Program, left_out_model: str) -> dict[str, float]:
-        fold = folds[left_out_model]
-        return constants(refit(program, np.ones((len(fold.rows), 3)), fold.fit))
+        return constants(without(left_out_model, program, data))
 
     mixtral = "mistralai/Mixtral-8x7B-v0.1"
     found = refitted(KERNELS, mixtral)

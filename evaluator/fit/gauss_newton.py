@@ -1,0 +1,214 @@
+"""Gauss-Newton on the mean field, compiled as a whole: prediction, slopes, bounded least squares and trial steps.
+
+The loss is Huber's, as an iteratively reweighted square, plus the prior's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from evaluator.fit.boxed import boxed
+from evaluator.fit.meanfield import predict, slopes
+from simulator.jit import njit
+
+HUBER = 0.03  # relative error beyond which a residual counts linearly
+NO_EFFECT = 1e-7  # relative error, of all stages together, below which a constant of its present size does nothing
+TRIES = 8  # of a step, each damped more: at a kink the first ones miss
+DAMPING, LEAST_DAMPING, MORE_DAMPING = 1e-4, 1e-6, 30.0  # relative to the squared norm of each column
+GAIN = 1e-5  # share of the objective below which a step ends the search
+LOST = 1e6  # relative error of a prediction that is not finite
+
+
+class Goal(NamedTuple):
+    """What is minimised: huber(units * prediction - weights) over the stages, plus the prior.
+
+    active: bool[stages], which stages count. weights: float64[stages, 3], of the relative errors; units: ratio of
+    replay to mean field * weight / observed ms. Both are 0 where nothing was observed. prior: float64[phi], the weight
+    of a unit away from `origin`. Its cost grows linearly beyond `tail` where `measured`.
+    """
+
+    active: np.ndarray
+    units: np.ndarray
+    weights: np.ndarray
+    prior: np.ndarray
+    origin: np.ndarray
+    measured: np.ndarray
+    tail: float
+
+
+class Room(NamedTuple):
+    """Room for the search: predictions float64[stages, 3], running decodes float64[stages], slopes float64[stages, 3,
+    phi], and vectors and matrices of the free constants."""
+
+    means_ms: np.ndarray
+    running: np.ndarray
+    slopes_ms: np.ndarray
+    trial: np.ndarray
+    scale: np.ndarray
+    right: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    step: np.ndarray
+    work: np.ndarray
+    place: np.ndarray
+    matrix: np.ndarray
+    damped: np.ndarray
+    lower: np.ndarray
+
+
+def room(stages: int, phi: int, free: int) -> Room:
+    """Room for a search of `free` of `phi` constants over so many stages."""
+    scale, right, low, high, step, work = np.zeros((6, free))
+    matrix, damped, lower = np.zeros((3, free, free))
+    return Room(
+        np.zeros((stages, 3)), np.zeros(stages), np.zeros((stages, 3, phi)), np.zeros(phi), scale, right, low, high,
+        step, work, np.zeros(free, np.int64), matrix, damped, lower,
+    )  # fmt: skip
+
+
+@njit
+def _huber(r):  # type: ignore[no-untyped-def]
+    """The Huber loss of a residual: its square up to HUBER, linear beyond."""
+    size = abs(r)
+    return size * size if size <= HUBER else HUBER * (2.0 * size - HUBER)
+
+
+@njit
+def residual(means_ms, goal, i, c):  # type: ignore[no-untyped-def]
+    """The weighted relative error of latency c of stage i."""
+    r = means_ms[i, c] * goal.units[i, c] - goal.weights[i, c]
+    if r - r == 0.0:
+        return r
+    return -LOST * goal.weights[i, c] if r < 0.0 else LOST * goal.weights[i, c]
+
+
+@njit
+def objective(m, phi, goal, fixed_load, running, means_ms):  # type: ignore[no-untyped-def]
+    """The value that is minimised, at `phi`. Leaves the predictions in `means_ms`, the running decodes in `running`."""
+    predict(m, phi, goal.active, fixed_load, running, means_ms)
+    total = 0.0
+    for i in range(goal.active.size):
+        if goal.active[i]:
+            for c in range(3):
+                if goal.weights[i, c] > 0.0:
+                    total += _huber(residual(means_ms, goal, i, c))
+    for j in range(phi.size):
+        total += prior_cost(phi[j] - goal.origin[j], goal.prior[j], goal.measured[j], goal.tail)
+    return total
+
+
+@njit
+def prior_cost(away, weight, measured, tail):  # type: ignore[no-untyped-def]
+    """The cost of a constant's distance from its origin: quadratic, but linear beyond `tail` if it is measured."""
+    size = abs(away)
+    if measured and size > tail:
+        return weight * weight * tail * (2.0 * size - tail)
+    return weight * weight * away * away
+
+
+@njit
+def gauss_newton(m, phi, free, low, high, size, goal, fixed_load, steps, r):  # type: ignore[no-untyped-def]
+    """The value of `goal` after at most `steps` steps, which move the entries `free` of `phi` within `low` and `high`.
+
+    `phi` changes in place. size: float64[phi], of each constant. r: `Room`.
+    """
+    n = free.size
+    reached = objective(m, phi, goal, fixed_load, r.running, r.means_ms)
+    damping = DAMPING
+    for _ in range(steps):
+        if n == 0 or not _linearise(m, phi, free, size, goal, fixed_load, r):
+            break
+        lower = np.inf
+        for _ in range(TRIES):
+            for i in range(n):
+                j = free[i]
+                r.low[i], r.high[i] = (low[j] - phi[j]) * r.scale[i], (high[j] - phi[j]) * r.scale[i]
+                for k in range(n):
+                    r.damped[i, k] = r.matrix[i, k]
+                r.damped[i, i] += damping
+            if boxed(r.damped, r.right, r.low, r.high, r.step, r.place, r.lower, r.work):
+                for j in range(phi.size):
+                    r.trial[j] = phi[j]
+                for i in range(n):
+                    j = free[i]
+                    r.trial[j] = min(max(phi[j] + r.step[i] / r.scale[i], low[j]), high[j])
+                lower = objective(m, r.trial, goal, fixed_load, r.running, r.means_ms)
+                if lower < reached:
+                    break
+            damping *= MORE_DAMPING
+        if not lower < reached:
+            break
+        gain = reached - lower
+        for j in range(phi.size):
+            phi[j] = r.trial[j]
+        reached = lower
+        damping = max(damping / MORE_DAMPING, LEAST_DAMPING)
+        if gain <= GAIN * reached:
+            break
+    return reached
+
+
+@njit
+def _linearise(m, phi, free, size, goal, fixed_load, r):  # type: ignore[no-untyped-def]
+    """Fill the normal equations of a step at `phi`, in units of each column's norm (`scale`); False if not finite."""
+    n = free.size
+    slopes(m, phi, goal.active, fixed_load, r.running, r.slopes_ms)
+    for i in range(n):  # norms of the columns
+        r.work[i] = 0.0
+    for s in range(goal.active.size):
+        if goal.active[s]:
+            for c in range(3):
+                for i in range(n):
+                    r.slopes_ms[s, c, free[i]] *= goal.units[s, c]
+                    r.work[i] += r.slopes_ms[s, c, free[i]] ** 2
+    for i in range(n):
+        # A column that is only rounding error would send its constant far away for no gain: leave that constant.
+        r.work[i] = 1.0 if np.sqrt(r.work[i]) * size[free[i]] > NO_EFFECT else 0.0
+        r.right[i] = 0.0
+        for k in range(n):
+            r.matrix[i, k] = 0.0
+    for s in range(goal.active.size):
+        if not goal.active[s]:
+            continue
+        for c in range(3):
+            if not goal.weights[s, c] > 0.0:
+                continue
+            x = residual(r.means_ms, goal, s, c)
+            w = min(1.0, HUBER / max(abs(x), 1e-12))
+            for i in range(n):
+                slope = w * r.work[i] * r.slopes_ms[s, c, free[i]]
+                r.right[i] -= slope * x
+                for k in range(i + 1):
+                    r.matrix[i, k] += slope * r.work[k] * r.slopes_ms[s, c, free[k]]
+    for i in range(n):
+        j = free[i]
+        away = abs(phi[j] - goal.origin[j])
+        # the weight at which a square has the slope of the prior's linear part
+        share = goal.tail / away if goal.measured[j] and away > goal.tail else 1.0
+        pull = goal.prior[j] * goal.prior[j] * share
+        r.matrix[i, i] += pull
+        r.right[i] += pull * (goal.origin[j] - phi[j])
+        r.scale[i] = np.sqrt(r.matrix[i, i]) if r.matrix[i, i] > 0.0 else 1.0
+    total = 0.0
+    for i in range(n):
+        r.right[i] /= r.scale[i]
+        total += abs(r.right[i])
+        for k in range(i + 1):
+            r.matrix[i, k] /= r.scale[i] * r.scale[k]
+            r.matrix[k, i] = r.matrix[i, k]
+            total += abs(r.matrix[i, k])
+    return total - total == 0.0
+
+
+@njit
+def each_goal(m, starts, free, low, high, sizes, goals, fixed_load, steps, r):  # type: ignore[no-untyped-def]
+    """Gauss-Newton for every fold, from starts[folds, phi] in place; `active`, `units`, `weights` and `prior` of
+    `goals`, and `sizes`, have a first axis of folds."""
+    for f in range(starts.shape[0]):
+        goal = Goal(
+            goals.active[f], goals.units[f], goals.weights[f], goals.prior[f], goals.origin, goals.measured,
+            goals.tail,
+        )  # fmt: skip
+        gauss_newton(m, starts[f], free, low, high, sizes[f], goal, fixed_load, steps, r)
