@@ -173,7 +173,7 @@ class Problem:
         weights = self.data.weights if part is None else self.data.weights * part[:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
             units = np.where(weights > 0.0, ratio / self.data.stages.observed_ms * weights, 0.0)
-        active: np.ndarray = (weights > 0.0).any(axis=1)
+        active: np.ndarray = weights.max(axis=1) > 0.0
         return Goal(active, units, weights, prior, self.origin, self.measured, KERNEL_TAIL)
 
     def objective(self, phi: np.ndarray, goal: Goal, fixed_load: bool = False) -> float:
