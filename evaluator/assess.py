@@ -18,15 +18,17 @@ from evaluator.fit.loss import FitSet
 from evaluator.fit.polish import polish
 from evaluator.judge import gates
 from evaluator.judge.kernel_sums import KernelSums, kernel_checks, kernel_sums
-from evaluator.judge.physics import physics
+from evaluator.judge.physics import Hardware, hardware_of, physics
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
 from evaluator.transfer import Folds, folds_of, transfer
+from simulator.bind import Deployments
 from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.infer import UnitError, check_units
 from simulator.language.ir import Program
 from simulator.language.measure import Caps, complaints, constants, features, operations
+from simulator.language.opcodes import Code, assemble
 from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
 from simulator.language.source import ProgramError
@@ -55,15 +57,15 @@ class Data:
     """The data that candidates are assessed on, prepared once per process.
 
     deployments: of the experiments. hardware, kernels: deployments for the checks of consistency with datasheets and
-    with measured kernels, which make a program sound.
+    with measured kernels, which make a program sound; None without such checks.
     """
 
     fit: FitSet
     score: ScoreSet
-    deployments: gates.Facts
+    deployments: Deployments
     moe_weight: float
     folds: Folds
-    hardware: gates.Facts
+    hardware: Hardware | None
     kernels: KernelSums | None
 
 
@@ -100,7 +102,7 @@ def prepare(
         deployments=gates.deployments_of(experiments),
         moe_weight=moe_weight,
         folds=folds_of(fitted, scored),
-        hardware=hardware or {},
+        hardware=hardware_of(hardware) if hardware else None,
         kernels=kernel_sums(kernels) if kernels else None,
     )
 
@@ -133,7 +135,7 @@ def assess(
     Deterministic: depends only on the arguments, except for `laps`.
     """
     laps = laps or Laps()
-    first = gates.finite(program, data.deployments)
+    first = gates.finite(assemble(program), program.theta, data.deployments)
     laps.lap("gates")
     if not first.passes:
         return Rejected(first.name, first.complaint)
@@ -160,10 +162,11 @@ def polished(program: Program, data: Data, laps: Laps) -> Scored | Rejected:
 
 def _judged(program: Program, ratio: np.ndarray, data: Data, transfer_below: float, laps: Laps) -> Scored | Rejected:
     """Gates, score and transfer of a fitted program; `ratio`: replay over mean field at its constants."""
-    for gate in gates.judge(program, data.deployments):
+    code = assemble(program)
+    for gate in gates.judge(code, program.theta, data.deployments):
         if not gate.passes:
             return Rejected(gate.name, gate.complaint)
-    sound = _sound(program, data)
+    sound = _sound(code, program.theta, data)
     laps.lap("gates")
     result = score(program, data.score, data.moe_weight)
     laps.lap("replay")
@@ -173,9 +176,9 @@ def _judged(program: Program, ratio: np.ndarray, data: Data, transfer_below: flo
     return Scored(unparse(program), result, left_out, sound, *counts)
 
 
-def _sound(program: Program, data: Data) -> bool:
+def _sound(code: Code, theta: gates.Theta, data: Data) -> bool:
     """Whether the program contradicts neither datasheets nor measured kernels, as far as `data` has them."""
-    checks = physics(program, data.hardware) if data.hardware else []
+    checks = physics(code, theta, data.hardware) if data.hardware else []
     if data.kernels and all(gate.passes for gate in checks):
-        checks += kernel_checks(program, data.kernels)
+        checks += kernel_checks(code, theta, data.kernels)
     return all(gate.passes for gate in checks)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from simulator.experiment.facts import curve_of
 from simulator.jit import njit
 from simulator.language.opcodes import COMPLETION_TIME, OUTPUT_TOKEN_TIME, QUEUEING_TIME, REFERENCE, STEP_TIME, Code
-from simulator.schema import DECODE_REQS, RAW_FIELDS
+from simulator.schema import CURVES, DECODE_REQS, RAW_FIELDS
 from simulator.vm import clamps, run, to_ticks
 
 REFERENCE_DECODES = 24  # the reference batch of s.reference_step_us: 24 decodes with PI = 0
@@ -47,6 +48,13 @@ def waits(rows, low, high, v, request, slot, lengths, out):  # type: ignore[no-u
 
 
 @njit
+def settle_all(rows, static, step, raw, request, out_step, theta, values):  # type: ignore[no-untyped-def]
+    """`settle` for every row of `values`, a deployment each."""
+    for d in range(len(values)):
+        settle(rows, static, step, raw, request, out_step, theta, values[d])
+
+
+@njit
 def steps(rows, static, step, slot, raw, table, v, out):  # type: ignore[no-untyped-def]
     """Fill `out` with the step time in us of every row of raw batch fields. Changes `v` in place."""
     for i in range(len(table)):
@@ -54,6 +62,23 @@ def steps(rows, static, step, slot, raw, table, v, out):  # type: ignore[no-unty
             v[raw + j] = table[i, j]
         run(rows, static, step, v)
         out[i] = v[slot]
+
+
+@njit
+def steps_all(rows, static, step, slot, raw, table, values, out):  # type: ignore[no-untyped-def]
+    """`steps` for every row of `values`, a deployment each, into that row of `out`."""
+    for d in range(len(values)):
+        steps(rows, static, step, slot, raw, table, values[d], out[d])
+
+
+@njit
+def queueing_all(rows, low, high, request, slot, lengths, values, out):  # type: ignore[no-untyped-def]
+    """Fill out[d, i] with the queueing time in us of prompt length i on deployment d. Changes `values` in place."""
+    for d in range(len(values)):
+        for i in range(lengths.size):
+            values[d, request] = lengths[i]
+            run(rows, low, high, values[d])
+            out[d, i] = values[d, slot]
 
 
 @dataclass(frozen=True)
@@ -105,8 +130,97 @@ class Bound:
         return float(self.values[slot]) if slot >= 0 else 0.0
 
 
+@dataclass(frozen=True)
+class BoundAll:
+    """Opcodes, and a row of `values` for each of several deployments with one set of constants.
+
+    Its methods use the slots that every step and every prompt length overwrite as scratch space.
+    """
+
+    code: Code
+    values: np.ndarray  # float64[deployments, slots]
+
+    def steps_us(self, table: np.ndarray) -> np.ndarray:
+        """float64[deployments, rows]: the step time in us, before truncation, of every row of float64[rows, RAW]."""
+        code, us = self.code, np.empty((len(self.values), len(table)))
+        steps_all(code.rows, code.static, code.step, code.results[STEP_TIME], code.raw, table, self.values, us)
+        return us
+
+    def queueing_us(self, lengths: np.ndarray) -> np.ndarray:
+        """float64[deployments, lengths]: the queueing time in us of each prompt length; 0 if the program has none."""
+        code, us = self.code, np.zeros((len(self.values), len(lengths)))
+        slot = code.results[QUEUEING_TIME]
+        if slot >= 0:
+            queueing_all(code.rows, code.step, len(code.rows), code.request, slot, lengths, self.values, us)
+        return us
+
+    def output_token_us(self) -> np.ndarray:
+        """float64[deployments]: the time per output token in us; 0 if the program has none."""
+        return self._static(OUTPUT_TOKEN_TIME)
+
+    def completion_us(self) -> np.ndarray:
+        """float64[deployments]: the time at completion in us; 0 if the program has none."""
+        return self._static(COMPLETION_TIME)
+
+    def _static(self, result: int) -> np.ndarray:
+        slot = self.code.results[result]
+        return self.values[:, slot].copy() if slot >= 0 else np.zeros(len(self.values))
+
+
+@dataclass(frozen=True)
+class Deployments:
+    """Named deployments, prepared once so that any number of programs are bound to all of them at once.
+
+    facts: name -> the s. fields except reference_step_us, the same ones for every deployment.
+    """
+
+    facts: Mapping[str, Mapping[str, float]]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names in the order of the rows."""
+        return tuple(self.facts)
+
+    @cached_property
+    def columns(self) -> Mapping[str, int]:
+        """Name of a field -> its column in `fields`."""
+        return {name: i for i, name in enumerate(next(iter(self.facts.values()), ()))}
+
+    @cached_property
+    def fields(self) -> np.ndarray:
+        """float64[deployments, fields]."""
+        rows = [[facts[name] for name in self.columns] for facts in self.facts.values()]
+        return np.array(rows, dtype=float).reshape(len(rows), len(self.columns))
+
+    @cached_property
+    def curves(self) -> Mapping[str, np.ndarray]:
+        """Name of a curve -> float64[deployments, 1 + knots]: the number of knots, then the values at the knots.
+
+        Raises InputError if one of the deployments has no measured kernels.
+        """
+        every = self.facts.values()
+        return {name: np.stack([[n, *curve_of(facts, name)] for facts in every]) for name, n in CURVES.items()}
+
+    def base(self, code: Code) -> np.ndarray:
+        """float64[deployments, slots] with fields, literals and curves in place, and the constants still 0."""
+        values = np.zeros((len(self.names), code.slots))
+        values[:, [slot for slot, _ in code.statics]] = self.fields[:, [self.columns[name] for _, name in code.statics]]
+        values[:, [slot for slot, _ in code.literals]] = [value for _, value in code.literals]
+        for slot, name in code.curves:
+            values[:, slot : slot + 1 + CURVES[name]] = self.curves[name]
+        return values
+
+    def bind(self, code: Code, theta: tuple[float, ...]) -> BoundAll:
+        """`code` with constants `theta` on every deployment."""
+        values, slot = self.base(code), code.results[STEP_TIME]
+        settle_all(
+            code.rows, code.static, code.step, code.raw, code.request, slot, np.array(theta, dtype=float), values
+        )
+        return BoundAll(code, values)
+
+
 def base_values(code: Code, facts: Mapping[str, float]) -> np.ndarray:
-    """float64[slots] with the deployment's fields, literals and curves in place, and the constants still 0."""
+    """float64[slots]: `Deployments.base` of a single deployment, without preparing what the program does not read."""
     v = np.zeros(code.slots)
     for slot, name in code.statics:
         v[slot] = facts[name]

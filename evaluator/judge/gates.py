@@ -10,25 +10,27 @@ nor randomness.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from evaluator.judge.sweep import edges, sweep
-from simulator.bind import Bound, bind
+from simulator.bind import BoundAll, Deployments
 from simulator.experiment.experiment import Experiment
 from simulator.language.ir import Program
-from simulator.language.opcodes import assemble
-from simulator.vm import MAX_TICKS, clamps
+from simulator.language.opcodes import Code, assemble
+from simulator.vm import MAX_TICKS
 
 MOST_VIOLATIONS = 0.05  # of the pairs
 MOST_GROWTH = 4.5  # attention over twice the tokens in twice the context is 4 times as long
 PROMPTS = (1, 512, 4096, 131072)  # tokens, for queueing_time
+OVERHEADS = (*(f"queueing of a prompt of {n} tokens" for n in PROMPTS), "an output token", "a completion")
 ROUNDING = 1e-9  # relative: rounding in float64 is no violation
 
 Facts = Mapping[str, Mapping[str, float]]  # deployment, as complaints name it -> its s. fields
-Case = tuple[float, str]  # a ratio that a check limits, and the step it belongs to
+Theta = tuple[float, ...]  # the values of a program's constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,43 +43,37 @@ class Gate:
     complaint: str = ""
 
 
-def deployments_of(experiments: Sequence[Experiment]) -> Facts:
-    """The distinct deployments of the experiments."""
+def deployments_of(experiments: Sequence[Experiment]) -> Deployments:
+    """The distinct deployments of the experiments, by the names that complaints use."""
     deployments: dict[str, Mapping[str, float]] = {}
     for e in experiments:
         if e.facts not in deployments.values():
             name = f"{e.model} tp{e.engine.tensor_parallel}"
             deployments[name if name not in deployments else e.id] = e.facts
-    return deployments
+    return Deployments(deployments)
 
 
-def judge(program: Program, deployments: Facts) -> list[Gate]:
-    """All gates on every deployment, at the program's constants; only the first if times are not finite."""
-    bounds = bound_on(program, deployments)
-    finite = _finite(bounds)
+def judge(code: Code, theta: Theta, deployments: Deployments) -> list[Gate]:
+    """All gates on every deployment, at the constants `theta`; only the first if times are not finite."""
+    bound = deployments.bind(code, theta)
+    finite = _finite(bound, deployments.names)
     if not finite.passes:
         return [finite]
-    steps_us = {name: bound.steps_us(sweep().raw) for name, bound in bounds.items()}
-    for name, times in steps_us.items():
-        if complaint := _step_complaint(name, sweep().names, times):
-            return [Gate("finite", False, "", complaint)]
-    return [finite, _monotone(steps_us), _growth(steps_us)]
+    steps_us = bound.steps_us(sweep().raw)
+    if complaint := _complaint(deployments.names, sweep().names, steps_us, np.ones(len(sweep().names))):
+        return [Gate("finite", False, "", complaint)]
+    return [finite, _monotone(deployments.names, steps_us), _growth(deployments.names, steps_us)]
 
 
-def complaints(program: Program, deployments: Facts) -> list[str]:
+def complaints(program: Program, deployments: Deployments) -> list[str]:
     """The complaints of the gates, a line each; empty if all pass."""
-    return [f"gate {gate.name}: {gate.complaint}" for gate in judge(program, deployments) if not gate.passes]
+    found = judge(assemble(program), program.theta, deployments)
+    return [f"gate {gate.name}: {gate.complaint}" for gate in found if not gate.passes]
 
 
-def finite(program: Program, deployments: Facts) -> Gate:
+def finite(code: Code, theta: Theta, deployments: Deployments) -> Gate:
     """The first gate alone: cheap, and the only one that makes sense before the constants are fitted."""
-    return _finite(bound_on(program, deployments))
-
-
-def bound_on(program: Program, deployments: Facts) -> dict[str, Bound]:
-    """The program at its constants on every deployment."""
-    code = assemble(program)
-    return {name: bind(code, program.theta, facts) for name, facts in deployments.items()}
+    return _finite(deployments.bind(code, theta), deployments.names)
 
 
 def verdict(name: str, passes: bool, measured: str, rule: str) -> Gate:
@@ -85,29 +81,38 @@ def verdict(name: str, passes: bool, measured: str, rule: str) -> Gate:
     return Gate(name, passes, measured, "" if passes else f"{measured}: {rule}")
 
 
-def _finite(bounds: Mapping[str, Bound]) -> Gate:
+def extreme(pick: Callable[..., Any], ratios: np.ndarray, text: Callable[[int], str]) -> tuple[float, str]:
+    """The smallest or largest (`pick`: min or max) ratio, and the text of its case; of equal ratios that of the text.
+
+    `text`: what a case is called, by its position. It is asked for these cases alone.
+    """
+    values = ratios.ravel().tolist()
+    best = pick(values)
+    return best, pick(text(i) for i, x in enumerate(values) if x is best or x == best)  # `is`: NaN equals nothing
+
+
+def _finite(bound: BoundAll, deployments: Sequence[str]) -> Gate:
     names, raw = edges()
-    for deployment, bound in bounds.items():
-        if complaint := _step_complaint(deployment, names, bound.steps_us(raw)):
-            return Gate("finite", False, "", complaint)
-        overheads = [(f"queueing of a prompt of {n} tokens", bound.queueing_us(n)) for n in PROMPTS]
-        overheads += [("an output token", bound.output_token_us()), ("a completion", bound.completion_us())]
-        for name, x in overheads:
-            if clamps(x, 0):
-                place = f"{deployment}, {name}: would take {x:g} us"
-                return Gate("finite", False, "", f"{place}: it must be finite and within 0 and 1e10: {_remedy(x)}")
-    return Gate("finite", True, f"{len(names)} batches on {len(bounds)} deployments")
+    overheads_us = (bound.queueing_us(np.array(PROMPTS, dtype=float)), bound.output_token_us(), bound.completion_us())
+    times_us = np.column_stack([bound.steps_us(raw), *overheads_us])
+    least_us = np.repeat([1.0, 0.0], [len(names), len(OVERHEADS)])
+    if complaint := _complaint(deployments, (*names, *OVERHEADS), times_us, least_us):
+        return Gate("finite", False, "", complaint)
+    return Gate("finite", True, f"{len(names)} batches on {len(deployments)} deployments")
 
 
-def _step_complaint(deployment: str, names: Sequence[str], steps_us: np.ndarray) -> str:
-    """A complaint about the first step that the clock would clamp, "" if there is none."""
-    inside = (steps_us >= 1.0) & (steps_us <= MAX_TICKS)
+def _complaint(deployments: Sequence[str], names: Sequence[str], times_us: np.ndarray, least_us: np.ndarray) -> str:
+    """A complaint about the first time that the clock would clamp, "" if there is none.
+
+    times_us: float64[deployments, names]; least_us: float64[names], 1 for a step and 0 for an overhead.
+    """
+    inside = (times_us >= least_us) & (times_us <= MAX_TICKS)
     if inside.all():
         return ""
-    first = int(inside.argmin())
-    x = steps_us[first]
-    place = f"{deployment}, {names[first]}: the step would last {x:g} us"
-    return f"{place}: it must be finite and within 1 and 1e10: {_remedy(x)}"
+    d, i = divmod(int(inside.argmin()), len(names))
+    x, least = times_us[d, i], least_us[i]
+    what = f"{deployments[d]}, {names[i]}: {'the step would last' if least else 'would take'} {x:g} us"
+    return f"{what}: it must be finite and within {least:g} and 1e10: {_remedy(x)}"
 
 
 def _remedy(x: float) -> str:
@@ -116,31 +121,29 @@ def _remedy(x: float) -> str:
     return "add a constant, or take the max with one" if x < 1.0 else "lower a constant, or let it grow more slowly"
 
 
-def _monotone(steps_us: Mapping[str, np.ndarray]) -> Gate:
+def _monotone(deployments: Sequence[str], steps_us: np.ndarray) -> Gate:
     swept = sweep()
-    drops = {name: 1.0 - x[swept.more] / x[swept.base] for name, x in steps_us.items()}
-    wrong = sum(int((drop > ROUNDING).sum()) for drop in drops.values())
-    pairs = len(swept.base) * len(drops)
-    measured = f"{100 * wrong / pairs:.1f} % of {pairs:,} pairs"
+    one, other = steps_us[:, swept.base], steps_us[:, swept.more]
+    drops = 1.0 - other / one
+    wrong = int(np.count_nonzero(drops > ROUNDING))
+    measured = f"{100 * wrong / drops.size:.1f} % of {drops.size:,} pairs"
     if wrong:
-        name = max(drops, key=lambda n: float(drops[n].max()))
-        worst = int(drops[name].argmax())
-        one, other = steps_us[name][swept.base[worst]], steps_us[name][swept.more[worst]]
-        measured += f" get shorter, worst: {name}: {swept.names[swept.more[worst]]}: {_apart(one, other)} us"
+        d, i = divmod(int(drops.argmax()), len(swept.more))
+        worst = f"{deployments[d]}: {swept.names[swept.more[i]]}: {_apart(one[d, i], other[d, i])} us"
+        measured += f" get shorter, worst: {worst}"
     rule = f"more work must not take less time, at most {100 * MOST_VIOLATIONS:g} % of pairs may violate this"
-    return verdict("monotone", wrong < MOST_VIOLATIONS * pairs, measured, rule)
+    return verdict("monotone", wrong < MOST_VIOLATIONS * drops.size, measured, rule)
 
 
-def _growth(steps_us: Mapping[str, np.ndarray]) -> Gate:
+def _growth(deployments: Sequence[str], steps_us: np.ndarray) -> Gate:
     swept = sweep()
-    ratios = {name: x[swept.twice] / x[: len(swept.twice)] for name, x in steps_us.items()}
-    name = max(ratios, key=lambda n: float(ratios[n].max()))
-    worst = int(ratios[name].argmax())
-    one, other = steps_us[name][worst], steps_us[name][swept.twice[worst]]
-    step = f"{name}: {swept.names[swept.twice[worst]]}: {one:,.0f} -> {other:,.0f} us"
-    measured = f"{ratios[name][worst]:.2f} times at most: {step}"
+    one, other = steps_us[:, : len(swept.twice)], steps_us[:, swept.twice]
+    ratios = other / one
+    d, i = divmod(int(ratios.argmax()), len(swept.twice))
+    step = f"{deployments[d]}: {swept.names[swept.twice[i]]}: {one[d, i]:,.0f} -> {other[d, i]:,.0f} us"
+    measured = f"{ratios[d, i]:.2f} times at most: {step}"
     rule = f"twice the requests, tokens and context may take {MOST_GROWTH} times as long at most"
-    return verdict("growth", bool(ratios[name][worst] <= MOST_GROWTH), measured, rule)
+    return verdict("growth", bool(ratios[d, i] <= MOST_GROWTH), measured, rule)
 
 
 def _apart(one: float, other: float) -> str:

@@ -9,17 +9,17 @@ The margins cover what no table contains: launches and the scheduler's own time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from evaluator.judge.gates import Case, Facts, Gate, bound_on, verdict
+from evaluator.judge.gates import Facts, Gate, Theta, extreme, verdict
 from evaluator.judge.sweep import Batch, decode_batch, table_of
+from simulator.bind import Deployments
 from simulator.fields import Active
-from simulator.language.complete import complete
-from simulator.language.ir import Program
+from simulator.language.opcodes import Code, assemble
 from simulator.language.parse import parse
 
 DECODE = (0.7, 1.6)
@@ -35,66 +35,72 @@ KERNEL_STEP = "def step_time(b, s): return b.kernel_us"
 class KernelSums:
     """Deployments with measured kernels, and the sums of their kernels in us, computed once for any number of programs.
 
-    decode, prefill: by deployment, float64[len(DECODES)] of the decode steps, float64[len(PROMPTS)] of the prompts.
+    decode, prefill: float64[deployments, DECODES] of the decode steps, float64[deployments, PROMPTS] of the prompts.
     """
 
-    deployments: Facts
-    decode: Mapping[str, np.ndarray]
-    prefill: Mapping[str, np.ndarray]
+    deployments: Deployments
+    decode: np.ndarray
+    prefill: np.ndarray
 
 
 def kernel_sums(deployments: Facts) -> KernelSums:
     """The sums of every deployment. Raises InputError for a GPU without measured kernels."""
-    bounds = bound_on(complete(parse(KERNEL_STEP)), deployments)
-    decode = {name: bound.steps_us(_decode_table()) for name, bound in bounds.items()}
-    prefill = {name: _prompts_us(bound.steps_us(_prefill_table())) for name, bound in bounds.items()}
-    return KernelSums(deployments, decode, prefill)
+    program, prepared = parse(KERNEL_STEP), Deployments(deployments)
+    return KernelSums(prepared, *_times_us(assemble(program), program.theta, prepared))
 
 
-def kernel_checks(program: Program, sums: KernelSums) -> list[Gate]:
-    """Both checks over all deployments. A case's ratio is 1 at the nearer limit and larger beyond it."""
-    decode: list[Case] = []
-    prefill: list[Case] = []
-    for name, bound in bound_on(program, sums.deployments).items():
-        steps = bound.steps_us(_decode_table())
-        measured = sums.decode[name]
-        low, high = DECODE[0] * measured, DECODE[1] * measured + DECODE_MORE_US
-        for (n, context), x, a, b, k in zip(DECODES, steps, low, high, measured, strict=True):
-            step = f"{name}: {n} decodes in {context} context: {x:,.0f} us, kernels {k:,.0f} us"
-            decode.append((max(a / x if x > 0.0 else np.inf, x / b), step))
-        times = _prompts_us(bound.steps_us(_prefill_table()))
-        for tokens, x, k in zip(PROMPTS, times, sums.prefill[name], strict=True):
-            prompt = f"{name}: a prompt of {tokens} tokens: {x / 1e3:,.1f} ms, kernels {k / 1e3:,.1f} ms"
-            prefill.append((max(PREFILL[0] * k / x if x > 0.0 else np.inf, x / (PREFILL[1] * k)), prompt))
+def kernel_checks(code: Code, theta: Theta, sums: KernelSums) -> list[Gate]:
+    """Both checks over all deployments, at the constants `theta`."""
+    names = sums.deployments.names
+    decode_us, prefill_us = _times_us(code, theta, sums.deployments)
+
+    def decode(d: int, i: int) -> str:
+        (n, context), x, k = DECODES[i], decode_us[d, i], sums.decode[d, i]
+        return f"{names[d]}: {n} decodes in {context} context: {x:,.0f} us, kernels {k:,.0f} us"
+
+    def prefill(d: int, i: int) -> str:
+        x, k = prefill_us[d, i], sums.prefill[d, i]
+        return f"{names[d]}: a prompt of {PROMPTS[i]} tokens: {x / 1e3:,.1f} ms, kernels {k / 1e3:,.1f} ms"
+
+    decode_ratios = _ratios(DECODE[0] * sums.decode, decode_us, DECODE[1] * sums.decode + DECODE_MORE_US)
+    prefill_ratios = _ratios(PREFILL[0] * sums.prefill, prefill_us, PREFILL[1] * sums.prefill)
+    decode_rule = "a decode step takes 0.7 times its kernels to 1.6 times them plus 3 ms"
     return [
-        _gate("kernels: decode", decode, "a decode step takes 0.7 times its kernels to 1.6 times them plus 3 ms"),
-        _gate("kernels: prefill", prefill, "an uncached prompt takes 0.9 to 2 times its kernels"),
+        _gate("kernels: decode", decode_ratios, decode, decode_rule),
+        _gate("kernels: prefill", prefill_ratios, prefill, "an uncached prompt takes 0.9 to 2 times its kernels"),
     ]
 
 
-def _gate(name: str, cases: list[Case], rule: str) -> Gate:
-    _, worst = max(cases)
-    beyond = sum(ratio > 1.0 for ratio, _ in cases)
-    extreme = "farthest beyond" if beyond else "closest to a limit"
-    measured = f"{len(cases) - beyond} of {len(cases)} within the limits, {extreme}: {worst}"
+def _ratios(low: np.ndarray, x: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The ratio of every time to its limits: 1 at the nearer limit and larger beyond it, infinite for no time."""
+    with np.errstate(all="ignore"):
+        below, above = np.where(x > 0.0, low / x, np.inf), x / high
+    return np.where(above > below, above, below)
+
+
+def _gate(name: str, ratios: np.ndarray, text: Callable[[int, int], str], rule: str) -> Gate:
+    """`text`: a case by its deployment and its column."""
+    _, worst = extreme(max, ratios, lambda case: text(*divmod(case, ratios.shape[1])))
+    beyond = np.count_nonzero(ratios > 1.0)
+    which = "farthest beyond" if beyond else "closest to a limit"
+    measured = f"{ratios.size - beyond} of {ratios.size} within the limits, {which}: {worst}"
     return verdict(name, not beyond, measured, rule)
 
 
 @cache
-def _decode_table() -> np.ndarray:
-    return table_of(decode_batch(n, context) for n, context in DECODES)
-
-
-@cache
-def _prefill_table() -> np.ndarray:
-    return table_of(chunk for tokens in PROMPTS for chunk in _chunks(tokens))
+def _table() -> np.ndarray:
+    """The raw fields of the decode steps, then of the chunks of every prompt."""
+    chunks = (chunk for tokens in PROMPTS for chunk in _chunks(tokens))
+    return table_of((*(decode_batch(n, context) for n, context in DECODES), *chunks))
 
 
 def _chunks(tokens: int) -> list[Batch]:
     return [(Active(tokens, done, BUDGET),) for done in range(0, tokens, BUDGET)]
 
 
-def _prompts_us(steps_us: np.ndarray) -> np.ndarray:
-    """float64[len(PROMPTS)]: the time of each prompt, the sum over its chunks."""
-    ends = np.cumsum([len(_chunks(tokens)) for tokens in PROMPTS])
-    return np.array([part.sum() for part in np.split(steps_us, ends[:-1])])
+def _times_us(code: Code, theta: Theta, deployments: Deployments) -> tuple[np.ndarray, np.ndarray]:
+    """The times of the decode steps, and of the prompts, the sums over their chunks."""
+    us = deployments.bind(code, theta).steps_us(_table())
+    ends = np.cumsum([len(DECODES), *(len(_chunks(tokens)) for tokens in PROMPTS)])
+    decode_us, *prompts = np.split(us, ends[:-1], axis=1)
+    return decode_us, np.stack([prompt.sum(axis=1) for prompt in prompts], axis=1)

@@ -11,16 +11,16 @@ Sources: Williams, Waterman and Patterson, Roofline, CACM 2009 (first check); Am
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.judge.gates import ROUNDING, Case, Facts, Gate, bound_on, verdict
+from evaluator.judge.gates import ROUNDING, Facts, Gate, Theta, extreme, verdict
 from evaluator.judge.sweep import Batch, table_of
-from simulator.bind import Bound
+from simulator.bind import Deployments
 from simulator.fields import Active, BatchFields
-from simulator.language.ir import Program
+from simulator.language.opcodes import Code
 
 LEAST_OF_ROOFLINE = 0.8
 MOST_OF_ROOFLINE = 20.0  # the poorest of the shipped runs, a mixture of experts in fp8, takes about 5 over 900 tokens
@@ -43,26 +43,53 @@ _STEPS: dict[str, Batch] = {
 FULL = 2048  # tokens, the budget
 HEAVY = "a prefill of 1920 and 128 decodes in 4096 context"
 _HEAVY: Batch = (*_decodes(128, 4096), Active(1920, 0, 1920))
-_FULL = {name: batch for name, batch in _STEPS.items() if sum(r.new for r in batch) >= FULL}
+_FULL = [i for i, batch in enumerate(_STEPS.values()) if sum(r.new for r in batch) >= FULL]
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
+_BATCHES = (*_STEPS.values(), _HEAVY, *(_decodes(n, 1024) for n in _COUNTS))
 
 
-def physics(program: Program, deployments: Facts) -> list[Gate]:
-    """The five checks over `deployments`, which are named `MODEL tpN` and all have the same kind of GPU."""
-    bounds = bound_on(program, deployments)
-    return [
-        _roofline(_over_datasheet(bounds, deployments, _STEPS)),
-        _efficiency(_over_datasheet(bounds, deployments, _FULL)),
-        _parallel(bounds, deployments),
-        _sublinear(bounds),
-        _size(bounds, deployments),
-    ]
+@dataclass(frozen=True)
+class Hardware:
+    """Deployments with the same kind of GPU, and what no program changes about them.
+
+    least_us: float64[deployments, _STEPS], the datasheet's times. parallel: model -> positions of its deployments on
+    one GPU and on four. sizes: int64[pairs, 2], positions of dense models on as many GPUs, the smaller first. raw: the
+    raw fields of _BATCHES.
+    """
+
+    deployments: Deployments
+    least_us: np.ndarray
+    parallel: Mapping[str, tuple[int, int]]
+    sizes: np.ndarray
+    raw: np.ndarray
 
 
-def _steps_us(bounds: Mapping[str, Bound], batches: Iterable[Batch]) -> dict[str, list[float]]:
-    """The time of each batch on every deployment, at least 1 us like the clock's steps."""
-    table = table_of(batches)
-    return {name: np.maximum(bound.steps_us(table), 1.0).tolist() for name, bound in bounds.items()}
+def hardware_of(deployments: Facts) -> Hardware:
+    """What the checks need of `deployments`, which are named `MODEL tpN` and all have the same kind of GPU."""
+    every = list(deployments.values())
+    least_us = np.array([[roofline_us(batch, facts) for batch in _STEPS.values()] for facts in every])
+    sizes = [(i, k) for i, a in enumerate(every) for k, c in enumerate(every) if _clearly_smaller(a, c)]
+    return Hardware(
+        deployments=Deployments(deployments),
+        least_us=least_us,
+        parallel={model: (by_tp[1], by_tp[4]) for model, by_tp in _by_model(deployments).items() if {1, 4} <= {*by_tp}},
+        sizes=np.array(sizes, dtype=np.int64).reshape(-1, 2),
+        raw=table_of(_BATCHES),
+    )
+
+
+def physics(code: Code, theta: Theta, hardware: Hardware) -> list[Gate]:
+    """The five checks at the constants `theta`."""
+    us = np.maximum(hardware.deployments.bind(code, theta).steps_us(hardware.raw), 1.0)  # like the clock's steps
+    steps, heavy, decodes = np.split(us, (len(_STEPS), len(_STEPS) + 1), axis=1)
+    with np.errstate(all="ignore"):  # a step of infinitely many us
+        return [
+            _roofline(hardware, steps),
+            _efficiency(hardware, steps),
+            _parallel(hardware, heavy[:, 0]),
+            _sublinear(hardware, decodes),
+            _size(hardware, steps[:, 0]),
+        ]
 
 
 def roofline_us(batch: Batch, facts: Mapping[str, float]) -> float:
@@ -71,80 +98,93 @@ def roofline_us(batch: Batch, facts: Mapping[str, float]) -> float:
     return max(fields["b", "total_bytes"] / facts["bytes_per_us"], fields["b", "total_flops"] / facts["flops_per_us"])
 
 
-def _over_datasheet(bounds: Mapping[str, Bound], deployments: Facts, steps: Mapping[str, Batch]) -> list[Case]:
-    """The time of every step on every deployment over the datasheet's."""
-    cases = []
-    for name, times in _steps_us(bounds, steps.values()).items():
-        for (label, batch), step_us in zip(steps.items(), times, strict=True):
-            least = roofline_us(batch, deployments[name])
-            cases.append((step_us / least, f"{name}: {label}: {step_us:,.0f} us, the datasheet allows {least:,.0f} us"))
-    return cases
+def _clearly_smaller(a: Mapping[str, float], c: Mapping[str, float]) -> bool:
+    """Whether both deployments have dense models on as many GPUs, the first with far fewer parameters.
+
+    For models of nearly equal size the shapes decide.
+    """
+    dense = not any(facts["is_moe"] or facts["is_fp8"] for facts in (a, c))
+    return dense and a["tp"] == c["tp"] and a["model_params_b"] * 1.5 <= c["model_params_b"]
 
 
-def _roofline(cases: list[Case]) -> Gate:
-    ratio, worst = min(cases)
-    low = sum(r < LEAST_OF_ROOFLINE for r, _ in cases)
-    share = f"{low} of {len(cases)} steps below {LEAST_OF_ROOFLINE}"
+def _step(hardware: Hardware, us: np.ndarray, d: int, i: int) -> str:
+    """Step `i` of _STEPS on deployment `d`, with its time and the datasheet's."""
+    name, label = hardware.deployments.names[d], list(_STEPS)[i]
+    return f"{name}: {label}: {us[d, i]:,.0f} us, the datasheet allows {hardware.least_us[d, i]:,.0f} us"
+
+
+def _roofline(hardware: Hardware, us: np.ndarray) -> Gate:
+    ratios = us / hardware.least_us
+    ratio, worst = extreme(min, ratios, lambda case: _step(hardware, us, *divmod(case, len(_STEPS))))
+    low = np.count_nonzero(ratios < LEAST_OF_ROOFLINE)
+    share = f"{low} of {ratios.size} steps below {LEAST_OF_ROOFLINE}"
     measured = f"{ratio:.2f} of the datasheet's time at least ({share}): {worst}"
     rule = f"no step may take less than {LEAST_OF_ROOFLINE} of the datasheet's time"
     return verdict("roofline", not low, measured, rule)
 
 
-def _efficiency(cases: list[Case]) -> Gate:
-    ratio, worst = max(cases)
+def _efficiency(hardware: Hardware, us: np.ndarray) -> Gate:
+    ratios = us[:, _FULL] / hardware.least_us[:, _FULL]
+
+    def text(case: int) -> str:
+        d, i = divmod(case, len(_FULL))
+        return _step(hardware, us, d, _FULL[i])
+
+    ratio, worst = extreme(max, ratios, text)
     measured = f"{ratio:.1f} times the datasheet's time at most: {worst}"
     rule = f"a step of {FULL} tokens takes at most {MOST_OF_ROOFLINE:g} times the datasheet's time"
     return verdict("efficiency", ratio <= MOST_OF_ROOFLINE, measured, rule)
 
 
-def _parallel(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
-    cases, times = [], _steps_us(bounds, [_HEAVY])
-    for model, by_tp in _by_model(deployments).items():
-        if 1 in by_tp and 4 in by_tp:
-            one, four = (times[by_tp[tp]][0] for tp in (1, 4))
-            cases.append((one / four, f"{model}: {HEAVY}: {one:,.0f} us on one GPU, {four:,.0f} us on four"))
-    if not cases:
+def _parallel(hardware: Hardware, us: np.ndarray) -> Gate:
+    if not hardware.parallel:
         return Gate("parallel", True, "no model here fits on one GPU and on four")
+    models, places = list(hardware.parallel), np.array(list(hardware.parallel.values()))
+    one, four = us[places].T
+
+    def text(i: int) -> str:
+        return f"{models[i]}: {HEAVY}: {one[i]:,.0f} us on one GPU, {four[i]:,.0f} us on four"
+
     low, high = PARALLEL
-    (least, slow), (most, fast) = min(cases), max(cases)
-    measured = f"{least:.2f} to {most:.2f} times as fast over {len(cases)} models: {slow if least < low else fast}"
+    (least, slow), (most, fast) = (extreme(pick, one / four, text) for pick in (min, max))
+    measured = f"{least:.2f} to {most:.2f} times as fast over {len(models)} models: {slow if least < low else fast}"
     rule = f"four GPUs run it {low} to {high:g} times as fast"
     return verdict("parallel", low <= least and most <= high, measured, rule)
 
 
-def _sublinear(bounds: Mapping[str, Bound]) -> Gate:
-    cases = []
-    for name, times in _steps_us(bounds, [_decodes(n, 1024) for n in _COUNTS]).items():
-        for n, (one, other) in zip(_COUNTS, pairwise(times), strict=False):
-            step = f"{name}: {n} -> {2 * n} decodes in 1024 context: {one:,.0f} -> {other:,.0f} us"
-            cases.append((other / one, step))
-    ratio, worst = max(cases)
+def _sublinear(hardware: Hardware, us: np.ndarray) -> Gate:
+    one, other = us[:, :-1], us[:, 1:]
+
+    def text(case: int) -> str:
+        d, i = divmod(case, len(_COUNTS) - 1)
+        n, name = _COUNTS[i], hardware.deployments.names[d]
+        return f"{name}: {n} -> {2 * n} decodes in 1024 context: {one[d, i]:,.0f} -> {other[d, i]:,.0f} us"
+
+    ratio, worst = extreme(max, other / one, text)
     passes = ratio <= 2.0 * (1.0 + ROUNDING)
     measured = f"{ratio:.2f} times at most: {worst}"
     return verdict("sublinear", passes, measured, "twice the decodes take at most twice as long")
 
 
-def _size(bounds: Mapping[str, Bound], deployments: Facts) -> Gate:
-    dense = {name: facts for name, facts in deployments.items() if not facts["is_moe"] and not facts["is_fp8"]}
-    times = _steps_us(bounds, [_STEPS["1 decode in 512 context"]])
-    pairs, wrong = 0, []
-    for small, a in dense.items():
-        for large, c in dense.items():
-            if a["tp"] != c["tp"] or a["model_params_b"] * 1.5 > c["model_params_b"]:
-                continue  # for models of nearly equal size the shapes decide
-            pairs += 1
-            one, other = (times[name][0] for name in (small, large))
-            if not other > one:
-                wrong.append((other / one, f"{small} {one:,.0f} us, {large} {other:,.0f} us"))
-    measured = f"{pairs - len(wrong)} of {pairs} pairs of dense models"
-    if wrong:
-        measured += f", worst: {min(wrong)[1]}"
-    return verdict("size", not wrong, measured, "a model with at least half as many parameters again must be slower")
+def _size(hardware: Hardware, us: np.ndarray) -> Gate:
+    one, other = us[hardware.sizes].T
+    slower = other > one
+    measured = f"{np.count_nonzero(slower)} of {len(slower)} pairs of dense models"
+    if not slower.all():
+        wrong, names = np.flatnonzero(~slower), hardware.deployments.names
+
+        def text(case: int) -> str:
+            small, large = hardware.sizes[wrong[case]]
+            return f"{names[small]} {us[small]:,.0f} us, {names[large]} {us[large]:,.0f} us"
+
+        measured += f", worst: {extreme(min, (other / one)[wrong], text)[1]}"
+    rule = "a model with at least half as many parameters again must be slower"
+    return verdict("size", bool(slower.all()), measured, rule)
 
 
-def _by_model(deployments: Facts) -> dict[str, dict[int, str]]:
-    """Model -> tp -> name of the deployment, `MODEL tpN`."""
-    names: dict[str, dict[int, str]] = {}
-    for name, facts in deployments.items():
-        names.setdefault(name.rpartition(" tp")[0], {})[int(facts["tp"])] = name
-    return names
+def _by_model(deployments: Facts) -> dict[str, dict[int, int]]:
+    """Model -> tp -> position of the deployment, `MODEL tpN`."""
+    places: dict[str, dict[int, int]] = {}
+    for i, (name, facts) in enumerate(deployments.items()):
+        places.setdefault(name.rpartition(" tp")[0], {})[int(facts["tp"])] = i
+    return places

@@ -4,15 +4,15 @@ fields that it may read."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from evaluator.deployments import datasheet_deployments, kernel_deployments
-from evaluator.judge.gates import Facts, Gate, deployments_of, judge
+from evaluator.judge.gates import Gate, Theta, deployments_of, judge
 from evaluator.judge.kernel_sums import kernel_checks, kernel_sums
-from evaluator.judge.physics import physics
+from evaluator.judge.physics import hardware_of, physics
 from evaluator.judge.sweep import decode_batch
 from evolve import __version__
 from evolve.program.show import Description, describe
@@ -25,8 +25,7 @@ from simulator.experiment.facts import left_out
 from simulator.fields import raw_row
 from simulator.json import JsonObject
 from simulator.language.bounds import at_bounds
-from simulator.language.ir import Program
-from simulator.language.opcodes import assemble
+from simulator.language.opcodes import Code, assemble
 from simulator.schema import FIELDS
 
 INVARIANTS = {
@@ -65,21 +64,22 @@ def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> 
     """
     program = source.complete
     deployments = deployments_of(experiments)
-    finite, *others = judge(program, deployments)
-    gates = [finite, *_language(program, deployments), *others]
-    judged_on = [deployments]
+    code, theta = assemble(program), program.theta
+    finite, *others = judge(code, theta, deployments)
+    gates = [finite, *_language(code, theta, next(iter(deployments.facts.values()))), *others]
+    judged_on = [deployments.facts]
     if hardware and finite.passes:
         judged_on += [datasheet_deployments(), kernel_deployments()]
-        gates += physics(program, judged_on[1])
-        gates += kernel_checks(program, kernel_sums(judged_on[2]))
+        gates += physics(code, theta, hardware_of(judged_on[1]))
+        gates += kernel_checks(code, theta, kernel_sums(judged_on[2]))
     notes = left_out(named for each in judged_on for named in each.items())
     return Verdict(describe(source), tuple(gates), notes)
 
 
-def _language(program: Program, deployments: Facts) -> list[Gate]:
+def _language(code: Code, theta: Theta, facts: Mapping[str, float]) -> list[Gate]:
     """The invariants that the language guarantees by its construction, and how long a step takes to compute."""
     batch = decode_batch(128, 512)
-    bound = bind(assemble(program), program.theta, next(iter(deployments.values())))
+    bound = bind(code, theta, facts)
     raw = raw_row(batch)
     same = np.array_equal(bound.step_us(raw), bound.step_us(raw), equal_nan=True)
     elapsed = []

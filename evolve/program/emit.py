@@ -16,6 +16,7 @@ from evolve.report.progress import Line
 from evolve.report.table import Column, Row, Table, number
 from evolve.run.program import Source
 from evolve.terminal import say, warn
+from simulator.bind import Deployments
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import left_out
@@ -95,7 +96,8 @@ def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deploy
         deployments = [_of_known(known) for known in measured_deployments()]
     files = emit(program, target=target, deployments=deployments, provenance=provenance(source))
     write(files, out)
-    judged_on = {d.name: d.facts for d in deployments} or deployments_of(bundled_experiments())
+    own = Deployments({d.name: d.facts for d in deployments})
+    judged_on = own if deployments else deployments_of(bundled_experiments())
     refused = tuple(complaints(program, judged_on))
     return Emitted(program, target, out, files, tuple(deployments), refused, tuple(source.assumed))
 

@@ -17,6 +17,7 @@ from simulator.experiment.experiment import Experiment, Observation, Observed
 from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.measure import constants, features, operations
+from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 
 # {figure: (latency, statistic)}; of ITL only the mean is observed
@@ -192,7 +193,10 @@ def _means(program: Program, experiments: Sequence[Experiment], last_stage: bool
 
 def result_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], rows: Sequence[Row]) -> FoldResult:
     """The result of a fold with these rows."""
-    judged = gates.judge(parse(winner.text), gates.deployments_of(fold.held)) if winner else []
+    judged: list[gates.Gate] = []
+    if winner:
+        program = parse(winner.text)
+        judged = gates.judge(assemble(program), program.theta, gates.deployments_of(fold.held))
     return FoldResult(
         fold,
         [e.id for e in train],

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations, islice
 
 from simulator.language.ir import Call, Choose, Compare, Const, Expr, Field, Function, Local, Neg, Number, Op, walk
@@ -42,8 +43,26 @@ class Affine:
 
     linear: tuple[str, ...]  # constants that enter affinely
     outer: tuple[str, ...]  # the other constants
-    pieces: tuple[Piece, ...]  # the first MOST_PIECES branch assignments
-    complete: bool  # whether those are all
+    _normal: Normal = field(repr=False)
+    _root: Polynomial = field(repr=False)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The first MOST_PIECES branch assignments."""
+        return self._written_out[0]
+
+    @property
+    def complete(self) -> bool:
+        """Whether those are all."""
+        return self._written_out[1]
+
+    @cached_property
+    def _written_out(self) -> tuple[tuple[Piece, ...], bool]:
+        """`pieces` and `complete`, on demand: a fit asks for the names of the constants alone."""
+        written, outer = Written(self._normal), set(self.outer)
+        first = list(islice(_pieces(written, self._root), MOST_PIECES + 1))
+        pieces = tuple(Piece(taken, _terms(written, p, outer)) for taken, p in first[:MOST_PIECES])
+        return pieces, len(first) <= MOST_PIECES
 
     @property
     def whole(self) -> bool:
@@ -60,12 +79,10 @@ def affine(function: Function) -> Affine:
     """
     normal = Normal(expand=False)
     root = normal.function(function)
-    outer, written = _outer(normal, root), Written(normal)
-    first = list(islice(_pieces(written, root), MOST_PIECES + 1))
-    pieces = tuple(Piece(taken, _terms(written, p, outer)) for taken, p in first[:MOST_PIECES])
+    outer = _outer(normal, root)
     names = [c.name for c in function.constants]
     linear = tuple(name for name in names if name not in outer)
-    return Affine(linear, tuple(name for name in names if name in outer), pieces, len(first) <= MOST_PIECES)
+    return Affine(linear, tuple(name for name in names if name in outer), normal, root)
 
 
 def _outer(normal: Normal, root: Polynomial) -> set[str]:

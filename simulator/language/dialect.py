@@ -11,7 +11,7 @@ import keyword
 from simulator.errors import shown
 from simulator.language.ir import CALLS, METHODS, Const, Constant, Expr, Function, Program
 from simulator.language.reader import Scope, block, number, read_field
-from simulator.language.source import NAME, ProgramError, docstring, kind, names
+from simulator.language.source import NAME, ProgramError, docstring, kind
 from simulator.schema import FIELDS
 
 _HEADS = {f"predict_{name}": name for name in METHODS}
@@ -43,7 +43,7 @@ def translate(tree: ast.Module, where: str) -> Program:
                 _read_constants(table, values, Scope((), {}, where))
             case ast.FunctionDef(name=head) if head in _HEADS and _one_object(node):
                 method = _HEADS[head]
-                scope = Scope(METHODS[method], dict(values), where, subscript=_subscript, taken=names(node))
+                scope = Scope(METHODS[method], dict(values), where, subscript=_subscript, tree=node)
                 if method in functions:
                     raise scope.fail(node, f"{head} is defined twice: keep one")
                 own_doc, rest = docstring(node.body)

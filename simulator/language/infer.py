@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 from simulator.language.ir import (
     Call,
@@ -228,7 +229,7 @@ class _Solver:
             case Local(name):
                 return self.locals[name]
             case Field(scope, name):
-                return form_of(read(FIELDS[scope, name].unit))
+                return _form_of_field(scope, name)
             case Neg(value):
                 return self.unit(value, bare=bare)
             case Op("*", left, right):
@@ -272,6 +273,11 @@ class _Solver:
             else:
                 power[(*key, inner.name)] = n * sign
         return power
+
+
+@cache
+def _form_of_field(scope: str, name: str) -> Form:
+    return form_of(read(FIELDS[scope, name].unit))
 
 
 def _cut(text: str) -> str:

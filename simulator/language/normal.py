@@ -84,6 +84,8 @@ def scaled(p: Polynomial, factor: float) -> Polynomial:
     >>> scaled(number(2.0), 3.0) == number(6.0)
     True
     """
+    if factor == 1.0:
+        return p
     return tuple((m, c * factor) for m, c in p) if factor else ZERO
 
 
@@ -128,6 +130,7 @@ class Normal:
         self.values = values or {}
         self.atoms: list[Atom] = []
         self._numbers: dict[Atom, int] = {}
+        self._fields: dict[tuple[str, str], Polynomial] = {}
 
     def function(self, function: Function) -> Polynomial:
         """The polynomial of a method's result."""
@@ -173,10 +176,10 @@ class Normal:
         raise AssertionError(node)
 
     def _atom(self, atom: Atom) -> Polynomial:
-        if atom not in self._numbers:
-            self._numbers[atom] = len(self.atoms)
+        i = self._numbers.setdefault(atom, len(self.atoms))
+        if i == len(self.atoms):
             self.atoms.append(atom)
-        return ((((self._numbers[atom], 1),), 1.0),)
+        return ((((i, 1),), 1.0),)
 
     def _single(self, p: Polynomial) -> Atom | None:
         """The atom, if the polynomial is a single one."""
@@ -185,11 +188,15 @@ class Normal:
         return None
 
     def _field(self, scope: str, name: str) -> Polynomial:
-        fixed = self.values.get((scope, name))
-        if fixed is not None:
-            return number(fixed)
-        written_out = self.expand and scope == "b" and FIELDS[scope, name].formula is not None
-        return self.of(formula(name), {}) if written_out else self._atom(Atom("field", f"{scope}.{name}"))
+        if (scope, name) not in self._fields:
+            fixed = self.values.get((scope, name))
+            written_out = self.expand and scope == "b" and FIELDS[scope, name].formula is not None
+            if fixed is not None:
+                value = number(fixed)
+            else:
+                value = self.of(formula(name), {}) if written_out else self._atom(Atom("field", f"{scope}.{name}"))
+            self._fields[scope, name] = value
+        return self._fields[scope, name]
 
     def product(self, p: Polynomial, q: Polynomial) -> Polynomial:
         """The product of two polynomials: expanded, or an atom if it has too many terms or would overflow."""

@@ -88,6 +88,7 @@ class _Assembler:
         self.literals: list[tuple[int, float]] = []
         self.curves: dict[str, int] = {}
         self.inputs: dict[tuple[str, str], int] = {}
+        self.derived: dict[str, int] = {}  # batch field with a formula -> slot
         self.next = constants
         for i in range(constants):
             self.when[i] = STATIC
@@ -120,8 +121,7 @@ class _Assembler:
         """The first slot of the deployment's curve."""
         if name not in self.curves:
             self.curves[name] = self.fresh(STATIC)
-            for _ in range(CURVES[name]):
-                self.fresh(STATIC)
+            self.next += CURVES[name]  # slots that no row names: only the operation `curve` reads them
         return self.curves[name]
 
     def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
@@ -218,9 +218,10 @@ def _lower(node: Expr, names: dict[str, int], assembler: _Assembler) -> int:
         case Field("b", name) if name in SPECIAL:
             return _special(name, assembler)
         case Field("b", name) if name not in RAW:
-            value = _lower(formula(name), {}, assembler)
-            curve = FIELDS["b", name].curve
-            return assembler.emit("curve", value, assembler.curve(curve)) if curve else value
+            if name not in assembler.derived:
+                value, curve = _lower(formula(name), {}, assembler), FIELDS["b", name].curve
+                assembler.derived[name] = assembler.emit("curve", value, assembler.curve(curve)) if curve else value
+            return assembler.derived[name]
         case Field(scope, name):
             return assembler.input(scope, name)
         case Neg(value):

@@ -11,7 +11,7 @@ from simulator.language import units
 from simulator.language.dialect import is_dialect, translate
 from simulator.language.ir import CALLS, METHODS, Constant, Function, Program
 from simulator.language.reader import Scope, block, number
-from simulator.language.source import MAX_BYTES, ProgramError, docstring, kind, names, syntax_tree
+from simulator.language.source import MAX_BYTES, ProgramError, docstring, kind, syntax_tree
 from simulator.language.unparse import unparse
 
 
@@ -53,7 +53,7 @@ def _function(node: ast.FunctionDef, where: str) -> Function:
         why = f"unknown function {node.name!r}: the methods are {', '.join(METHODS)}"
         raise ProgramError(f"{where}:{node.lineno}: {why}")
     objects = METHODS[node.name]
-    scope = Scope(objects, {}, where, taken=names(node))
+    scope = Scope(objects, {}, where, tree=node)
     args = node.args
     if node.decorator_list or node.returns is not None or getattr(node, "type_params", None):
         why = "decorators, return annotations and type parameters are not part of the language: remove them"

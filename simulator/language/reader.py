@@ -7,6 +7,7 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from simulator.language.ir import (
     CALLS,
@@ -27,7 +28,7 @@ from simulator.language.ir import (
     Number,
     Op,
 )
-from simulator.language.source import TOO_LARGE, ProgramError, kind
+from simulator.language.source import TOO_LARGE, ProgramError, kind, names
 from simulator.schema import FIELDS
 
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -44,10 +45,15 @@ class Scope:
     constants: dict[str, Constant]
     where: str
     subscript: Callable[[ast.Subscript, Scope], Expr] | None = None  # reads a subscript, which only the dialect has
-    taken: frozenset[str] = frozenset()
+    tree: ast.AST | None = None  # the function
     locals: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     lifted: int = 0
+
+    @cached_property
+    def taken(self) -> frozenset[str]:
+        """The names in the function, for a number that becomes a constant."""
+        return names(self.tree) if self.tree else frozenset()
 
     def fail(self, node: ast.AST, why: str) -> ProgramError:
         """The error about a node, to be raised."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import io
-import itertools
 import re
 import tokenize
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from simulator.errors import InputError
@@ -84,19 +83,24 @@ _MARKS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 def _screen(tree: ast.Module, where: str) -> None:
     """Reject trees that later functions could not walk or whose numbers they could not print. Does not recurse."""
     parts = (part for node in tree.body for part in getattr(node, "body", [node]))  # not heads: many constants are fine
-    pieces = (n for part in parts for n in ast.walk(part) if isinstance(n, ast.expr))
-    if next(itertools.islice(pieces, MAX_PIECES, None), None) is not None:
+    if sum(isinstance(n, ast.expr) for level in _levels([*parts]) for n in level) > MAX_PIECES:
         why = f"too long, at most {MAX_PIECES} fields, constants, numbers and operations are read: shorten the program"
         raise ProgramError(f"{where}:1: {why}")
-    level: list[ast.AST] = [tree]
-    for _ in range(MAX_DEPTH):
-        level = [c for node in level for c in ast.iter_child_nodes(node) if not isinstance(c, _MARKS)]
+    for depth, level in enumerate(_levels([tree])):
         for node in level:
-            value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
-            if isinstance(value, int) and value.bit_length() > MAX_BITS:
-                raise ProgramError(f"{where}:{getattr(node, 'lineno', 1)}: {TOO_LARGE}")
-    if level:
-        raise ProgramError(f"{where}:{max(getattr(node, 'lineno', 1) for node in level)}: {_TOO_DEEP}")
+            if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value.bit_length() > MAX_BITS:
+                raise ProgramError(f"{where}:{node.lineno}: {TOO_LARGE}")
+        if depth == MAX_DEPTH:
+            raise ProgramError(f"{where}:{max(getattr(node, 'lineno', 1) for node in level)}: {_TOO_DEEP}")
+
+
+def _levels(level: list[ast.AST]) -> Iterator[list[ast.AST]]:
+    """These nodes, then level by level what is below them. Quicker than `ast.walk`, which every text would pay for."""
+    while level:
+        yield level
+        parts = [getattr(node, name, None) for node in level for name in node._fields]
+        below = [part for some in parts for part in (some if isinstance(some, list) else (some,))]
+        level = [part for part in below if isinstance(part, ast.AST) and not isinstance(part, _MARKS)]
 
 
 KINDS = {
@@ -137,8 +141,8 @@ def names(tree: ast.AST) -> frozenset[str]:
     >>> sorted(names(ast.parse("def step_time(b, s): return k1")))
     ['b', 'k1', 's']
     """
-    variables = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-    return frozenset(variables | {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)})
+    named = (n for n in ast.walk(tree) if isinstance(n, ast.Name | ast.arg))
+    return frozenset(n.id if isinstance(n, ast.Name) else n.arg for n in named)
 
 
 def docstring(body: list[ast.stmt]) -> tuple[str, list[ast.stmt]]:

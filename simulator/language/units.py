@@ -117,7 +117,8 @@ def plus(left: Form, right: Form, sign: int) -> Form:
     """
     total = dict(left)
     for key, n in right.items():
-        total[key] = total.get(key, Fraction(0)) + sign * n
+        m = n if sign > 0 else -n
+        total[key] = total[key] + m if key in total else m
     return {key: n for key, n in total.items() if n}
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
 
-from evaluator.deployments import datasheet_deployments
+from evaluator.deployments import datasheet_deployments, kernel_deployments
 from evaluator.experiments import bundled_experiments
 from evaluator.judge import gates, sweep
-from evaluator.judge.physics import physics, roofline_us
+from evaluator.judge.kernel_sums import DECODES, PROMPTS, kernel_checks, kernel_sums
+from evaluator.judge.physics import _STEPS, hardware_of, physics, roofline_us
 from evolve.run.program import load
-from simulator.bind import bind
-from simulator.fields import Active, raw_fields
+from simulator.bind import Deployments, bind
+from simulator.fields import Active, raw_fields, raw_row
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
@@ -21,21 +23,29 @@ from simulator.language.parse import parse
 from simulator.schema import RAW
 
 DEPLOYMENTS = gates.deployments_of(bundled_experiments())
-ONE = dict(list(DEPLOYMENTS.items())[:1])
+ONE = Deployments(dict(list(DEPLOYMENTS.facts.items())[:1]))
 
 
 def step(formula: str, rest: str = "") -> Program:
     return complete(parse(f"def step_time(b, s): return {formula}\n{rest}"))
 
 
+def judged(program: Program, deployments: Deployments) -> list[gates.Gate]:
+    return gates.judge(assemble(program), program.theta, deployments)
+
+
+def consistent(program: Program) -> list[gates.Gate]:
+    return physics(assemble(program), program.theta, HARDWARE)
+
+
 def refused(program: Program) -> dict[str, str]:
-    return {g.name: g.complaint for g in gates.judge(program, ONE) if not g.passes}
+    return {g.name: g.complaint for g in judged(program, ONE) if not g.passes}
 
 
 def test_deployments_are_the_distinct_ones() -> None:
     runs = bundled_experiments()
-    assert len(DEPLOYMENTS) == len({tuple(sorted(e.facts.items())) for e in runs}) < len(runs)
-    assert all(e.facts in DEPLOYMENTS.values() for e in runs)
+    assert len(DEPLOYMENTS.names) == len({tuple(sorted(e.facts.items())) for e in runs}) < len(runs)
+    assert all(e.facts in DEPLOYMENTS.facts.values() for e in runs)
 
 
 @pytest.mark.parametrize(
@@ -69,14 +79,14 @@ def test_what_a_gate_refuses(program: Program, gate: str, complaint: str) -> Non
 
 @pytest.mark.parametrize("name", ["floor", "linear", "linear_kv", "regimes", "roofline", "champion"])
 def test_shipped_programs_pass(name: str) -> None:
-    found = gates.judge(load(name).complete, DEPLOYMENTS)
+    found = judged(load(name).complete, DEPLOYMENTS)
     assert [g.name for g in found] == ["finite", "monotone", "growth"] and all(g.passes for g in found), found
 
 
 def test_few_pairs_may_break_monotony() -> None:
     # one switch among many terms: some pairs straddle it, fewer than 5 % (the 50th decode saves 1 us)
     program = step("1000 + b.tokens / 1e6 + (1 if b.decode_reqs < 50 else 0)")
-    found = {g.name: g for g in gates.judge(program, ONE)}
+    found = {g.name: g for g in judged(program, ONE)}
     share = float(found["monotone"].measured.split(" %")[0])
     assert found["monotone"].passes and 0.0 < share < 5.0
 
@@ -106,7 +116,7 @@ def test_the_edges_span_what_they_should() -> None:
 
 
 def test_a_table_of_steps_is_its_rows() -> None:
-    bound = bind(assemble(load("champion").complete), load("champion").complete.theta, next(iter(ONE.values())))
+    bound = bind(assemble(load("champion").complete), load("champion").complete.theta, ONE.facts[ONE.names[0]])
     table = sweep.sweep().raw[:20]
     assert bound.steps_us(table).tolist() == [bound.step_us(row) for row in table]
 
@@ -114,6 +124,7 @@ def test_a_table_of_steps_is_its_rows() -> None:
 # consistency with hardware
 
 KNOWN = datasheet_deployments()
+HARDWARE = hardware_of(KNOWN)
 
 
 def test_known_deployments_fit_their_gpus() -> None:
@@ -124,7 +135,7 @@ def test_known_deployments_fit_their_gpus() -> None:
 
 def test_the_datasheet_itself_is_consistent() -> None:
     program = step("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us)")
-    assert {g.name: g.passes for g in physics(program, KNOWN)} == dict.fromkeys(
+    assert {g.name: g.passes for g in consistent(program)} == dict.fromkeys(
         ("roofline", "efficiency", "parallel", "sublinear", "size"), True
     )
 
@@ -142,7 +153,7 @@ def test_the_datasheet_itself_is_consistent() -> None:
     ],
 )  # fmt: skip
 def test_what_is_inconsistent(formula: str, failing: set[str]) -> None:
-    found = physics(step(formula), KNOWN)
+    found = consistent(step(formula))
     assert {g.name for g in found if not g.passes} == failing, found
     assert all(bool(g.complaint) != g.passes for g in found)
 
@@ -163,11 +174,91 @@ def test_the_roofline_by_hand() -> None:
 
 
 def test_a_step_of_no_time_contradicts_datasheets_and_breaks_nothing() -> None:
-    found = physics(step("0 * b.tokens"), KNOWN)
+    found = consistent(step("0 * b.tokens"))
     assert {g.name for g in found if not g.passes} >= {"roofline"}
 
 
 def test_a_step_that_is_hardly_shorter_is_shown_with_different_figures() -> None:
-    measured = [g.measured for g in gates.judge(step("10000 - b.kv_decode_max / 1e6"), ONE) if g.name == "monotone"]
+    measured = [g.measured for g in judged(step("10000 - b.kv_decode_max / 1e6"), ONE) if g.name == "monotone"]
     shown = re.search(r"worst: .*: ([\d,.]+) -> ([\d,.]+) us", measured[0])
     assert shown and shown[1] != shown[2]
+
+
+# what a gate measured, against plain loops over every deployment alone and every case with its text
+
+
+def alone(program: Program, facts: Mapping[str, float]) -> Callable[[sweep.Batch], float]:
+    bound = bind(assemble(program), program.theta, facts)
+    return lambda batch: bound.step_us(raw_row(batch))
+
+
+SLOW = step("8000 + b.kernel_us")  # beyond the limits on some deployments
+PROGRAMS = [load("champion").complete, load("linear").complete, step("20000 + b.tokens"), SLOW]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_roofline_shows_the_worst_case(program: Program) -> None:
+    cases = []
+    for name, facts in KNOWN.items():
+        for label, batch in _STEPS.items():
+            us, least = max(alone(program, facts)(batch), 1.0), roofline_us(batch, facts)
+            cases.append((us / least, f"{name}: {label}: {us:,.0f} us, the datasheet allows {least:,.0f} us"))
+    ratio, worst = min(cases)  # of equal ratios the first by text
+    low = sum(r < 0.8 for r, _ in cases)
+    assert next(g.measured for g in consistent(program) if g.name == "roofline") == (
+        f"{ratio:.2f} of the datasheet's time at least ({low} of {len(cases)} steps below 0.8): {worst}"
+    )
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_kernel_checks_show_the_worst_case(program: Program) -> None:
+    some = dict(list(kernel_deployments().items())[::12])
+    decode, prefill = kernel_checks(assemble(program), program.theta, kernel_sums(some))
+    decodes, prefills = [], []
+    for name, facts in some.items():
+        ours, measured = alone(program, facts), alone(step("b.kernel_us"), facts)
+        for n, context in DECODES:
+            x, k = (us(sweep.decode_batch(n, context)) for us in (ours, measured))
+            text = f"{name}: {n} decodes in {context} context: {x:,.0f} us, kernels {k:,.0f} us"
+            decodes.append((max(0.7 * k / x, x / (1.6 * k + 3000.0)), text))
+        for tokens in PROMPTS:
+            chunks = [(Active(tokens, done, 2048),) for done in range(0, tokens, 2048)]
+            x, k = (float(np.sum([us(chunk) for chunk in chunks])) for us in (ours, measured))
+            text = f"{name}: a prompt of {tokens} tokens: {x / 1e3:,.1f} ms, kernels {k / 1e3:,.1f} ms"
+            prefills.append((max(0.9 * k / x, x / (2.0 * k)), text))
+    for gate, cases in ((decode, decodes), (prefill, prefills)):
+        beyond = sum(ratio > 1.0 for ratio, _ in cases)
+        which = "farthest beyond" if beyond else "closest to a limit"
+        expected = f"{len(cases) - beyond} of {len(cases)} within the limits, {which}: {max(cases)[1]}"
+        assert (gate.measured, gate.passes) == (expected, not beyond)
+
+
+def test_the_first_time_out_of_range_is_shown() -> None:
+    # deployments in order, on each of them its steps before its overheads
+    names, facts = DEPLOYMENTS.names, list(DEPLOYMENTS.facts.values())
+    second = next(i for i, f in enumerate(facts) if f["tp"] != facts[0]["tp"])
+    other = f"{facts[second]['tp']:.0f}"
+    late = step(f"10 - 11 * (1 if s.tp == {other} else 0)", "def completion_time(s): return 0 - s.layers")
+    assert judged(late, DEPLOYMENTS)[0].complaint.startswith(f"{names[0]}, a completion: would take -")
+    both = step(
+        f"10 - 11 * (1 if s.tp == {other} else 0)",
+        f"def completion_time(s): return 10 - 11 * (1 if s.tp == {other} else 0)",
+    )
+    assert judged(both, DEPLOYMENTS)[0].complaint.startswith(f"{names[second]}, empty batch: the step would last -1 us")
+
+
+@pytest.mark.parametrize(("pick", "ratio"), [(min, 1.0), (max, 3.0)])
+def test_of_equal_ratios_the_text_decides(pick: Callable[..., float], ratio: float) -> None:
+    ratios, asked = np.array([[3.0, 1.0, 2.0], [2.0, 1.0, 3.0]]), []
+
+    def text(case: int) -> str:
+        asked.append(case)
+        return "fedcba"[case]
+
+    assert gates.extreme(pick, ratios, text) == (ratio, {min: "b", max: "f"}[pick])  # of e and b, and of f and a
+    assert sorted(asked) == np.flatnonzero(ratios == ratio).tolist()
+
+
+def test_a_ratio_that_is_no_number_can_be_shown() -> None:
+    ratio, text = gates.extreme(max, np.full(2, np.nan), str)
+    assert ratio != ratio and text == "0"

@@ -193,6 +193,17 @@ def test_written_examples() -> None:
     )  # fmt: skip
 
 
+def test_the_names_of_affine_constants_cost_no_dot_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(normal: Normal) -> Written:
+        raise AssertionError("written out")
+
+    monkeypatch.setattr("simulator.language.affine.Written", refused)
+    found = affine(parse("def step_time(b, s, *, c=2.0, d=3.0): return max(c * b.tokens, sqrt(d))").functions[0])
+    assert (found.linear, found.outer) == (("c",), ("d",))
+    with pytest.raises(AssertionError, match="written out"):
+        found.pieces  # noqa: B018
+
+
 def test_the_champion_is_one_dot_product_but_for_its_divisors() -> None:
     for function in load("champion").complete.functions:
         found = affine(function)

@@ -15,7 +15,7 @@ from archive.champion import champion
 from archive.proposal import SEED
 from evaluator.deployments import datasheet_deployments
 from evaluator.experiments import bundled_experiments, data_hash
-from evaluator.judge.physics import physics
+from evaluator.judge.physics import hardware_of, physics
 from evaluator.score import errors, predictions, score_set
 from evolve.processes import has_avx2
 from evolve.program.check import check
@@ -23,6 +23,7 @@ from evolve.run.config import load_config
 from evolve.run.folder import first_population, open_run
 from evolve.run.program import load
 from simulator.language.key import key
+from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
@@ -98,4 +99,6 @@ def test_its_search_begins_again_with_the_same_bytes(tmp_path: Path) -> None:
 def test_it_passes_every_gate_and_contradicts_no_datasheet() -> None:
     source = load("champion")
     assert check(source, True, bundled_experiments()).ok
-    assert all(gate.passes for gate in physics(source.complete, datasheet_deployments()))
+    program = source.complete
+    found = physics(assemble(program), program.theta, hardware_of(datasheet_deployments()))
+    assert all(gate.passes for gate in found)
