@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from evaluator.metrics import (
     LATENCIES,
@@ -19,7 +20,7 @@ from evaluator.metrics import (
     run_means_ms,
     step_tokens,
 )
-from simulator.bind import bind
+from simulator.bind import Deployments
 from simulator.clock.steps import steps_of
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.load import Load, load_of
@@ -36,6 +37,11 @@ class ScoreSet:
 
     experiments: tuple[Experiment, ...]
     loads: tuple[tuple[Load, ...], ...]
+
+    @cached_property
+    def deployments(self) -> Deployments:
+        """The deployment of each experiment, named by its position."""
+        return Deployments({str(i): e.facts for i, e in enumerate(self.experiments)})
 
     def subset(self, keep: Sequence[int]) -> ScoreSet:
         """The experiments at the positions `keep`, with their loads."""
@@ -166,9 +172,9 @@ def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None
 
 def _replays(program: Program, data: ScoreSet, stop_when_hostile: bool = False) -> Iterator[list[Replay]]:
     """The replays of every experiment, one per arrival seed."""
-    code = assemble(program)
-    for e, loads in zip(data.experiments, data.loads, strict=True):
-        bound = bind(code, program.theta, e.facts)
+    every = data.deployments.bind(assemble(program), program.theta)
+    for i, loads in enumerate(data.loads):
+        bound = every.at(i)
         steps = steps_of(bound, loads[0].limits)
         yield [replay_bound(load, bound, steps=steps, stop_when_hostile=stop_when_hostile) for load in loads]
 

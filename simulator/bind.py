@@ -140,6 +140,10 @@ class BoundAll:
     code: Code
     values: np.ndarray  # float64[deployments, slots]
 
+    def at(self, i: int) -> Bound:
+        """The opcodes bound to deployment `i` alone."""
+        return Bound(self.code, self.values[i])
+
     def steps_us(self, table: np.ndarray) -> np.ndarray:
         """float64[deployments, rows]: the step time in us, before truncation, of every row of float64[rows, RAW]."""
         code, us = self.code, np.empty((len(self.values), len(table)))

@@ -15,6 +15,7 @@ import numpy as np
 from evaluator.fit.gauss_newton import HUBER
 from evaluator.fit.meanfield import DEPLOYMENT
 from evaluator.fit.stages import Stages
+from simulator.bind import Deployments
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import Load
 
@@ -29,8 +30,8 @@ class FitSet:
     """Experiments prepared for fitting: their load stages, and the loads of the correcting replays.
 
     noise: float64[stages, 3], the relative standard deviation over arrival seeds of each stage's mean E2E, TTFT, ITL.
-    ratio: float64[stages, 3], replay over mean field for a blackbox fitted to each experiment alone. A fit starts from
-    it, until it has replays of its own program.
+    ratio: float64[stages, 3], replay over mean field for a simple law fitted to each experiment alone. A fit starts
+    from it, until it has replays of its own program.
     """
 
     experiments: tuple[Experiment, ...]
@@ -38,6 +39,11 @@ class FitSet:
     loads: tuple[Load, ...]
     noise: np.ndarray
     ratio: np.ndarray
+
+    @cached_property
+    def deployments(self) -> Deployments:
+        """The deployment of each experiment, named by its position."""
+        return Deployments({str(i): e.facts for i, e in enumerate(self.experiments)})
 
     @property
     def experiment_of(self) -> np.ndarray:

@@ -18,7 +18,7 @@ from evaluator.fit.gauss_newton import Goal
 from evaluator.fit.loss import MODEL_ERROR, FitSet
 from evaluator.fit.meanfield import Machine, cold_slopes, machine, predict, slopes
 from evaluator.metrics import stage_means
-from simulator.bind import Bound, base_values, settle
+from simulator.bind import Bound, settle
 from simulator.language.affine import affine
 from simulator.language.bounds import KERNEL_DEVIATION, bounds, kernel_factors
 from simulator.language.ir import OVERHEADS, Program
@@ -255,12 +255,11 @@ def grouped_problem(
     for row in index:
         position[row] = np.arange(theta.size)
     groups = tuple(Group(tuple(experiments), row) for experiments, row in zip(members, index, strict=True))
-    base = np.stack([base_values(code, e.facts) for e in data.experiments])  # constants still 0
     return Problem(
         program, code, data, groups,
         start=value[position], low=low[position], high=high[position], origin=origin[position], pull=pull[position],
         measured=measured[position], position=position,
-        machine=machine(code, data.stages.table, base, members, index),
+        machine=machine(code, data.stages.table, data.deployments.base(code), members, index),
         held=tuple(held), fitted_before=fitted_before, believed=tuple(believed),
     )  # fmt: skip
 
@@ -271,8 +270,8 @@ def forgetful(problem: Problem) -> Problem:
     Other constants have no neutral value: 0 may be a divisor or a threshold. They are still pulled to their start
     values, and factors of measured kernels to 1, because those were measured elsewhere and are known in every fold.
     """
-    linear = np.array([c.name in affine(f).linear for f in problem.program.functions for c in f.constants], dtype=bool)
-    unknown = linear[problem.position] & ~problem.measured
+    linear = [c.name in names for f in problem.program.functions for names in [affine(f).linear] for c in f.constants]
+    unknown = np.array(linear, dtype=bool)[problem.position] & ~problem.measured
     return replace(problem, origin=np.where(unknown, problem.low, problem.origin))
 
 
