@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from archive.proposal import Rejected
+from evaluator.fit.corrections import Hopeless
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.fit.polish import polish
@@ -50,6 +51,22 @@ class Scored:
     operations: int
     constants: int
     features: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Errors in percent beyond which a candidate is not worth more work.
+
+    joint: by the mean field alone, above which it is refused without a replay. to_transfer: joint error up to which the
+    error on models left out is computed. transfer: the most of that error; more is not computed to the end.
+    """
+
+    joint: float = math.inf
+    to_transfer: float = math.inf
+    transfer: float = math.inf
+
+
+NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -126,11 +143,8 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
     return program
 
 
-def assess(
-    program: Program, data: Data, transfer_below: float = math.inf, laps: Laps | None = None
-) -> Scored | Rejected:
-    """Gates, fit, gates at the fitted constants, score; then, if the joint error is at most `transfer_below` percent,
-    the error on models left out.
+def assess(program: Program, data: Data, limits: Limits = NO_LIMITS, laps: Laps | None = None) -> Scored | Rejected:
+    """Gates, fit, gates at the fitted constants, score, error on models left out: each within `limits`.
 
     Deterministic: depends only on the arguments, except for `laps`.
     """
@@ -140,10 +154,13 @@ def assess(
     if not first.passes:
         return Rejected(first.name, first.complaint)
     try:
-        fitted = fit(program, data.fit, forget=True)
+        fitted = fit(program, data.fit, forget=True, most=limits.joint)
         program = brief(lean(fitted.program))
         laps.lap("fit")
-        return _judged(program, fitted.ratio, data, transfer_below, laps)
+        return _judged(program, fitted.ratio, data, limits, laps)
+    except Hopeless as e:
+        laps.lap("fit")
+        return Rejected("hopeless", str(e))
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))
 
@@ -155,12 +172,12 @@ def polished(program: Program, data: Data, laps: Laps) -> Scored | Rejected:
         laps.lap("polish")
         if better.program == program:
             return Rejected("polish", "CMA-ES on the replays found no better constants")
-        return _judged(brief(lean(better.program)), better.ratio, data, math.inf, laps)
+        return _judged(brief(lean(better.program)), better.ratio, data, NO_LIMITS, laps)
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))
 
 
-def _judged(program: Program, ratio: np.ndarray, data: Data, transfer_below: float, laps: Laps) -> Scored | Rejected:
+def _judged(program: Program, ratio: np.ndarray, data: Data, limits: Limits, laps: Laps) -> Scored | Rejected:
     """Gates, score and transfer of a fitted program; `ratio`: replay over mean field at its constants."""
     code = assemble(program)
     for gate in gates.judge(code, program.theta, data.deployments):
@@ -170,7 +187,8 @@ def _judged(program: Program, ratio: np.ndarray, data: Data, transfer_below: flo
     laps.lap("gates")
     result = score(program, data.score, data.moe_weight)
     laps.lap("replay")
-    left_out = transfer(program, ratio, data.folds) if result.joint <= transfer_below else None
+    worth_it = result.joint <= limits.to_transfer
+    left_out = transfer(program, ratio, data.folds, limits.transfer) if worth_it else None
     laps.lap("transfer")
     counts = operations(program), constants(program), len(features(program))
     return Scored(unparse(program), result, left_out, sound, *counts)

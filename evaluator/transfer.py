@@ -7,15 +7,19 @@ their low bounds, not towards their values from other fits: a fold must not know
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import forgetful, problem_of
 from evaluator.fit.solvers import solve_parts
+from evaluator.metrics import LATENCIES
 from evaluator.score import Errors, ScoreSet, error_rows, summarise
+from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 
@@ -37,6 +41,11 @@ class Folds:
     fit: FitSet
     folds: tuple[Fold, ...]
 
+    @cached_property
+    def none_of(self) -> list[Errors]:
+        """No error in any left-out run, in the order of the folds: the least that those not replayed yet can add."""
+        return [_none(e) for fold in self.folds for e in fold.score.experiments]
+
 
 def folds_of(fit: FitSet, score: ScoreSet) -> Folds:
     """A fold for each model, or for each run if all are of one model; none for a single run."""
@@ -53,8 +62,9 @@ def left_out(names: Sequence[str]) -> list[list[int]]:
     return [[i for i, n in enumerate(names) if n == name] for name in dict.fromkeys(names)]
 
 
-def transfer(program: Program, ratio: np.ndarray, data: Folds) -> float | None:
-    """The mean joint error in percent over the left-out runs, each error at most MOST_PCT; None without folds.
+def transfer(program: Program, ratio: np.ndarray, data: Folds, most: float = math.inf) -> float | None:
+    """The mean joint error in percent over the left-out runs, each error at most MOST_PCT. None without folds, or if it
+    exceeds `most`, which may show before all folds are replayed.
 
     `program` was fitted on everything: the folds start from its constants and reuse `ratio`, replay over mean field of
     all stages. Raises HostileStep if a left-out run meets a step time out of range.
@@ -62,9 +72,12 @@ def transfer(program: Program, ratio: np.ndarray, data: Folds) -> float | None:
     if not data.folds:
         return None
     program = complete(program)
-    refitted = refit(program, ratio, data)
-    rows = [row for p, fold in zip(refitted, data.folds, strict=True) for row in error_rows(p, fold.score)]
-    return summarise([_capped(row) for row in rows]).joint
+    rows: list[Errors] = []
+    for refitted, fold in zip(refit(program, ratio, data), data.folds, strict=True):
+        rows += [_capped(row) for row in error_rows(refitted, fold.score)]
+        if summarise([*rows, *data.none_of[len(rows) :]]).joint > most:
+            return None
+    return summarise(rows).joint
 
 
 def refit(program: Program, ratio: np.ndarray, data: Folds) -> list[Program]:
@@ -86,6 +99,13 @@ def without_bounds(program: Program) -> Program:
     """
     functions = (replace(f, constants=tuple(replace(c, bounds=None) for c in f.constants)) for f in program.functions)
     return replace(program, functions=tuple(functions))
+
+
+def _none(experiment: Experiment) -> Errors:
+    """An error of 0 in every latency that the experiment has observed."""
+    summary = experiment.observed.summary if experiment.observed else None
+    means = [getattr(summary, name).mean if summary else None for name in LATENCIES]
+    return Errors(experiment.id, *(0.0 if mean else None for mean in means))
 
 
 def _capped(row: Errors) -> Errors:

@@ -1,4 +1,6 @@
-"""Rank terms to add and constants to drop from a program's residuals, without refitting.
+"""Rank terms to add and constants to drop from a program's residuals, without refitting or replaying it.
+
+The residuals are those of the mean field times the data's own ratio to a replay.
 
 Every candidate term is added with coefficient 0. The mean field's derivative in that coefficient, projected off what
 the program's own constants can do, is compared with the remaining residuals (orthogonal matching pursuit: Pati,
@@ -13,23 +15,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from evaluator.fit.corrections import ratio_of
 from evaluator.fit.loss import FitSet, huber_weights
-from evaluator.fit.problem import KERNEL_WEIGHT, problem_of
+from evaluator.fit.meanfield import machine
+from evaluator.fit.problem import KERNEL_WEIGHT, linearised, problem_of
 from simulator.language.ir import Const, Constant, Expr, Op, Program
+from simulator.language.opcodes import assemble
 
 RIDGE = 1e-9  # keeps the matrix invertible for constants that the data cannot tell apart
 
 
-def gains(
-    program: Program, method: str, terms: Sequence[Sequence[Expr]], data: FitSet, ratio: np.ndarray
-) -> np.ndarray:
+def gains(program: Program, method: str, terms: Sequence[Sequence[Expr]], data: FitSet) -> np.ndarray:
     """The share of the squared residuals that each term would remove, float64[terms]; 0 if it would not help.
 
     Each term, a product of factors, is added to `method` with a coefficient >= 0 and the other constants free.
     """
     extended, new = _with_terms(program, method, terms)
-    slope, residuals = residual_matrix(extended, data, ratio, new)
+    slope, residuals = _residual_matrix(program, data, extended, new)
     added, own = slope[:, new], np.delete(slope, new, axis=1)
     size = np.linalg.norm(own, axis=0)
     basis = np.linalg.qr(own[:, size > 0] / size[size > 0])[0] if (size > 0).any() else np.zeros((len(slope), 0))
@@ -60,12 +61,12 @@ def _with_terms(program: Program, method: str, terms: Sequence[Sequence[Expr]]) 
     return Program(functions, program.doc), slice(first, first + len(terms))
 
 
-def costs(program: Program, data: FitSet, ratio: np.ndarray) -> np.ndarray:
+def costs(program: Program, data: FitSet) -> np.ndarray:
     """The share by which the squared residuals would grow if each constant were 0 and the others adapted.
 
     float64[theta], to second order.
     """
-    slope, residuals = residual_matrix(program, data, ratio)
+    slope, residuals = _residual_matrix(program, data)
     size = np.linalg.norm(slope, axis=0)
     scaled = slope / np.where(size > 0, size, 1.0)
     spread = np.diag(np.linalg.inv(scaled.T @ scaled + RIDGE * np.eye(len(size))))
@@ -74,34 +75,31 @@ def costs(program: Program, data: FitSet, ratio: np.ndarray) -> np.ndarray:
     return share
 
 
-def replay_ratio(program: Program, data: FitSet) -> np.ndarray:
-    """Replay over mean field of every load stage at the program's constants, float64[stages, 3]."""
-    problem = problem_of(program, data)
-    return ratio_of(problem, problem.start, problem.replay(problem.start, True))
-
-
-def residual_matrix(
-    program: Program, data: FitSet, ratio: np.ndarray, new: slice = slice(0)
+def _residual_matrix(
+    program: Program, data: FitSet, extended: Program | None = None, new: slice = slice(0)
 ) -> tuple[np.ndarray, np.ndarray]:
     """(derivative of every weighted residual in every constant, the residuals), Huber-weighted.
 
-    Rows: everything observed, then the prior of every factor of a measured kernel except those at the positions `new`,
-    which the program does not have yet.
+    Rows: everything observed, then the prior of every factor of a measured kernel. `extended`: the program with more
+    constants, which are 0 and at the positions `new`, and have derivatives too.
     """
     problem = problem_of(program, data)
-    theta = problem.start
-    value = problem.predict(theta)
-    slopes = np.zeros((theta.size, *value.shape))
-    slopes[problem.free] = problem.jacobian(theta)
+    more = extended or program
+    old = np.delete(np.arange(len(more.theta)), new)
+    theta = np.zeros(len(more.theta))
+    theta[old] = problem.start
+    code = assemble(more)
+    everyone = [range(len(data.experiments))]
+    wider = machine(code, data.stages.table, data.deployments.base(code), everyone, np.arange(theta.size)[None])
+    value, slopes = linearised(wider, theta)
+    slopes[np.delete(old, problem.free)] = 0.0
     observed = ~np.isnan(data.stages.observed_ms).ravel()
-    slope = (slopes * (ratio / data.stages.observed_ms * data.weights)).reshape(theta.size, -1).T[observed]
-    residuals = data.residuals(value * ratio).ravel()[observed]
+    slope = (slopes * (data.ratio / data.stages.observed_ms * data.weights)).reshape(theta.size, -1).T[observed]
+    residuals = data.residuals(value * data.ratio).ravel()[observed]
     weight = np.sqrt(huber_weights(residuals))
-    is_old = np.full(theta.size, True)
-    is_old[new] = False
-    measured = np.flatnonzero(problem.measured & is_old)
+    measured = np.flatnonzero(problem.measured)
+    pull = KERNEL_WEIGHT * problem.tension(problem.start)[measured]
     prior = np.zeros((len(measured), theta.size))
-    prior[np.arange(len(measured)), measured] = KERNEL_WEIGHT
-    pull = prior * problem.tension(theta)
-    away = pull @ (theta - problem.origin)
-    return np.vstack([slope * weight[:, None], pull]), np.concatenate([residuals * weight, away])
+    prior[np.arange(len(measured)), old[measured]] = pull
+    away = pull * (problem.start - problem.origin)[measured]
+    return np.vstack([slope * weight[:, None], prior]), np.concatenate([residuals * weight, away])

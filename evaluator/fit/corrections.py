@@ -3,6 +3,8 @@ fit repeats with the mean field scaled by it for as long as the replay's loss im
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from evaluator.fit.gauss_newton import NO_EFFECT
@@ -16,12 +18,20 @@ NEGLIGIBLE = 1e-6  # relative error, of all stages together, below which a const
 GAIN = 0.01  # share of the loss below which a correction gains nothing
 
 
+class Hopeless(Exception):
+    """The mean field's joint error shows that a program is not worth a replay."""
+
+    def __init__(self, joint: float, most: float) -> None:
+        super().__init__(f"{joint:.3g} % joint error by the mean field: above {most:.3g} % it is not replayed")
+
+
 def corrected(
-    problem: Problem, method: Method, corrections: int, allow_hostile: bool
+    problem: Problem, method: Method, corrections: int, allow_hostile: bool, most: float = math.inf
 ) -> tuple[np.ndarray, float, np.ndarray]:
     """(phi, the replay's loss, ratio of replay to mean field) at the best of at most `corrections` replays.
 
-    Raises HostileStep if a replay near the optimum meets a step time outside [1, 10^10] us (unless `allow_hostile`).
+    Raises Hopeless if the mean field's joint error exceeds `most` percent before any replay, and HostileStep if a
+    replay near the optimum meets a step time outside [1, 10^10] us (unless `allow_hostile`).
     """
     phi, data = problem.start, problem.data
     if not problem.free.size:
@@ -32,6 +42,8 @@ def corrected(
     scales = problem.scales(phi)
     for i in range(corrections):
         phi = problem.rounded(method(problem, phi, ratio, scales, i == 0))
+        if i == 0 and most < math.inf and (joint := data.joint(problem.predict(phi) * ratio)) > most:
+            raise Hopeless(joint, most)
         # Under this ratio the mean field's loss at the previous phi was the loss of the previous replay.
         if i > 0 and not last - problem.loss(phi, ratio) > GAIN * last:
             break

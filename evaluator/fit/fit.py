@@ -7,6 +7,7 @@ the mean field leaves out (`corrections.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -59,6 +60,11 @@ def fit_set(experiments: Sequence[Experiment]) -> FitSet:
     return replace(data, noise=noise, ratio=ratio)
 
 
+def stand_in(experiment: Experiment) -> Program:
+    """The law that stands in for any program on this experiment: its measured kernels, or the host's blackbox form."""
+    return complete(parse(KERNELS if has_curves(experiment.facts) else BLACKBOX))
+
+
 def _noise_and_ratio(one: FitSet) -> tuple[np.ndarray, np.ndarray]:
     """(noise, ratio) of a single experiment, float64[stages, 3] each; 0 and 1 where no request of a stage completes.
 
@@ -67,8 +73,7 @@ def _noise_and_ratio(one: FitSet) -> tuple[np.ndarray, np.ndarray]:
     program that is right here. No other experiment enters, so nothing leaks between folds. The ratio by the kernels is
     within 0.12 % (weighted mean) of those by fitted candidates, that by the blackbox within 0.5 %.
     """
-    text = KERNELS if all(has_curves(e.facts) for e in one.experiments) else BLACKBOX
-    problem = problem_of(complete(parse(text)), one)
+    problem = problem_of(stand_in(one.experiments[0]), one)
     phi, _, ratio = corrected(problem, linear, 2, True)
     with np.errstate(invalid="ignore", divide="ignore"):
         means = [
@@ -80,17 +85,24 @@ def _noise_and_ratio(one: FitSet) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit(
-    program: Program, data: FitSet, *, allow_hostile: bool = False, method: str = "auto", forget: bool = False
+    program: Program,
+    data: FitSet,
+    *,
+    allow_hostile: bool = False,
+    method: str = "auto",
+    forget: bool = False,
+    most: float = math.inf,
 ) -> Fit:
     """`program` with the constants that fit `data` best by `method` (a key of METHODS), starting from its own.
 
     A program without constants is only scored. Deterministic: the result depends on the program and the data alone.
     `forget`: constants that the data leave open go to their low bounds instead of staying near their start values. Use
-    it for held-out errors where the start values were learned from the held-out runs. Raises HostileStep if a replay
-    near the optimum meets a step time outside [1, 10^10] us (unless `allow_hostile`).
+    it for held-out errors where the start values were learned from the held-out runs. Raises Hopeless if the mean
+    field's joint error exceeds `most` percent before any replay, and HostileStep if a replay near the optimum meets a
+    step time outside [1, 10^10] us (unless `allow_hostile`).
     """
     problem = problem_of(program, data)
     if forget:
         problem = forgetful(problem)
-    phi, loss, ratio = corrected(problem, METHODS[method], CORRECTIONS, allow_hostile)
+    phi, loss, ratio = corrected(problem, METHODS[method], CORRECTIONS, allow_hostile, most)
     return Fit(program.with_theta(tuple(phi)), loss, ratio)

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from evaluator.fit.gauss_newton import HUBER
-from evaluator.fit.meanfield import DEPLOYMENT
+from evaluator.fit.meanfield import DEPLOYMENT, DURATION, RATE
 from evaluator.fit.stages import Stages
 from simulator.bind import Deployments
 from simulator.experiment.experiment import Experiment
@@ -68,6 +68,20 @@ class FitSet:
     def loss(self, predicted_ms: np.ndarray) -> float:
         """Mean Huber loss of the residuals."""
         return float(huber(self.residuals(predicted_ms)).mean())
+
+    def joint(self, predicted_ms: np.ndarray) -> float:
+        """The joint error in percent of predicted stage means, float64[stages, 3], as `evaluator.score` computes it
+        from whole runs: of each run's mean, weighted by the requests of its stages. NaN if nothing was observed."""
+        observed = self.stages.observed_ms
+        requests = (self.stages.table[:, RATE] * self.stages.table[:, DURATION])[:, None]
+        known = ~np.isnan(observed)
+        sums = np.zeros((2, len(self.experiments), 3))
+        np.add.at(sums[0], self.experiment_of, np.where(known, requests * predicted_ms, 0.0))
+        np.add.at(sums[1], self.experiment_of, np.where(known, requests * observed, 0.0))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            of_runs = 100.0 * np.abs(sums[0] / sums[1] - 1.0)
+        means = [column[~np.isnan(column)].mean() for column in of_runs.T if not np.isnan(column).all()]
+        return float(np.mean(means)) if means else float("nan")
 
     def stages_at(self, keep: Sequence[int]) -> list[np.ndarray]:
         """The positions of the load stages of each of the experiments at `keep`."""

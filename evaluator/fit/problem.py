@@ -99,21 +99,14 @@ class Problem:
 
     def predict(self, phi: np.ndarray, fixed_load: bool = False) -> np.ndarray:
         """float64[stages, 3]: the mean field's E2E, TTFT, ITL in ms. `fixed_load`: under the observed load."""
-        return self._predicted(phi, fixed_load)[0]
+        means_ms = np.empty_like(self.data.stages.observed_ms)
+        predict(self.machine, phi, self._every, fixed_load, np.empty(len(means_ms)), means_ms)
+        return means_ms
 
     def jacobian(self, phi: np.ndarray, fixed_load: bool = False) -> np.ndarray:
         """float64[free, stages, 3]: the derivatives of `predict` in every free entry of phi."""
-        _, running = self._predicted(phi, fixed_load)
-        slopes_ms = np.empty((*self.data.stages.observed_ms.shape, phi.size))
-        slopes(self.machine, phi, self._every, fixed_load, running, slopes_ms)
-        by_constant: np.ndarray = np.moveaxis(slopes_ms, -1, 0)[self.free]
-        return by_constant
-
-    def _predicted(self, phi: np.ndarray, fixed_load: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The prediction, and the decodes that run at once in each stage."""
-        means_ms, running = np.empty_like(self.data.stages.observed_ms), np.empty(len(self._every))
-        predict(self.machine, phi, self._every, fixed_load, running, means_ms)
-        return means_ms, running
+        slopes_ms: np.ndarray = linearised(self.machine, phi, fixed_load)[1][self.free]
+        return slopes_ms
 
     @cached_property
     def _every(self) -> np.ndarray:
@@ -213,6 +206,17 @@ class Problem:
 
     def rounded(self, phi: np.ndarray) -> np.ndarray:
         return rounded(phi, self.low, self.high)
+
+
+def linearised(machine: Machine, phi: np.ndarray, fixed_load: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """(the mean field's prediction in ms, float64[stages, 3]; its derivatives in phi, float64[phi, stages, 3])."""
+    stages = len(machine.table)
+    every, running = np.full(stages, True), np.empty(stages)
+    means_ms, slopes_ms = np.empty((stages, 3)), np.empty((stages, 3, phi.size))
+    predict(machine, phi, every, fixed_load, running, means_ms)
+    slopes(machine, phi, every, fixed_load, running, slopes_ms)
+    by_constant: np.ndarray = np.moveaxis(slopes_ms, -1, 0)
+    return means_ms, by_constant
 
 
 def problem_of(

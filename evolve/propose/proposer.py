@@ -6,7 +6,7 @@ configuration, the population and the outcomes, never on a clock or on the numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -26,8 +26,8 @@ T_co = TypeVar("T_co", covariant=True)
 class Proposer(Protocol):
     """The source of a search's programs."""
 
-    def ask(self, population: Population, generation: int) -> list[Proposal]:
-        """The proposals of generation 1, 2, ...; an empty list ends the search."""
+    def ask(self, population: Population, generation: int) -> Iterable[Proposal]:
+        """The proposals of generation 1, 2, ..., as they are made; none end the search."""
 
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
         """Learn the outcomes of the last generation (first those of the seeds).
@@ -94,12 +94,13 @@ class Operators:
         self.bandit = Bandit(arms(config))
         self._config, self._workers, self._remembered = config, workers, remembered
 
-    def ask(self, population: Population, generation: int) -> list[Proposal]:
+    def ask(self, population: Population, generation: int) -> Iterator[Proposal]:
         weights = self.weights()
         # start all before waiting for any, since workers make them in parallel
         started = [self.start(place, population, weights) for place in places(population, self._config.search.batch)]
         population.numbered += len(started)
-        return [finish() for finish in started]
+        for finish in started:
+            yield finish()
 
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
         for outcome, gained in outcomes:

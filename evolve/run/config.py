@@ -65,6 +65,8 @@ class SearchSettings:
     islands: int = 4  # populations that evolve separately
     migrate_every: int = 10  # generations between migrations
     migrants: int = 2  # fittest elites that each island copies to the next one
+    hopeless: float = 1.25  # times the joint error of its cell's best: more by the mean field is refused unreplayed
+    transfer_within: float = 1.5  # times the lowest transfer error: one that exceeds it is not computed to the end
     finalists: int = 2  # best programs whose constants CMA-ES polishes on the replays at the end; 0: none
     grid: bool = True  # parents come from the MAP-Elites cells too, not only from the survivors of NSGA-II
     bandit: bool = True  # chances of the operators follow what they improved

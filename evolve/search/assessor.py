@@ -8,10 +8,11 @@ from typing import Protocol
 
 from archive.elite import Elite
 from archive.proposal import Outcome, Proposal, Rejected
-from evaluator.assess import Scored, read
+from evaluator.assess import Limits, Scored, read
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
 from evolve.search.workers import Workers
+from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
 
@@ -22,7 +23,7 @@ class Admission:
 
     taken: set[str]  # keys of the forms that were proposed before
     room: int  # candidates that the budget leaves
-    transfer_below: float  # joint error in percent above which the leave-one-model-out error is not computed
+    limits: Callable[[Program], Limits]  # of its assessment
 
     def take(self, key: str) -> None:
         """Count a new candidate, whose form has this key."""
@@ -68,7 +69,7 @@ class Live:
         if form in admission.taken:
             return _settled(Outcome(proposal, Rejected("duplicate", "this form was proposed before")))
         admission.take(form)
-        future = self._workers.assess(unparse(program), admission.transfer_below)
+        future = self._workers.assess(unparse(program), admission.limits(program))
 
         def finish() -> Settled:
             verdict, seconds = future.result()

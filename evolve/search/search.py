@@ -6,22 +6,27 @@ All parents of a generation are chosen from the population at its beginning.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from archive.archive import Archive
 from archive.champion import finalists, merit
 from archive.journal import Journal
 from archive.population import Population
 from archive.proposal import JUDGES, POLISH, SEED, Outcome, Proposal
+from evaluator.assess import Limits
 from evolve.propose.proposer import Proposer
-from evolve.run.config import Config
+from evolve.run.config import Config, SearchSettings
 from evolve.search.assessor import Admission, Assessor, Pending
 from simulator.language.complete import complete
+from simulator.language.ir import Program
 from simulator.language.key import key
+from simulator.language.measure import features, operations
 from simulator.language.parse import parse
 
-# Skip the expensive leave-one-model-out evaluation when the joint error exceeds this multiple of the best.
-TRANSFER_WITHIN = 2.0
+# The error on models left out is not computed if the joint error exceeds this multiple of the lowest.
+JOINT_WITHIN = 2.0
 
 
 class Search:
@@ -55,10 +60,8 @@ class Search:
                 return
             if generation > 1 and (generation - 1) % search.migrate_every == 0:
                 population.migrate(search.migrants)
-            proposals = self.proposer.ask(population, generation)
-            if not proposals:
+            if not self._settle(self.proposer.ask(population, generation)):
                 return
-            self._settle(proposals)
 
     def polish(self) -> None:
         """Polish the constants of the finalists on the replays. This does not count against the budget."""
@@ -70,19 +73,27 @@ class Search:
             polishing.append(self.assessor.begin_polish(proposal, elite))
         self._take_in(polishing)
 
-    def _settle(self, proposals: Sequence[Proposal]) -> None:
-        """Assess one generation and add its outcomes."""
-        archive = self.population.archive
-        best = min((e.joint for e in archive.grid.cells.values()), default=float("inf"))
-        admission = Admission(set(archive.keys), self.config.budget - self.population.fitted, TRANSFER_WITHIN * best)
+    def _settle(self, proposals: Iterable[Proposal]) -> bool:
+        """Assess one generation and add its outcomes. False if there were no proposals.
+
+        Each assessment starts as soon as its proposal is made, while workers still make the later ones.
+        """
+        admission = Admission(
+            set(self.population.archive.keys),
+            self.config.budget - self.population.fitted,
+            limits_of(self.population.archive, self.config.search),
+        )
         assessing: list[Pending] = []
         for proposal in proposals:
             pending = self.assessor.begin(proposal, admission)
             if pending is None:
                 break
             assessing.append(pending)
+        if not assessing:
+            return False
         self.proposer.tell(self._take_in(assessing))
         self.population.end_generation()
+        return True
 
     def _take_in(self, assessing: Sequence[Pending]) -> list[tuple[Outcome, bool]]:
         """Journal the outcomes and tell the population, in the order of the proposals.
@@ -114,3 +125,18 @@ class Search:
             return False
         before, now = merit(best[-1 - patience]), merit(best[-1])
         return not now < before * (1.0 - self.config.search.patience_gain)
+
+
+def limits_of(archive: Archive, settings: SearchSettings) -> Callable[[Program], Limits]:
+    """The limits of a candidate's assessment, by what the archive holds at the beginning of its generation."""
+    grid = archive.grid
+    joint = JOINT_WITHIN * min((e.joint for e in grid.cells.values()), default=math.inf)
+    measured = [e.transfer for e in archive.members() if e.transfer is not None]
+    transfer = settings.transfer_within * min(measured, default=math.inf)
+
+    def limits(program: Program) -> Limits:
+        holder = grid.cells.get(grid.cell_of(operations(program), len(features(program))))
+        hopeless = math.inf if holder is None or not holder.sound else settings.hopeless * holder.joint
+        return Limits(hopeless, joint, transfer)
+
+    return limits

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ParamSpec, TypeVar
 
 import numpy as np
 
 from archive.proposal import Rejected
-from evaluator.assess import Data, Laps, Scored, assess, polished, prepare
+from evaluator.assess import Data, Laps, Limits, Scored, assess, polished, prepare
 from evaluator.deployments import datasheet_deployments, kernel_deployments
 from evaluator.diagnose.describe import describe
 from evaluator.diagnose.diagnose import diagnose
-from evaluator.diagnose.explain import costs, gains, replay_ratio
+from evaluator.diagnose.explain import costs, gains
 from evaluator.fit.loss import FitSet
 from evaluator.judge.gates import Facts
 from evolve import processes
@@ -67,14 +68,21 @@ def _prepared() -> _Prepared:
 def _propose(first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]) -> tuple[str, str]:
     prepared = _prepared()
     methods, caps = prepared.config.search.evolve, prepared.config.caps
-    parents = complete(parse(first)), complete(parse(second))
-    child, operator = propose(*parents, prepared.words, rng, methods, weights, prepared.probe, caps)
+    child, operator = propose(
+        _parent(first), _parent(second), prepared.words, rng, methods, weights, prepared.probe, caps
+    )
     return unparse(child), operator
 
 
-def _assess(text: str, transfer_below: float) -> Timed:
+@lru_cache(maxsize=1024)
+def _parent(text: str) -> Program:
+    """The complete program of a parent's text; most are parents again and again."""
+    return complete(parse(text))
+
+
+def _assess(text: str, limits: Limits) -> Timed:
     laps = Laps()
-    return assess(parse(text), _prepared().data, transfer_below, laps), laps.seconds
+    return assess(parse(text), _prepared().data, limits, laps), laps.seconds
 
 
 def _polish(text: str) -> Timed:
@@ -86,26 +94,19 @@ def _diagnose(text: str) -> str:
     return describe(diagnose(complete(parse(text)), _prepared().data))
 
 
+@dataclass(frozen=True)
 class Prober:
     """The residuals of programs on the prepared data, which guide some operators."""
 
-    def __init__(self, data: FitSet) -> None:
-        self._data = data
-        self._ratios: dict[str, np.ndarray] = {}
+    data: FitSet
 
     def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
         """See evaluator.diagnose.explain.gains."""
-        return gains(program, method, terms, self._data, self._ratio(program))
+        return gains(program, method, terms, self.data)
 
     def costs(self, program: Program) -> np.ndarray:
         """See evaluator.diagnose.explain.costs."""
-        return costs(program, self._data, self._ratio(program))
-
-    def _ratio(self, program: Program) -> np.ndarray:
-        text = unparse(program)
-        if text not in self._ratios:
-            self._ratios[text] = replay_ratio(program, self._data)
-        return self._ratios[text]
+        return costs(program, self.data)
 
 
 def prober() -> Prober:
@@ -140,9 +141,9 @@ class Workers:
         """A changed copy of the program `first`, and the operator that changed it (see evolve.propose.offline)."""
         return self._pool.submit(_propose, first, second, rng, weights)
 
-    def assess(self, text: str, transfer_below: float) -> Promise[Timed]:
-        """The verdict on a program (see evaluator.assess). Above this joint error it has no transfer error."""
-        return self._pool.submit(_assess, text, transfer_below)
+    def assess(self, text: str, limits: Limits) -> Promise[Timed]:
+        """The verdict on a program (see evaluator.assess)."""
+        return self._pool.submit(_assess, text, limits)
 
     def polish(self, text: str) -> Promise[Timed]:
         """The verdict on a program after CMA-ES has polished its constants on the replays."""

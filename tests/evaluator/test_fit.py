@@ -11,7 +11,7 @@ from laws import KERNELS, constants, law
 from evaluator.assess import Rejected, Scored, assess, prepare, read
 from evaluator.experiments import bundled_experiments
 from evaluator.fit.corrections import corrected, without_idle
-from evaluator.fit.fit import BLACKBOX, FIT_SEED, NOISE_SEEDS, fit, fit_set
+from evaluator.fit.fit import FIT_SEED, NOISE_SEEDS, fit, fit_set, stand_in
 from evaluator.fit.loss import HUBER, MODEL_ERROR, WEIGHTS, FitSet
 from evaluator.fit.methods import METHODS
 from evaluator.fit.per_model import fit_scoped, scoped
@@ -162,7 +162,7 @@ def test_a_stage_counts_less_the_more_its_arrivals_move_it() -> None:
     # the same arrivals under every seed
     assert data.noise[n:].max() < 1e-12 and np.allclose(data.weights[n:], WEIGHTS, rtol=1e-12)
     # a program that is right there, replayed under those seeds from its text
-    program = fit(complete(parse(BLACKBOX)), data.subset([0]), allow_hostile=True).program
+    program = fit(stand_in(data.experiments[0]), data.subset([0]), allow_hostile=True).program
     drawn = np.array([stage_means(replay(busy, program, s), n) for s in NOISE_SEEDS])
     direct = drawn.std(axis=0, ddof=1) / drawn.mean(axis=0)
     np.testing.assert_allclose(data.noise[:n], direct, rtol=0.1, atol=5e-4)

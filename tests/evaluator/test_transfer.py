@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from laws import KERNELS, KERNELS_STEP, constants, law
 
-from evaluator.diagnose.explain import costs, gains, replay_ratio
+from evaluator.diagnose.explain import costs, gains
 from evaluator.experiments import bundled_experiments
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.problem import forgetful, problem_of
@@ -158,7 +158,7 @@ def terms() -> list[list[Expr]]:
 def test_the_missing_term_explains_most() -> None:
     data = fit_set(simulated())
     found = fit(POOR, data, forget=True).program
-    share = gains(found, "step_time", terms(), data, replay_ratio(found, data))
+    share = gains(found, "step_time", terms(), data)
     assert share.argmax() == 1 and share[1] > 0.5
     assert share[2] == share[4] == 0.0  # what the program can say already explains nothing more
 
@@ -166,7 +166,7 @@ def test_the_missing_term_explains_most() -> None:
 def test_a_gain_is_what_a_fit_then_gains() -> None:
     data = fit_set(simulated())
     poor, full = (fit(p, data, forget=True) for p in (POOR, TRUTH))
-    told = gains(poor.program, "step_time", terms(), data, replay_ratio(poor.program, data))[1]
+    told = gains(poor.program, "step_time", terms(), data)[1]
     # the loss is Huber's and the mean field is not linear: the estimate is the first step's
     assert 1.0 - full.loss / poor.loss == pytest.approx(told, abs=0.35)
 
@@ -180,7 +180,7 @@ def test_nobody_would_miss_a_term_that_does_nothing() -> None:
         )
     )
     data = fit_set(simulated())
-    cost = costs(idle, data, replay_ratio(idle, data))
+    cost = costs(idle, data)
     names = [c.name for f in idle.functions for c in f.constants]
     assert names[int(cost.argmin())] == "idle"
     assert cost[names.index("weights")] > 100.0 * cost[names.index("idle")]
