@@ -10,7 +10,7 @@ from laws import KERNELS, constants, law
 
 from evaluator.assess import Rejected, Scored, assess, prepare, read
 from evaluator.experiments import bundled_experiments
-from evaluator.fit.corrections import corrected, without_idle
+from evaluator.fit.corrections import Hopeless, corrected, without_idle
 from evaluator.fit.fit import FIT_SEED, NOISE_SEEDS, fit, fit_set, stand_in
 from evaluator.fit.loss import HUBER, MODEL_ERROR, WEIGHTS, FitSet
 from evaluator.fit.methods import METHODS
@@ -20,7 +20,7 @@ from evaluator.fit.problem import problem_of, rounded
 from evaluator.fit.solvers import not_smooth
 from evaluator.fit.uncertainty import certainties, effective, uncertainty
 from evaluator.metrics import observe_all, stage_means
-from evaluator.score import Errors, errors, predictions, score_set, summarise
+from evaluator.score import Errors, errors, predictions, score, score_set, summarise
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.measure import Caps
@@ -152,6 +152,29 @@ def test_a_subset_is_what_a_fresh_set_of_the_same_experiments_is() -> None:
         kept = score_set(SOME[:3], [1]).subset(keep)
         assert kept.experiments == fresh.experiments and len(kept.loads) == len(keep)
     assert not same(data, fit_set(SOME[1:4]))
+
+
+def test_a_hopeless_program_is_refused_before_any_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = fit_set(SOME)
+    program = complete(parse("def step_time(b, s, *, base: us = 100.0): return base"))
+    joint = score(fit(program, data).program, score_set(SOME, [FIT_SEED])).joint
+    assert fit(program, data, most=1.2 * joint) == fit(program, data)
+
+    def replays(*_: object) -> None:
+        raise AssertionError("it was replayed")
+
+    monkeypatch.setattr("evaluator.fit.problem.replay_bound", replays)
+    with pytest.raises(Hopeless, match=f"above {0.8 * joint:.3g} % it is not replayed"):
+        fit(program, data, most=0.8 * joint)
+
+
+def test_the_joint_error_of_stage_means_is_that_of_the_runs() -> None:
+    data = fit_set(SOME)
+    observed = data.stages.observed_ms
+    assert data.joint(observed) == 0.0
+    assert data.joint(1.1 * observed) == pytest.approx(10.0)
+    ends = np.array([1.0, 1.2, 1.0])  # only TTFT is off, by 20 %: a third of that
+    assert data.joint(observed * ends) == pytest.approx(20.0 / 3)
 
 
 def test_a_stage_counts_less_the_more_its_arrivals_move_it() -> None:

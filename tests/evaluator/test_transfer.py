@@ -15,7 +15,7 @@ from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.problem import forgetful, problem_of
 from evaluator.fit.solvers import solve
 from evaluator.metrics import observe_all
-from evaluator.score import score_set
+from evaluator.score import Errors, ScoreSet, error_rows, score_set
 from evaluator.transfer import folds_of, left_out, refit, transfer, without_bounds
 from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
 from simulator.language.complete import complete
@@ -86,6 +86,25 @@ def test_the_true_law_transfers_and_one_with_a_term_missing_does_not() -> None:
     data = simulated()
     assert measured(TRUTH, data) < 1.5  # arrivals move TTFT by about that much
     assert measured(POOR, data) > 3.0 * measured(TRUTH, data)
+
+
+def test_transfer_ends_as_soon_as_it_must_exceed_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = simulated()
+    fitted, folds = fit_set(data), folds_of(fit_set(data), score_set(data, [1]))
+    found = fit(POOR, fitted, forget=True)
+    whole = transfer(found.program, found.ratio, folds)
+    assert whole is not None
+    assert transfer(found.program, found.ratio, folds, whole) == whole
+    replayed = []
+
+    def counted(program: Program, scored: ScoreSet) -> list[Errors]:
+        replayed.append(len(scored.experiments))
+        return error_rows(program, scored)
+
+    monkeypatch.setattr("evaluator.transfer.error_rows", counted)
+    assert transfer(found.program, found.ratio, folds, 0.99 * whole) is None and len(replayed) == 3
+    # a limit that the first two of three folds exceed even without any error in the last
+    assert transfer(found.program, found.ratio, folds, whole / 100) is None and len(replayed) < 6
 
 
 def test_a_fold_learns_nothing_from_the_runs_it_leaves_out() -> None:

@@ -13,20 +13,29 @@ import numpy as np
 import pytest
 from elites import elite
 
-from archive.elite import Elite
+from archive.archive import Archive
+from archive.elite import Elite, example
+from archive.grid import Grid
 from archive.journal import Journal, read_journal
 from archive.population import Population
 from archive.proposal import JUDGES, POLISH, Outcome, Proposal, Rejected
+from evaluator.assess import NO_LIMITS, Limits
 from evolve.propose.proposer import Operators
-from evolve.run.config import Config
+from evolve.run.config import Config, SearchSettings
 from evolve.run.folder import first_population
 from evolve.search.assessor import Admission, Pending, Remembering, Settled
-from evolve.search.search import TRANSFER_WITHIN, Search
+from evolve.search.search import JOINT_WITHIN, Search, limits_of
 from simulator.language.complete import complete
+from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.parse import parse
 
+SMALL = parse("def step_time(b, s): return b.tokens * s.layers")  # one operation on two features
 SEEDS = [("one", "seed 8"), ("two", "seed 9")]  # (name, text); see Judge
+
+
+def unlimited(program: Program) -> Limits:
+    return NO_LIMITS
 
 
 def configured(budget: int = 100, **search: object) -> Config:
@@ -193,10 +202,26 @@ def test_what_is_taken_and_how_much_room_is_left_is_of_the_generations_beginning
     searched(tmp_path, Script(["add 5", "add !"], ["add 4"]), configured(budget=9), judge)
     seeds, first, second = judge.admissions[0], judge.admissions[2], judge.admissions[4]
     assert judge.admissions == [seeds, seeds, first, first, second]
-    assert seeds.transfer_below == float("inf")  # nothing is known to be better
-    assert (first.transfer_below, second.transfer_below) == (TRANSFER_WITHIN * 8.0, TRANSFER_WITHIN * 5.0)
+    assert seeds.limits(SMALL) == Limits()  # nothing is known to be better
+    assert first.limits(SMALL).to_transfer == JOINT_WITHIN * 8.0
+    assert second.limits(SMALL).to_transfer == JOINT_WITHIN * 5.0
     assert second.taken == {"seed 8", "seed 9", "add 5", "add !", "add 4"}  # the last by its own generation
     assert (seeds.room, first.room, second.room) == (7, 5, 4)
+
+
+def test_a_candidate_is_hopeless_by_the_best_of_its_cell_and_only_if_that_one_is_sound() -> None:
+    settings = SearchSettings(hopeless=1.25, transfer_within=1.5)
+    archive = Archive(Grid())
+    assert limits_of(archive, settings)(SMALL) == Limits()
+    archive.add(example(id=1, operations=1, features=2, joint=4.0, transfer=6.0))
+    archive.add(example(id=2, key="b", operations=39, features=9, joint=2.0, transfer=None))
+    limits = limits_of(archive, settings)
+    assert limits(SMALL) == Limits(joint=5.0, to_transfer=4.0, transfer=9.0)
+    larger = parse("def step_time(b, s, *, c=1.0): return c * b.tokens * s.layers + b.prefill_reqs * b.tokens * s.tp")
+    assert limits(larger) == Limits(joint=float("inf"), to_transfer=4.0, transfer=9.0)  # the first in its cell
+    doubtful = Archive(Grid())
+    doubtful.add(example(id=1, operations=1, features=2, joint=4.0, transfer=6.0, sound=False))
+    assert limits_of(doubtful, settings)(SMALL).joint == float("inf")  # any sound one is better
 
 
 def test_islands_exchange_their_fittest_every_so_many_generations(tmp_path: Path) -> None:
@@ -249,7 +274,7 @@ def test_remembering_answers_from_the_outcomes_and_asks_only_for_the_rest() -> N
     known, late, refused = (Proposal(n, 0, f"known {n}", "add", ()) for n in (3, 4, 5))
     outcomes = remembered(Outcome(known, elite(3), "known 3"), Outcome(late, Rejected("replay", "no"), "known 4"),
                           Outcome(refused, Rejected("units", "no")))  # fmt: skip
-    judge, admission = Judge(), Admission({"old"}, 9, 1.0)
+    judge, admission = Judge(), Admission({"old"}, 9, unlimited)
     assessor = Remembering(outcomes, judge)
     asked = [Proposal(n, 0, "add 7", "add", ()) for n in (3, 4, 5, 6)]
     settled = [pending() for p in asked if (pending := assessor.begin(p, admission))]
@@ -271,7 +296,7 @@ def test_remembering_answers_polishes_too() -> None:
 def test_where_the_budget_is_used_up_nothing_but_the_remembered_is_assessed() -> None:
     judge, known = Judge(), Proposal(1, 0, "add 5", "add", ())
     assessor = Remembering(remembered(Outcome(known, elite(1), "add 5")), judge)
-    admission = Admission(set(), 1, 1.0)
+    admission = Admission(set(), 1, unlimited)
     assert assessor.begin(known, admission) and admission.room == 0
     assert assessor.begin(Proposal(2, 0, "add 6", "add", ()), admission) is None
 
