@@ -139,9 +139,9 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.option("--quiet", is_flag=True, help="No progress lines.")
 def bench(most: int, as_json: bool, quiet: bool) -> int:
-    """Measure how fast replays are on this machine.
+    """Measure how fast replays and candidates are on this machine.
 
-    They are compared with the same formula compiled into the clock.
+    Replays are compared with the same formula compiled into the clock, candidates with replays of their runs.
 
     \b
     evolve bench

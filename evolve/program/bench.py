@@ -1,4 +1,4 @@
-"""`evolve bench`: how long replays take, compared with the same formula compiled into the clock."""
+"""`evolve bench`: how long replays take, compared with the same formula compiled into the clock, and candidates."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from evaluator.experiments import bundled_experiments, data_hash
 from evolve import __version__
+from evolve.program.candidates import CandidateCost, candidate_cost
 from evolve.report.printing import prose, show
 from evolve.report.table import Table, number
 from evolve.run import program as programs
@@ -97,11 +98,13 @@ class Benchmark:
     steps_per_s: float
     candidate_ms: float
     memory_growth_mib: float
+    candidate: CandidateCost
     scaling: tuple[LongTrace, ...]
     peak_mib: float
 
     def to_json(self) -> JsonObject:
-        return {"engine": __version__, **asdict(self)}
+        ratio = {"candidate_in_replays": self.candidate.candidate_in_replays}
+        return {"engine": __version__, **asdict(self), **ratio}
 
 
 def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
@@ -118,6 +121,7 @@ def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
     kinds = [name for name in runs if name != "compiled"]
     announce("taking in new candidates")
     candidate_ms, growth_mib = candidates(experiments[0], loads[0])
+    cost = candidate_cost(announce)
     scaling = []
     for size in [s for s in SIZES if s <= most]:
         announce(f"one trace of {size:,} requests")
@@ -136,6 +140,7 @@ def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
         steps_per_s=steps["affine"] / replay_ms["affine"] * 1e3,
         candidate_ms=candidate_ms,
         memory_growth_mib=growth_mib,
+        candidate=cost,
         scaling=tuple(scaling),
         peak_mib=peak_mib(),
     )
@@ -245,6 +250,16 @@ def long_trace(size: int, bound: Bound) -> LongTrace:
     return LongTrace(size, time.perf_counter() - begun, replay.steps, replay.run.fast, peak_mib())
 
 
+def _print_candidate(cost: CandidateCost) -> None:
+    """A row for each stage of a candidate's assessment, and how many a second there are."""
+    stages = {**cost.stage_ms, "all stages": sum(cost.stage_ms.values()), "making a proposal": cost.proposal_ms}
+    rows = [[name, f"{ms:.1f}", f"{ms / cost.replay_ms:.2f}"] for name, ms in stages.items()]
+    title = f"{cost.candidates} candidates on {cost.runs} runs; a replay of these takes {cost.replay_ms:.1f} ms"
+    show(Table.of(title, "CPU of a candidate|>ms|>replays", rows))
+    one, two = cost.candidates_per_s[1], cost.candidates_per_s[2]
+    prose(f"{one:.1f} candidates/s with one worker, {two:.1f} with two: {two / one:.2f} times as many")
+
+
 def machine() -> dict[str, str]:
     """The processor and the versions that the figures were measured with."""
     name = platform.processor() or platform.machine()
@@ -282,7 +297,8 @@ def print_bench(result: Benchmark) -> None:
         for t in result.scaling
     ]
     show(Table.of("One trace", ">requests|>seconds|>us/request|>peak MiB", rows))
-    prose(f"A new candidate: {result.candidate_ms:.3f} ms; memory over {CANDIDATES:,} of them: "
+    _print_candidate(result.candidate)
+    prose(f"A new text: {result.candidate_ms:.3f} ms; memory over {CANDIDATES:,} of them: "
         f"{result.memory_growth_mib:+.1f} MiB")  # fmt: skip
     prose(f"{result.requests_per_s:,.0f} requests/s, {result.steps_per_s:,.0f} steps/s (affine); "
         f"peak memory {result.peak_mib:.0f} MiB")  # fmt: skip

@@ -273,9 +273,11 @@ def test_ticks_are_truncated_and_defaults_are_the_hosts(tmp_path: Path) -> None:
 
 def test_bench_gives_every_figure(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import evolve.program.bench as bench
+    import evolve.program.candidates as candidates
 
     monkeypatch.setattr(bench, "REPEATS", 1)
     monkeypatch.setattr(bench, "CANDIDATES", 50)
+    monkeypatch.setattr(candidates, "COUNT", 3)
     assert run_command(["bench", "--most", "10000", "--json", "--quiet"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert {"affine", "general", "champion", "exact", "compiled"} == set(figures["replay_ms"])
@@ -283,6 +285,10 @@ def test_bench_gives_every_figure(capsys: pytest.CaptureFixture[str], monkeypatc
     assert figures["requests"] == 132_000 and figures["steps"] > 900_000
     for name in ("candidate_ms", "requests_per_s", "steps_per_s", "peak_mib"):
         assert figures[name] > 0
+    cost = figures["candidate"]
+    assert cost["candidates"] == 3 and set(cost["candidates_per_s"]) == {"1", "2"}
+    assert cost["candidate_in_replays"] == figures["candidate_in_replays"]
+    assert figures["candidate_in_replays"] == pytest.approx(sum(cost["stage_ms"].values()) / cost["replay_ms"])
     assert [row["requests"] for row in figures["scaling"]] == [10_000] and figures["scaling"][0]["seconds"] > 0
 
 

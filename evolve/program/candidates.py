@@ -1,0 +1,105 @@
+"""What a candidate costs, measured on the shipped run: CPU by stage, in replays of its runs, and by number of workers."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from evaluator.assess import NO_LIMITS, Scored
+from evaluator.score import error_rows, score_set
+from evolve.propose.offline import operator_weights
+from evolve.report.progress import Line
+from evolve.run import folder
+from evolve.run.data import chosen
+from evolve.search import workers
+from evolve.search.workers import Workers
+from simulator.language.complete import complete
+from simulator.language.parse import parse
+from simulator.stream import stream
+
+COUNT = 48  # candidates
+SEED = 18
+COUNTS = (1, 2)  # of workers
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateCost:
+    """What `candidates` new programs cost, each a changed copy of a member of the shipped archive, assessed to the end.
+
+    stage_ms: CPU of one by stage of the assessment. proposal_ms: CPU of making one. replay_ms: CPU of one replay of all
+    `runs` that it is judged on, by the same programs. candidate_in_replays: the sum of the stages over that.
+    candidates_per_s: assessed in wall-clock time by so many workers, when nothing else runs.
+    """
+
+    candidates: int
+    runs: int
+    stage_ms: dict[str, float]
+    proposal_ms: float
+    replay_ms: float
+    candidate_in_replays: float
+    candidates_per_s: dict[int, float]
+
+
+def candidate_cost(announce: Callable[[str], None]) -> CandidateCost:
+    """The cost of a candidate of the shipped run's search; `announce` names each step."""
+    run = folder.open_run(Path(str(resources.files("seeds"))) / "champion")
+    fitted, _ = chosen(run.config.data)
+    line = Line(True)
+    announce("preparing the runs")
+    here = workers.start(1, fitted, run.config, line)
+    announce(f"proposing {COUNT} candidates")
+    begun = time.process_time()
+    texts = _proposed(here, [elite.text for elite in run.archive().members()])
+    proposal_ms = 1e3 * (time.process_time() - begun) / len(texts)
+    announce(f"assessing {len(texts)} candidates")
+    here.assess(texts[0], NO_LIMITS).result()  # compiles what is not cached
+    verdicts = [here.assess(text, NO_LIMITS).result() for text in texts]
+    stages: Counter[str] = Counter()
+    for _, seconds in verdicts:
+        stages.update(seconds)
+    stage_ms = {name: 1e3 * seconds / len(texts) for name, seconds in stages.items()}
+    announce("replaying what came of them")
+    scored = [complete(parse(verdict.text)) for verdict, _ in verdicts if isinstance(verdict, Scored)]
+    data = score_set(fitted, run.config.score.arrival_seeds[:1])
+    error_rows(scored[0], data)
+    begun = time.process_time()
+    for program in scored:
+        error_rows(program, data)
+    replay_ms = 1e3 * (time.process_time() - begun) / len(scored)
+    per_s = {}
+    for count in COUNTS:
+        announce(f"assessing them with {count} worker{'s' * (count > 1)}")
+        pool = Workers(workers.start_pool(count, fitted, run.config, line))
+        try:
+            per_s[count] = _per_second(pool, texts)
+        finally:
+            pool.close()
+    return CandidateCost(
+        len(texts), len(fitted), stage_ms, proposal_ms, replay_ms, sum(stage_ms.values()) / replay_ms, per_s
+    )
+
+
+def _proposed(here: Workers, parents: Sequence[str]) -> list[str]:
+    """The texts of the first COUNT offline proposals, each of two members drawn by its own stream."""
+    weights = operator_weights({})
+    texts = []
+    for number in range(COUNT):
+        rng = stream(SEED, number)
+        first, second = (parents[i] for i in rng.integers(len(parents), size=2))
+        text, _ = here.propose(first, second, rng, weights).result()
+        texts.append(text)
+    return texts
+
+
+def _per_second(pool: Workers, texts: Sequence[str]) -> float:
+    """How many candidates the pool assesses per second, once all of its processes are ready."""
+    for waiting in [pool.assess(texts[0], NO_LIMITS) for _ in range(2 * max(COUNTS))]:
+        waiting.result()
+    begun = time.perf_counter()
+    for waiting in [pool.assess(text, NO_LIMITS) for text in texts]:
+        waiting.result()
+    return len(texts) / (time.perf_counter() - begun)
