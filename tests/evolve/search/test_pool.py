@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import tiny_world
+from pool_tasks import dies, dies_once, prepare, prepared, refuses
 from tiny_world import ONE
 
 from evolve.cli import run_command
@@ -19,30 +20,6 @@ from evolve.report.progress import Line
 from evolve.search import pool as pool_module
 from evolve.search import run as run_module
 from evolve.search.pool import Pool
-
-
-def prepare(number: int) -> None:
-    os.environ["PREPARED"] = str(number)
-
-
-def prepared(factor: int) -> int:
-    return factor * int(os.environ["PREPARED"])
-
-
-def dies_once(marker: str) -> str:
-    """Kill this process at the first call, as the system does when memory runs out."""
-    if not Path(marker).exists():
-        Path(marker).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "done"
-
-
-def dies() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def refuses() -> None:
-    raise ValueError("no")
 
 
 @pytest.fixture
@@ -108,7 +85,7 @@ def test_a_search_whose_worker_is_killed_ends_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tiny_world.write(tmp_path, ONE)
-    whole = tiny_world.run(config, tmp_path / "whole", "--budget", 24)
+    whole = tiny_world.run(config, tmp_path / "whole", "--budget", 12)
     append, killed = run_module.Journal.append, []
 
     def kill_one(journal: run_module.Journal, entries: object) -> None:
@@ -118,7 +95,7 @@ def test_a_search_whose_worker_is_killed_ends_like_any_other(
             killed[0].kill()
 
     monkeypatch.setattr(run_module.Journal, "append", kill_one)
-    args = ["run", "--config", str(config), "--budget", "24", "--workers", "2", "--out", str(tmp_path / "killed")]
+    args = ["run", "--config", str(config), "--budget", "12", "--workers", "2", "--out", str(tmp_path / "killed")]
     assert run_command(args) == 0
     assert killed and "a worker process died (killed, or out of memory)" in capsys.readouterr().err
     assert (tmp_path / "killed" / "journal.jsonl").read_bytes() == (whole / "journal.jsonl").read_bytes()
@@ -128,7 +105,7 @@ def test_a_comparison_whose_worker_is_killed_ends_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tiny_world.write(tmp_path, ONE)
-    args = ["baselines", "--config", str(config), "--budget", "12", "--seeds", "2", "--only", "random,climb", "--quiet"]
+    args = ["baselines", "--config", str(config), "--budget", "9", "--seeds", "1", "--only", "random,climb", "--quiet"]
     assert run_command([*args, "--workers", "1", "--out", str(tmp_path / "whole")]) == 0
     heard, killed = Pool.heard, []
 
