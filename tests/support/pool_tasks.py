@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 
@@ -20,7 +21,18 @@ def dies_once(marker: str) -> str:
     if not Path(marker).exists():
         Path(marker).touch()
         os.kill(os.getpid(), signal.SIGKILL)
+    Path(f"{marker}.done").touch()
     return "done"
+
+
+def prepared_after(marker: str, factor: int) -> int:
+    """What `prepared` returns, once `dies_once` has been called a second time."""
+    deadline = time.monotonic() + 30
+    while not Path(f"{marker}.done").exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError("it was not called again")
+        time.sleep(0.01)
+    return prepared(factor)
 
 
 def dies() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import tiny_world
-from tiny_world import ONE
+from tiny_world import BRIEF, ONE
 
 from archive.journal import Journal
 from evolve.cli import run_command
@@ -50,9 +50,7 @@ def test_a_limit_on_memory_that_is_too_low_for_the_libraries_is_one_line(kib: in
 
 @pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full"])
 def test_a_failing_stderr_stops_nothing(redirected: str, tmp_path: Path) -> None:
-    config = tiny_world.write(
-        tmp_path, ONE, score="{physics: false}", search="{finalists: 0, start: [floor], only_start: true}"
-    )
+    config = tiny_world.write(tmp_path, ONE, **BRIEF, search="{finalists: 0, start: [floor], only_start: true}")
     run = tmp_path / "run"
     ended = shell(redirected, "run", "--config", str(config), "--budget", "1", "--workers", "1", "--out", str(run))
     assert ended.returncode == 0 and "joint error" in ended.stdout
@@ -79,7 +77,15 @@ def test_a_run_whose_folder_is_gone_stops_at_the_next_line(
 ) -> None:
     run, away = tmp_path / "run", tmp_path / "away"
     interrupted_by(monkeypatch, 6, lambda: run.rename(away) if moved else shutil.rmtree(run))
-    args = ["run", "--config", str(tiny_world.write(tmp_path, ONE)), "--budget", "10", "--workers", str(workers)]
+    args = [
+        "run",
+        "--config",
+        str(tiny_world.write(tmp_path, ONE, **BRIEF)),
+        "--budget",
+        "10",
+        "--workers",
+        str(workers),
+    ]
     assert run_command([*args, "--quiet", "--out", str(run)]) == 1
     assert capsys.readouterr().err == (
         f"evolve: {run}/journal.jsonl: No such file or directory: put it back where it was; then `evolve resume {run}` "

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import tiny_world
-from pool_tasks import dies, dies_once, prepare, prepared, refuses
-from tiny_world import ONE
+from pool_tasks import dies, dies_once, prepare, prepared, prepared_after, refuses
+from tiny_world import BRIEF, ONE
 
 from evolve.cli import run_command
 from evolve.processes import WorkStopped
@@ -39,7 +39,7 @@ def test_a_process_that_dies_is_replaced_and_its_tasks_are_done_again(
 ) -> None:
     before = [pool.submit(prepared, i) for i in range(3)]
     killed = pool.submit(dies_once, str(tmp_path / "marker"))
-    after = [pool.submit(prepared, i) for i in range(3, 6)]
+    after = [pool.submit(prepared_after, str(tmp_path / "marker"), i) for i in range(3, 6)]
     assert [task.result() for task in (*before, *after)] == [0, 7, 14, 21, 28, 35]  # prepared like the first
     assert killed.result() == killed.result() == "done"
     assert capsys.readouterr().err.count("a worker process died") == 1
@@ -50,6 +50,14 @@ def test_a_task_that_kills_every_process_stops_the_work(pool: Pool, monkeypatch:
     task = pool.submit(dies)
     with pytest.raises(WorkStopped, match=r"died 2 times in a row .*: use fewer --workers"):
         task.result()
+
+
+def test_deaths_with_an_answer_between_them_stop_nothing(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "DEATHS", 1)
+    for name in ("one", "two"):
+        assert pool.submit(dies_once, str(tmp_path / name)).result() == "done"
 
 
 def test_an_exception_of_a_task_is_raised_where_it_is_waited_for(pool: Pool) -> None:
@@ -84,7 +92,7 @@ def test_a_stopped_process_is_named(
 def test_a_search_whose_worker_is_killed_ends_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tiny_world.write(tmp_path, ONE)
+    config = tiny_world.write(tmp_path, ONE, **BRIEF)
     whole = tiny_world.run(config, tmp_path / "whole", "--budget", 12)
     append, killed = run_module.Journal.append, []
 
@@ -104,7 +112,7 @@ def test_a_search_whose_worker_is_killed_ends_like_any_other(
 def test_a_comparison_whose_worker_is_killed_ends_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny_world.write(tmp_path, ONE)
+    config = tiny_world.write(tmp_path, ONE, **BRIEF)
     args = ["baselines", "--config", str(config), "--budget", "9", "--seeds", "1", "--only", "random,climb", "--quiet"]
     assert run_command([*args, "--workers", "1", "--out", str(tmp_path / "whole")]) == 0
     heard, killed = Pool.heard, []

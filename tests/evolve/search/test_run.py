@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from console import EVOLVE, kill, wait_for
 from paths import ROOT
-from tiny_world import FITTED, ONE, copy, lines, run, write
+from tiny_world import BRIEF, FITTED, ONE, copy, lines, run, write
 
 from evolve.cli import run_command
 from evolve.report.views import archive_json
@@ -80,9 +80,9 @@ def test_killed_and_resumed_equals_uninterrupted(tiny: Path, tiny_run: Path, tmp
     assert reports[0] == reports[1]
 
 
-def test_interrupt_says_how_to_go_on(tiny: Path, tmp_path: Path) -> None:
+def test_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
     path = tmp_path / "interrupted"
-    process = process_of(tiny, path, "2")
+    process = process_of(write(tmp_path, ONE, **BRIEF), path, "2")
     wait_for(lambda: written(path) > 0, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
