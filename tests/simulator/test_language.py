@@ -864,6 +864,12 @@ def step_time(b, s, *, a=0.0, c=3.0, d=0.0, e=0.0):
     assert parse(unparse(short)) == short
 
 
+@pytest.mark.parametrize(("value", "kept"), [(2.0, "c * b.tokens"), (-2.0, "max(0, c * b.tokens)")])
+def test_a_floor_of_zero_is_left_out_where_nothing_below_it_is_possible(value: float, kept: str) -> None:
+    text = f"def step_time(b, s, *, c={value}): return max(0, c * b.tokens)"
+    assert unparse(lean(parse(text))) == f"def step_time(b, s, *, c={value}):\n    return {kept}\n"
+
+
 def test_a_factor_of_one_is_left_out_where_the_units_allow() -> None:
     text = (
         "def step_time(b, s, *, a: one = 1.0, c: us/token = 1.0, d=1.0, e: one = 1.5):\n"
