@@ -102,7 +102,7 @@ def test_a_run_whose_folder_is_gone_stops_at_the_next_line(
 def test_a_run_without_room_names_the_file_and_goes_on_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tiny_world.write(tmp_path, ONE)
+    config = tiny_world.write(tmp_path, ONE, **BRIEF)
     whole = (tiny_world.run(config, tmp_path / "whole", "--budget", 12) / "journal.jsonl").read_bytes()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, before[1]))
