@@ -4,16 +4,16 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test slow llm check docs parity fuzz hostile traces champion kernels lock clean help
+.PHONY: run test test-all llm check docs parity fuzz hostile traces champion kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
 
 test: $(VENV)/dev  ## set up, then pass the tests
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m 'not slow'
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m 'not slow'
 
-slow: $(VENV)/dev  ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow
+test-all: $(VENV)/dev  ## all tests, those included that repeat a quick one at length
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hypothesis-profile all
 
 check: $(VENV)/dev  ## style and types
 	$(BIN)/ruff check .
@@ -80,4 +80,4 @@ clean:  ## remove what make made
 	rm -rf $(VENV) $(VENV)-lock build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'

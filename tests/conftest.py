@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tiny_world
+from hypothesis import settings
 
 from evolve import processes
 
@@ -17,6 +18,19 @@ os.environ["EVOLVE_MODELS"] = str(Path(tempfile.gettempdir()) / f"evolve-tests-{
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 # Sentences are in lines that fit the terminal; here they have room, except where a test sets another width.
 os.environ["COLUMNS"] = "1000"
+# Tests start a hundred processes. Each would compile all sources again if none may keep the bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# `make test-all` takes the second one.
+settings.register_profile("daily", max_examples=100, deadline=None)
+settings.register_profile("all", max_examples=2000, deadline=None)
+settings.load_profile("daily")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if getattr(config.option, "numprocesses", None):  # before the workers start, and not in them
+        import compiled  # needs numpy, after `settle`
+
+        compiled.compile_all()
 
 
 @pytest.fixture(scope="session")

@@ -158,6 +158,12 @@ def test_what_is_inconsistent(formula: str, failing: set[str]) -> None:
     assert all(bool(g.complaint) != g.passes for g in found)
 
 
+def test_a_step_that_is_proportional_to_its_decodes_is_sublinear() -> None:
+    """Twice as long for twice the decodes, up to rounding: 7.3 * 2 n is not always 2 * (7.3 * n)."""
+    for formula in ("2 * b.decode_reqs", "7.3 * b.decode_reqs + 0.1 * b.tokens"):
+        assert {g.name: g.passes for g in physics(step(formula), KNOWN)}["sublinear"], formula
+
+
 def test_the_roofline_by_hand() -> None:
     # Llama-2-7B, one decode at 511 tokens: 32 layers * (4 * 4096^2 + 3 * 4096 * 11008) + 32000 * 4096 weights of 2
     # bytes, 512 KiB of KV a token for 511 read and 1 written, 32000 float32 logits written and read, over 3.35 TB/s

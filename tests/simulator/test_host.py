@@ -84,9 +84,13 @@ def test_patience_that_is_never_needed_leaves_the_hosts_aggregates(name: str, fo
     assert aggregate(seen) == json.loads((folder / "aggregate.json").read_text())
 
 
-@pytest.mark.parametrize("name", ["06_tiny_kv", "15_full_hit", "20_block32", "23_prefill_preempt", "24_timeout"])
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("15_full_hit", "24_timeout")]
+
+
+@pytest.mark.parametrize("name", ["06_tiny_kv", "20_block32", "23_prefill_preempt", *LONG])
 def test_the_plain_clock_agrees_with_the_host(name: str) -> None:
-    """The yardstick itself, on the cases that need the most rules."""
+    """The yardstick itself, on the cases that need the most rules. The long ones are slow: the compiled clocks agree with
+    the host on them, and with the yardstick on random loads."""
     folder = recorded(name)
     case = read_case(folder / "case.json")
     requests, number = read_trace(folder / "trace.csv")

@@ -19,7 +19,7 @@ import pytest
 from complaints import COMPLAINTS, DEEP, HEAD, body
 from fuzz_language import checked_complaint, follow, nothing_but_computation, read, warm
 from hostile_texts import texts
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from written_programs import VALID
 
@@ -84,7 +84,6 @@ def survives(text: str | bytes) -> None:
     assert parse(unparse(program)) == program
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.text() | st.binary() | st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 @example("def step_time(b, s):\f return 1")
 @example("\\")
@@ -93,7 +92,6 @@ def test_random_texts(text: str | bytes) -> None:
     survives(text)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(VALID), st.data())
 def test_damaged_programs(text: str, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
@@ -103,7 +101,6 @@ def test_damaged_programs(text: str, data: st.DataObject) -> None:
     survives(text)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(["(", "[", "{", "-", "not ", "1+", "1<", "lambda:", "a(", "a[", "f(a=", "b.", "x if ",
                         "{1:", "*", "~",
                         "[a for ", "(yield ", "await ", "1 if 1<1 else ", "max(1,", "\n if 1<1:", "'\\",

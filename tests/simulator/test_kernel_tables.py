@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kernel_wheel import shipped, sliced, write_wheel
 from paths import ROOT
@@ -167,7 +167,6 @@ def test_a_curve_by_hand() -> None:
     assert read([7.0] * 17, math.inf) == 7.0
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.integers(1, 4).flatmap(
         lambda n: st.lists(st.floats(0.0, 1e9), min_size=8 * n + 1, max_size=8 * n + 1)
@@ -178,7 +177,6 @@ def test_a_curve_equals_the_plain_one(values: list[float], x: float) -> None:
     assert read(values, x) == plain_curve(values, x)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0.0, 1e6), min_size=113, max_size=113), st.lists(st.floats(0.0, 1e5), min_size=2, max_size=9))
 def test_a_curve_through_rising_values_never_falls(values: list[float], at: list[float]) -> None:
     rising = sorted(values)

@@ -9,7 +9,7 @@ import pytest
 from plain_clock import host, step_function
 
 from evaluator.experiments import bundled_experiments
-from evaluator.metrics import components_ms, error_pct, observe_all, stage_means
+from evaluator.metrics import components_ms, error_pct, observe_all, run_means_ms, stage_means
 from simulator.bind import bind, ticks
 from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Engine, Experiment, Stage, Workload
@@ -171,6 +171,18 @@ def test_statistics_by_hand() -> None:
     means = stage_means(seen, 2)
     assert means[1, 0] == pytest.approx(observed.stages[1].e2e_ms.mean)
     assert means[0, 1] == pytest.approx(observed.stages[0].ttft_ms.mean)
+
+
+def test_an_answer_of_one_token_has_no_time_between_tokens() -> None:
+    load = load_of(experiment(), 1)
+    lengths = np.where(np.arange(len(load.requests)) % 3 == 0, 1, 9).astype(np.int32)
+    mixed = Load(replace(load.requests, output_len=lengths), load.limits)
+    seen = replay_bound(mixed, bind(assemble(PROGRAM), PROGRAM.theta, FACTS))
+    several = lengths > 1
+    itl_ms = ((seen.e2e_us - seen.ttft_us)[several] / 8.0).mean() / 1e3
+    assert seen.completed.all() and run_means_ms(seen)[2] == pytest.approx(itl_ms)
+    summary = observe_all(seen).summary
+    assert summary is not None and summary.itl_ms.mean == pytest.approx(itl_ms)
 
 
 def test_error_is_signed_and_relative_to_the_observation() -> None:

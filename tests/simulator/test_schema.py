@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_curve import plain_curve
 
@@ -298,7 +298,6 @@ requests = st.lists(
 ).map(lambda some: [(i, p, min(n, i - p) if p < i else 1) for i, p, n in some])
 
 
-@settings(max_examples=100, deadline=None)
 @given(requests)
 def test_random_batches_by_brute_force(some: list[tuple[int, int, int]]) -> None:
     fields = BatchFields(batch_of(some), FACTS)
@@ -307,7 +306,6 @@ def test_random_batches_by_brute_force(some: list[tuple[int, int, int]]) -> None
         assert compiled(name, some) == expected, name
 
 
-@settings(max_examples=60, deadline=None)
 @given(requests, st.sampled_from(list(DEPLOYMENTS)))
 def test_kernel_fields_of_deployments_by_hand(some: list[tuple[int, int, int]], deployment: str) -> None:
     """Dense, mixtures, bf16 and fp8 on 1, 2 and 4 GPUs: clock and plain fields agree to the last bit."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 from unittest.mock import patch
 
 from console import EVOLVE, TIMEOUT_S
@@ -71,14 +71,14 @@ def environment(key: str | None = KEY) -> dict[str, str]:
     return env | {"PYTHONPATH": str(ROOT)} | ({} if key is None else {"OPENAI_API_KEY": key})
 
 
-def evolve(folder: Path, *args: object, key: str | None = KEY) -> Ran:
-    """Run `evolve ARGS` in `folder` to its end, in this process."""
+def evolve(folder: Path, *args: object, key: str | None = KEY, stderr: TextIO | None = None) -> Ran:
+    """Run `evolve ARGS` in `folder` to its end, in this process. With `stderr`, errors go there and are not kept."""
     out, err = io.StringIO(), io.StringIO()
     with (
         chdir(folder),
         patch.dict(os.environ, environment(key), clear=True),
         redirect_stdout(out),
-        redirect_stderr(err),
+        redirect_stderr(stderr or err),
     ):
         status = run_command([str(arg) for arg in args])
     return Ran(status, out.getvalue(), err.getvalue())

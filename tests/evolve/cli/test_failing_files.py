@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import tiny_world
-from tiny_world import ONE
+from tiny_world import BRIEF, ONE
 
 from archive.journal import Journal
 from evolve.cli import run_command
@@ -50,9 +50,9 @@ def test_a_limit_on_memory_that_is_too_low_for_the_libraries_is_one_line(kib: in
 
 @pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full"])
 def test_a_failing_stderr_stops_nothing(redirected: str, tmp_path: Path) -> None:
-    config = tiny_world.write(tmp_path, ONE)
+    config = tiny_world.write(tmp_path, ONE, **BRIEF, search="{finalists: 0, start: [floor], only_start: true}")
     run = tmp_path / "run"
-    ended = shell(redirected, "run", "--config", str(config), "--budget", "3", "--workers", "1", "--out", str(run))
+    ended = shell(redirected, "run", "--config", str(config), "--budget", "1", "--workers", "1", "--out", str(run))
     assert ended.returncode == 0 and "joint error" in ended.stdout
     assert (run / "report.json").exists()
 
@@ -71,14 +71,21 @@ def interrupted_by(monkeypatch: pytest.MonkeyPatch, lines: int, happens: Callabl
     monkeypatch.setattr(Journal, "append", watched)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize(("workers", "moved"), [(1, False), (1, True), (2, True)])
 def test_a_run_whose_folder_is_gone_stops_at_the_next_line(
     workers: int, moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, away = tmp_path / "run", tmp_path / "away"
     interrupted_by(monkeypatch, 6, lambda: run.rename(away) if moved else shutil.rmtree(run))
-    args = ["run", "--config", str(tiny_world.write(tmp_path, ONE)), "--budget", "30", "--workers", str(workers)]
+    args = [
+        "run",
+        "--config",
+        str(tiny_world.write(tmp_path, ONE, **BRIEF)),
+        "--budget",
+        "10",
+        "--workers",
+        str(workers),
+    ]
     assert run_command([*args, "--quiet", "--out", str(run)]) == 1
     assert capsys.readouterr().err == (
         f"evolve: {run}/journal.jsonl: No such file or directory: put it back where it was; then `evolve resume {run}` "
@@ -95,7 +102,7 @@ def test_a_run_whose_folder_is_gone_stops_at_the_next_line(
 def test_a_run_without_room_names_the_file_and_goes_on_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tiny_world.write(tmp_path, ONE)
+    config = tiny_world.write(tmp_path, ONE, **BRIEF)
     whole = (tiny_world.run(config, tmp_path / "whole", "--budget", 12) / "journal.jsonl").read_bytes()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, before[1]))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from console import EVOLVE, wait_for
 
+from evaluator.experiments import bundled_experiments
 from evolve.cli import run_command
 from evolve.program.cases import read_case, read_trace
 from translate_go.vectors import PROMPTS
@@ -242,7 +243,7 @@ def test_a_request_that_never_fits_is_named(files: Path, capsys: pytest.CaptureF
 
 
 def test_ctrl_c_leaves_nothing_behind(files: Path) -> None:
-    n = 3_000_000
+    n = 600_000
     with (files / "trace.csv").open("w") as out:
         out.write("arrival_s,input_len,output_len\n")
         out.writelines(f"{i * 0.05:.6f},100,50\n" for i in range(n))
@@ -271,18 +272,32 @@ def test_ticks_are_truncated_and_defaults_are_the_hosts(tmp_path: Path) -> None:
     assert (requests.prompt == -1).all() and (requests.group == -1).all() and requests.input_len.dtype == np.int32
 
 
-def test_bench_gives_every_figure(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("model", "runs", "requests", "steps"),
+    [("llama-2-70b", 3, 33_000, 190_000), pytest.param("", 12, 132_000, 900_000, marks=pytest.mark.slow)],
+)
+def test_bench_gives_every_figure(
+    model: str,
+    runs: int,
+    requests: int,
+    steps: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the runs of one model, which needs one of the clocks that are compiled for it, or of all."""
     import evolve.program.bench as bench
     import evolve.program.candidates as candidates
 
+    chosen = [e for e in bundled_experiments() if e.id.startswith(model)]
+    monkeypatch.setattr(bench, "bundled_experiments", lambda: chosen)
     monkeypatch.setattr(bench, "REPEATS", 1)
     monkeypatch.setattr(bench, "CANDIDATES", 50)
     monkeypatch.setattr(candidates, "COUNT", 3)
     assert run_command(["bench", "--most", "10000", "--json", "--quiet"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert {"affine", "general", "champion", "exact", "compiled"} == set(figures["replay_ms"])
-    assert figures["fast"] == {"affine": 12, "general": 12, "champion": 12, "exact": 0}
-    assert figures["requests"] == 132_000 and figures["steps"] > 900_000
+    assert figures["fast"] == {"affine": runs, "general": runs, "champion": runs, "exact": 0}
+    assert figures["requests"] == requests and figures["steps"] > steps
     for name in ("candidate_ms", "requests_per_s", "steps_per_s", "peak_mib"):
         assert figures[name] > 0
     cost = figures["candidate"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import llm_replies
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from llm_replies import Reply, Request, completion, said, status
 from llm_scripts import EXAMPLE, whole
@@ -314,7 +314,6 @@ ODD = "\0 \ud800 \udfff \ud83d\ude00 \U0001f600 \u2028 \x85 \ufeff \x1b[2J e\u03
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=200))
-@settings(deadline=None)
 def test_packing_keeps_every_character_that_utf8_has(text: str) -> None:
     assert unpack(pack(text)) == "".join("?" if 0xD800 <= ord(c) <= 0xDFFF else c for c in text)
 

@@ -13,7 +13,7 @@ from typing import Any
 import llm_scripts
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from llm_replies import Request, huge
 from paths import ROOT
@@ -254,7 +254,6 @@ SLICES = st.tuples(st.integers(0, len(LINES) - 1), st.integers(1, 4))
 
 
 @given(SLICES, st.lists(st.sampled_from([*LINES, *OTHERS[0].split("\n"), "    return 1.0", "x"]), max_size=4))
-@settings(deadline=None)
 def test_a_change_is_the_text_of_a_with_other_lines(where: tuple[int, int], put: list[str]) -> None:
     at, size = where
     search = LINES[at : at + size]
@@ -294,7 +293,6 @@ def check(found: list[Idea], most: int) -> None:
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=40), st.sampled_from(["", "\n", " "]), st.integers(1, 4))
-@settings(deadline=None, max_examples=300)
 def test_whatever_is_answered_there_are_ideas(parts: list[str], joint: str, most: int) -> None:
     check(ideas(joint.join(parts), A, most), most)
 

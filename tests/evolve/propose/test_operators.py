@@ -18,7 +18,7 @@ from simulator.fields import Active, BatchFields
 from simulator.language import units
 from simulator.language.evaluate import evaluate
 from simulator.language.infer import check_units
-from simulator.language.ir import Const, Expr, Field, Program, nodes, rebuild, walk
+from simulator.language.ir import Call, Const, Expr, Field, Program, nodes, rebuild, walk
 from simulator.language.measure import Caps, complaints, features, operations
 from simulator.language.normal import Normal
 from simulator.language.opcodes import formula
@@ -75,6 +75,20 @@ def test_beside_kernels_a_program_counts_all_of_them_in_every_step() -> None:
 
 def test_operators_that_only_bend_propose_nothing_beside_kernels() -> None:
     assert propose(SEEDS[0], SEEDS[1], WORDS, rng(0), weights={"wrap": 1.0}) == (SEEDS[0], "none")
+
+
+def test_a_wrap_keeps_every_term() -> None:
+    """A floor, a max or min of two parts, and a root or logarithm of a factor leave no field out."""
+    words, wrapped = vocabulary(RUNS, "datasheet"), Counter[str]()
+    known = {f"{f.scope}.{f.name}" for f in words.step} | {"s.reference_step_us"}
+    parents = [p for p in SEEDS if set(features(p)) <= known]
+    for i in range(120):
+        parent = parents[i % len(parents)]
+        child, operator = propose(parent, parent, words, rng(i), "step", {"wrap": 1.0})
+        if operator == "wrap":
+            assert set(features(child)) >= set(features(parent)), unparse(child)
+            wrapped.update(n.name for n in nodes(child.functions[0]) if isinstance(n, Call))
+    assert min(wrapped[name] for name in ("max", "min", "sqrt", "log1p")) > 0
 
 
 def test_proposals_are_deterministic() -> None:

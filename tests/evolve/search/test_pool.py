@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import tiny_world
-from tiny_world import ONE
+from pool_tasks import dies, dies_once, prepare, prepared, prepared_after, refuses
+from tiny_world import BRIEF, ONE
 
 from evolve.cli import run_command
 from evolve.processes import WorkStopped
@@ -19,30 +20,6 @@ from evolve.report.progress import Line
 from evolve.search import pool as pool_module
 from evolve.search import run as run_module
 from evolve.search.pool import Pool
-
-
-def prepare(number: int) -> None:
-    os.environ["PREPARED"] = str(number)
-
-
-def prepared(factor: int) -> int:
-    return factor * int(os.environ["PREPARED"])
-
-
-def dies_once(marker: str) -> str:
-    """Kill this process at the first call, as the system does when memory runs out."""
-    if not Path(marker).exists():
-        Path(marker).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "done"
-
-
-def dies() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def refuses() -> None:
-    raise ValueError("no")
 
 
 @pytest.fixture
@@ -62,7 +39,7 @@ def test_a_process_that_dies_is_replaced_and_its_tasks_are_done_again(
 ) -> None:
     before = [pool.submit(prepared, i) for i in range(3)]
     killed = pool.submit(dies_once, str(tmp_path / "marker"))
-    after = [pool.submit(prepared, i) for i in range(3, 6)]
+    after = [pool.submit(prepared_after, str(tmp_path / "marker"), i) for i in range(3, 6)]
     assert [task.result() for task in (*before, *after)] == [0, 7, 14, 21, 28, 35]  # prepared like the first
     assert killed.result() == killed.result() == "done"
     assert capsys.readouterr().err.count("a worker process died") == 1
@@ -73,6 +50,14 @@ def test_a_task_that_kills_every_process_stops_the_work(pool: Pool, monkeypatch:
     task = pool.submit(dies)
     with pytest.raises(WorkStopped, match=r"died 2 times in a row .*: use fewer --workers"):
         task.result()
+
+
+def test_deaths_with_an_answer_between_them_stop_nothing(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "DEATHS", 1)
+    for name in ("one", "two"):
+        assert pool.submit(dies_once, str(tmp_path / name)).result() == "done"
 
 
 def test_an_exception_of_a_task_is_raised_where_it_is_waited_for(pool: Pool) -> None:
@@ -107,8 +92,8 @@ def test_a_stopped_process_is_named(
 def test_a_search_whose_worker_is_killed_ends_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tiny_world.write(tmp_path, ONE)
-    whole = tiny_world.run(config, tmp_path / "whole", "--budget", 24)
+    config = tiny_world.write(tmp_path, ONE, **BRIEF)
+    whole = tiny_world.run(config, tmp_path / "whole", "--budget", 12)
     append, killed = run_module.Journal.append, []
 
     def kill_one(journal: run_module.Journal, entries: object) -> None:
@@ -118,7 +103,7 @@ def test_a_search_whose_worker_is_killed_ends_like_any_other(
             killed[0].kill()
 
     monkeypatch.setattr(run_module.Journal, "append", kill_one)
-    args = ["run", "--config", str(config), "--budget", "24", "--workers", "2", "--out", str(tmp_path / "killed")]
+    args = ["run", "--config", str(config), "--budget", "12", "--workers", "2", "--out", str(tmp_path / "killed")]
     assert run_command(args) == 0
     assert killed and "a worker process died (killed, or out of memory)" in capsys.readouterr().err
     assert (tmp_path / "killed" / "journal.jsonl").read_bytes() == (whole / "journal.jsonl").read_bytes()
@@ -127,8 +112,8 @@ def test_a_search_whose_worker_is_killed_ends_like_any_other(
 def test_a_comparison_whose_worker_is_killed_ends_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny_world.write(tmp_path, ONE)
-    args = ["baselines", "--config", str(config), "--budget", "12", "--seeds", "2", "--only", "random,climb", "--quiet"]
+    config = tiny_world.write(tmp_path, ONE, **BRIEF)
+    args = ["baselines", "--config", str(config), "--budget", "9", "--seeds", "1", "--only", "random,climb", "--quiet"]
     assert run_command([*args, "--workers", "1", "--out", str(tmp_path / "whole")]) == 0
     heard, killed = Pool.heard, []
 

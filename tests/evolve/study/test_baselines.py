@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from deap import gp
-from tiny_world import ONE, lines, write
+from tiny_world import BRIEF, ONE, lines, write
 
 from archive.elite import Elite
 from archive.proposal import Outcome, Proposal, Rejected
@@ -152,9 +152,10 @@ def test_an_interrupted_comparison_goes_on_to_the_same_end(made: Path, tmp_path:
     assert (copy / "curves.csv").read_text().count("\n") == 1 + 2 * len(INSTALLED) * BUDGET
 
 
-def test_workers_change_nothing(one: Path, tmp_path: Path) -> None:
+def test_workers_change_nothing(tmp_path: Path) -> None:
     """Each in a process of its own, with another hash seed: sets of names and of types must not show in the result."""
     engines = [name for name in ("gp", "openevolve") if name in INSTALLED]
+    one = write(tmp_path, ONE, **BRIEF)
     for workers in (1, 2):
         more = ("--budget", 24, "--seeds", 1, "--only", ",".join(engines), "--workers", workers)
         compare(one, tmp_path / str(workers), *more)
