@@ -1,4 +1,4 @@
-"""What a candidate costs, measured on the shipped run: CPU by stage, in replays of its runs, and by number of workers."""
+"""What a candidate costs on the shipped run: CPU by stage, in replays of its runs, and by number of workers."""
 
 from __future__ import annotations
 
