@@ -68,6 +68,8 @@ CONFIGURATION = {
     "search.islands": "populations that evolve separately",
     "search.migrate_every": "generations between migrations",
     "search.migrants": "fittest elites that each island copies to the next one",
+    "search.hopeless": "times the joint error of the best in its cell: a candidate with more by the mean field is refused",
+    "search.transfer_within": "times the lowest transfer error: one that exceeds this is not computed to the end",
     "search.finalists": "best programs whose constants CMA-ES polishes at the end; 0: none",
     "search.grid": "parents come from the MAP-Elites cells too, not only from the survivors of NSGA-II",
     "search.bandit": "chances of the operators follow what they improved",
