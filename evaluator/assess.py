@@ -185,7 +185,7 @@ def _judged(program: Program, ratio: np.ndarray, data: Data, limits: Limits, lap
             return Rejected(gate.name, gate.complaint)
     sound = _sound(code, program.theta, data)
     laps.lap("gates")
-    result = score(program, data.score, data.moe_weight)
+    result = score(code, program.theta, data.score, data.moe_weight)
     laps.lap("replay")
     worth_it = result.joint <= limits.to_transfer
     left_out = transfer(program, ratio, data.folds, limits.transfer) if worth_it else None

@@ -18,10 +18,11 @@ from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import forgetful, problem_of
 from evaluator.fit.solvers import solve_parts
 from evaluator.metrics import LATENCIES
-from evaluator.score import Errors, ScoreSet, error_rows, summarise
+from evaluator.score import Errors, ScoreSet, error_rows_of, summarise
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Program
+from simulator.language.opcodes import assemble
 
 MOST_PCT = 20.0  # cap on an error: one queue that runs away must not hide the other errors
 
@@ -72,24 +73,25 @@ def transfer(program: Program, ratio: np.ndarray, data: Folds, most: float = mat
     if not data.folds:
         return None
     program = complete(program)
-    rows: list[Errors] = []
-    for refitted, fold in zip(refit(program, ratio, data), data.folds, strict=True):
-        rows += [_capped(row) for row in error_rows(refitted, fold.score)]
+    code, rows = assemble(program), list[Errors]()
+    for theta, fold in zip(refit(program, ratio, data), data.folds, strict=True):
+        rows += [_capped(row) for row in error_rows_of(code, theta.tolist(), fold.score)]
         if summarise([*rows, *data.none_of[len(rows) :]]).joint > most:
             return None
     return summarise(rows).joint
 
 
-def refit(program: Program, ratio: np.ndarray, data: Folds) -> list[Program]:
-    """`program`, which was fitted on everything, fitted again for each fold by the mean field times `ratio`."""
+def refit(program: Program, ratio: np.ndarray, data: Folds) -> np.ndarray:
+    """float64[folds, theta]: the constants of `program`, which was fitted on everything, fitted again for each fold by
+    the mean field times `ratio`."""
     problem = forgetful(problem_of(without_bounds(program), data.fit))
     if not problem.free.size:
-        return [program] * len(data.folds)
+        return np.tile(problem.start, (len(data.folds), 1))
     parts = [fold.fitted for fold in data.folds]
     scales = problem.scales_of(problem.start, parts)
     # A constant that a fold's runs do not show starts at its origin: nothing else is known of it there.
     starts = np.stack([np.where(effect > 0.0, problem.start, problem.origin) for _, effect in scales])
-    return [program.with_theta(tuple(phi)) for phi in solve_parts(problem, starts, ratio, scales, parts)]
+    return solve_parts(problem, starts, ratio, scales, parts)
 
 
 def without_bounds(program: Program) -> Program:

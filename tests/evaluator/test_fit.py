@@ -20,7 +20,7 @@ from evaluator.fit.problem import problem_of, rounded
 from evaluator.fit.solvers import not_smooth
 from evaluator.fit.uncertainty import certainties, effective, uncertainty
 from evaluator.metrics import observe_all, stage_means
-from evaluator.score import Errors, errors, predictions, score, score_set, summarise
+from evaluator.score import Errors, error_rows, errors, predictions, score_set, summarise
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.measure import Caps
@@ -157,7 +157,7 @@ def test_a_subset_is_what_a_fresh_set_of_the_same_experiments_is() -> None:
 def test_a_hopeless_program_is_refused_before_any_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     data = fit_set(SOME)
     program = complete(parse("def step_time(b, s, *, base: us = 100.0): return base"))
-    joint = score(fit(program, data).program, score_set(SOME, [FIT_SEED])).joint
+    joint = summarise(error_rows(fit(program, data).program, score_set(SOME, [FIT_SEED]))).joint
     assert fit(program, data, most=1.2 * joint) == fit(program, data)
 
     def replays(*_: object) -> None:
