@@ -85,7 +85,7 @@ def test_places_are_numbered_from_the_next_proposal_island_by_island() -> None:
     config = Config()
     population = first_population(replace(config, search=replace(config.search, islands=2)))
     assert list(places(population, 3)) == []  # no starting program was scored: nobody can be a parent
-    assert operators().ask(population, 1) == []
+    assert list(operators().ask(population, 1)) == []
     population.numbered = 8
     population.tell(outcome("seed:floor", island=None))
     found = [(place.number, place.island, place.left) for place in places(population, 3)]
