@@ -65,8 +65,8 @@ class SearchSettings:
     islands: int = 4  # populations that evolve separately
     migrate_every: int = 10  # generations between migrations
     migrants: int = 2  # fittest elites that each island copies to the next one
-    hopeless: float = 1.25  # times the joint error of its cell's best: more by the mean field is refused unreplayed
-    transfer_within: float = 1.5  # times the lowest transfer error: one that exceeds it is not computed to the end
+    hopeless: float = 1.25  # times the joint error of its cell's best: refused if more by the mean field; 0: never
+    transfer_within: float = 1.5  # times the lowest transfer error: not computed to the end if it is more; 0: always
     finalists: int = 2  # best programs whose constants CMA-ES polishes on the replays at the end; 0: none
     grid: bool = True  # parents come from the MAP-Elites cells too, not only from the survivors of NSGA-II
     bandit: bool = True  # chances of the operators follow what they improved
@@ -201,6 +201,9 @@ def config_from(raw: object, where: str) -> Config:
     for key, number in least.items():
         if not number >= 0:
             raise InputError(f"{where}: {key} must be >= 0, got {number}: give 0 or more")
+    for key, number in {"hopeless": config.search.hopeless, "transfer_within": config.search.transfer_within}.items():
+        if number != 0 and not number >= 1:
+            raise InputError(f"{where}: search.{key} must be 0 or at least 1, got {number}: give 0 for no limit")
     if config.score.seeds > 100:
         raise InputError(f"{where}: score.seeds must be at most 100, got {config.score.seeds}: give fewer")
 

@@ -132,11 +132,11 @@ def limits_of(archive: Archive, settings: SearchSettings) -> Callable[[Program],
     grid = archive.grid
     joint = JOINT_WITHIN * min((e.joint for e in grid.cells.values()), default=math.inf)
     measured = [e.transfer for e in archive.members() if e.transfer is not None]
-    transfer = settings.transfer_within * min(measured, default=math.inf)
+    transfer = settings.transfer_within * min(measured, default=math.inf) if settings.transfer_within else math.inf
 
     def limits(program: Program) -> Limits:
         holder = grid.cells.get(grid.cell_of(operations(program), len(features(program))))
-        hopeless = math.inf if holder is None or not holder.sound else settings.hopeless * holder.joint
+        hopeless = settings.hopeless * holder.joint if holder and holder.sound and settings.hopeless else math.inf
         return Limits(hopeless, joint, transfer)
 
     return limits

@@ -92,34 +92,34 @@ CONFIGS = {
     "faulty": """
         budget: 1000
         score: {physics: false}
-        search: {generations: 7, finalists: 1}
+        search: {hopeless: 0, generations: 7, finalists: 1}
         llm: {summariser: openai/notes, notes_every: 2, backoff_s: 0.02, attempts: 3, max_usd: 100}
     """,
     # 16 proposals, four questions a generation; notes before the third
     "small": """
         budget: 1000
         score: {physics: false}
-        search: {generations: 3, islands: 2, finalists: 1}
+        search: {hopeless: 0, generations: 3, islands: 2, finalists: 1}
         llm: {summariser: openai/notes, notes_every: 2, max_usd: 100}
     """,
     # 8 proposals, two questions a generation
     "narrow": """
         budget: 1000
-        search: {islands: 1, finalists: 0}
+        search: {hopeless: 0, islands: 1, finalists: 0}
         llm: {attempts: 2, backoff_s: 0.01}
     """,
     # notes after its only generation
     "noted": """
         budget: 1000
         score: {physics: false}
-        search: {generations: 1, islands: 1, finalists: 1}
+        search: {hopeless: 0, generations: 1, islands: 1, finalists: 1}
         llm: {summariser: openai/notes, notes_every: 1}
     """,
-    "brief": "{budget: 1000, score: {physics: false}, search: {generations: 1, islands: 1, finalists: 0}}",
+    "brief": "{budget: 1000, score: {physics: false}, search: {hopeless: 0, generations: 1, islands: 1, finalists: 0}}",
     "mixed": """
         budget: 1000
         score: {physics: false}
-        search: {generations: 4, islands: 3, finalists: 0}
+        search: {hopeless: 0, generations: 4, islands: 3, finalists: 0}
         llm: {share: 0.5, max_usd: 500, answer_tokens: 1000, repair: false}
     """,
 }

@@ -219,6 +219,7 @@ def test_a_candidate_is_hopeless_by_the_best_of_its_cell_and_only_if_that_one_is
     assert limits(SMALL) == Limits(joint=5.0, to_transfer=4.0, transfer=9.0)
     larger = parse("def step_time(b, s, *, c=1.0): return c * b.tokens * s.layers + b.prefill_reqs * b.tokens * s.tp")
     assert limits(larger) == Limits(joint=float("inf"), to_transfer=4.0, transfer=9.0)  # the first in its cell
+    assert limits_of(archive, replace(settings, hopeless=0.0, transfer_within=0.0))(SMALL) == Limits(to_transfer=4.0)
     doubtful = Archive(Grid())
     doubtful.add(example(id=1, operations=1, features=2, joint=4.0, transfer=6.0, sound=False))
     assert limits_of(doubtful, settings)(SMALL).joint == float("inf")  # any sound one is better
