@@ -189,7 +189,7 @@ def proposals(proposer: Proposer, config: Config, past: Sequence[Outcome]) -> li
     for generation in (1, 2):
         proposer.tell([(outcome, population.tell(outcome)) for outcome in told])
         population.end_generation()
-        asked.append(proposer.ask(population, generation))
+        asked.append(list(proposer.ask(population, generation)))
         first = replace(next(o.elite for o in past if o.elite), id=population.numbered, joint=0.5)
         verdicts = [first, *[Rejected("units", "no")] * (len(asked[-1]) - 1)]
         told = [Outcome(p, v, "form" * isinstance(v, Elite)) for p, v in zip(asked[-1], verdicts, strict=True)]
@@ -273,7 +273,7 @@ def test_climbing_takes_the_best_so_far(
         return real(first, *rest)
 
     monkeypatch.setattr(bench, "propose", watched)
-    search(Task("climb", replace(config, budget=SEEDS + 10), words, tmp_path / "climb"))
+    search(Task("climb", replace(config, budget=SEEDS + 20), words, tmp_path / "climb"))
     settled = outcomes(tmp_path / "climb")
     assert len(parents) == len(settled) - SEEDS >= 10
     best = []

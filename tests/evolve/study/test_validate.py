@@ -269,7 +269,7 @@ def test_folds_of_the_shipped_data() -> None:
     assert {e.id for e in one.held} == {e.id for e in other.train()}
     assert len({f.folder for f in found}) == len(found)
     with pytest.raises(InputError, match="one experiments file only"):
-        folds("default", "files")
+        folds("smoke", "files")
 
 
 def test_the_last_stage_is_cut_from_load_and_observations() -> None:
