@@ -157,3 +157,21 @@ def test_what_the_fast_clock_takes_on_evicts_nothing_that_matters(load: Load, st
     for name in ("steps", "clamped"):
         assert getattr(seen.run, name) == getattr(told.run, name), name
     assert aggregate(seen) == aggregate(told)
+
+
+def test_room_is_measured_between_two_uses_of_a_prefix_and_of_a_prompt() -> None:
+    """Two requests share two blocks, with six others of two blocks each between them; two requests run at a time. By the
+    rule, (2 * 2 + 7) * 2 = 22 blocks keep what is shared, 21 do not. Of two equal neighbours (2 * 2 + 1) * 2 = 10 do."""
+    n, zeros = 8, np.zeros(8, np.int32)
+    ends = np.isin(np.arange(n), (0, n - 1))
+    for far, group, prompt, least in ((7, True, False, 22), (7, False, True, 22), (1, True, True, 10)):
+        again = ends if far == 7 else np.arange(n) < 2
+        key = np.where(again, 0, -1).astype(np.int32)
+        requests = Requests(
+            arrival_us=np.arange(n, dtype=np.int64), stage=zeros, input_len=zeros + 7, output_len=zeros + 1,
+            prompt=key if prompt else zeros - 1, group=key if group else zeros - 1, shared_len=zeros + 4,
+            deadline_us=np.zeros(n, np.int64),
+        )  # fmt: skip
+        for blocks in (least - 1, least):
+            limits = Limits(max_seqs=2, budget=64, threshold=0, block=4, blocks=blocks)
+            assert Load(requests, limits).roomy == (blocks == least)
