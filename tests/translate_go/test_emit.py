@@ -146,7 +146,7 @@ EACH_FIELD = {
 FACTS = EXAMPLE
 
 
-RANDOM = {f"random{seed}": random_program(Random(seed)) for seed in range(20)}
+RANDOM = {f"random{seed}": random_program(Random(seed)) for seed in range(40)}
 
 
 def packages(programs: dict[str, Program], target: str) -> dict[str, str]:
