@@ -146,7 +146,7 @@ EACH_FIELD = {
 FACTS = EXAMPLE
 
 
-RANDOM = {f"random{seed}": random_program(Random(seed)) for seed in range(20)}
+RANDOM = {f"random{seed}": random_program(Random(seed)) for seed in range(40)}
 
 
 def packages(programs: dict[str, Program], target: str) -> dict[str, str]:
@@ -162,7 +162,9 @@ def packages(programs: dict[str, Program], target: str) -> dict[str, str]:
 @needs_go
 @pytest.mark.parametrize("target", TARGETS)
 def test_emitted_go_is_clean_and_passes_its_own_tests(target: str, tmp_path: Path) -> None:
-    checked = build_and_test(packages(PROGRAMS, target), tmp_path, target=target)
+    # of the other targets every third: what is theirs is the same in every program, and their times are compared below
+    programs = PROGRAMS if target == "blis-4" else dict(list(PROGRAMS.items())[::3])
+    checked = build_and_test(packages(programs, target), tmp_path, target=target)
     assert checked.ok, checked.log
 
 

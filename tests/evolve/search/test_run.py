@@ -4,6 +4,7 @@ configurations. One run is of real measurements."""
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from dataclasses import replace
@@ -84,7 +85,7 @@ def test_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
     path = tmp_path / "interrupted"
     process = process_of(write(tmp_path, ONE, **BRIEF), path, "2")
     wait_for(lambda: written(path) > 0, process)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # to its workers too, as a terminal does
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == f"evolve: interrupted; nothing is lost: `evolve resume {path}` goes on\n"
