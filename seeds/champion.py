@@ -10,30 +10,27 @@ Source: this project's search over the measurements of configs/experiments_h100*
 
 def step_time(
     b, s, *,
-    gemm: one = 0.962468,
-    kernel_elementwise: one = 0.999668,
-    kernel_moe: one = 1.01033,
-    kernel_moe_quantized: one = 0.867992,
-    kernel_prefill_attention: one = 1.00081,
-    kv_decode_sum_moe_layers_sampling_sort: us/token = 0.000468394,
-    batch_size_repetition_penalty: us/request = 21.4869,
+    gemm: one = 0.962427,
+    kernel_moe_quantized: one = 0.86712,
+    kv_decode_sum_layers_repetition_penalty: us/token = 0.000590012,
+    kv_decode_sum_layers_is_fp8: us/token = 0.0004738,
 ):
     return (
         gemm * (b.kernel_gemm_us + b.kernel_router_us)
-        + kernel_elementwise * b.kernel_elementwise_us
-        + kernel_moe * b.kernel_moe_us
+        + b.kernel_elementwise_us
+        + b.kernel_moe_us
         + kernel_moe_quantized * b.kernel_moe_quantized_us
         + b.kernel_decode_attention_us
-        + kernel_prefill_attention * b.kernel_prefill_attention_us
+        + b.kernel_prefill_attention_us
         + b.kernel_allreduce_us
-        + b.kernel_sampler_us
-        + b.uncaptured * b.kernel_elementwise_us
-        + b.uncaptured * b.kernel_moe_quantized_us
-        + kv_decode_sum_moe_layers_sampling_sort * b.kv_decode_sum * s.moe_layers * s.sampling_sort
         + b.kernel_lm_head_us
-        + batch_size_repetition_penalty * b.batch_size * s.repetition_penalty
+        + b.kernel_sampler_us
+        + kv_decode_sum_layers_repetition_penalty * b.kv_decode_sum * s.layers * s.repetition_penalty
+        + b.uncaptured * b.kernel_moe_quantized_us
+        + b.uncaptured * b.kernel_elementwise_us
+        + kv_decode_sum_layers_is_fp8 * b.kv_decode_sum * s.layers * s.is_fp8
     )
 
 
-def queueing_time(r, s, *, base: us = 8482.26, is_moe: us = 4448.15, tp_log2: us = 1363.41):
+def queueing_time(r, s, *, base: us = 8621.97, is_moe: us = 4599.53, tp_log2: us = 1279.61):
     return base + s.reference_step_us + is_moe * s.is_moe + tp_log2 * s.tp_log2
