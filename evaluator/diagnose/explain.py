@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from evaluator.fit.loss import FitSet, huber_weights
-from evaluator.fit.meanfield import machine
+from evaluator.fit.machine import machine
 from evaluator.fit.problem import KERNEL_WEIGHT, linearised, problem_of
 from simulator.language.ir import Const, Constant, Expr, Op, Program
 from simulator.language.opcodes import assemble

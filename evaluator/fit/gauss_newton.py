@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from evaluator.fit.boxed import boxed
-from evaluator.fit.meanfield import predict, slopes
+from evaluator.fit.meanfield import predict
+from evaluator.fit.slopes import slopes
 from simulator.jit import njit
 
 HUBER = 0.03  # relative error beyond which a residual counts linearly

@@ -16,7 +16,9 @@ import numpy as np
 from evaluator.fit import gauss_newton
 from evaluator.fit.gauss_newton import Goal
 from evaluator.fit.loss import MODEL_ERROR, FitSet
-from evaluator.fit.meanfield import Machine, cold_slopes, machine, predict, slopes
+from evaluator.fit.machine import Machine, machine
+from evaluator.fit.meanfield import predict
+from evaluator.fit.slopes import cold_slopes, slopes
 from evaluator.metrics import stage_means
 from simulator.bind import Bound, settle
 from simulator.language.affine import affine
