@@ -75,8 +75,8 @@ def test_factors_of_kernels_that_the_runs_do_not_have_keep_the_programs_values(
 ) -> None:
     """Two runs of a dense model say nothing of experts: what the champion learned of them elsewhere must survive."""
     result = fitted(capsys, "champion", "--id", f"{SEVEN},llama-2-7b-tp1-roleplay")
-    kept = {c["name"]: c for c in result["constants"] if c["name"] in ("kernel_moe", "kernel_moe_quantized")}
-    assert len(kept) == 2 and all(abs(c["before"] - 1) > 0.01 for c in kept.values())
+    kept = {c["name"]: c for c in result["constants"] if c["name"].startswith("kernel_moe")}
+    assert kept and all(abs(c["before"] - 1) > 0.01 for c in kept.values())
     for c in kept.values():
         assert c["after"] == c["before"] and c["determined"] == 0.0
 

@@ -30,6 +30,7 @@ from simulator.language.unparse import unparse
 SHIPPED = Path(str(resources.files("seeds")))
 RECORD = json.loads((SHIPPED / "champion.json").read_text())
 FITTED = [e for e in bundled_experiments() if e.id in RECORD["fitted"]]
+CANDIDATES = 4199  # of at most 5,000: the merit had not improved by 0.5 % in 200 generations
 
 
 def test_the_record_names_this_program_and_these_data() -> None:
@@ -64,7 +65,7 @@ def test_the_recorded_search_chose_it() -> None:
     assert best is not None and best.id == RECORD["found"]["proposal"]
     program, chosen = load("champion").program, parse(best.text)
     assert program.theta == chosen.theta and key(program) == key(chosen)  # its constants have other names
-    assert sum(bool(outcome.key) for outcome in run.outcomes()) == run.config.budget
+    assert sum(bool(outcome.key) for outcome in run.outcomes()) == CANDIDATES <= run.config.budget
 
 
 def test_the_recorded_journal_is_whole_and_gives_the_population_that_has_the_champion() -> None:
@@ -77,7 +78,7 @@ def test_the_recorded_journal_is_whole_and_gives_the_population_that_has_the_cha
         population.tell(outcome)
     best = population.champion()
     assert best is not None and best.id == RECORD["found"]["proposal"] and best in population.archive.members()
-    assert population.fitted == run.config.budget and population.proposals == len(lines)
+    assert population.fitted == CANDIDATES and population.proposals == len(lines)
     scored = sum(line["verdict"] == "scored" for line in lines)
     assert population.stages["scored"] == scored == len(population.archive.by_id) == len(run.archive().by_id)
 

@@ -76,7 +76,8 @@ def test_from_config_json_to_go(name: str, tmp_path: Path, capsys: pytest.Captur
     run("fit", "champion", "--experiments", file, "--out", program)
     after = json.loads(run("predict", program, "--experiments", file, "--seeds", 1, "--json")[0])
     assert means(before)["e2e"] > 4 > 2 > means(after)["e2e"]
-    assert means(before)["ttft"] > means(after)["ttft"]  # little for qwen, whose short stages leave it to chance
+    # The stages last 20 s, which leaves qwen's TTFT at eight requests a second to the arrivals: it weighs little.
+    assert means(after)["ttft"] < (1.1 if name == "qwen" else 0.5) * means(before)["ttft"]
     run("check", program)
     checked = ["--check"] if find_go() else []
     out, err = run("emit", program, "--out", go, "--experiments", file, "--id", f"{name}-chat", *checked)

@@ -244,7 +244,7 @@ def test_a_request_that_never_fits_is_named(files: Path, capsys: pytest.CaptureF
 
 
 def test_ctrl_c_leaves_nothing_behind(files: Path) -> None:
-    n = 600_000
+    n = 2_000_000  # so many that the interrupt comes while they are written
     with (files / "trace.csv").open("w") as out:
         out.write("arrival_s,input_len,output_len\n")
         out.writelines(f"{i * 0.05:.6f},100,50\n" for i in range(n))
