@@ -52,6 +52,7 @@ def candidate_cost(announce: Callable[[str], None]) -> CandidateCost:
     announce("preparing the runs")
     here = workers.start(1, fitted, run.config, line)
     announce(f"proposing {COUNT} candidates")
+    _proposed(here, [elite.text for elite in run.archive().members()][:1])  # compiles what is not cached
     begun = time.process_time()
     texts = _proposed(here, [elite.text for elite in run.archive().members()])
     proposal_ms = 1e3 * (time.process_time() - begun) / len(texts)
