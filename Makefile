@@ -51,7 +51,7 @@ $(VENV)/dev: $(VENV)/run requirements-dev.lock
 llm: $(VENV)/run  ## set up language models as proposers, which a run does not need
 	$(PIP) install --require-hashes -r requirements-llm.lock
 
-champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: four minutes
+champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: five minutes
 	$(BIN)/evolve run --config both --seed 0 --out runs/champion
 	$(BIN)/python -m evolve.program.ship runs/champion
 

@@ -20,7 +20,7 @@ from evaluator.metrics import (
     run_means_ms,
     step_tokens,
 )
-from simulator.bind import Deployments
+from simulator.bind import Deployments, deployments_in_order
 from simulator.clock.steps import steps_of
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.load import Load, load_of
@@ -41,7 +41,7 @@ class ScoreSet:
     @cached_property
     def deployments(self) -> Deployments:
         """The deployment of each experiment, named by its position."""
-        return Deployments({str(i): e.facts for i, e in enumerate(self.experiments)})
+        return deployments_in_order(self.experiments)
 
     def subset(self, keep: Sequence[int]) -> ScoreSet:
         """The experiments at the positions `keep`, with their loads."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import curve_of
 from simulator.jit import njit
 from simulator.language.opcodes import COMPLETION_TIME, OUTPUT_TOKEN_TIME, QUEUEING_TIME, REFERENCE, STEP_TIME, Code
@@ -221,6 +222,11 @@ class Deployments:
             code.rows, code.static, code.step, code.raw, code.request, slot, np.array(theta, dtype=float), values
         )
         return BoundAll(code, values)
+
+
+def deployments_in_order(experiments: Iterable[Experiment]) -> Deployments:
+    """The deployment of every experiment, named by its position."""
+    return Deployments({str(i): e.facts for i, e in enumerate(experiments)})
 
 
 def base_values(code: Code, facts: Mapping[str, float]) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from evaluator.fit.loss import FitSet, huber_weights
 from evaluator.fit.machine import machine
-from evaluator.fit.problem import KERNEL_WEIGHT, linearised, problem_of
+from evaluator.fit.problem import KERNEL_WEIGHT, problem_of, with_slopes
 from simulator.language.ir import Const, Constant, Expr, Op, Program
 from simulator.language.opcodes import assemble
 
@@ -88,10 +88,11 @@ def _residual_matrix(
     old = np.delete(np.arange(len(more.theta)), new)
     theta = np.zeros(len(more.theta))
     theta[old] = problem.start
-    code = assemble(more)
-    everyone = [range(len(data.experiments))]
-    wider = machine(code, data.stages.table, data.deployments.base(code), everyone, np.arange(theta.size)[None])
-    value, slopes = linearised(wider, theta)
+    wider = problem.machine
+    if extended:  # only its slopes are asked for, so it needs no bounds and no prior
+        code, everyone = assemble(extended), [range(len(data.experiments))]
+        wider = machine(code, data.stages.table, data.deployments.base(code), everyone, np.arange(theta.size)[None])
+    value, slopes = with_slopes(wider, theta)
     slopes[np.delete(old, problem.free)] = 0.0
     observed = ~np.isnan(data.stages.observed_ms).ravel()
     slope = (slopes * (data.ratio / data.stages.observed_ms * data.weights)).reshape(theta.size, -1).T[observed]

@@ -30,22 +30,16 @@ def boxed(g, c, low, high, y, place, lower, work):  # type: ignore[no-untyped-de
             return False
         wrong, last = 0, -1
         for i in range(n):
-            if _misplaced(g, c, low, high, y, place, i):
-                wrong += 1
-                last = i
+            work[i] = 1.0 if _misplaced(g, c, low, high, y, place, i) else 0.0
+            if work[i] > 0.0:
+                wrong, last = wrong + 1, i
         if wrong == 0:
             return True
         if wrong < fewest:
             fewest, left = wrong, MORE_TRIES
-            first = 0
-        elif left > 0:
-            left -= 1
-            first = 0
         else:
-            first = last
-        for i in range(n):
-            work[i] = 1.0 if i >= first and _misplaced(g, c, low, high, y, place, i) else 0.0
-        for i in range(n):
+            left -= 1
+        for i in range(last if left < 0 else 0, n):
             if work[i] > 0.0:
                 if place[i] != FREE:
                     place[i] = FREE

@@ -17,6 +17,7 @@ def varying(code: Code) -> tuple[np.ndarray, int, int]:
 
     All other slots have slopes of 0.
 
+    >>> from simulator.language.opcodes import assemble
     >>> from simulator.language.parse import parse
     >>> varying(assemble(parse("def step_time(b, s, *, c=2.0): return b.tokens * (c + s.layers)")))
     (array([0, 2]), 1, 2)

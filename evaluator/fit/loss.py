@@ -15,7 +15,7 @@ import numpy as np
 from evaluator.fit.gauss_newton import HUBER
 from evaluator.fit.meanfield import DEPLOYMENT, DURATION, RATE
 from evaluator.fit.stages import Stages
-from simulator.bind import Deployments
+from simulator.bind import Deployments, deployments_in_order
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import Load
 
@@ -43,7 +43,7 @@ class FitSet:
     @cached_property
     def deployments(self) -> Deployments:
         """The deployment of each experiment, named by its position."""
-        return Deployments({str(i): e.facts for i, e in enumerate(self.experiments)})
+        return deployments_in_order(self.experiments)
 
     @property
     def experiment_of(self) -> np.ndarray:

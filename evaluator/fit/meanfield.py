@@ -52,7 +52,7 @@ def mean_step(ends, part, rate, chunks, hits):  # type: ignore[no-untyped-def]
 
 @njit
 def mean_slopes(ends, part, rate, chunks, hits, d0, d1, d2):  # type: ignore[no-untyped-def]
-    """The slopes of `_mean_step` in the direction in which its three step times move by d0, d1, d2."""
+    """The slopes of `mean_step` in the direction in which its three step times move by d0, d1, d2."""
     t0 = ends[0] + part * (ends[3] - ends[0])
     t1 = ends[1] + part * (ends[4] - ends[1])
     t2 = ends[2] + part * (ends[5] - ends[2])
@@ -74,6 +74,13 @@ def mean_slopes(ends, part, rate, chunks, hits, d0, d1, d2):  # type: ignore[no-
     square = p0 * t0 * t0 + p1 * t1 * t1 + p2 * t2 * t2
     bends = 2.0 * (p0 * t0 * d0 + p1 * t1 * d1 + p2 * t2 * d2) + q0 * t0 * t0 + q1 * t1 * t1 + q2 * t2 * t2
     return moves, own, (bends - 2.0 * square * moves / mean) / (mean * mean)
+
+
+@njit
+def closing(ends, part, need, rate, chunks, hits):  # type: ignore[no-untyped-def]
+    """How fast n overtakes need x mean step time(n) as n grows from a `part` of the way between `ends`."""
+    d0, d1, d2 = ends[3] - ends[0], ends[4] - ends[1], ends[5] - ends[2]
+    return 1.0 - need * mean_slopes(ends, part, rate, chunks, hits, d0, d1, d2)[0]
 
 
 @njit
@@ -101,9 +108,8 @@ def _solve(rows, static, step, raw, slot, v, row, chunk, chunks, shortest, span,
             return limit
         else:
             a = c
-        rises = ends[3] - ends[0], ends[4] - ends[1], ends[5] - ends[2]
-        closing = 1.0 - need * mean_slopes(ends, c - low, rate, chunks, hits, rises[0], rises[1], rises[2])[0]
-        c = c + gap / closing if closing > 0.0 else limit
+        closes = closing(ends, c - low, need, rate, chunks, hits)
+        c = c + gap / closes if closes > 0.0 else limit
         if c >= limit and b >= limit and not tried:
             c, tried = limit, True
         elif not (a < c and c < b) or abs(gap) > 0.5 * before:
@@ -113,10 +119,14 @@ def _solve(rows, static, step, raw, slot, v, row, chunk, chunks, shortest, span,
 
 
 @njit
-def room_for_prompts(row, fixed_load):  # type: ignore[no-untyped-def]
-    """The token budget that decodes leave for prompts, which decides into how many chunks a prompt is cut."""
-    decodes = row[OBSERVED_N] if fixed_load else row[SEQS]
-    return max(row[BUDGET] - min(decodes, row[BUDGET] - 1.0), 1.0)
+def shape(row, fixed_load):  # type: ignore[no-untyped-def]
+    """(decode steps of a request, tokens of the shortest context, tokens by which the longest is longer, tokens that
+    decodes leave for prompts in a step, chunks of a prompt, tokens of a chunk) of a load stage."""
+    decodes = row[OUTPUT] - 1.0
+    beside = row[OBSERVED_N] if fixed_load else row[SEQS]
+    room = max(row[BUDGET] - min(beside, row[BUDGET] - 1.0), 1.0)
+    chunks = max(math.ceil(row[UNCACHED] / room), 1.0)
+    return decodes, row[INPUT], max(decodes - 1.0, 0.0), room, chunks, row[UNCACHED] / chunks
 
 
 @njit
@@ -143,13 +153,8 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
             v[m.request] = row[INPUT]
             run(rows, step, rows.shape[0], v)
             queueing = v[m.results[1]]
-        decodes = row[OUTPUT] - 1.0
-        shortest, span = row[INPUT], max(decodes - 1.0, 0.0)
-        limit = row[SEQS]
-        room = room_for_prompts(row, fixed_load)
-        chunks = max(math.ceil(row[UNCACHED] / room), 1.0)
-        chunk = row[UNCACHED] / chunks
-        wait = 0.0
+        decodes, shortest, span, room, chunks, chunk = shape(row, fixed_load)
+        limit, wait = row[SEQS], 0.0
         n = row[OBSERVED_N]
         if not fixed_load or n != n:
             n = _solve(rows, static, step, raw, slot, v, row, chunk, chunks, shortest, span, limit)

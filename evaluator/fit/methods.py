@@ -16,7 +16,7 @@ import numpy as np
 from scipy import optimize
 
 from evaluator.fit.gauss_newton import HUBER
-from evaluator.fit.problem import Problem, Scales
+from evaluator.fit.problem import Problem, Scales, with_slopes
 from evaluator.fit.solvers import MOST_CONDITIONALS, Box, finite_or_worst, minimise, search_outer, solve
 from simulator.language.measure import conditionals
 
@@ -67,7 +67,7 @@ def neldermead(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Sca
 
 
 def lbfgsb(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales, first: bool) -> np.ndarray:
-    """L-BFGS-B over all constants, in units of each constant's size, with a gradient by finite differences."""
+    """L-BFGS-B over all constants, in units of each constant's size, with its gradient."""
     size, effect = scales
     prior, free = problem.prior(scales), problem.free
     goal = problem.goal(ratio, prior)
@@ -80,9 +80,9 @@ def lbfgsb(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales,
 
     def value(x: np.ndarray) -> tuple[float, np.ndarray]:
         p = at(x)
-        predicted = problem.predict(p)
+        predicted, slopes = with_slopes(problem.machine, p)
         with np.errstate(invalid="ignore"):
-            slopes = problem.jacobian(p) * (ratio / problem.data.stages.observed_ms * problem.data.weights)
+            slopes = slopes[free] * (ratio / problem.data.stages.observed_ms * problem.data.weights)
         r = problem.data.residuals(predicted * ratio)
         slopes = np.nan_to_num(slopes, nan=0.0, posinf=0.0, neginf=0.0)
         pulled = prior * np.square(problem.tension(p)) * (p - problem.origin)

@@ -107,7 +107,7 @@ class Problem:
 
     def jacobian(self, phi: np.ndarray, fixed_load: bool = False) -> np.ndarray:
         """float64[free, stages, 3]: the derivatives of `predict` in every free entry of phi."""
-        slopes_ms: np.ndarray = linearised(self.machine, phi, fixed_load)[1][self.free]
+        slopes_ms: np.ndarray = with_slopes(self.machine, phi, fixed_load)[1][self.free]
         return slopes_ms
 
     @cached_property
@@ -126,7 +126,8 @@ class Problem:
     def scales_of(self, phi: np.ndarray, parts: Sequence[np.ndarray]) -> list[Scales]:
         """`scales` by each part of the load stages alone, bool[stages]."""
         free, observed = self.free, self.data.stages.observed_ms
-        value, slopes_ms = self.predict(phi, True), self.jacobian(phi, True)
+        value, slopes_ms = with_slopes(self.machine, phi, True)
+        slopes_ms = slopes_ms[free]
         cold = np.empty((len(observed), phi.size))
         cold_slopes(self.machine, phi, cold)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -210,7 +211,7 @@ class Problem:
         return rounded(phi, self.low, self.high)
 
 
-def linearised(machine: Machine, phi: np.ndarray, fixed_load: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def with_slopes(machine: Machine, phi: np.ndarray, fixed_load: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """(the mean field's prediction in ms, float64[stages, 3]; its derivatives in phi, float64[phi, stages, 3])."""
     stages = len(machine.table)
     every, running = np.full(stages, True), np.empty(stages)

@@ -21,10 +21,10 @@ from evaluator.fit.meanfield import (
     OUTPUT,
     RATE,
     SEQS,
-    UNCACHED,
+    closing,
     mean_slopes,
     mean_step,
-    room_for_prompts,
+    shape,
 )
 from simulator.jit import njit
 from simulator.language.opcodes import REFERENCE
@@ -56,12 +56,8 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
             v[m.request] = row[INPUT]
             run(rows, step, rows.shape[0], v)
             differentiate(rows, which, m.step_which, which.size, v, d)
-        decodes = row[OUTPUT] - 1.0
-        shortest, span = row[INPUT], max(decodes - 1.0, 0.0)
+        decodes, shortest, span, room, chunks, chunk = shape(row, fixed_load)
         rate, hits, limit = row[RATE], row[FULL_HITS], row[SEQS]
-        room = room_for_prompts(row, fixed_load)
-        chunks = max(math.ceil(row[UNCACHED] / room), 1.0)
-        chunk = row[UNCACHED] / chunks
         n = running[i]
         low = math.floor(n)
         part = n - low
@@ -77,7 +73,7 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
         solved = not saturated and (not fixed_load or row[OBSERVED_N] != row[OBSERVED_N])
         rises = ends[3] - ends[0], ends[4] - ends[1], ends[5] - ends[2]  # with one decode more
         need = rate * decodes
-        closing = 1.0 - need * mean_slopes(ends, part, rate, chunks, hits, rises[0], rises[1], rises[2])[0]
+        closes = closing(ends, part, need, rate, chunks, hits)
         parts, delay = 0.0, 0.0
         if row[COLD] > 0.0:
             parts = math.ceil(row[COLD_LEN] / room)
@@ -93,7 +89,7 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
             d2 = e[2, j] + part * (e[5, j] - e[2, j])
             moves, own_moves, square_moves = mean_slopes(ends, part, rate, chunks, hits, d0, d1, d2)
             if solved:  # n moves too
-                more = need * moves / closing
+                more = need * moves / closes
                 d0, d1, d2 = d0 + more * rises[0], d1 + more * rises[1], d2 + more * rises[2]
                 moves, own_moves, square_moves = mean_slopes(ends, part, rate, chunks, hits, d0, d1, d2)
             token = d[m.results[2], j] if m.results[2] >= 0 else 0.0

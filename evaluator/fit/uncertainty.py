@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator.fit.loss import MODEL_ERROR, FitSet, huber_weights
-from evaluator.fit.problem import Problem, Scales, problem_of
+from evaluator.fit.problem import Problem, Scales, problem_of, with_slopes
 from simulator.language.ir import Program
 
 LEAST_CLUSTERS = 5  # experiments needed for a cluster-robust standard error
@@ -107,11 +107,12 @@ def linearised(
     slopes: float64[rows, of], per size of each constant of phi[of], so that all are on one scale.
     """
     data = problem.data
-    means_ms, value = problem.replay(phi, True), problem.predict(phi)
+    means_ms = problem.replay(phi, True)
+    value, slopes_ms = with_slopes(problem.machine, phi)
     with np.errstate(invalid="ignore", divide="ignore"):
         units = np.nan_to_num(means_ms / value / data.stages.observed_ms, nan=0.0, posinf=0.0, neginf=0.0)
         units = units * data.weights
-    slopes = problem.jacobian(phi)[np.isin(problem.free, of)] * units * size[of][:, None, None]
+    slopes = slopes_ms[problem.free[np.isin(problem.free, of)]] * units * size[of][:, None, None]
     observed = data.weights > 0
     r = data.residuals(means_ms)[observed]
     return slopes[:, observed].T, r, huber_weights(r)

@@ -18,7 +18,7 @@ import numpy as np
 
 from evaluator.experiments import bundled_experiments, data_hash
 from evolve import __version__
-from evolve.program.candidates import CandidateCost, candidate_cost
+from evolve.program.candidates import CandidateCost, candidate_cost, print_candidate
 from evolve.report.printing import prose, show
 from evolve.report.table import Table, number
 from evolve.run import program as programs
@@ -250,16 +250,6 @@ def long_trace(size: int, bound: Bound) -> LongTrace:
     return LongTrace(size, time.perf_counter() - begun, replay.steps, replay.run.fast, peak_mib())
 
 
-def _print_candidate(cost: CandidateCost) -> None:
-    """A row for each stage of a candidate's assessment, and how many a second there are."""
-    stages = {**cost.stage_ms, "all stages": sum(cost.stage_ms.values()), "making a proposal": cost.proposal_ms}
-    rows = [[name, f"{ms:.1f}", f"{ms / cost.replay_ms:.2f}"] for name, ms in stages.items()]
-    title = f"{cost.candidates} candidates on {cost.runs} runs; a replay of these takes {cost.replay_ms:.1f} ms"
-    show(Table.of(title, "CPU of a candidate|>ms|>replays", rows))
-    one, two = cost.candidates_per_s[1], cost.candidates_per_s[2]
-    prose(f"{one:.1f} candidates/s with one worker, {two:.1f} with two: {two / one:.2f} times as many")
-
-
 def machine() -> dict[str, str]:
     """The processor and the versions that the figures were measured with."""
     name = platform.processor() or platform.machine()
@@ -297,7 +287,7 @@ def print_bench(result: Benchmark) -> None:
         for t in result.scaling
     ]
     show(Table.of("One trace", ">requests|>seconds|>us/request|>peak MiB", rows))
-    _print_candidate(result.candidate)
+    print_candidate(result.candidate)
     prose(f"A new text: {result.candidate_ms:.3f} ms; memory over {CANDIDATES:,} of them: "
         f"{result.memory_growth_mib:+.1f} MiB")  # fmt: skip
     prose(f"{result.requests_per_s:,.0f} requests/s, {result.steps_per_s:,.0f} steps/s (affine); "

@@ -12,7 +12,9 @@ from pathlib import Path
 from evaluator.assess import NO_LIMITS, Scored
 from evaluator.score import error_rows, score_set
 from evolve.propose.offline import operator_weights
+from evolve.report.printing import prose, show
 from evolve.report.progress import Line
+from evolve.report.table import Table
 from evolve.run import folder
 from evolve.run.data import chosen
 from evolve.search import workers
@@ -104,3 +106,13 @@ def _per_second(pool: Workers, texts: Sequence[str]) -> float:
     for waiting in [pool.assess(text, NO_LIMITS) for text in texts]:
         waiting.result()
     return len(texts) / (time.perf_counter() - begun)
+
+
+def print_candidate(cost: CandidateCost) -> None:
+    """A row for each stage of a candidate's assessment, and how many a second there are."""
+    stages = {**cost.stage_ms, "all stages": sum(cost.stage_ms.values()), "making a proposal": cost.proposal_ms}
+    rows = [[name, f"{ms:.1f}", f"{ms / cost.replay_ms:.2f}"] for name, ms in stages.items()]
+    title = f"{cost.candidates} candidates on {cost.runs} runs; a replay of these takes {cost.replay_ms:.1f} ms"
+    show(Table.of(title, "CPU of a candidate|>ms|>replays", rows))
+    one, two = cost.candidates_per_s[1], cost.candidates_per_s[2]
+    prose(f"{one:.1f} candidates/s with one worker, {two:.1f} with two: {two / one:.2f} times as many")
