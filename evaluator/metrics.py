@@ -44,20 +44,32 @@ def observe_all(replay: Replay) -> Observed:
 
 def stage_means(replay: Replay, stages: int) -> np.ndarray:
     """float64[stages, 3]: mean E2E, TTFT, ITL in ms of each load stage; NaN for a stage without requests."""
-    r, run = replay.requests, replay.run
-    sums, counts = np.zeros((stages, 3)), np.zeros(stages)
-    first, decode = replay.spread(run.first_us), replay.spread(run.decode_us)
-    _stage_sums(
-        r.stage, replay.completed, r.arrival_us, first, decode, r.output_len,
-        replay.token_us, replay.completion_us, sums, counts,
-    )  # fmt: skip
+    sums, counts, _ = _sums(replay, stages)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return sums / counts[:, None] / 1e3
+        means_ms: np.ndarray = sums / counts[:, None] / 1e3
+    return means_ms
+
+
+def _sums(replay: Replay, stages: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(sums of E2E, TTFT, ITL over completed requests in us, float64[stages, 3]; the number of these requests,
+    float64[stages]; the ITL in us of each of them that has one)."""
+    r, run = replay.requests, replay.run
+    sums, counts, itl_us = np.zeros((stages, 3)), np.zeros(stages), np.empty(len(r))
+    first, decode = replay.spread(run.first_us), replay.spread(run.decode_us)
+    several = _stage_sums(
+        r.stage, replay.completed, r.arrival_us, first, decode, r.output_len,
+        replay.token_us, replay.completion_us, sums, counts, itl_us,
+    )  # fmt: skip
+    return sums, counts, itl_us[:several]
 
 
 @njit
-def _stage_sums(stage, done, arrival, first, decode, output, token, completion, sums, counts):  # type: ignore[no-untyped-def]
-    """Sums over completed requests of the latencies of `Replay`, in one pass: a fit does this for every replay."""
+def _stage_sums(stage, done, arrival, first, decode, output, token, completion, sums, counts, itl):  # type: ignore[no-untyped-def]
+    """Sums over completed requests of the latencies of `Replay`, in one pass: a fit does this for every replay.
+
+    Returns how many of `itl` are filled in.
+    """
+    several = 0
     for i in range(stage.size):
         if not done[i]:
             continue
@@ -66,8 +78,12 @@ def _stage_sums(stage, done, arrival, first, decode, output, token, completion, 
         ttft = first[i] + token - arrival[i]
         sums[s, 0] += ttft + decoding
         sums[s, 1] += ttft
-        sums[s, 2] += decoding / later if later > 0 else 0.0
         counts[s] += 1
+        if later > 0:
+            itl[several] = decoding / later
+            sums[s, 2] += itl[several]
+            several += 1
+    return several
 
 
 def components_ms(replay: Replay) -> dict[str, float]:
@@ -135,11 +151,10 @@ def present(values: Sequence[float | None]) -> list[float]:
 
 def run_means_ms(replay: Replay) -> tuple[float | None, float | None, float | None]:
     """Mean E2E, TTFT and ITL of a run in ms, as in `observe`, without the percentiles."""
-    done = replay.completed
-    several = done & (replay.requests.output_len > 1)
-    columns = (replay.e2e_us[done], replay.ttft_us[done], replay.itl_us[several])
-    e2e, ttft, itl = (float(c.mean()) / 1e3 if len(c) else None for c in columns)
-    return e2e, ttft, itl
+    sums, counts, itl_us = _sums(replay, int(replay.requests.stage.max(initial=-1)) + 1)
+    totals, done = sums.sum(axis=0), counts.sum()
+    e2e, ttft = (float(total / done) / 1e3 if done else None for total in totals[:2])
+    return e2e, ttft, float(itl_us.mean()) / 1e3 if len(itl_us) else None
 
 
 def average(observations: Sequence[Observation]) -> Observation:

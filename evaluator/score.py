@@ -20,7 +20,7 @@ from evaluator.metrics import (
     run_means_ms,
     step_tokens,
 )
-from simulator.bind import Deployments, deployments_in_order
+from simulator.bind import BoundAll, Deployments, deployments_in_order
 from simulator.clock.steps import steps_of
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.load import Load, load_of
@@ -107,7 +107,8 @@ def score_set(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SE
 def predictions(program: Program, data: ScoreSet) -> list[Prediction]:
     """Predictions for every experiment, from a replay under every seed; step times out of range are clamped."""
     rows = []
-    for replays, e in zip(_replays(assemble(program), program.theta, data), data.experiments, strict=True):
+    every = data.deployments.bind(assemble(program), program.theta)
+    for replays, e in zip(_replays(every, data), data.experiments, strict=True):
         observed = [observe_all(r) for r in replays]
         summaries = [o.summary for o in observed if o.summary is not None]
         stages = tuple(average([o.stages[i] for o in observed]) for i in range(len(e.workload.stages)))
@@ -136,18 +137,16 @@ def errors(prediction: Prediction, experiment: Experiment) -> Errors:
 
 def error_rows(program: Program, data: ScoreSet) -> list[Errors]:
     """The `errors` of `predictions` for every experiment, in order, without the cost of the other statistics."""
-    return error_rows_of(assemble(program), program.theta, data)
+    return error_rows_of(data.deployments.bind(assemble(program), program.theta), data)
 
 
-def error_rows_of(
-    code: Code, theta: Sequence[float], data: ScoreSet, *, stop_when_hostile: bool = False
-) -> list[Errors]:
-    """`error_rows` of the program with these opcodes, at the constants `theta`.
+def error_rows_of(every: BoundAll, data: ScoreSet, *, stop_when_hostile: bool = False) -> list[Errors]:
+    """`error_rows` of the program that is bound to the deployment of each experiment.
 
     Raises HostileStep if `stop_when_hostile` and a step time lies outside [1, 10^10] us.
     """
     rows = []
-    for replays, e in zip(_replays(code, theta, data, stop_when_hostile), data.experiments, strict=True):
+    for replays, e in zip(_replays(every, data, stop_when_hostile), data.experiments, strict=True):
         means_ms = [run_means_ms(r) for r in replays]
         rows.append(_errors(e, [mean(values) for values in zip(*means_ms, strict=True)]))
     return rows
@@ -157,7 +156,7 @@ def score(code: Code, theta: Sequence[float], data: ScoreSet, moe_weight: float 
     """The score on `data` of the program with these opcodes, at the constants `theta`.
 
     Raises HostileStep for a step time outside [1, 10^10] us, and NothingCompletes."""
-    rows = error_rows_of(code, theta, data, stop_when_hostile=True)
+    rows = error_rows_of(data.deployments.bind(code, tuple(theta)), data, stop_when_hostile=True)
     for row, e, loads in zip(rows, data.experiments, data.loads, strict=True):
         summary = e.observed.summary if e.observed else None
         if summary is not None and summary.e2e_ms.mean and row.e2e is None:
@@ -179,11 +178,8 @@ def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None
     return Score(tuple(rows), e2e, ttft, itl, joint, worst3)
 
 
-def _replays(
-    code: Code, theta: Sequence[float], data: ScoreSet, stop_when_hostile: bool = False
-) -> Iterator[list[Replay]]:
+def _replays(every: BoundAll, data: ScoreSet, stop_when_hostile: bool = False) -> Iterator[list[Replay]]:
     """The replays of every experiment, one per arrival seed."""
-    every = data.deployments.bind(code, tuple(theta))
     for i, loads in enumerate(data.loads):
         bound = every.at(i)
         steps = steps_of(bound, loads[0].limits)

@@ -15,22 +15,24 @@ from functools import cached_property
 import numpy as np
 
 from evaluator.fit.loss import FitSet
-from evaluator.fit.problem import forgetful, problem_of
+from evaluator.fit.problem import Problem, forgetful, problem_of
 from evaluator.fit.solvers import solve_parts
 from evaluator.metrics import LATENCIES
 from evaluator.score import Errors, ScoreSet, error_rows_of, summarise
+from simulator.bind import settled
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Program
-from simulator.language.opcodes import assemble
 
 MOST_PCT = 20.0  # cap on an error: one queue that runs away must not hide the other errors
 
 
 @dataclass(frozen=True)
 class Fold:
-    """One model's runs left out: the load stages that are fitted, bool[stages], and what is then predicted."""
+    """One model's runs left out: their positions, the load stages that are fitted, bool[stages], and what is then
+    predicted."""
 
+    left_out: tuple[int, ...]
     fitted: np.ndarray
     score: ScoreSet
 
@@ -55,7 +57,11 @@ def folds_of(fit: FitSet, score: ScoreSet) -> Folds:
         groups = left_out([e.id for e in fit.experiments])
     if len(groups) < 2:
         return Folds(fit, ())
-    return Folds(fit, tuple(Fold(~np.isin(fit.experiment_of, group), score.subset(group)) for group in groups))
+    return Folds(fit, tuple(_fold(group, fit, score) for group in groups))
+
+
+def _fold(group: Sequence[int], fit: FitSet, score: ScoreSet) -> Fold:
+    return Fold(tuple(group), ~np.isin(fit.experiment_of, group), score.subset(group))
 
 
 def left_out(names: Sequence[str]) -> list[list[int]]:
@@ -72,19 +78,23 @@ def transfer(program: Program, ratio: np.ndarray, data: Folds, most: float = mat
     """
     if not data.folds:
         return None
-    program = complete(program)
-    code, rows = assemble(program), list[Errors]()
-    for theta, fold in zip(refit(program, ratio, data), data.folds, strict=True):
-        rows += [_capped(row) for row in error_rows_of(code, theta.tolist(), fold.score)]
+    problem, rows = fold_problem(complete(program), data), list[Errors]()
+    for theta, fold in zip(refit(problem, ratio, data), data.folds, strict=True):
+        bound = settled(problem.code, theta, problem.machine.base[list(fold.left_out)])
+        rows += [_capped(row) for row in error_rows_of(bound, fold.score)]
         if summarise([*rows, *data.none_of[len(rows) :]]).joint > most:
             return None
     return summarise(rows).joint
 
 
-def refit(program: Program, ratio: np.ndarray, data: Folds) -> np.ndarray:
-    """float64[folds, theta]: the constants of `program`, which was fitted on everything, fitted again for each fold by
-    the mean field times `ratio`."""
-    problem = forgetful(problem_of(without_bounds(program), data.fit))
+def fold_problem(program: Program, data: Folds) -> Problem:
+    """What is fitted in each fold."""
+    return forgetful(problem_of(without_bounds(program), data.fit))
+
+
+def refit(problem: Problem, ratio: np.ndarray, data: Folds) -> np.ndarray:
+    """float64[folds, theta]: the constants of the problem's program, which was fitted on everything, fitted again for
+    each fold by the mean field times `ratio`."""
     if not problem.free.size:
         return np.tile(problem.start, (len(data.folds), 1))
     parts = [fold.fitted for fold in data.folds]

@@ -217,11 +217,13 @@ class Deployments:
 
     def bind(self, code: Code, theta: tuple[float, ...]) -> BoundAll:
         """`code` with constants `theta` on every deployment."""
-        values, slot = self.base(code), code.results[STEP_TIME]
-        settle_all(
-            code.rows, code.static, code.step, code.raw, code.request, slot, np.array(theta, dtype=float), values
-        )
-        return BoundAll(code, values)
+        return settled(code, np.array(theta, dtype=float), self.base(code))
+
+
+def settled(code: Code, theta: np.ndarray, base: np.ndarray) -> BoundAll:
+    """`code` with constants `theta` on the deployments of `base`, a row each, which becomes the result's `values`."""
+    settle_all(code.rows, code.static, code.step, code.raw, code.request, code.results[STEP_TIME], theta, base)
+    return BoundAll(code, base)
 
 
 def deployments_in_order(experiments: Iterable[Experiment]) -> Deployments:

@@ -16,11 +16,11 @@ from evaluator.fit.problem import forgetful, problem_of
 from evaluator.fit.solvers import solve
 from evaluator.metrics import observe_all
 from evaluator.score import Errors, ScoreSet, error_rows_of, score_set
-from evaluator.transfer import folds_of, left_out, refit, transfer, without_bounds
+from evaluator.transfer import fold_problem, folds_of, left_out, refit, transfer, without_bounds
+from simulator.bind import BoundAll
 from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
 from simulator.language.complete import complete
 from simulator.language.ir import Expr, Field, Program
-from simulator.language.opcodes import Code
 from simulator.replay import replay
 
 RUNS = {e.id: e for e in bundled_experiments()}
@@ -72,7 +72,8 @@ def without(model: str, program: Program, data: list[Experiment]) -> Program:
     """The program fitted again without the runs of this model, from its own constants and by the bare mean field."""
     folds = folds_of(fit_set(data), score_set(data, [1]))
     place = [fold.score.experiments[0].model for fold in folds.folds].index(model)
-    return program.with_theta(tuple(refit(program, np.ones_like(folds.fit.ratio), folds)[place]))
+    again = refit(fold_problem(program, folds), np.ones_like(folds.fit.ratio), folds)
+    return program.with_theta(tuple(again[place]))
 
 
 def measured(program: Program, data: list[Experiment]) -> float:
@@ -98,9 +99,9 @@ def test_transfer_ends_as_soon_as_it_must_exceed_its_limit(monkeypatch: pytest.M
     assert transfer(found.program, found.ratio, folds, whole) == whole
     replayed = []
 
-    def counted(code: Code, theta: list[float], scored: ScoreSet) -> list[Errors]:
+    def counted(bound: BoundAll, scored: ScoreSet) -> list[Errors]:
         replayed.append(len(scored.experiments))
-        return error_rows_of(code, theta, scored)
+        return error_rows_of(bound, scored)
 
     monkeypatch.setattr("evaluator.transfer.error_rows_of", counted)
     assert transfer(found.program, found.ratio, folds, 0.99 * whole) is None and len(replayed) == 3
