@@ -156,7 +156,8 @@ def predict(
 ) -> int:
     """Predict TTFT, ITL and E2E of experiments.
 
-    The predictions are compared with observations where there are any.
+    The predictions are compared with observations where there are any. Those of the shipped champion, and of the
+    champion of a run that was validated, have intervals.
 
     \b
     evolve predict champion --experiments plan.yaml

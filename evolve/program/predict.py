@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
+from evaluator.intervals import LEVELS, STATISTICS, Disagreement, disagreements, interval, scales
 from evaluator.judge.gates import complaints, deployments_of
-from evaluator.metrics import LATENCIES, error_pct
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
-from evolve import __version__
+from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, passes, row
 from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.ranges import outside
 from evolve.run.records import Record, saw
-from simulator.experiment.experiment import Components, Experiment, Observation
-from simulator.json import JsonObject
-from simulator.language.ir import Program
-from simulator.language.key import key
-from simulator.language.unparse import unparse
+from evolve.run.trust import Trust, trust_of
+from evolve.terminal import command
+from simulator.experiment.experiment import Experiment
 
-QUANTITIES = ("mean", "p50", "p90", "p99")
 PRINTED = {"e2e": ("mean", "p90", "p99"), "ttft": ("mean", "p90", "p99"), "itl": ("mean",)}
 # A part of the E2E: its name here, the predicted components that add up to it, and its name among the observed ones.
 PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -36,102 +34,16 @@ PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 FITTED_LEGEND = "use: fitted, the program was fitted on this experiment, so its errors are in sample; new, it was not"
 ERROR_LEGEND = "error: of the mean, percent of what was observed"
+INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft_p99": "TTFT p99", "itl": "ITL mean"}
+INTERVALS_LEGEND = """\
+80 % intervals (--json has those of 95 %, too): by the errors on held-out runs, wider where programs that fit equally
+well disagree. by: whether these held-out runs, like this one, were inside or outside the ranges of what was fitted, or
+saturated, so that requests may mostly wait; saturated: the share of the programs under which they do."""
+NO_INTERVALS = "No intervals: `{command}` gives a run's champion what they are made of."
 PARTS_LEGEND = """\
 Observed from request traces: queueing is arrival to queue; waiting is queued to first scheduled, which async scheduling
 stamps one cycle early (prefill steps hold that cycle), and the gaps of preemptions; after the last step predicts
 completion and the times per token; client is its E2E less the server's, of which nothing is predicted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The predicted figures of a run or of one of its stages, and the observed ones; None where there are none."""
-
-    predicted: Observation | None
-    observed: Observation | None
-
-    @property
-    def error_pct(self) -> dict[str, dict[str, float | None]] | None:
-        """Signed errors by latency and quantity in percent; None where nothing was observed."""
-        if self.predicted is None or self.observed is None:
-            return None
-        pairs = {name: (getattr(self.predicted, name), getattr(self.observed, name)) for name in LATENCIES}
-        return {
-            name: {q: error_pct(getattr(p, q), getattr(o, q)) for q in QUANTITIES} for name, (p, o) in pairs.items()
-        }
-
-    def to_json(self) -> JsonObject:
-        return {
-            "predicted": _observation(self.predicted),
-            "observed": _observation(self.observed),
-            "error_pct": self.error_pct,
-        }
-
-
-def _observation(o: Observation | None) -> JsonObject | None:
-    if o is None:
-        return None
-    return {
-        **{name: {q: getattr(getattr(o, name), q) for q in QUANTITIES} for name in LATENCIES},
-        "completed": o.completed,
-        "failed": o.failed,
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What is predicted for one experiment, next to what was observed: latencies and parts of the mean E2E in ms.
-
-    fitted: whether the program was fitted on this experiment; None where there is no record of that.
-    """
-
-    id: str
-    fitted: bool | None
-    summary: Comparison
-    components: Mapping[str, float]
-    observed_components: Components | None
-    stages: tuple[Comparison, ...]
-    warnings: tuple[str, ...]
-
-    @property
-    def empty(self) -> bool:
-        """Whether no request completes, so that there are no latencies."""
-        predicted = self.summary.predicted
-        return predicted is None or not predicted.completed
-
-    def to_json(self) -> JsonObject:
-        return {
-            "id": self.id,
-            "fitted": self.fitted,
-            **self.summary.to_json(),
-            "components": self.components,
-            "observed_components": asdict(self.observed_components) if self.observed_components else None,
-            "stages": [stage.to_json() for stage in self.stages],
-            "warnings": list(self.warnings),
-        }
-
-
-@dataclass(frozen=True)
-class Forecasts:
-    """The predictions of a program, averaged over arrival `seeds`, and its mean absolute errors in percent by latency,
-    None where nothing was observed."""
-
-    name: str
-    program: Program
-    data: str
-    seeds: tuple[int, ...]
-    experiments: tuple[Forecast, ...]
-    mean_abs_error_pct: Mapping[str, float | None]
-
-    def to_json(self) -> JsonObject:
-        return {
-            "engine": __version__,
-            "data": self.data,
-            "seeds": list(self.seeds),
-            "program": unparse(self.program),
-            "key": key(self.program),
-            "experiments": [e.to_json() for e in self.experiments],
-            "mean_abs_error_pct": self.mean_abs_error_pct,
-        }
 
 
 def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[int]) -> Forecasts:
@@ -139,6 +51,11 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
     program = source.complete
     ours = predictions(program, score_set(experiments, seeds))
     bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
+    trust = trust_of(source)
+    doubts: list[Disagreement | None] = [None] * len(experiments)
+    outsiders = [_is_outside(source.record, e, p) for e, p in zip(experiments, ours, strict=True)]
+    if trust:
+        doubts[:] = disagreements(program, trust.programs, experiments, seeds[0])
     total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])
     about = [*complaints(program, deployments_of(experiments)), *source.assumed]
     return Forecasts(
@@ -146,7 +63,10 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
         program,
         data_hash(experiments),
         tuple(seeds),
-        tuple(_forecast(*row, source.record, about) for row in zip(ours, bounds, experiments, strict=True)),
+        tuple(
+            _with_intervals(_forecast(p, bound, e, source.record, about), trust, doubt, beyond)
+            for p, bound, e, doubt, beyond in zip(ours, bounds, experiments, doubts, outsiders, strict=True)
+        ),
         {"e2e": total.e2e, "ttft": total.ttft, "itl": total.itl},
     )
 
@@ -165,6 +85,26 @@ def _forecast(
         stages=tuple(Comparison(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)),
         warnings=(*_impossible(prediction, bound), *warnings(record, experiment, prediction), *about),
     )
+
+
+def _is_outside(record: Record | None, experiment: Experiment, prediction: Prediction) -> bool:
+    """Whether the experiment is outside the ranges of the fitted runs, as far as these are known."""
+    return record is None or record.ranges is None or bool(outside(record.ranges, experiment, prediction))
+
+
+def _with_intervals(forecast: Forecast, trust: Trust | None, doubt: Disagreement | None, beyond: bool) -> Forecast:
+    """The forecast with the intervals that held-out errors and the disagreement of near-optimal programs give it."""
+    predicted = forecast.summary.predicted
+    if trust is None or doubt is None or predicted is None:
+        return forecast
+    which, bands = trust.class_of(beyond, doubt), {}
+    for name, scale in scales(trust.residuals(which)).items():
+        latency, statistic = STATISTICS[name]
+        value, spread = getattr(getattr(predicted, latency), statistic), doubt.spread[name]
+        if value is not None and spread is not None:
+            bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
+    summary = replace(forecast.summary, intervals=bands)
+    return replace(forecast, summary=summary, doubt=doubt, trust=which)
 
 
 def _impossible(prediction: Prediction, bound: Prediction) -> list[str]:
@@ -219,6 +159,11 @@ def print_prediction(forecasts: Forecasts) -> None:
     if notes:
         legend(*["limits"] * compared, also=". ".join(notes))
     show(_table(forecasts))
+    if any(e.summary.intervals for e in experiments):
+        note(INTERVALS_LEGEND)
+        show(_intervals_table(experiments))
+    else:
+        prose(NO_INTERVALS.format(command=command("validate", "RUN")))
     for e in experiments:
         if e.empty:
             prose(f"{e.id}: no request completes, for the reasons below", "bold")
@@ -240,6 +185,21 @@ def _table(forecasts: Forecasts) -> Table:
     heads = "|".join(["experiment", *["use"] * recorded, *means, *["limits"] * compared, *others])
     title = f"Predictions of {forecasts.name} in ms, mean over arrival seeds {list(forecasts.seeds)}"
     return Table.of(title, heads, (_row(e, compared, recorded) for e in forecasts.experiments))
+
+
+def _intervals_table(experiments: Sequence[Forecast]) -> Table:
+    heads = ["experiment", "by", *(f">{title}" for title in INTERVALS.values()), ">saturated"]
+    rows = []
+    for e in experiments:
+        bands = (e.summary.intervals.get(name) for name in INTERVALS)
+        cells = ("-" if b is None else " to ".join(_three_digits(x) for x in b[LEVELS[0]]) for b in bands)
+        share = f"{100.0 * e.doubt.saturated:.0f} %" if e.doubt else "-"
+        rows.append([e.id, e.trust or "-", *cells, share])
+    return Table.of("80 % intervals in ms", "|".join(heads), rows)
+
+
+def _three_digits(ms: float) -> str:
+    return f"{ms:,.{max(0, 2 - math.floor(math.log10(ms)))}f}" if ms > 0.0 else "0"
 
 
 def _row(e: Forecast, compared: bool, recorded: bool) -> Row:

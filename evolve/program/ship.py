@@ -67,7 +67,7 @@ def _pack(run: Run, folder: Path) -> None:
     """Copy the run's files to `folder`, its journal compressed."""
     shutil.rmtree(folder, ignore_errors=True)  # nothing of another run may remain, such as its validation log
     folder.mkdir()
-    for name in ("config.yaml", "run.json", "validate.jsonl"):
+    for name in ("config.yaml", "run.json", "validate.jsonl", "trust.json"):
         if (run.path / name).exists():
             shutil.copyfile(run.path / name, folder / name)
     packed = lzma.compress(run.journal.read_bytes(), preset=9 | lzma.PRESET_EXTREME)

@@ -24,6 +24,7 @@ from evolve.report.result import RunReport
 from evolve.run.config import FOLDS, Config, DataSettings, config_from, to_mapping
 from evolve.run.data import chosen, experiments_of
 from evolve.run.folder import open_run
+from evolve.run.trust import committee_of
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
@@ -143,6 +144,7 @@ class Winner:
     id: int | None  # its proposal number in the fold's run; None without a search
     trained: dict[str, float | None]  # mean absolute errors in percent on the fold's training experiments
     candidates: int  # among which it was chosen
+    committee: tuple[str, ...] | None = None  # near-optimal programs of the search as text; None without a search
 
 
 def folder_of(parent: Path, fold: Fold) -> Path:
@@ -157,13 +159,13 @@ def folder_of(parent: Path, fold: Fold) -> Path:
     raise AssertionError
 
 
-def winner_of(report: RunReport) -> Winner | None:
-    """The champion of a fold's search, or None if no candidate could be scored."""
+def winner_of(path: Path, report: RunReport) -> Winner | None:
+    """The champion of the fold's search in the folder `path`, or None if no candidate could be scored."""
     best = report.champion
     if best is None:
         return None
     trained = {"e2e": best.e2e, "ttft": best.ttft, "itl": best.itl}
-    return Winner(best.text, best.key, best.id, trained, report.candidates)
+    return Winner(best.text, best.key, best.id, trained, report.candidates, committee_of(open_run(path), best.key))
 
 
 def refit(text: str, fold: Fold) -> Winner:

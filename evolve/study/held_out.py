@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from evaluator import baselines
 from evaluator.fit.fit import fit, fit_set
+from evaluator.intervals import STATISTICS, Residual, disagreements
 from evaluator.judge import gates
 from evaluator.metrics import error_pct, mean, mean_abs
-from evaluator.score import errors, predictions, score_set
+from evaluator.score import SCORE_SEEDS, errors, predictions, score_set
 from evaluator.statistics import bias
 from evolve.run.program import Source
+from evolve.run.ranges import outside, ranges_of
 from evolve.study.folds import Fold, Winner
 from simulator.experiment.experiment import Experiment, Observation, Observed
 from simulator.json import JsonObject
@@ -20,12 +23,6 @@ from simulator.language.measure import constants, features, operations
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 
-# {figure: (latency, statistic)}; of ITL only the mean is observed
-STATISTICS = {
-    "e2e": ("e2e_ms", "mean"), "ttft": ("ttft_ms", "mean"), "itl": ("itl_ms", "mean"),
-    "e2e_p90": ("e2e_ms", "p90"), "e2e_p99": ("e2e_ms", "p99"),
-    "ttft_p90": ("ttft_ms", "p90"), "ttft_p99": ("ttft_ms", "p99"),
-}  # fmt: skip
 MEANS = ("e2e", "ttft", "itl")
 LATER = "_later"  # suffix of figures averaged over the stages after the first, which has the cold starts
 FIGURES = (*STATISTICS, *(name + LATER for name in STATISTICS))
@@ -54,13 +51,21 @@ class Row:
     champion: str | None  # key of the fold's program; None if nothing could be scored
     observed: bool  # whether a mean E2E latency was
     errors: Figures  # of FIGURES
+    outside: bool  # whether it lies outside the ranges of what the fold fitted (evolve.run.ranges)
+    spread: Figures  # of STATISTICS, of the fold's committee (evaluator.intervals); empty without one
     known: Mapping[str, Figures]  # of MEANS, for each known answer, fitted on the same training experiments
     against: Rival | None = None
 
+    @property
+    def residual(self) -> Residual:
+        """What the row says of intervals."""
+        return Residual(f"{self.kind} without {self.fold}", self.experiment, log_ratios(self.errors), self.spread)
+
     def to_json(self) -> JsonObject:
         """The row as validate.json has it."""
-        names = ("kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion", "observed")
+        names = ("kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion", "observed", "outside")
         row = {name: getattr(self, name) for name in names} | dict(self.errors)
+        row["spread"] = dict(self.spread)
         row["known"] = {name: dict(figures) for name, figures in self.known.items()}
         return row | ({"against": {"label": self.against.label, **self.against.errors}} if self.against else {})
 
@@ -148,6 +153,12 @@ def held_out_errors(program: Program, held: Sequence[Experiment], last_stage: bo
     return rows
 
 
+def log_ratios(errors_pct: Figures) -> dict[str, float | None]:
+    """log(observed / predicted) of each of STATISTICS, from its error in percent."""
+    known = {name: errors_pct[name] for name in STATISTICS}
+    return {name: None if e is None else -math.log1p(e / 100.0) for name, e in known.items()}
+
+
 def _errors(predicted: Sequence[Observation], observed: Sequence[Observation]) -> dict[str, float | None]:
     """The error of each statistic, averaged over these observations first; None if one is missing or there are none."""
 
@@ -166,6 +177,15 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
     """
     no_errors = [dict.fromkeys(FIGURES)] * len(fold.held)
     ours = held_out_errors(parse(winner.text), fold.held, fold.last_stage) if winner else no_errors
+    spreads: list[Figures] = [{}] * len(fold.held)
+    beyond = [False] * len(fold.held)
+    if winner:
+        program, ranges = parse(winner.text), ranges_of(train)
+        once = predictions(program, score_set(fold.held, SCORE_SEEDS[:1]))
+        beyond = [bool(outside(ranges, e, p)) for e, p in zip(fold.held, once, strict=True)]
+        if winner.committee is not None and not fold.last_stage:
+            others = [parse(text) for text in winner.committee]
+            spreads = [d.spread for d in disagreements(program, others, fold.held, SCORE_SEEDS[0])]
     answers: dict[str, dict[str, Figures]] = {e.id: {} for e in fold.held}
     for task in baselines.tasks(train, fold.held):
         for name, figures in _means(baselines.program_of(task), task.predicted, fold.last_stage).items():
@@ -179,9 +199,9 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
         Row(
             fold.kind, fold.name, e.id, e.model, e.workload.name, e.engine.tensor_parallel, bool(e.facts["is_moe"]),
             winner.key if winner else None, bool(e.observed and e.observed.summary and e.observed.summary.e2e_ms.mean),
-            figures, answers[e.id], theirs.get(e.id),
+            figures, is_outside, spread, answers[e.id], theirs.get(e.id),
         )
-        for e, figures in zip(fold.held, ours, strict=True)
+        for e, figures, is_outside, spread in zip(fold.held, ours, beyond, spreads, strict=True)
     ]  # fmt: skip
 
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evaluator.intervals import STATISTICS
 from evolve import __version__
 from evolve.report.printing import prose, show
 from evolve.report.table import Row, Table, bias_label, number, passes, section
 from evolve.report.terms import legend
 from evolve.run.files import cannot_write, draft_of
 from evolve.run.validations import OPTIMISTIC
-from evolve.study.held_out import FIGURES, LATER, MEANS, STATISTICS, FoldResult
+from evolve.study.held_out import FIGURES, LATER, MEANS, FoldResult
 from evolve.study.validate import Validation
 from simulator.language.measure import constants, operations
 from simulator.language.parse import parse
@@ -50,11 +51,26 @@ def print_validation(validation: Validation) -> None:
     if validation.never_fitted:
         show(never_table(validation, "Never fitted: predicted with the run's champion"))
     show(summary_table(validation, f"Mean absolute held-out errors in percent; {how}"))
+    if validation.intervals:
+        show(intervals_table(validation, "Prediction intervals of held-out runs, each by the residuals of the others"))
     lines = [f"No {kind} fold: {why}." for kind, why in validation.skipped.items()]
     lines.append(call_note(validation))
     lines += [f"CHANGED since the first validate: {change}." for change in validation.changed]
     lines += ["", f"Run: {validation.run}   (seed {validation.seed}, engine {__version__}, data {validation.data})"]
     prose("\n".join(lines))
+
+
+def intervals_table(validation: Validation, title: str) -> Table:
+    """How often the intervals of each figure cover what was observed, and how wide they are."""
+    heads = "run|figure|>over|>80 % cover|>95 % cover|>width of 80 %|>width of 95 %"
+    rows = [
+        [run, name.replace("_", " ").upper().replace("P9", "p9"), str(c.runs),
+         *(f"{100.0 * x:.0f} %" for x in (c.covered_80, c.covered_95)),
+         *(f"{x:.0f} %" for x in (c.width_80_pct, c.width_95_pct))]
+        for run, of_figures in validation.intervals.items()
+        for name, c in of_figures.items()
+    ]  # fmt: skip
+    return Table.of(title, heads, rows)
 
 
 def call_note(validation: Validation) -> str:

@@ -12,24 +12,38 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evaluator.experiments import data_hash
+from evaluator.intervals import Coverage, Residual, coverage, disagreements
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__
 from evolve.report.progress import Line
 from evolve.report.result import Means, RunReport
 from evolve.run import folder as run_folder
+from evolve.run import trust as trust_file
 from evolve.run import validations
 from evolve.run.data import chosen
 from evolve.run.files import write_json
 from evolve.run.folder import Run
 from evolve.run.program import Source
+from evolve.run.trust import CLASSES, Trust, committee_of
 from evolve.study.folds import Fold, Winner, folder_of, folds_of, refit, winner_of
-from evolve.study.held_out import MEANS, FoldResult, Row, Unfitted, never_fitted, result_of, rows_of
+from evolve.study.held_out import (
+    MEANS,
+    FoldResult,
+    Row,
+    Unfitted,
+    held_out_errors,
+    log_ratios,
+    never_fitted,
+    result_of,
+    rows_of,
+)
 from evolve.study.statistics import FieldCounts, Group, Summary, breakdown, fields_used, summary
 from evolve.study.study import Member, carry_out, finished
 from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
+from simulator.language.parse import parse
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,7 @@ class Validation:
     front_fields: FieldCounts  # of the programs on the run's Pareto front
     fold_fields: Mapping[str, FieldCounts]  # of the folds' programs, by kind
     never_fitted: Sequence[Unfitted]
+    intervals: Mapping[str, Mapping[str, Coverage]]  # by class of residuals (evolve.run.trust), by figure
 
     def to_json(self) -> JsonObject:
         """The validation as validate.json has it."""
@@ -93,6 +108,10 @@ class Validation:
                 "folds": {kind: asdict(counts) for kind, counts in self.fold_fields.items()},
             },
             "never_fitted": [row.to_json() for row in self.never_fitted],
+            "intervals": {
+                name: {figure: asdict(c) for figure, c in of_figures.items()}
+                for name, of_figures in self.intervals.items()
+            },
         }
 
 
@@ -124,6 +143,14 @@ def validate(run: Run, options: Options) -> Validation:
         results, rows = _results(folds, winners, options)
         kinds = list(dict.fromkeys(fold.kind for fold in folds))
         by_kind = {kind: [row for row in rows if row.kind == kind] for kind in kinds}
+        members = committee_of(run, report.champion.key)
+        trust = Trust(
+            report.champion.key,
+            members,
+            inside=tuple(row.residual for row in rows if row.spread and not row.outside),
+            outside=tuple(row.residual for row in rows if row.spread and row.outside),
+            saturated=_saturated(report.champion.text, members, others),
+        )
         texts = {kind: [r.winner.text for r in results if r.winner and r.fold.kind == kind] for kind in kinds}
         validation = Validation(
             call=len(validations.calls(run.path)) + 1,
@@ -144,11 +171,22 @@ def validate(run: Run, options: Options) -> Validation:
             front_fields=fields_used(elite.text for elite in report.front),
             fold_fields={kind: fields_used(of_kind) for kind, of_kind in texts.items()},
             never_fitted=_never_fitted(report, others),
+            intervals={name: coverage(trust.residuals(name)) for name in CLASSES},
         )
         validations.append(run.path, _line(validation, protocol, searched))
         name = "validate-hindsight.json" if options.hindsight else "validate.json"
         write_json(run.path / name, validation.to_json())
+        if not options.hindsight:
+            write_json(run.path / trust_file.NAME, trust.to_json())
     return validation
+
+
+def _saturated(champion: str, committee: Sequence[str], others: Sequence[Experiment]) -> tuple[Residual, ...]:
+    """The residuals of the runs that were never fitted and in which requests may mostly wait."""
+    program, held = parse(champion), [e for e in others if e.observed]
+    doubts = disagreements(program, [parse(text) for text in committee], held, SCORE_SEEDS[0])
+    of_runs = zip(held, held_out_errors(program, held, False), doubts, strict=True)
+    return tuple(Residual(e.id, e.id, log_ratios(row), d.spread) for e, row, d in of_runs if d.saturated > 0.0)
 
 
 def _never_fitted(report: RunReport, others: Sequence[Experiment]) -> list[Unfitted]:
@@ -168,7 +206,8 @@ def _winners(run: Run, folds: Sequence[Fold], options: Options, champion: str) -
         return winners, 0
     members = [Member(folder_of(run.path / "validate", fold), fold.config) for fold in folds]
     runs = carry_out(members, "fold", options.workers, options.quiet, full=False)
-    return [winner_of(run.report) for run in runs], sum(run.searched for run in runs)
+    found = [winner_of(member.folder, run.report) for member, run in zip(members, runs, strict=True)]
+    return found, sum(run.searched for run in runs)
 
 
 def _results(

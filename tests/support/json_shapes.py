@@ -38,6 +38,7 @@ NAMED = {
     "fold_fields": "KIND", "missing": "SOURCE", "assumed": "KEY", "client_errors": "ERROR", "journey_statuses": "STATUS",
     "admissions_by_evidence": "EVIDENCE", "steps_by_evidence": "EVIDENCE", "replay_ms": "KIND", "steps_of": "KIND",
     "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART", "config": "KEY", "generation_config": "KEY",
+    "intervals": "CLASS", "CLASS": "FIGURE",
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
 SHARED = {
@@ -102,6 +103,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
     found["predict"] = [
         printed("predict", program, "--experiments", data, "--json"),
         printed("predict", "floor", "--json"),
+        printed("predict", "champion", "--id", "llama-2-7b-tp1-codegen", "--json"),
     ]
     (home / "config.json").write_text(json.dumps(CONFIG))
     trace_files.write(simulate(1), home / "20260102-000000-tiny-llama-tp1-general")

@@ -81,6 +81,7 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(
     (e,) = result["experiments"]
     assert set(e) == {
         "id", "fitted", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
+        "intervals_of", "saturated",
     }  # fmt: skip
     assert e["observed_components"] is None and e["observed"] is None and e["error_pct"] is None
     assert set(e["predicted"]) == {"e2e_ms", "ttft_ms", "itl_ms", "completed", "failed"}

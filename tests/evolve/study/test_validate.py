@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from evolve.run.config import Config, DataSettings, config_from, load_config
 from evolve.run.data import but_last, chosen, fittable
 from evolve.run.folder import lock, open_run
 from evolve.run.program import load
+from evolve.run.trust import read_trust
 from evolve.study.folds import Fold, folds_of
 from evolve.study.held_out import FIGURES, held_out_errors
 from evolve.study.study import Member, StudyProgress, carry_out
@@ -163,6 +165,37 @@ def test_a_changed_rule_or_budget_is_refused_and_said(again: Path, capsys: pytes
     assert run_command([*hindsight, "--again"]) == 0
     assert "CHANGED since the first validate: score.within was 0.05, is 0.2." in capsys.readouterr().out
     assert validations.calls(again)[2]["changed_since_first_call"] == ["score.within was 0.05, is 0.2"]
+
+
+def predicted(program: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The prediction of one of the shipped runs as JSON."""
+    capsys.readouterr()
+    assert run_command(["predict", program, "--id", "llama-2-7b-tp1-codegen", "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)["experiments"][0]
+    return found
+
+
+def test_the_champion_of_a_validated_run_is_predicted_with_intervals(
+    reference: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = result(reference)
+    trust = read_trust((reference / "trust.json").read_bytes(), "trust.json")
+    rows = [row for row in found["rows"] if row["spread"]]
+    assert trust.key == found["champion"] and {row["kind"] for row in rows} == {"models"}
+    kept = {(r.experiment, r.log_ratio["e2e"], r.spread["e2e"]) for r in (*trust.inside, *trust.outside)}
+    assert kept == {(r["experiment"], -math.log1p(r["e2e"] / 100.0), r["spread"]["e2e"]) for r in rows}
+    assert {r.experiment for r in trust.outside} == {row["experiment"] for row in rows if row["outside"]}
+    champion = json.loads((reference / "report.json").read_text())["champion"]["id"]
+    ours = predicted(f"{reference}:{champion}", capsys)
+    assert ours["intervals_of"] == "outside" and ours["saturated"] == 0.0  # no model of the shipped runs was fitted
+    e2e = ours["predicted"]["e2e_ms"]
+    assert e2e["mean_95"][0] <= e2e["mean_80"][0] < e2e["mean"] < e2e["mean_80"][1] <= e2e["mean_95"][1]
+    assert "mean_80" not in ours["stages"][0]["predicted"]["e2e_ms"]
+    other = next(o.elite.id for o in open_run(reference).outcomes() if o.elite and o.elite.key != trust.key)
+    without = predicted(f"{reference}:{other}", capsys)
+    assert without["intervals_of"] is None and "mean_80" not in without["predicted"]["e2e_ms"]
+    assert run_command(["predict", f"{reference}:{other}", "--id", "llama-2-7b-tp1-codegen"]) == 0
+    assert "No intervals: `evolve validate RUN` gives" in " ".join(capsys.readouterr().out.split())
 
 
 def test_hindsight_is_said_everywhere(again: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

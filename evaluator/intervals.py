@@ -1,0 +1,187 @@
+"""Prediction intervals: how far a figure may be off, by held-out errors and by how much near-optimal programs disagree.
+
+Normalised conformal prediction (Papadopoulos, Gammerman and Vovk 2008; Lei et al. 2018, JASA 113:1094): the residual of
+a held-out figure, log(observed / predicted), is divided by a scale that is known before the run is measured, and a new
+figure's interval is its own scale times a quantile of these quotients. The scale is sqrt(floor^2 + spread^2): the
+spread is the disagreement of a committee of programs that fit equally well, the floor the median residual. Intervals
+cover as often as they say if a new run is to the fitted ones as the held-out runs were to theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from evaluator.score import Prediction, predictions, score_set
+from simulator.experiment.experiment import Experiment
+from simulator.language.ir import Function, Guard, Number, Op, Program
+
+# {figure: (latency, statistic)}; of ITL only the mean was observed anywhere, so its percentiles have no residuals.
+STATISTICS = {
+    "e2e": ("e2e_ms", "mean"), "ttft": ("ttft_ms", "mean"), "itl": ("itl_ms", "mean"),
+    "e2e_p90": ("e2e_ms", "p90"), "e2e_p99": ("e2e_ms", "p99"),
+    "ttft_p90": ("ttft_ms", "p90"), "ttft_p99": ("ttft_ms", "p99"),
+}  # fmt: skip
+LEVELS = (0.8, 0.95)
+# Step times that are off by this factor, about the held-out error of the mean ITL: where a queue may grow, the figures
+# of these two differ by far more.
+PACES = (0.97, 1.03)
+OVERLOADED = 0.5  # share of the mean E2E spent in the queue, beyond which a run is overloaded
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """How the committee's predictions of a run differ from the program's.
+
+    spread: by figure, the root mean square of log(theirs / ours); None where either has no such figure. saturated: the
+    share of them, with ours among them, under which requests mostly wait.
+    """
+
+    spread: Mapping[str, float | None]
+    saturated: float
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """A held-out prediction: log(observed / predicted) by figure, and the spread of the fold's committee; None where
+    either is missing. fold: what was held out with it."""
+
+    fold: str
+    experiment: str
+    log_ratio: Mapping[str, float | None]
+    spread: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The quotients of residual and scale of one figure, sorted, and the floor of the scale."""
+
+    quotients: tuple[float, ...]
+    floor: float
+
+    def half_width(self, spread: float, level: float) -> float:
+        """Half the width of the interval of log(observed / predicted).
+
+        With n residuals it is the ceil((n + 1) level)-th smallest quotient times the scale. With too few residuals for
+        a high level it is the largest, which covers n / (n + 1) of the cases.
+        """
+        n = len(self.quotients)
+        return self.quotients[min(math.ceil((n + 1) * level), n) - 1] * math.hypot(self.floor, spread)
+
+
+def figure_of(prediction: Prediction, figure: str) -> float | None:
+    """The predicted figure in ms; None if no request completes."""
+    latency, statistic = STATISTICS[figure]
+    summary = prediction.predicted.summary
+    value: float | None = getattr(getattr(summary, latency), statistic) if summary else None
+    return value
+
+
+def overloaded(prediction: Prediction) -> bool:
+    """Whether requests wait longer than they are served."""
+    mean = figure_of(prediction, "e2e")
+    return bool(mean and prediction.components["waiting"] > OVERLOADED * mean)
+
+
+def slowed(program: Program, factor: float) -> Program:
+    """The program with all of its step times times `factor`."""
+
+    def slow(f: Function) -> Function:
+        if f.name != "step_time":
+            return f
+        times = Number(factor)
+        body = tuple(replace(s, value=Op("*", times, s.value)) if isinstance(s, Guard) else s for s in f.body)
+        return replace(f, body=body, result=Op("*", times, f.result))
+
+    return replace(program, functions=tuple(map(slow, program.functions)))
+
+
+def disagreements(
+    program: Program, committee: Sequence[Program], experiments: Sequence[Experiment], seed: int
+) -> list[Disagreement]:
+    """How the committee, and the program with other step times, differ from the program on each experiment, all under
+    the same arrivals."""
+    data = score_set(experiments, [seed])
+    ours = predictions(program, data)
+    others = [predictions(p, data) for p in (*committee, *(slowed(program, factor) for factor in PACES))]
+    found = []
+    for p, theirs in zip(ours, zip(*others, strict=True), strict=True):
+        spread = {
+            figure: _spread(figure_of(p, figure), [figure_of(q, figure) for q in theirs]) for figure in STATISTICS
+        }
+        every = [overloaded(q) for q in (p, *theirs)]
+        found.append(Disagreement(spread, sum(every) / len(every)))
+    return found
+
+
+def _spread(ours: float | None, theirs: Sequence[float | None]) -> float | None:
+    """The root mean square of log(theirs / ours) over those that have a figure."""
+    if not ours:
+        return None
+    logs = [math.log(x / ours) for x in theirs if x]
+    return math.sqrt(sum(x * x for x in logs) / len(logs)) if logs else None
+
+
+def scales(residuals: Sequence[Residual]) -> dict[str, Scale]:
+    """The scale of each figure that has residuals."""
+    found = {}
+    for figure in STATISTICS:
+        pairs = [
+            (abs(ratio), spread)
+            for ratio, spread in ((r.log_ratio[figure], r.spread[figure]) for r in residuals)
+            if ratio is not None and spread is not None
+        ]
+        if pairs:
+            floor = float(np.median([ratio for ratio, _ in pairs]))
+            sizes = [math.hypot(floor, spread) for _, spread in pairs]
+            quotients = (ratio / size if size else 0.0 for (ratio, _), size in zip(pairs, sizes, strict=True))
+            found[figure] = Scale(tuple(sorted(quotients)), floor)
+    return found
+
+
+def interval(predicted: float, spread: float, scale: Scale, level: float) -> Interval:
+    """The interval of a figure, in its own unit."""
+    width = math.exp(scale.half_width(spread, level))
+    return predicted / width, predicted * width
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How the intervals of one figure do on the held-out runs, each judged by the residuals of the others alone.
+
+    covered_80, covered_95: the shares of runs inside. width_80_pct, width_95_pct: the median widths of the intervals,
+    in percent of the prediction.
+    """
+
+    runs: int
+    covered_80: float
+    covered_95: float
+    width_80_pct: float
+    width_95_pct: float
+
+
+def coverage(residuals: Sequence[Residual]) -> dict[str, Coverage]:
+    """The coverage of each figure's intervals. A residual is judged by those of other folds and other experiments."""
+    rows: dict[str, list[list[float]]] = {figure: [] for figure in STATISTICS}
+    for r in residuals:
+        others = scales([x for x in residuals if x.fold != r.fold and x.experiment != r.experiment])
+        for figure, scale in others.items():
+            ratio, spread = r.log_ratio[figure], r.spread[figure]
+            if ratio is not None and spread is not None:
+                half = [scale.half_width(spread, level) for level in LEVELS]
+                widths = [100.0 * (math.exp(h) - math.exp(-h)) for h in half]
+                rows[figure].append([*(float(abs(ratio) <= h) for h in half), *widths])
+    return {
+        figure: Coverage(
+            len(of_figure),
+            *np.mean([row[:2] for row in of_figure], axis=0).tolist(),
+            *np.median([row[2:] for row in of_figure], axis=0).tolist(),
+        )
+        for figure, of_figure in rows.items()
+        if of_figure
+    }

@@ -1,0 +1,120 @@
+"""Forecasts: what a program predicts for experiments, next to what was observed there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from evaluator.intervals import STATISTICS, Disagreement, Interval
+from evaluator.metrics import LATENCIES, error_pct
+from evolve import __version__
+from simulator.experiment.experiment import Components, Observation
+from simulator.json import JsonObject
+from simulator.language.ir import Program
+from simulator.language.key import key
+from simulator.language.unparse import unparse
+
+QUANTITIES = ("mean", "p50", "p90", "p99")
+Bands = Mapping[str, Mapping[float, Interval]]  # by figure of STATISTICS and level, in ms
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The predicted figures of a run or of one of its stages, and the observed ones; None where there are none.
+
+    intervals: of the predicted figures; empty where there are none.
+    """
+
+    predicted: Observation | None
+    observed: Observation | None
+    intervals: Bands = field(default_factory=dict)
+
+    @property
+    def error_pct(self) -> dict[str, dict[str, float | None]] | None:
+        """Signed errors by latency and quantity in percent; None where nothing was observed."""
+        if self.predicted is None or self.observed is None:
+            return None
+        pairs = {name: (getattr(self.predicted, name), getattr(self.observed, name)) for name in LATENCIES}
+        return {
+            name: {q: error_pct(getattr(p, q), getattr(o, q)) for q in QUANTITIES} for name, (p, o) in pairs.items()
+        }
+
+    def to_json(self) -> JsonObject:
+        return {
+            "predicted": _observation(self.predicted, self.intervals),
+            "observed": _observation(self.observed),
+            "error_pct": self.error_pct,
+        }
+
+
+def _observation(o: Observation | None, intervals: Bands | None = None) -> JsonObject | None:
+    if o is None:
+        return None
+    values: JsonObject = {name: {q: getattr(getattr(o, name), q) for q in QUANTITIES} for name in LATENCIES}
+    for figure, bands in (intervals or {}).items():
+        latency, statistic = STATISTICS[figure]
+        values[latency] |= {f"{statistic}_{100 * level:.0f}": list(band) for level, band in bands.items()}
+    return values | {"completed": o.completed, "failed": o.failed}
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is predicted for one experiment, next to what was observed: latencies and parts of the mean E2E in ms.
+
+    fitted: whether the program was fitted on this experiment; None where there is no record of that. doubt: how far
+    near-optimal programs disagree, and trust: the class of held-out runs whose errors make the intervals
+    (evolve.run.trust); None where none were kept.
+    """
+
+    id: str
+    fitted: bool | None
+    summary: Comparison
+    components: Mapping[str, float]
+    observed_components: Components | None
+    stages: tuple[Comparison, ...]
+    warnings: tuple[str, ...]
+    doubt: Disagreement | None = None
+    trust: str | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether no request completes, so that there are no latencies."""
+        predicted = self.summary.predicted
+        return predicted is None or not predicted.completed
+
+    def to_json(self) -> JsonObject:
+        return {
+            "id": self.id,
+            "fitted": self.fitted,
+            **self.summary.to_json(),
+            "intervals_of": self.trust,
+            "saturated": self.doubt.saturated if self.doubt else None,
+            "components": self.components,
+            "observed_components": asdict(self.observed_components) if self.observed_components else None,
+            "stages": [stage.to_json() for stage in self.stages],
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """The predictions of a program, averaged over arrival `seeds`, and its mean absolute errors in percent by latency,
+    None where nothing was observed."""
+
+    name: str
+    program: Program
+    data: str
+    seeds: tuple[int, ...]
+    experiments: tuple[Forecast, ...]
+    mean_abs_error_pct: Mapping[str, float | None]
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(self.seeds),
+            "program": unparse(self.program),
+            "key": key(self.program),
+            "experiments": [e.to_json() for e in self.experiments],
+            "mean_abs_error_pct": self.mean_abs_error_pct,
+        }

@@ -1,0 +1,138 @@
+"""trust.json: what the intervals of a run's champion are made of, its committee and its held-out residuals.
+
+`evolve validate` writes it into the run's folder; that of the shipped champion is in seeds/champion.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from archive.champion import Rule
+from archive.elite import Elite
+from evaluator.intervals import STATISTICS, Disagreement, Residual
+from evolve.run.folder import Run
+from evolve.run.program import CHAMPION, Source
+from simulator.documents import parse_json
+from simulator.errors import InputError, Section
+from simulator.json import JsonObject
+from simulator.language.ir import Program
+from simulator.language.measure import features
+from simulator.language.parse import parse
+
+NAME = "trust.json"
+CLASSES = INSIDE, OUTSIDE, SATURATED = "inside", "outside", "saturated"
+REMEDY = "remove it, and validate the run again"
+# Programs whose merit is up to this much (relative) above the lowest: on held-out runs they do as well as the champion.
+NEAR = 0.1
+MEMBERS = 12
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What intervals are made of.
+
+    key: of the champion. committee: near-optimal programs of its run, as text. Residuals are of three classes, none of
+    which says much of another: inside, of held-out runs within the ranges of what their fold fitted
+    (evolve.run.ranges); outside, of others; saturated, of never fitted runs in which requests may mostly wait.
+    """
+
+    key: str
+    committee: tuple[str, ...]
+    inside: tuple[Residual, ...] = ()
+    outside: tuple[Residual, ...] = ()
+    saturated: tuple[Residual, ...] = ()
+
+    def class_of(self, outside: bool, doubt: Disagreement) -> str:
+        """The class of a run that is outside the fitted ranges or not."""
+        return SATURATED if doubt.saturated > 0.0 else OUTSIDE if outside else INSIDE
+
+    def residuals(self, name: str) -> tuple[Residual, ...]:
+        """The residuals of the class."""
+        of_class: tuple[Residual, ...] = getattr(self, name)
+        return of_class
+
+    @property
+    def programs(self) -> list[Program]:
+        """The committee."""
+        return [parse(text) for text in self.committee]
+
+    def to_json(self) -> JsonObject:
+        residuals = {name: [asdict(r) for r in self.residuals(name)] for name in CLASSES if self.residuals(name)}
+        return {"key": self.key, "committee": list(self.committee), **residuals}
+
+
+def committee(elites: Iterable[Elite], rule: Rule) -> list[Elite]:
+    """Up to MEMBERS near-optimal elites, the best first.
+
+    They are sound and within the rule's limit on the worst run, if any elites are. Of elites that read the same fields
+    only the best is taken, as they say nearly the same.
+    """
+    candidates = list(elites)
+    candidates = [e for e in candidates if e.sound] or candidates
+    candidates = [e for e in candidates if e.worst_e2e <= rule.worst_pct] or candidates
+    candidates.sort(key=lambda e: (rule.merit(e), e.id))
+    near = [e for e in candidates if rule.merit(e) <= (1.0 + NEAR) * rule.merit(candidates[0])]
+    chosen: dict[tuple[str, ...], Elite] = {}
+    for elite in near:
+        chosen.setdefault(tuple(features(parse(elite.text))), elite)
+    return list(chosen.values())[:MEMBERS]
+
+
+def committee_of(run: Run, champion: str) -> tuple[str, ...]:
+    """The texts of the run's committee without its champion, whose key is given."""
+    elites = committee(run.archive().members(), run.config.score.rule)
+    return tuple(e.text for e in elites if e.key != champion)
+
+
+def trust_of(source: Source) -> Trust | None:
+    """What the intervals of a program are made of: of the shipped champion or that of a validated run, else None.
+
+    Raises InputError if the file is damaged.
+    """
+    found = _file(source.name)
+    if found is None or not found.is_file():
+        return None
+    trust = read_trust(found.read_bytes(), str(found))
+    return trust if source.record and source.record.key == trust.key else None
+
+
+def _file(spec: str) -> Path | Traversable | None:
+    """Where the file of the program `spec` would be."""
+    if spec == CHAMPION:
+        return resources.files("seeds") / "champion" / NAME
+    run, colon, number = spec.rpartition(":")
+    return Path(run) / NAME if colon and re.fullmatch(r"\d+", number) else None
+
+
+def read_trust(text: bytes, where: str) -> Trust:
+    """The contents of a trust.json. Raises InputError naming the key if it is damaged."""
+    value = parse_json(text, where, REMEDY)
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: must hold an object: {REMEDY}")
+    top = Section(where, "", value)
+    texts = top.required("committee", REMEDY)
+    if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
+        raise top.error("committee", "must be a list of program texts", REMEDY)
+    return Trust(top.text("key", REMEDY), tuple(texts), *(_residuals(top, name) for name in CLASSES))
+
+
+def _residuals(top: Section, key: str) -> tuple[Residual, ...]:
+    return tuple(
+        Residual(
+            row.text("fold", REMEDY),
+            row.text("experiment", REMEDY),
+            _figures(row, "log_ratio"),
+            _figures(row, "spread"),
+        )
+        for row in (top.sections(key, REMEDY) if top.has(key) else ())
+    )
+
+
+def _figures(row: Section, key: str) -> dict[str, float | None]:
+    figures = row.section(key, REMEDY)
+    return {name: figures.number(name, REMEDY) if figures.has(name) else None for name in STATISTICS}
