@@ -49,6 +49,11 @@ def interval(errors: Sequence[float | None], seed: int) -> tuple[float, float] |
     return _interval([[abs(v)] for v in present(errors)], seed)
 
 
+def mean_interval(values: Sequence[float], seed: int) -> tuple[float, float] | None:
+    """Bootstrap 95 % percentile interval of the mean of signed values; None for fewer than two."""
+    return _interval([[v] for v in values], seed)
+
+
 def clustered_interval(
     errors: Sequence[float | None], clusters: Sequence[str], seed: int
 ) -> tuple[float, float] | None:

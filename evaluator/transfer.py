@@ -81,7 +81,7 @@ def transfer(program: Program, ratio: np.ndarray, data: Folds, most: float = mat
     problem, rows = fold_problem(complete(program), data), list[Errors]()
     for theta, fold in zip(refit(problem, ratio, data), data.folds, strict=True):
         bound = settled(problem.code, theta, problem.machine.base[list(fold.left_out)])
-        rows += [_capped(row) for row in error_rows_of(bound, fold.score)]
+        rows += [capped(row) for row in error_rows_of(bound, fold.score)]
         if summarise([*rows, *data.none_of[len(rows) :]]).joint > most:
             return None
     return summarise(rows).joint
@@ -120,7 +120,9 @@ def _none(experiment: Experiment) -> Errors:
     return Errors(experiment.id, *(0.0 if mean else None for mean in means))
 
 
-def _capped(row: Errors) -> Errors:
+def capped(row: Errors) -> Errors:
+    """The absolute errors, each at most MOST_PCT."""
+
     def cap(x: float | None) -> float | None:
         return None if x is None else min(abs(x), MOST_PCT)
 

@@ -50,6 +50,7 @@ class Row:
     moe: bool
     champion: str | None  # key of the fold's program; None if nothing could be scored
     observed: bool  # whether a mean E2E latency was
+    observed_ms: Figures  # of STATISTICS, over the whole run
     errors: Figures  # of FIGURES
     outside: bool  # whether it lies outside the ranges of what the fold fitted (evolve.run.ranges)
     spread: Figures  # of STATISTICS, of the fold's committee (evaluator.intervals); empty without one
@@ -153,6 +154,12 @@ def held_out_errors(program: Program, held: Sequence[Experiment], last_stage: bo
     return rows
 
 
+def observed_figures(e: Experiment) -> dict[str, float | None]:
+    """The observed figures of STATISTICS of a run in ms."""
+    summary = e.observed.summary if e.observed else None
+    return {name: getattr(getattr(summary, latency, None), s, None) for name, (latency, s) in STATISTICS.items()}
+
+
 def log_ratios(errors_pct: Figures) -> dict[str, float | None]:
     """log(observed / predicted) of each of STATISTICS, from its error in percent."""
     known = {name: errors_pct[name] for name in STATISTICS}
@@ -199,7 +206,7 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
         Row(
             fold.kind, fold.name, e.id, e.model, e.workload.name, e.engine.tensor_parallel, bool(e.facts["is_moe"]),
             winner.key if winner else None, bool(e.observed and e.observed.summary and e.observed.summary.e2e_ms.mean),
-            figures, is_outside, spread, answers[e.id], theirs.get(e.id),
+            observed_figures(e), figures, is_outside, spread, answers[e.id], theirs.get(e.id),
         )
         for e, figures, is_outside, spread in zip(fold.held, ours, beyond, spreads, strict=True)
     ]  # fmt: skip

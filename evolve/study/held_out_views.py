@@ -15,6 +15,7 @@ from evolve.report.terms import legend
 from evolve.run.files import cannot_write, draft_of
 from evolve.run.validations import OPTIMISTIC
 from evolve.study.held_out import FIGURES, LATER, MEANS, FoldResult
+from evolve.study.ranks import BEST, Ranking
 from evolve.study.validate import Validation
 from simulator.language.measure import constants, operations
 from simulator.language.parse import parse
@@ -51,6 +52,12 @@ def print_validation(validation: Validation) -> None:
     if validation.never_fitted:
         show(never_table(validation, "Never fitted: predicted with the run's champion"))
     show(summary_table(validation, f"Mean absolute held-out errors in percent; {how}"))
+    if any(r.runs > 1 for r in validation.ranking):
+        title = "Kendall's tau of held-out runs by predicted and observed figures (inverted pairs)"
+        show(ranking_table(validation, title))
+    if validation.selection:
+        title = f"Spearman's correlation of merit and held-out joint error over the {BEST} best programs of a fold"
+        show(selection_table(validation, title))
     if validation.intervals:
         show(intervals_table(validation, "Prediction intervals of held-out runs, each by the residuals of the others"))
     lines = [f"No {kind} fold: {why}." for kind, why in validation.skipped.items()]
@@ -58,6 +65,31 @@ def print_validation(validation: Validation) -> None:
     lines += [f"CHANGED since the first validate: {change}." for change in validation.changed]
     lines += ["", f"Run: {validation.run}   (seed {validation.seed}, engine {__version__}, data {validation.data})"]
     prose("\n".join(lines))
+
+
+def selection_table(validation: Validation, title: str) -> Table:
+    """Whether the merit selects what predicts best, by kind of fold."""
+    rows = [
+        [kind, str(sum(r is not None for r in s.correlations.values())), number(s.mean, 2), _range(s.interval_95, 2)]
+        for kind, s in validation.selection.items()
+    ]
+    return Table.of(title, "held out|>folds|>mean|>95 %", rows)
+
+
+def ranking_table(validation: Validation, title: str) -> Table:
+    """How well our programs and each known answer order the held-out runs, by kind of fold and figure."""
+    found = {(r.program, r.kind, r.figure): r for r in validation.ranking if r.runs > 1}
+    columns = dict.fromkeys((kind, figure) for _, kind, figure in found)
+    rows = [
+        [program, *(_tau(found.get((program, *column))) for column in columns)]
+        for program in dict.fromkeys(program for program, _, _ in found)
+    ]
+    heads = [f">{kind}: E2E {'p99' if figure.endswith('p99') else 'mean'}" for kind, figure in columns]
+    return Table.of(title, "|".join(["program", *heads]), rows)
+
+
+def _tau(ranking: Ranking | None) -> str:
+    return "-" if ranking is None or ranking.tau is None else f"{ranking.tau:.2f} ({len(ranking.inversions)})"
 
 
 def intervals_table(validation: Validation, title: str) -> Table:
@@ -203,8 +235,8 @@ def _short(name: str) -> str:
     return name.rsplit("/", 1)[-1]
 
 
-def _range(pair: tuple[float, float] | None) -> str:
-    return f"{pair[0]:.1f} to {pair[1]:.1f}" if pair else "-"
+def _range(pair: tuple[float, float] | None, digits: int = 1) -> str:
+    return f"{pair[0]:.{digits}f} to {pair[1]:.{digits}f}" if pair else "-"
 
 
 def write_csv(validation: Validation, path: Path) -> None:

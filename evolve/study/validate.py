@@ -37,6 +37,7 @@ from evolve.study.held_out import (
     result_of,
     rows_of,
 )
+from evolve.study.ranks import Ranking, Selection, rankings, selection, selects
 from evolve.study.statistics import FieldCounts, Group, Summary, breakdown, fields_used, summary
 from evolve.study.study import Member, carry_out, finished
 from evolve.terminal import command
@@ -44,6 +45,8 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 from simulator.language.parse import parse
+
+RANKED = ("e2e", "e2e_p99")  # figures by which planners compare runs
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ class Validation:
     front_fields: FieldCounts  # of the programs on the run's Pareto front
     fold_fields: Mapping[str, FieldCounts]  # of the folds' programs, by kind
     never_fitted: Sequence[Unfitted]
+    selection: Mapping[str, Selection]  # by kind of fold; empty with hindsight
+    ranking: Sequence[Ranking]
     intervals: Mapping[str, Mapping[str, Coverage]]  # by class of residuals (evolve.run.trust), by figure
 
     def to_json(self) -> JsonObject:
@@ -108,6 +113,8 @@ class Validation:
                 "folds": {kind: asdict(counts) for kind, counts in self.fold_fields.items()},
             },
             "never_fitted": [row.to_json() for row in self.never_fitted],
+            "selection": {kind: asdict(s) for kind, s in self.selection.items()},
+            "ranking": [asdict(r) for r in self.ranking],
             "intervals": {
                 name: {figure: asdict(c) for figure, c in of_figures.items()}
                 for name, of_figures in self.intervals.items()
@@ -171,6 +178,14 @@ def validate(run: Run, options: Options) -> Validation:
             front_fields=fields_used(elite.text for elite in report.front),
             fold_fields={kind: fields_used(of_kind) for kind, of_kind in texts.items()},
             never_fitted=_never_fitted(report, others),
+            selection={} if options.hindsight else _selection(run, folds, options.quiet),
+            ranking=[
+                r
+                for kind, of_kind in by_kind.items()
+                if kind != "stages"
+                for figure in RANKED
+                for r in rankings(of_kind, kind, figure)
+            ],
             intervals={name: coverage(trust.residuals(name)) for name in CLASSES},
         )
         validations.append(run.path, _line(validation, protocol, searched))
@@ -179,6 +194,18 @@ def validate(run: Run, options: Options) -> Validation:
         if not options.hindsight:
             write_json(run.path / trust_file.NAME, trust.to_json())
     return validation
+
+
+def _selection(run: Run, folds: Sequence[Fold], quiet: bool) -> dict[str, Selection]:
+    """By kind of fold, whether the merit selects; the folds have been searched."""
+    found: dict[str, dict[str, float | None]] = {}
+    line = Line(quiet)
+    for fold in folds:
+        if not fold.last_stage:
+            line.show(f"held-out errors of the best programs of {fold.folder} ...")
+            found.setdefault(fold.kind, {})[fold.name] = selects(folder_of(run.path / "validate", fold), fold)
+    line.close()
+    return {kind: selection(correlations, run.config.seed) for kind, correlations in found.items()}
 
 
 def _saturated(champion: str, committee: Sequence[str], others: Sequence[Experiment]) -> tuple[Residual, ...]:

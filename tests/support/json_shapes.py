@@ -38,7 +38,7 @@ NAMED = {
     "fold_fields": "KIND", "missing": "SOURCE", "assumed": "KEY", "client_errors": "ERROR", "journey_statuses": "STATUS",
     "admissions_by_evidence": "EVIDENCE", "steps_by_evidence": "EVIDENCE", "replay_ms": "KIND", "steps_of": "KIND",
     "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART", "config": "KEY", "generation_config": "KEY",
-    "intervals": "CLASS", "CLASS": "FIGURE",
+    "intervals": "CLASS", "CLASS": "FIGURE", "selection": "KIND", "correlations": "FOLD",
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
 SHARED = {

@@ -1,0 +1,107 @@
+"""Rank correlations: of the search's criterion with held-out errors, and of predicted runs with observed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scipy.stats import kendalltau, spearmanr
+
+from evaluator.metrics import present
+from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
+from evaluator.statistics import mean_interval
+from evaluator.transfer import capped
+from evolve.run.folder import open_run
+from evolve.study.folds import Fold
+from evolve.study.held_out import Row
+from simulator.language.parse import parse
+
+BEST = 100  # programs of a fold
+LEAST = 5  # programs, below which a rank correlation says nothing
+OURS = "champion"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Whether the merit tells which of a search's best programs predict best what it had not seen.
+
+    correlations: by fold, Spearman's, between the merits of up to BEST programs and their held-out joint errors; None
+    where there are too few. mean: over the folds, with a bootstrap interval over them; None without a correlation.
+    """
+
+    correlations: Mapping[str, float | None]
+    mean: float | None
+    interval_95: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """How well predictions order the held-out runs of one kind of fold.
+
+    program: OURS, the folds' champions, or a known answer. tau: Kendall's, by predicted and observed `figure`, None for
+    fewer than two runs. inversions: the pairs of runs that are predicted in the other order than observed.
+    """
+
+    kind: str
+    figure: str
+    program: str
+    runs: int
+    tau: float | None
+    inversions: Sequence[tuple[str, str]]
+
+
+def selects(path: Path, fold: Fold) -> float | None:
+    """Spearman's correlation between merit and held-out joint error over the BEST sound programs of a fold's search.
+
+    path: of the fold's run. Errors are those of one arrival seed, each at most evaluator.transfer.MOST_PCT.
+    """
+    run = open_run(path)
+    rule = run.config.score.rule
+    elites = {o.elite.key: o.elite for o in run.outcomes() if o.elite and o.elite.sound}
+    best = sorted(elites.values(), key=lambda e: (rule.merit(e), e.id))[:BEST]
+    if len(best) < LEAST:
+        return None
+    held = score_set(fold.held, SCORE_SEEDS[:1])
+    errors = [summarise([capped(row) for row in error_rows(parse(e.text), held)]).joint for e in best]
+    merits = [rule.merit(e) for e in best]
+    if len(set(merits)) < 2 or len(set(errors)) < 2:
+        return None
+    return float(spearmanr(merits, errors).statistic)
+
+
+def selection(correlations: Mapping[str, float | None], seed: int) -> Selection:
+    """The summary of the folds' correlations. `seed`: of the bootstrap."""
+    known = present(list(correlations.values()))
+    return Selection(dict(correlations), sum(known) / len(known) if known else None, mean_interval(known, seed))
+
+
+def rankings(rows: Sequence[Row], kind: str, figure: str) -> list[Ranking]:
+    """The rankings of the runs of one kind of fold by a figure of STATISTICS: ours, and those of the known answers that
+    predict it."""
+    names = dict.fromkeys(name for r in rows for name in r.known)
+    theirs = (_ranking(rows, [r.known.get(name, {}).get(figure) for r in rows], kind, figure, name) for name in names)
+    ours = _ranking(rows, [r.errors[figure] for r in rows], kind, figure, OURS)
+    return [ours, *(ranking for ranking in theirs if ranking.runs)]
+
+
+def _ranking(rows: Sequence[Row], errors_pct: Sequence[float | None], kind: str, figure: str, program: str) -> Ranking:
+    """The ranking of the runs that have an error, by the figure that this error and the observed one make."""
+    names, observed, predicted = list[str](), list[float](), list[float]()
+    for row, error in zip(rows, errors_pct, strict=True):
+        ms = row.observed_ms[figure]
+        if ms is not None and error is not None:
+            names.append(row.experiment)
+            observed.append(ms)
+            predicted.append(ms * (1.0 + error / 100.0))
+    pairs = ((i, j) for i in range(len(names)) for j in range(i))
+    inversions = [
+        (names[j], names[i]) for i, j in pairs if (observed[i] - observed[j]) * (predicted[i] - predicted[j]) < 0.0
+    ]
+    tau = _number(kendalltau(observed, predicted).statistic) if len(names) > 1 else None
+    return Ranking(kind, figure, program, len(names), tau, inversions)
+
+
+def _number(x: float) -> float | None:
+    """A plain number; None for NaN, of figures that are all alike."""
+    return None if x != x else float(x)
