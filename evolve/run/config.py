@@ -19,7 +19,7 @@ FIELD_SETS = ("all", "datasheet", "paper18", "components")
 RULES = ("joint", "transfer")
 METHODS = ("step", "queueing", "both")
 STAGES = ("all", "but_last")
-FOLDS = ("models", "workloads", "tp", "files", "stages")
+FOLDS = ("models", "workloads", "tp", "architectures", "files", "stages")
 # Offline operators and their default weights. As in other symbolic regression tools, most of the weight goes to growing
 # programs, some to pruning, and little to exchanging whole methods.
 OPERATORS = {

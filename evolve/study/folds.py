@@ -2,11 +2,12 @@
 
 A fold holds out, by kind:
 
-models     all experiments of one model
-workloads  all experiments of one workload
-tp         all experiments of one tensor-parallel degree
-files      all experiments of one experiments file
-stages     the last load stage of every experiment that has several (this is a single fold)
+models         all experiments of one model
+workloads      all experiments of one workload
+tp             all experiments of one tensor-parallel degree
+architectures  all experiments of dense models, or of mixtures of experts
+files          all experiments of one experiments file
+stages         the last load stage of every experiment that has several (this is a single fold)
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _KEYS: dict[str, Callable[[Experiment], str]] = {
     "models": lambda e: e.model,
     "workloads": lambda e: e.workload.name,
     "tp": lambda e: str(e.engine.tensor_parallel),
+    "architectures": lambda e: "MoE" if e.facts["is_moe"] else "dense",
 }
 
 

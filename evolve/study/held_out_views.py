@@ -24,6 +24,7 @@ HELD = {
     "models": "leave one model out",
     "workloads": "leave one workload out",
     "tp": "leave one TP degree out",
+    "architectures": "leave dense models or mixtures of experts out",
     "files": "leave one experiments file out",
     "stages": "last load stage held out",
 }

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -267,7 +268,10 @@ def test_what_cannot_be_validated_is_said(again: Path, capsys: pytest.CaptureFix
     assert f"No files fold: the run fits one experiments file only, {file}." in capsys.readouterr().out
     for args, message in (
         (["--folds", "files"], "nothing can be held out (files: the run fits one experiments file only, "),
-        (["--folds", "seeds"], "--folds seeds: no such kind of fold: there are models, workloads, tp, files, stages"),
+        (
+            ["--folds", "seeds"],
+            "--folds seeds: no such kind of fold: there are models, workloads, tp, architectures, files, stages",
+        ),
         (["--csv", str(again / "no" / "x.csv")], f"{again}/no/x.csv: cannot be written"),
         (["--against", "nothing.py"], "nothing.py: cannot be read"),
     ):
@@ -290,9 +294,10 @@ def folds(name: str, *kinds: str) -> list[Fold]:
 def test_folds_of_the_shipped_data() -> None:
     """Counts from configs/experiments_h100*.yaml: 20 experiments of 8 models, 4 workloads, TP 1, 2 and 4, 2 files."""
     found = folds("both")
-    assert {kind: sum(f.kind == kind for f in found) for kind in ("models", "workloads", "tp", "files", "stages")} == {
-        "models": 8, "workloads": 4, "tp": 3, "files": 2, "stages": 1,
+    assert Counter(f.kind for f in found) == {
+        "models": 8, "workloads": 4, "tp": 3, "architectures": 2, "files": 2, "stages": 1,
     }  # fmt: skip
+    assert [f.name for f in found if f.kind == "architectures"] == ["dense", "MoE"]
     everything = {e.id for e in chosen(load_config("both").data)[0]}
     for fold in found:
         held, train = {e.id for e in fold.held}, {e.id for e in fold.train()}
@@ -384,7 +389,10 @@ def test_settings_are_checked() -> None:
     assert config_from({"validate": {"budget": 50, "folds": ["models"]}}, "x").validate.budget == 50
     for raw, message in (
         ({"validate": {"budget": 0}}, "x: validate.budget must be > 0, got 0"),
-        ({"validate": {"folds": ["seeds"]}}, "x: validate.folds must be one of models, workloads, tp, files, stages"),
+        (
+            {"validate": {"folds": ["seeds"]}},
+            "x: validate.folds must be one of models, workloads, tp, architectures, files, stages",
+        ),
         ({"data": {"stages": "first"}}, "x: data.stages must be one of all, but_last, got 'first'"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):
