@@ -17,7 +17,9 @@ import numpy as np
 
 from evaluator.score import Prediction, predictions, score_set
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.facts import has_curves
 from simulator.language.ir import Function, Guard, Number, Op, Program
+from simulator.language.opcodes import assemble
 
 # {figure: (latency, statistic)}; of ITL only the mean was observed anywhere, so its percentiles have no residuals.
 STATISTICS = {
@@ -105,10 +107,15 @@ def disagreements(
     program: Program, committee: Sequence[Program], experiments: Sequence[Experiment], seed: int
 ) -> list[Disagreement]:
     """How the committee, and the program with other step times, differ from the program on each experiment, all under
-    the same arrivals."""
+    the same arrivals.
+
+    Members that read measured kernels take no part if one of the deployments has none.
+    """
     data = score_set(experiments, [seed])
     ours = predictions(program, data)
-    others = [predictions(p, data) for p in (*committee, *(slowed(program, factor) for factor in PACES))]
+    measured = all(has_curves(e.facts) for e in experiments)
+    able = [p for p in committee if measured or not assemble(p).curves]
+    others = [predictions(p, data) for p in (*able, *(slowed(program, factor) for factor in PACES))]
     found = []
     for p, theirs in zip(ours, zip(*others, strict=True), strict=True):
         spread = {

@@ -209,6 +209,8 @@ class Deployments:
     def base(self, code: Code) -> np.ndarray:
         """float64[deployments, slots] with fields, literals and curves in place, and the constants still 0."""
         values = np.zeros((len(self.names), code.slots))
+        if not self.names:  # then no field has a column
+            return values
         values[:, [slot for slot, _ in code.statics]] = self.fields[:, [self.columns[name] for _, name in code.statics]]
         values[:, [slot for slot, _ in code.literals]] = [value for _, value in code.literals]
         for slot, name in code.curves:

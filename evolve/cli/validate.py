@@ -57,8 +57,8 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
     """Measure held-out errors of a run: repeat the whole search in every fold, without what the fold holds out.
 
     Kinds of folds: leave out one model, one workload, one TP degree, dense models or mixtures of experts, or one
-    experiments file (models, workloads, tp, architectures, files), or the last load stages (stages). The figures are written to RUN/validate.json too, and a line about every
-    call to RUN/validate.jsonl.
+    experiments file (models, workloads, tp, architectures, files), or the last load stages (stages). The figures are
+    written to RUN/validate.json too, and a line about every call to RUN/validate.jsonl.
 
     \b
     evolve validate runs/0001

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
-from evaluator.intervals import LEVELS, STATISTICS, Disagreement, disagreements, interval, scales
+from evaluator.intervals import LEVELS, STATISTICS, Disagreement, disagreements, interval, overloaded, scales
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evolve.program.forecast import Comparison, Forecast, Forecasts
@@ -51,22 +51,23 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
     program = source.complete
     ours = predictions(program, score_set(experiments, seeds))
     bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
-    trust = trust_of(source)
-    doubts: list[Disagreement | None] = [None] * len(experiments)
-    outsiders = [_is_outside(source.record, e, p) for e, p in zip(experiments, ours, strict=True)]
-    if trust:
-        doubts[:] = disagreements(program, trust.programs, experiments, seeds[0])
     total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])
     about = [*complaints(program, deployments_of(experiments)), *source.assumed]
+    forecasts = [
+        _forecast(p, bound, e, source.record, about) for p, bound, e in zip(ours, bounds, experiments, strict=True)
+    ]
+    if (trust := trust_of(source)) and source.record:
+        doubts = disagreements(program, trust.programs, experiments, seeds[0])
+        forecasts = [
+            _with_intervals(forecast, source.record, e, p, trust, doubt)
+            for forecast, e, p, doubt in zip(forecasts, experiments, ours, doubts, strict=True)
+        ]
     return Forecasts(
         source.name,
         program,
         data_hash(experiments),
         tuple(seeds),
-        tuple(
-            _with_intervals(_forecast(p, bound, e, source.record, about), trust, doubt, beyond)
-            for p, bound, e, doubt, beyond in zip(ours, bounds, experiments, doubts, outsiders, strict=True)
-        ),
+        tuple(forecasts),
         {"e2e": total.e2e, "ttft": total.ttft, "itl": total.itl},
     )
 
@@ -87,24 +88,25 @@ def _forecast(
     )
 
 
-def _is_outside(record: Record | None, experiment: Experiment, prediction: Prediction) -> bool:
-    """Whether the experiment is outside the ranges of the fitted runs, as far as these are known."""
-    return record is None or record.ranges is None or bool(outside(record.ranges, experiment, prediction))
-
-
-def _with_intervals(forecast: Forecast, trust: Trust | None, doubt: Disagreement | None, beyond: bool) -> Forecast:
+def _with_intervals(
+    forecast: Forecast, record: Record, e: Experiment, prediction: Prediction, trust: Trust, doubt: Disagreement
+) -> Forecast:
     """The forecast with the intervals that held-out errors and the disagreement of near-optimal programs give it."""
     predicted = forecast.summary.predicted
-    if trust is None or doubt is None or predicted is None:
+    if predicted is None:
         return forecast
+    beyond = record.ranges is None or bool(outside(record.ranges, e, prediction))
     which, bands = trust.class_of(beyond, doubt), {}
     for name, scale in scales(trust.residuals(which)).items():
         latency, statistic = STATISTICS[name]
         value, spread = getattr(getattr(predicted, latency), statistic), doubt.spread[name]
         if value is not None and spread is not None:
             bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
+    lines = list(forecast.warnings)
+    if bands and record.ranges and record.ranges.hardware and e.hardware not in record.ranges.hardware:
+        lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
     summary = replace(forecast.summary, intervals=bands)
-    return replace(forecast, summary=summary, doubt=doubt, trust=which)
+    return replace(forecast, summary=summary, doubt=doubt, trust=which, warnings=tuple(lines))
 
 
 def _impossible(prediction: Prediction, bound: Prediction) -> list[str]:
@@ -139,8 +141,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
         lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
                      f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
-    mean = summary.e2e_ms.mean if summary else None
-    if mean and prediction.components["waiting"] > 0.5 * mean:
+    if overloaded(prediction):
         lines.append("overloaded: requests wait longer than they are served, and the longer the load lasts")
     if experiment.quality != "clean":
         lines.append(f"quality is {experiment.quality}")

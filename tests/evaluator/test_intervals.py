@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from laws import law
 
+from evaluator.deployments import facts_of
 from evaluator.experiments import bundled_experiments
 from evaluator.intervals import (
     PACES,
@@ -23,6 +24,7 @@ from evaluator.intervals import (
     slowed,
 )
 from evaluator.score import predictions, score_set
+from simulator.experiment.experiment import Engine
 from simulator.language.parse import parse
 
 RUNS = {e.id: e for e in bundled_experiments()}
@@ -104,6 +106,14 @@ def test_a_committee_of_ourselves_disagrees_by_the_paces_alone() -> None:
     slower = law("def step_time(b, s, *, base: us = 18750.0, layer: us = 37.5): return base + layer * s.layers")
     [apart] = disagreements(OURS, [slower], [CALM], 1)  # all steps 1.25 times as long
     assert (apart.spread["itl"] or 0.0) > 0.55 * math.log(1.25)
+
+
+def test_members_that_read_kernels_stay_away_where_there_are_none() -> None:
+    bare = replace(CALM, facts=facts_of("llama-3.1-8b", "H100-NVL", Engine()))  # a GPU without measured kernels
+    reads = law("def step_time(b, s, *, base: us = 15000.0): return base + b.kernel_gemm_us")
+    assert disagreements(OURS, [reads], [bare], 1) == disagreements(OURS, [], [bare], 1)
+    assert disagreements(OURS, [reads], [CALM], 1) != disagreements(OURS, [], [CALM], 1)
+    assert disagreements(OURS, [reads], [], 1) == []
 
 
 def test_the_saturated_share_counts_the_programs_under_which_requests_wait() -> None:
