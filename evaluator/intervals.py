@@ -31,7 +31,8 @@ LEVELS = (0.8, 0.95)
 # Step times that are off by this factor, about the held-out error of the mean ITL: where a queue may grow, the figures
 # of these two differ by far more.
 PACES = (0.97, 1.03)
-OVERLOADED = 0.5  # share of the mean E2E spent in the queue, beyond which a run is overloaded
+# Share of the mean E2E spent in the queue, beyond which a queue grows: twice that of the fullest calm run shipped.
+WAITING = 0.05
 
 Interval = tuple[float, float]
 
@@ -41,7 +42,7 @@ class Disagreement:
     """How the committee's predictions of a run differ from the program's.
 
     spread: by figure, the root mean square of log(theirs / ours); None where either has no such figure. saturated: the
-    share of them, with ours among them, under which requests mostly wait.
+    share of them, with ours among them, under which a queue grows.
     """
 
     spread: Mapping[str, float | None]
@@ -84,10 +85,10 @@ def figure_of(prediction: Prediction, figure: str) -> float | None:
     return value
 
 
-def overloaded(prediction: Prediction) -> bool:
-    """Whether requests wait longer than they are served."""
+def waiting_share(prediction: Prediction) -> float:
+    """The share of the mean E2E that requests spend in the queue; 0 if none completes."""
     mean = figure_of(prediction, "e2e")
-    return bool(mean and prediction.components["waiting"] > OVERLOADED * mean)
+    return prediction.components["waiting"] / mean if mean else 0.0
 
 
 def slowed(program: Program, factor: float) -> Program:
@@ -121,7 +122,7 @@ def disagreements(
         spread = {
             figure: _spread(figure_of(p, figure), [figure_of(q, figure) for q in theirs]) for figure in STATISTICS
         }
-        every = [overloaded(q) for q in (p, *theirs)]
+        every = [waiting_share(q) > WAITING for q in (p, *theirs)]
         found.append(Disagreement(spread, sum(every) / len(every)))
     return found
 

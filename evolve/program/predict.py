@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
-from evaluator.intervals import LEVELS, STATISTICS, Disagreement, disagreements, interval, overloaded, scales
+from evaluator.intervals import LEVELS, STATISTICS, Disagreement, disagreements, interval, scales, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evolve.program.forecast import Comparison, Forecast, Forecasts
@@ -33,13 +33,15 @@ PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("client", (), "client"),
 )
 FITTED_LEGEND = "use: fitted, the program was fitted on this experiment, so its errors are in sample; new, it was not"
+OVERLOADED = 0.5  # share of the mean E2E spent in the queue
 ERROR_LEGEND = "error: of the mean, percent of what was observed"
 INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft_p99": "TTFT p99", "itl": "ITL mean"}
 INTERVALS_LEGEND = """\
-80 % intervals (--json has those of 95 %, too): by the errors on held-out runs, wider where programs that fit equally
-well disagree. by: whether these held-out runs, like this one, were inside or outside the ranges of what was fitted, or
-saturated, so that requests may mostly wait; saturated: the share of the programs under which they do."""
-NO_INTERVALS = "No intervals: `{command}` gives a run's champion what they are made of."
+80 % intervals of a new measurement (--json has those of 95 % and of p90, too): by the errors on held-out runs, wider
+where programs that fit equally well disagree. by: which held-out runs, inside or outside the ranges of what was fitted,
+or saturated ones; -: none were held out. queue grows: the share of those programs under which it does, so that
+latencies depend on how long the load lasts; if there are any, errors on saturated runs count (docs/validation.md)."""
+NO_INTERVALS = "No intervals: the shipped champion has some, and a run's champion after `{command}`; no other program."
 PARTS_LEGEND = """\
 Observed from request traces: queueing is arrival to queue; waiting is queued to first scheduled, which async scheduling
 stamps one cycle early (prefill steps hold that cycle), and the gaps of preemptions; after the last step predicts
@@ -141,8 +143,8 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
         lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
                      f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
-    if overloaded(prediction):
-        lines.append("overloaded: requests wait longer than they are served, and the longer the load lasts")
+    if waiting_share(prediction) > OVERLOADED:
+        lines.append("overloaded: requests wait longer than they are served, and ever longer while the load lasts")
     if experiment.quality != "clean":
         lines.append(f"quality is {experiment.quality}")
     if record is None:
@@ -189,7 +191,7 @@ def _table(forecasts: Forecasts) -> Table:
 
 
 def _intervals_table(experiments: Sequence[Forecast]) -> Table:
-    heads = ["experiment", "by", *(f">{title}" for title in INTERVALS.values()), ">saturated"]
+    heads = ["experiment", "by", *(f">{title}" for title in INTERVALS.values()), ">queue grows"]
     rows = []
     for e in experiments:
         bands = (e.summary.intervals.get(name) for name in INTERVALS)

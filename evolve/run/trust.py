@@ -30,6 +30,7 @@ REMEDY = "remove it, and validate the run again"
 # Programs whose merit is up to this much (relative) above the lowest: on held-out runs they do as well as the champion.
 NEAR = 0.1
 MEMBERS = 12
+MOST = 50.0  # of a logarithm of a ratio of latencies
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Trust:
 
     key: of the champion. committee: near-optimal programs of its run, as text. Residuals are of three classes, none of
     which says much of another: inside, of held-out runs within the ranges of what their fold fitted
-    (evolve.run.ranges); outside, of others; saturated, of never fitted runs in which requests may mostly wait.
+    (evolve.run.ranges); outside, of others; saturated, of never fitted runs in which a queue may grow.
     """
 
     key: str
@@ -118,6 +119,11 @@ def read_trust(text: bytes, where: str) -> Trust:
     texts = top.required("committee", REMEDY)
     if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
         raise top.error("committee", "must be a list of program texts", REMEDY)
+    for i, text in enumerate(texts):
+        try:
+            parse(text)
+        except InputError:
+            raise top.error(f"committee[{i}]", "is not a program", REMEDY) from None
     return Trust(top.text("key", REMEDY), tuple(texts), *(_residuals(top, name) for name in CLASSES))
 
 
@@ -135,4 +141,7 @@ def _residuals(top: Section, key: str) -> tuple[Residual, ...]:
 
 def _figures(row: Section, key: str) -> dict[str, float | None]:
     figures = row.section(key, REMEDY)
-    return {name: figures.number(name, REMEDY) if figures.has(name) else None for name in STATISTICS}
+    least = 0.0 if key == "spread" else -MOST
+    return {
+        name: figures.number(name, REMEDY, least=least, most=MOST) if figures.has(name) else None for name in STATISTICS
+    }

@@ -35,7 +35,10 @@ experiments; 95 %: bootstrap interval of the mean
 absolute E2E error, experiments or whole models resampled; median: of the absolute E2E errors. against: the known answer
 with the lowest mean among those fitted in the same folds that predict every held-out experiment, or --against
 PROGRAM; p: Wilcoxon signed-rank test of paired absolute E2E errors, two-sided, experiments taken as independent.
-Seed programs, fields and bounds are the same in every fold: their author had seen some of these measurements."""
+Seed programs, fields and bounds are the same in every fold: their author had seen some of these measurements.
+Kendall's tau is 1 for runs in the same order; program champion: those of the folds. Spearman's correlation is 0 where merit
+selects by chance. Intervals: widths in percent of the prediction; inside, outside: of the ranges that the fold had
+fitted; saturated: never fitted runs in which a queue grows; all in docs/validation.md."""
 
 
 def print_validation(validation: Validation) -> None:
@@ -57,7 +60,7 @@ def print_validation(validation: Validation) -> None:
         title = "Kendall's tau of held-out runs by predicted and observed figures (inverted pairs)"
         show(ranking_table(validation, title))
     if validation.selection:
-        title = f"Spearman's correlation of merit and held-out joint error over the {BEST} best programs of a fold"
+        title = f"Spearman's correlation of merit and held-out joint error over up to {BEST} programs of a fold"
         show(selection_table(validation, title))
     if validation.intervals:
         show(intervals_table(validation, "Prediction intervals of held-out runs, each by the residuals of the others"))

@@ -209,7 +209,7 @@ def _selection(run: Run, folds: Sequence[Fold], quiet: bool) -> dict[str, Select
 
 
 def _saturated(champion: str, committee: Sequence[str], others: Sequence[Experiment]) -> tuple[Residual, ...]:
-    """The residuals of the runs that were never fitted and in which requests may mostly wait."""
+    """The residuals of the runs that were never fitted and in which a queue may grow."""
     program, held = parse(champion), [e for e in others if e.observed]
     doubts = disagreements(program, [parse(text) for text in committee], held, SCORE_SEEDS[0])
     of_runs = zip(held, held_out_errors(program, held, False), doubts, strict=True)

@@ -14,14 +14,15 @@ from evaluator.experiments import bundled_experiments
 from evaluator.intervals import (
     PACES,
     STATISTICS,
+    WAITING,
     Residual,
     Scale,
     coverage,
     disagreements,
     interval,
-    overloaded,
     scales,
     slowed,
+    waiting_share,
 )
 from evaluator.score import predictions, score_set
 from simulator.experiment.experiment import Engine
@@ -119,7 +120,7 @@ def test_members_that_read_kernels_stay_away_where_there_are_none() -> None:
 def test_the_saturated_share_counts_the_programs_under_which_requests_wait() -> None:
     crowded = replace(CALM, engine=replace(CALM.engine, max_num_seqs=8), facts={**CALM.facts, "max_num_seqs": 8.0})
     waits = predictions(OURS, score_set([crowded], [1]))[0]
-    assert overloaded(waits) and not overloaded(predictions(OURS, score_set([CALM], [1]))[0])
+    assert waiting_share(waits) > WAITING > waiting_share(predictions(OURS, score_set([CALM], [1]))[0])
     fast = law("def step_time(b, s, *, base: us = 100.0): return base")
     [doubt] = disagreements(OURS, [fast], [crowded], 1)
     assert doubt.saturated == pytest.approx(3 / 4)  # ours and its two paces, not the fast one

@@ -56,6 +56,15 @@ def test_what_is_kept_is_read_back() -> None:
     [
         ({"key": None}, "key must be text, got null"),
         ({"committee": "p"}, "committee must be a list of program texts"),
+        ({"committee": ["hello("]}, "committee[0] is not a program"),
+        (
+            {"inside": [{"fold": "f", "experiment": "e", "log_ratio": {"e2e": 1e300}, "spread": {}}]},
+            "inside[0].log_ratio.e2e must be <= 50, got 1e+300",
+        ),
+        (
+            {"inside": [{"fold": "f", "experiment": "e", "log_ratio": {}, "spread": {"itl": -1.0}}]},
+            "inside[0].spread.itl must be >= 0, got -1.0",
+        ),
         ({"inside": [{"fold": "f"}]}, "inside[0].experiment is missing"),
         (
             {"inside": [{"fold": "f", "experiment": "e", "log_ratio": {"e2e": "much"}, "spread": {}}]},
