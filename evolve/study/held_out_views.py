@@ -36,9 +36,9 @@ absolute E2E error, experiments or whole models resampled; median: of the absolu
 with the lowest mean among those fitted in the same folds that predict every held-out experiment, or --against
 PROGRAM; p: Wilcoxon signed-rank test of paired absolute E2E errors, two-sided, experiments taken as independent.
 Seed programs, fields and bounds are the same in every fold: their author had seen some of these measurements.
-Kendall's tau is 1 for runs in the same order; program champion: those of the folds. Spearman's correlation is 0 where merit
-selects by chance. Intervals: widths in percent of the prediction; inside, outside: of the ranges that the fold had
-fitted; saturated: never fitted runs in which a queue grows; all in docs/validation.md."""
+Kendall's tau is 1 for runs in the same order; program champion: those of the folds. Spearman's correlation is 0 where
+merit selects by chance. Intervals: widths in percent of the prediction; inside, outside: of the ranges that the fold
+had fitted; saturated: never fitted runs in which a queue grows; all in docs/validation.md."""
 
 
 def print_validation(validation: Validation) -> None:
