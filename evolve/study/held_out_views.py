@@ -44,7 +44,7 @@ had fitted; saturated: never fitted runs in which a queue grows; all in docs/val
 def print_validation(validation: Validation) -> None:
     """Print the errors of each kind of fold, their summaries, and how often held-out figures were looked at."""
     how = _how(validation)
-    terms = "held out", "limits", "bias", "known answer", "joint error", "worst 3", "transfer error", "front"
+    terms = "held out", "limits", "bias", "known answer", "joint error", "worst 3", "transfer error", "front", "merit"
     legend(*terms, also=VALIDATION_LEGEND)
     for kind in validation.summary:
         show(rows_table(validation, kind, f"{HELD[kind]}: errors of held-out experiments; {how}"))
