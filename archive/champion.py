@@ -37,6 +37,21 @@ class Rule:
         return (elite.joint + elite.objectives[3]) / 2.0
 
 
+def contenders(elites: Iterable[Elite], rule: Rule) -> tuple[list[Elite], Rule]:
+    """The elites that compete by `rule`, and the rule, by the joint error if no transfer error was measured.
+
+    >>> from archive.elite import example
+    >>> competing, rule = contenders([example(id=1, transfer=None), example(id=2, sound=False)], Rule("transfer"))
+    >>> [elite.id for elite in competing], rule.by
+    ([1], 'joint')
+    """
+    candidates = list(elites)
+    candidates = [e for e in candidates if e.sound] or candidates
+    if all(e.transfer is None for e in candidates):  # no model could be left out of the fit
+        rule = replace(rule, by="joint")
+    return [e for e in candidates if e.worst_e2e <= rule.worst_pct] or candidates, rule
+
+
 def champion(elites: Iterable[Elite], rule: Rule) -> Elite | None:
     """The elite that `rule` chooses, None if there are none. Ties: the lower merit, then the earlier elite.
 
@@ -46,13 +61,9 @@ def champion(elites: Iterable[Elite], rule: Rule) -> Elite | None:
     >>> champion([best, simple], Rule("joint")).id
     2
     """
-    candidates = list(elites)
-    candidates = [e for e in candidates if e.sound] or candidates
-    if all(e.transfer is None for e in candidates):  # no model could be left out of the fit
-        rule = replace(rule, by="joint")
-    if not candidates:
+    close, rule = contenders(elites, rule)
+    if not close:
         return None
-    close = [e for e in candidates if e.worst_e2e <= rule.worst_pct] or candidates
     limit = (1.0 + rule.within) * min(map(rule.merit, close))
     return min((e for e in close if rule.merit(e) <= limit), key=lambda e: (e.complexity, rule.merit(e), e.id))
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evaluator.score import Prediction, predictions, score_set
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import Experiment, Observation
 from simulator.experiment.facts import has_curves
 from simulator.language.ir import Function, Guard, Number, Op, Program
 from simulator.language.opcodes import assemble
@@ -77,17 +77,16 @@ class Scale:
         return self.quotients[min(math.ceil((n + 1) * level), n) - 1] * math.hypot(self.floor, spread)
 
 
-def figure_of(prediction: Prediction, figure: str) -> float | None:
-    """The predicted figure in ms; None if no request completes."""
+def figure_of(run: Observation | None, figure: str) -> float | None:
+    """The predicted or observed figure of a run in ms; None without one, as if no request completes."""
     latency, statistic = STATISTICS[figure]
-    summary = prediction.predicted.summary
-    value: float | None = getattr(getattr(summary, latency), statistic) if summary else None
+    value: float | None = getattr(getattr(run, latency), statistic) if run else None
     return value
 
 
 def waiting_share(prediction: Prediction) -> float:
     """The share of the mean E2E that requests spend in the queue; 0 if none completes."""
-    mean = figure_of(prediction, "e2e")
+    mean = figure_of(prediction.predicted.summary, "e2e")
     return prediction.components["waiting"] / mean if mean else 0.0
 
 
@@ -119,9 +118,8 @@ def disagreements(
     others = [predictions(p, data) for p in (*able, *(slowed(program, factor) for factor in PACES))]
     found = []
     for p, theirs in zip(ours, zip(*others, strict=True), strict=True):
-        spread = {
-            figure: _spread(figure_of(p, figure), [figure_of(q, figure) for q in theirs]) for figure in STATISTICS
-        }
+        run, runs = p.predicted.summary, [q.predicted.summary for q in theirs]
+        spread = {name: _spread(figure_of(run, name), [figure_of(r, name) for r in runs]) for name in STATISTICS}
         every = [waiting_share(q) > WAITING for q in (p, *theirs)]
         found.append(Disagreement(spread, sum(every) / len(every)))
     return found

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
-from evaluator.intervals import LEVELS, STATISTICS, Disagreement, disagreements, interval, scales, waiting_share
+from evaluator.intervals import LEVELS, Disagreement, disagreements, figure_of, interval, scales, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evolve.program.forecast import Comparison, Forecast, Forecasts
@@ -22,6 +22,7 @@ from evolve.run.trust import Trust, trust_of
 from evolve.terminal import command
 from simulator.experiment.experiment import Experiment
 
+OVERLOADED = 0.5  # share of the mean E2E spent in the queue
 PRINTED = {"e2e": ("mean", "p90", "p99"), "ttft": ("mean", "p90", "p99"), "itl": ("mean",)}
 # A part of the E2E: its name here, the predicted components that add up to it, and its name among the observed ones.
 PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -33,7 +34,6 @@ PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("client", (), "client"),
 )
 FITTED_LEGEND = "use: fitted, the program was fitted on this experiment, so its errors are in sample; new, it was not"
-OVERLOADED = 0.5  # share of the mean E2E spent in the queue
 ERROR_LEGEND = "error: of the mean, percent of what was observed"
 INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft_p99": "TTFT p99", "itl": "ITL mean"}
 INTERVALS_LEGEND = """\
@@ -100,8 +100,7 @@ def _with_intervals(
     beyond = record.ranges is None or bool(outside(record.ranges, e, prediction))
     which, bands = trust.class_of(beyond, doubt), {}
     for name, scale in scales(trust.residuals(which)).items():
-        latency, statistic = STATISTICS[name]
-        value, spread = getattr(getattr(predicted, latency), statistic), doubt.spread[name]
+        value, spread = figure_of(predicted, name), doubt.spread[name]
         if value is not None and spread is not None:
             bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
     lines = list(forecast.warnings)

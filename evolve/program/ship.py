@@ -23,6 +23,7 @@ from evolve.run.data import chosen
 from evolve.run.files import write_json, write_text
 from evolve.run.folder import Run, open_run
 from evolve.run.records import Found, constant_records, record
+from evolve.run.trust import TRUST_FILE
 from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.language.complete import complete
@@ -67,7 +68,7 @@ def _pack(run: Run, folder: Path) -> None:
     """Copy the run's files to `folder`, its journal compressed."""
     shutil.rmtree(folder, ignore_errors=True)  # nothing of another run may remain, such as its validation log
     folder.mkdir()
-    for name in ("config.yaml", "run.json", "validate.jsonl", "trust.json"):
+    for name in ("config.yaml", "run.json", "validate.jsonl", TRUST_FILE):
         if (run.path / name).exists():
             shutil.copyfile(run.path / name, folder / name)
     packed = lzma.compress(run.journal.read_bytes(), preset=9 | lzma.PRESET_EXTREME)

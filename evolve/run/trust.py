@@ -12,7 +12,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from archive.champion import Rule
+from archive.champion import Rule, contenders
 from archive.elite import Elite
 from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.folder import Run
@@ -24,7 +24,7 @@ from simulator.language.ir import Program
 from simulator.language.measure import features
 from simulator.language.parse import parse
 
-NAME = "trust.json"
+TRUST_FILE = "trust.json"
 CLASSES = INSIDE, OUTSIDE, SATURATED = "inside", "outside", "saturated"
 REMEDY = "remove it, and validate the run again"
 # Programs whose merit is up to this much (relative) above the lowest: on held-out runs they do as well as the champion.
@@ -70,12 +70,10 @@ class Trust:
 def committee(elites: Iterable[Elite], rule: Rule) -> list[Elite]:
     """Up to MEMBERS near-optimal elites, the best first.
 
-    They are sound and within the rule's limit on the worst run, if any elites are. Of elites that read the same fields
-    only the best is taken, as they say nearly the same.
+    They are among those that compete to be champion. Of elites that read the same fields only the best is taken, as
+    they say nearly the same.
     """
-    candidates = list(elites)
-    candidates = [e for e in candidates if e.sound] or candidates
-    candidates = [e for e in candidates if e.worst_e2e <= rule.worst_pct] or candidates
+    candidates, rule = contenders(elites, rule)
     candidates.sort(key=lambda e: (rule.merit(e), e.id))
     near = [e for e in candidates if rule.merit(e) <= (1.0 + NEAR) * rule.merit(candidates[0])]
     chosen: dict[tuple[str, ...], Elite] = {}
@@ -105,9 +103,9 @@ def trust_of(source: Source) -> Trust | None:
 def _file(spec: str) -> Path | Traversable | None:
     """Where the file of the program `spec` would be."""
     if spec == CHAMPION:
-        return resources.files("seeds") / "champion" / NAME
+        return resources.files("seeds") / "champion" / TRUST_FILE
     run, colon, number = spec.rpartition(":")
-    return Path(run) / NAME if colon and re.fullmatch(r"\d+", number) else None
+    return Path(run) / TRUST_FILE if colon and re.fullmatch(r"\d+", number) else None
 
 
 def read_trust(text: bytes, where: str) -> Trust:

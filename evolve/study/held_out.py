@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from evaluator import baselines
 from evaluator.fit.fit import fit, fit_set
-from evaluator.intervals import STATISTICS, Residual, disagreements
+from evaluator.intervals import STATISTICS, Residual, disagreements, figure_of
 from evaluator.judge import gates
 from evaluator.metrics import error_pct, mean, mean_abs
 from evaluator.score import SCORE_SEEDS, errors, predictions, score_set
@@ -157,7 +157,7 @@ def held_out_errors(program: Program, held: Sequence[Experiment], last_stage: bo
 def observed_figures(e: Experiment) -> dict[str, float | None]:
     """The observed figures of STATISTICS of a run in ms."""
     summary = e.observed.summary if e.observed else None
-    return {name: getattr(getattr(summary, latency, None), s, None) for name, (latency, s) in STATISTICS.items()}
+    return {name: figure_of(summary, name) for name in STATISTICS}
 
 
 def log_ratios(errors_pct: Figures) -> dict[str, float | None]:

@@ -18,13 +18,12 @@ from evolve import __version__
 from evolve.report.progress import Line
 from evolve.report.result import Means, RunReport
 from evolve.run import folder as run_folder
-from evolve.run import trust as trust_file
 from evolve.run import validations
 from evolve.run.data import chosen
 from evolve.run.files import write_json
 from evolve.run.folder import Run
 from evolve.run.program import Source
-from evolve.run.trust import CLASSES, Trust, committee_of
+from evolve.run.trust import CLASSES, TRUST_FILE, Trust, committee_of
 from evolve.study.folds import Fold, Winner, folder_of, folds_of, refit, winner_of
 from evolve.study.held_out import (
     MEANS,
@@ -192,7 +191,7 @@ def validate(run: Run, options: Options) -> Validation:
         name = "validate-hindsight.json" if options.hindsight else "validate.json"
         write_json(run.path / name, validation.to_json())
         if not options.hindsight:
-            write_json(run.path / trust_file.NAME, trust.to_json())
+            write_json(run.path / TRUST_FILE, trust.to_json())
     return validation
 
 

@@ -37,6 +37,13 @@ def test_the_committee_is_the_best_of_those_that_read_different_fields() -> None
     assert [e.id for e in committee(elites, rule)] == [2, 3]
     assert [e.id for e in committee(elites[4:5], rule)] == [5]  # nothing is sound
     assert committee([], rule) == []
+    alone = [
+        example(id=i, key=str(i), joint=j, transfer=None, text=text(f))
+        for i, j, f in ((1, 2.0, "tokens"), (2, 3.0, "batch_size"))
+    ]
+    assert [e.id for e in committee(alone, Rule("transfer"))] == [
+        1
+    ]  # near by the joint error, as nothing else is known
     many = [
         example(id=i, key=str(i), text=text(*(f for j, f in enumerate(FIELDS) if i >> j & 1))) for i in range(1, 16)
     ]
