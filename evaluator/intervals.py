@@ -104,10 +104,15 @@ def slowed(program: Program, factor: float) -> Program:
 
 
 def disagreements(
-    program: Program, committee: Sequence[Program], experiments: Sequence[Experiment], seed: int
+    program: Program,
+    committee: Sequence[Program],
+    experiments: Sequence[Experiment],
+    seed: int,
+    *,
+    last_stage: bool = False,
 ) -> list[Disagreement]:
     """How the committee, and the program with other step times, differ from the program on each experiment, all under
-    the same arrivals.
+    the same arrivals. `last_stage`: in the last load stage alone.
 
     Members that read measured kernels take no part if one of the deployments has none.
     """
@@ -118,7 +123,7 @@ def disagreements(
     others = [predictions(p, data) for p in (*able, *(slowed(program, factor) for factor in PACES))]
     found = []
     for p, theirs in zip(ours, zip(*others, strict=True), strict=True):
-        run, runs = p.predicted.summary, [q.predicted.summary for q in theirs]
+        run, *runs = (q.predicted.stages[-1] if last_stage else q.predicted.summary for q in (p, *theirs))
         spread = {name: _spread(figure_of(run, name), [figure_of(r, name) for r in runs]) for name in STATISTICS}
         every = [waiting_share(q) > WAITING for q in (p, *theirs)]
         found.append(Disagreement(spread, sum(every) / len(every)))

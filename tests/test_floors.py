@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evaluator.experiments",),
     ("evaluator.deployments", "evaluator.fit", "evaluator.statistics"),
     ("evaluator.judge", "evaluator.score"),
-    ("evaluator.baselines", "evaluator.intervals", "evaluator.transfer"),
+    ("evaluator.baselines", "evaluator.committee", "evaluator.intervals", "evaluator.transfer"),
     ("evaluator.assess",),
     ("evaluator.diagnose",),
     ("evolve", "evolve.processes", "evolve.terminal"),  # the version, where work is done, and how text is printed

@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from archive.champion import Rule, contenders
-from archive.elite import Elite
+from evaluator.committee import committee
 from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.folder import Run
 from evolve.run.program import CHAMPION, Source
@@ -21,15 +19,11 @@ from simulator.documents import parse_json
 from simulator.errors import InputError, Section
 from simulator.json import JsonObject
 from simulator.language.ir import Program
-from simulator.language.measure import features
 from simulator.language.parse import parse
 
 TRUST_FILE = "trust.json"
 CLASSES = INSIDE, OUTSIDE, SATURATED = "inside", "outside", "saturated"
 REMEDY = "remove it, and validate the run again"
-# Programs whose merit is up to this much (relative) above the lowest: on held-out runs they do as well as the champion.
-NEAR = 0.1
-MEMBERS = 12
 MOST = 50.0  # of a logarithm of a ratio of latencies
 
 
@@ -65,21 +59,6 @@ class Trust:
     def to_json(self) -> JsonObject:
         residuals = {name: [asdict(r) for r in self.residuals(name)] for name in CLASSES if self.residuals(name)}
         return {"key": self.key, "committee": list(self.committee), **residuals}
-
-
-def committee(elites: Iterable[Elite], rule: Rule) -> list[Elite]:
-    """Up to MEMBERS near-optimal elites, the best first.
-
-    They are among those that compete to be champion. Of elites that read the same fields only the best is taken, as
-    they say nearly the same.
-    """
-    candidates, rule = contenders(elites, rule)
-    candidates.sort(key=lambda e: (rule.merit(e), e.id))
-    near = [e for e in candidates if rule.merit(e) <= (1.0 + NEAR) * rule.merit(candidates[0])]
-    chosen: dict[tuple[str, ...], Elite] = {}
-    for elite in near:
-        chosen.setdefault(tuple(features(parse(elite.text))), elite)
-    return list(chosen.values())[:MEMBERS]
 
 
 def committee_of(run: Run, champion: str) -> tuple[str, ...]:
