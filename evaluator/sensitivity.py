@@ -7,7 +7,7 @@ terms are then replayed, because the mean field knows neither preemptions nor re
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +30,10 @@ MOST_TERMS = 3
 CHANGE = 0.02  # by which a term is replayed shorter and longer
 LEAST = 0.005  # smallest share that is kept: what rounds to one percent
 DIFFERS = 0.001  # of the mean E2E: programs whose contributions are further apart differ
-HELD_OUT, PACE, DISAGREEMENT = "held_out_errors", "pace", "disagreement"
+HELD_OUT, PACE, DISAGREEMENT, CONSTANT = "held_out_errors", "pace", "disagreement", "constant"
+
+# By `method.name` of a constant: its standard error, and its correlations with others by their names.
+Known = Mapping[str, tuple[float, Mapping[str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,25 @@ class Dispute:
 
 
 @dataclass(frozen=True, slots=True)
+class ConstantError:
+    """The variance of the logarithm of the mean E2E by the standard errors of constants together, and the name of the
+    one that adds most to it."""
+
+    variance: float
+    most: str
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an interval comes from, and its share of the squared scale of the interval. dispute: of a disagreement."""
+    """Where an interval comes from, and its share of the squared scale of the interval.
+
+    dispute: of a disagreement, None if nothing explains it; constant: the one whose error matters most.
+    """
 
     kind: str
     share: float
     dispute: Dispute | None = None
+    constant: str | None = None
 
 
 @dataclass(frozen=True)
@@ -158,17 +174,39 @@ def _disputes(differences: np.ndarray, parts: Sequence[Part], doubt: Disagreemen
     return sorted(found, key=lambda d: -d.share)
 
 
-def origins(scale: Scale, doubt: Disagreement, about: Sequence[Dispute]) -> list[Origin]:
-    """Where the interval of the mean E2E comes from, the largest share first. Shares add up to about 1."""
+def constant_errors(program: Program, known: Known, traffic: Traffic) -> list[ConstantError]:
+    """For each experiment how far the standard errors of the known constants let the mean E2E be off."""
+    means_ms, slopes_ms = _mean_field(program, traffic, traffic.table)
+    names = [f"{f.name}.{c.name}" for f in program.functions for c in f.constants]
+    at = [j for j, name in enumerate(names) if name in known]
+    if not at:
+        return [ConstantError(0.0, "")] * len(traffic.experiments)
+    correlations = np.array([[known[names[j]][1].get(names[i], float(i == j)) for i in at] for j in at])
+    slopes = np.array([known[names[j]][0] for j in at])[:, None] * slopes_ms[at] / means_ms  # of log E2E
+    parts = slopes * (correlations @ slopes)
+    variances = np.maximum(parts.sum(axis=0), 0.0)  # correlations are rounded
+    return [ConstantError(float(v), names[at[j]]) for v, j in zip(variances, parts.argmax(axis=0), strict=True)]
+
+
+def origins(scale: Scale, doubt: Disagreement, about: Sequence[Dispute], constants: ConstantError) -> list[Origin]:
+    """Where the interval of the mean E2E comes from, the largest share first.
+
+    Shares add up to about 1 without that of the constants, whose errors are among those on held-out runs.
+    """
     members, paces = (sum(x * x for x in logs if x is not None) for logs in (doubt.members, doubt.paces))
-    count = sum(x is not None for x in (*doubt.members, *doubt.paces))
-    total = scale.floor**2 + (members + paces) / max(count, 1)
-    if not total > 0.0:
+    count = max(sum(x is not None for x in (*doubt.members, *doubt.paces)), 1)
+    squared = scale.floor**2 + (members + paces) / count
+    if not squared > 0.0:
         return []
-    apart = members / count / total if count else 0.0
-    found = [Origin(HELD_OUT, scale.floor**2 / total), Origin(PACE, paces / count / total if count else 0.0)]
-    found += [Origin(DISAGREEMENT, d.share * apart, d) for d in about] or [Origin(DISAGREEMENT, apart)]
-    return sorted((s for s in found if abs(s.share) >= LEAST), key=lambda s: -s.share)
+    apart = members / count / squared
+    found = [
+        Origin(HELD_OUT, scale.floor**2 / squared),
+        Origin(PACE, paces / count / squared),
+        *(Origin(DISAGREEMENT, d.share * apart, dispute=d) for d in about),
+        *([] if about else [Origin(DISAGREEMENT, apart)]),
+        Origin(CONSTANT, constants.variance / squared, constant=constants.most),
+    ]
+    return sorted((o for o in found if abs(o.share) >= LEAST), key=lambda o: -o.share)
 
 
 def _contributions(program: Program, traffic: Traffic, table: np.ndarray) -> tuple[np.ndarray, dict[Part, np.ndarray]]:

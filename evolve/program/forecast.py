@@ -106,6 +106,8 @@ class Forecast:
 
 def what(origin: Origin) -> str:
     """What an interval comes from, in few words."""
+    if origin.constant:
+        return f"constants, mostly {origin.constant}"
     if origin.dispute is None:
         return {HELD_OUT: "held out", PACE: "pace"}.get(origin.kind, "programs that fit equally well")
     part, d = origin.dispute.part, origin.dispute

@@ -11,7 +11,16 @@ from evaluator.experiments import data_hash
 from evaluator.intervals import LEVELS, Disagreement, able, disagreements, figure_of, interval, scales, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
-from evaluator.sensitivity import Dispute, TermShare, disputes, origins, term_shares, traffic_of
+from evaluator.sensitivity import (
+    ConstantError,
+    Dispute,
+    TermShare,
+    constant_errors,
+    disputes,
+    origins,
+    term_shares,
+    traffic_of,
+)
 from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.report.printing import note, prose, say_once, show
@@ -66,9 +75,14 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
     if (trust := trust_of(source)) and source.record:
         doubts = disagreements(program, trust.programs, experiments, seeds[0])
         disputed = disputes(program, able(trust.programs, experiments), doubts, traffic)
+        constants = (source.record.constants or {}).items()
+        known = {name: (c.standard_error, c.correlated) for name, c in constants if c.standard_error is not None}
+        known_errors = constant_errors(program, known, traffic)
         forecasts = [
-            _with_intervals(forecast, source.record, e, p, trust, doubt, parts)
-            for forecast, e, p, doubt, parts in zip(forecasts, experiments, ours, doubts, disputed, strict=True)
+            _with_intervals(forecast, source.record, e, p, trust, doubt, parts, of_constants)
+            for forecast, e, p, doubt, parts, of_constants in zip(
+                forecasts, experiments, ours, doubts, disputed, known_errors, strict=True
+            )
         ]
     return Forecasts(
         source.name,
@@ -103,14 +117,9 @@ def _forecast(
 
 
 def _with_intervals(
-    forecast: Forecast,
-    record: Record,
-    e: Experiment,
-    prediction: Prediction,
-    trust: Trust,
-    doubt: Disagreement,
-    disputed: Sequence[Dispute],
-) -> Forecast:
+    forecast: Forecast, record: Record, e: Experiment, prediction: Prediction, trust: Trust, doubt: Disagreement,
+    disputed: Sequence[Dispute], constants: ConstantError,
+) -> Forecast:  # fmt: skip
     """The forecast with the intervals that held-out errors and the disagreement of near-optimal programs give it."""
     predicted = forecast.summary.predicted
     if predicted is None:
@@ -126,7 +135,7 @@ def _with_intervals(
     if bands and record.ranges and record.ranges.hardware and e.hardware not in record.ranges.hardware:
         lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
     summary = replace(forecast.summary, intervals=bands)
-    causes = tuple(origins(by_figure["e2e"], doubt, disputed)) if "e2e" in bands else ()
+    causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in bands else ()
     return replace(forecast, summary=summary, doubt=doubt, trust=which, warnings=tuple(lines), origins=causes)
 
 

@@ -14,10 +14,13 @@ from evaluator.factors import Part, by_field, by_term
 from evaluator.intervals import Disagreement, Scale, disagreements
 from evaluator.score import predictions, score_set
 from evaluator.sensitivity import (
+    CONSTANT,
     DISAGREEMENT,
     HELD_OUT,
     PACE,
+    ConstantError,
     Dispute,
+    constant_errors,
     disputes,
     origins,
     term_shares,
@@ -31,6 +34,7 @@ RUNS = {e.id: e for e in bundled_experiments()}
 CALM = RUNS["llama-2-70b-tp4-codegen"]  # 80 layers, 248 output tokens
 CROWDED = replace(CALM, engine=replace(CALM.engine, max_num_seqs=8), facts={**CALM.facts, "max_num_seqs": 8.0})
 TWO_TERMS = law("def step_time(b, s, *, base: us = 9000.0, layer: us = 30.0): return base + layer * s.layers")
+NO_ERROR = ConstantError(0.0, "")
 STEP = """
 def step_time(b, s, *, base: us = 9000.0, one: us/request = {one}, context: us/token = {context}):
     return base + one * b.decode_reqs + context * b.kv_decode_sum
@@ -151,7 +155,9 @@ def test_origins_add_up_to_the_scale_of_the_interval() -> None:
     doubt = Disagreement({"e2e": 0.04}, 0.0, members=(0.06, None), paces=(-0.02, math.sqrt(0.0048 - 0.004)))
     # spread**2 = (0.0036 + 0.0004 + 0.0008) / 3 = 0.0016 = 0.04**2; floor**2 + spread**2 = 0.0025
     about = [Dispute(Part("", "b.tokens"), 1.25, 1, 2), Dispute(Part("", "b.kv_sum"), -0.25, 1, 2)]
-    found = {(o.kind, o.dispute.part.text if o.dispute else ""): o.share for o in origins(scale, doubt, about)}
+    found = {
+        (o.kind, o.dispute.part.text if o.dispute else ""): o.share for o in origins(scale, doubt, about, NO_ERROR)
+    }
     assert found == pytest.approx(
         {
             (DISAGREEMENT, "b.tokens"): 1.25 * 0.0012 / 0.0025,
@@ -161,11 +167,33 @@ def test_origins_add_up_to_the_scale_of_the_interval() -> None:
         }
     )
     assert sum(found.values()) == pytest.approx(1.0)
-    shares = [o.share for o in origins(scale, doubt, about)]
+    shares = [o.share for o in origins(scale, doubt, about, NO_ERROR)]
     assert shares == sorted(shares, reverse=True)
-    unexplained = origins(scale, doubt, [])
+    first = origins(scale, doubt, about, ConstantError(0.005, "step_time.base"))[0]
+    assert (first.kind, first.constant, first.share) == (CONSTANT, "step_time.base", pytest.approx(2.0))
+    unexplained = origins(scale, doubt, [], NO_ERROR)
     assert [(o.kind, o.dispute) for o in unexplained] == [(DISAGREEMENT, None), (HELD_OUT, None), (PACE, None)]
-    assert origins(Scale((0.0,), 0.0), Disagreement({}, 0.0), []) == []
+    assert origins(Scale((0.0,), 0.0), Disagreement({}, 0.0), [], NO_ERROR) == []
+
+
+def test_errors_of_constants_by_hand_and_what_correlation_makes_of_them() -> None:
+    traffic = traffic_of([alone(CALM)], 1)
+    steps = CALM.workload.output_len
+    e2e_us = 8000.0 + steps * (9000.0 + 30.0 * 80)
+    base, layer = 200.0 * steps / e2e_us, 2.5 * 80 * steps / e2e_us  # 200 us of a step each
+    errors = {"step_time.base": 200.0, "step_time.layer": 2.5, "step_time.gone": 9.0}
+
+    def found(r: float) -> ConstantError:
+        known = {name: (error, {"step_time.base": r, "step_time.layer": r}) for name, error in errors.items()}
+        known = {name: (error, {k: v for k, v in rs.items() if k != name}) for name, (error, rs) in known.items()}
+        return constant_errors(TWO_TERMS, known, traffic)[0]
+
+    assert found(0.0).variance == pytest.approx(base**2 + layer**2, rel=5e-3)
+    assert found(0.5).variance == pytest.approx(base**2 + layer**2 + base * layer, rel=5e-3)
+    assert found(-1.0).variance == pytest.approx(0.0, abs=1e-9)
+    alone_known = {"step_time.base": (200.0, {}), "queueing_time.base": (1.0, {})}
+    assert constant_errors(TWO_TERMS, alone_known, traffic)[0].most == "step_time.base"
+    assert constant_errors(TWO_TERMS, {}, traffic) == [NO_ERROR]
 
 
 def test_means_of_runs_weigh_stages_by_their_requests() -> None:
