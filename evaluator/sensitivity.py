@@ -1,4 +1,4 @@
-"""What a predicted mean E2E depends on: the terms of a program, and where programs that fit equally well disagree.
+"""What a predicted mean E2E depends on: terms, constants, and what programs that fit equally well disagree about.
 
 The mean field (evaluator.fit.meanfield) gives the slopes of the mean E2E in all parts of a program at once. Shares of
 terms are then replayed, because the mean field knows neither preemptions nor requests that their clients give up.
@@ -38,7 +38,7 @@ Known = Mapping[str, tuple[float, Mapping[str, float]]]
 
 @dataclass(frozen=True, slots=True)
 class TermShare:
-    """A term of a method, and its share of the mean E2E: percent by which that grows if the term grows by a percent."""
+    """A term of a method, and its share of the mean E2E: d log(mean E2E) / d log(term)."""
 
     term: Part
     share: float
@@ -107,7 +107,7 @@ def traffic_of(experiments: Sequence[Experiment], seed: int) -> Traffic:
 def term_shares(program: Program, traffic: Traffic) -> list[list[TermShare]]:
     """For each experiment the MOST_TERMS terms with the largest shares, largest first.
 
-    The mean field chooses them, and replays with each of them a little shorter and longer measure them.
+    The mean field chooses them, and replays measure them.
     """
     factored = by_term(program)
     code = assemble(factored.program)
@@ -122,6 +122,7 @@ def term_shares(program: Program, traffic: Traffic) -> list[list[TermShare]]:
 def _replayed(
     factored: Factored, code: Code, positions: np.ndarray, experiment: Experiment, load: Load
 ) -> list[TermShare]:
+    """The shares of the terms at these positions, by replays of each a little shorter and longer."""
     theta = factored.program.theta
 
     def log_e2e(position: int, factor: float) -> float | None:
