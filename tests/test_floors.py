@@ -27,9 +27,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evaluator.host_summary", "evaluator.metrics", "evaluator.own_models"),
     ("evaluator.experiments",),
     ("evaluator.deployments", "evaluator.fit", "evaluator.statistics"),
-    ("evaluator.judge", "evaluator.score"),
+    ("evaluator.factors", "evaluator.judge", "evaluator.score"),
     ("evaluator.baselines", "evaluator.committee", "evaluator.intervals", "evaluator.transfer"),
-    ("evaluator.assess",),
+    ("evaluator.assess", "evaluator.sensitivity"),
     ("evaluator.diagnose",),
     ("evolve", "evolve.processes", "evolve.terminal"),  # the version, where work is done, and how text is printed
     ("evolve.run",),

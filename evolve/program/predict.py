@@ -8,9 +8,20 @@ from dataclasses import replace
 
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
-from evaluator.intervals import LEVELS, Disagreement, disagreements, figure_of, interval, scales, waiting_share
+from evaluator.intervals import LEVELS, Disagreement, able, disagreements, figure_of, interval, scales, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
+from evaluator.sensitivity import (
+    ConstantError,
+    Dispute,
+    TermShare,
+    constant_errors,
+    disputes,
+    origins,
+    term_shares,
+    traffic_of,
+)
+from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, passes, row
@@ -55,14 +66,23 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
     bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
     total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])
     about = [*complaints(program, deployments_of(experiments)), *source.assumed]
+    traffic = traffic_of(experiments, seeds[0])
+    shares = term_shares(program, traffic)
     forecasts = [
-        _forecast(p, bound, e, source.record, about) for p, bound, e in zip(ours, bounds, experiments, strict=True)
+        _forecast(p, bound, e, source.record, about, of_terms)
+        for p, bound, e, of_terms in zip(ours, bounds, experiments, shares, strict=True)
     ]
     if (trust := trust_of(source)) and source.record:
         doubts = disagreements(program, trust.programs, experiments, seeds[0])
+        disputed = disputes(program, able(trust.programs, experiments), doubts, traffic)
+        constants = (source.record.constants or {}).items()
+        known = {name: (c.standard_error, c.correlated) for name, c in constants if c.standard_error is not None}
+        known_errors = constant_errors(program, known, traffic)
         forecasts = [
-            _with_intervals(forecast, source.record, e, p, trust, doubt)
-            for forecast, e, p, doubt in zip(forecasts, experiments, ours, doubts, strict=True)
+            _with_intervals(forecast, source.record, e, p, trust, doubt, parts, of_constants)
+            for forecast, e, p, doubt, parts, of_constants in zip(
+                forecasts, experiments, ours, doubts, disputed, known_errors, strict=True
+            )
         ]
     return Forecasts(
         source.name,
@@ -75,7 +95,12 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
 
 
 def _forecast(
-    prediction: Prediction, bound: Prediction, experiment: Experiment, record: Record | None, about: Sequence[str]
+    prediction: Prediction,
+    bound: Prediction,
+    experiment: Experiment,
+    record: Record | None,
+    about: Sequence[str],
+    shares: Sequence[TermShare],
 ) -> Forecast:
     observed = experiment.observed
     stages = observed.stages if observed and observed.stages else (None,) * len(experiment.workload.stages)
@@ -87,19 +112,22 @@ def _forecast(
         observed_components=experiment.components,
         stages=tuple(Comparison(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)),
         warnings=(*_impossible(prediction, bound), *warnings(record, experiment, prediction), *about),
+        depends_on=tuple(shares),
     )
 
 
 def _with_intervals(
-    forecast: Forecast, record: Record, e: Experiment, prediction: Prediction, trust: Trust, doubt: Disagreement
-) -> Forecast:
+    forecast: Forecast, record: Record, e: Experiment, prediction: Prediction, trust: Trust, doubt: Disagreement,
+    disputed: Sequence[Dispute], constants: ConstantError,
+) -> Forecast:  # fmt: skip
     """The forecast with the intervals that held-out errors and the disagreement of near-optimal programs give it."""
     predicted = forecast.summary.predicted
     if predicted is None:
         return forecast
     beyond = record.ranges is None or bool(outside(record.ranges, e, prediction))
     which, bands = trust.class_of(beyond, doubt), {}
-    for name, scale in scales(trust.residuals(which)).items():
+    by_figure = scales(trust.residuals(which))
+    for name, scale in by_figure.items():
         value, spread = figure_of(predicted, name), doubt.spread[name]
         if value is not None and spread is not None:
             bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
@@ -107,7 +135,8 @@ def _with_intervals(
     if bands and record.ranges and record.ranges.hardware and e.hardware not in record.ranges.hardware:
         lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
     summary = replace(forecast.summary, intervals=bands)
-    return replace(forecast, summary=summary, doubt=doubt, trust=which, warnings=tuple(lines))
+    causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in bands else ()
+    return replace(forecast, summary=summary, doubt=doubt, trust=which, warnings=tuple(lines), origins=causes)
 
 
 def _impossible(prediction: Prediction, bound: Prediction) -> list[str]:
@@ -166,6 +195,7 @@ def print_prediction(forecasts: Forecasts) -> None:
         show(_intervals_table(experiments))
     else:
         prose(NO_INTERVALS.format(command=command("validate", "RUN")))
+    print_depends(experiments)
     for e in experiments:
         if e.empty:
             prose(f"{e.id}: no request completes, for the reasons below", "bold")

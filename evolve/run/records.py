@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -24,11 +24,13 @@ from simulator.experiment.experiment import Experiment
 @dataclass(frozen=True, slots=True)
 class ConstantRecord:
     """How well a fit determined a constant: its standard error in the constant's unit (None: it has none), the bound it
-    is at (`low`, `high` or None), and whether the runs identify it."""
+    is at (`low`, `high` or None), whether the runs identify it, and how its error correlates with those of other
+    constants, by `method.name`; none in older records."""
 
     standard_error: float | None
     bound: str | None
     identified: bool
+    correlated: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def constant_records(certainties: Iterable[Certainty]) -> dict[str, ConstantReco
     """What a record keeps of each constant, by `method.name`."""
     return {
         f"{c.method}.{c.name}": ConstantRecord(
-            c.standard_error if math.isfinite(c.standard_error) else None, c.bound, c.identified
+            c.standard_error if math.isfinite(c.standard_error) else None, c.bound, c.identified, c.correlated
         )
         for c in certainties
     }
@@ -234,7 +236,10 @@ def _constants(section: Section) -> dict[str, ConstantRecord]:
     for name in section.raw:
         row = section.section(name, REMEDY)
         bound = row.text("bound", REMEDY) if row.has("bound") else None
-        constants[name] = ConstantRecord(_number(row, "standard_error"), bound, row.flag("identified", False))
+        others = row.section("correlated", REMEDY) if row.has("correlated") else None
+        correlated = {other: others.number(other, REMEDY, least=-1, most=1) for other in others.raw} if others else {}
+        identified = row.flag("identified", False)
+        constants[name] = ConstantRecord(_number(row, "standard_error"), bound, identified, correlated)
     return constants
 
 

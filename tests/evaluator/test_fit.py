@@ -306,6 +306,8 @@ def step_time(b, s, *, weights: one = 1.15, kv: one = 1.4, layer: us = 20.0, aga
     assert found["weights"].identified and found["kv"].determined > 0.99
     for name in ("layer", "again"):
         assert found[name].determined == pytest.approx(0.5, abs=0.05) and not found[name].identified
+    assert found["layer"].correlated["step_time.again"] == found["again"].correlated["step_time.layer"] < -0.99
+    assert not any("never" in name for c in found.values() for name in c.correlated)
     assert found["completion"].bound == "low" or found["completion"].determined < 0.2
 
 
