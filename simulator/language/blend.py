@@ -215,12 +215,13 @@ def _in_numbers(feature: Expr, constants: Mapping[str, Constant]) -> Expr:
 
 
 def _groups(features: Iterable[_Shared]) -> list[tuple[float, list[_Shared]]]:
-    """The mean coefficients that are not 0, each with the features, of one unit, that have it."""
-    groups: dict[tuple[float, Unit | None], list[_Shared]] = {}
-    for one in features:
+    """The mean coefficients that are not 0, each with the features of one known unit that have it."""
+    groups: dict[tuple[object, ...], tuple[float, list[_Shared]]] = {}
+    for i, one in enumerate(features):
         if average := mean(one.coefficients):
-            groups.setdefault((average, one.unit), []).append(one)
-    return [(average, same) for (average, _), same in groups.items()]
+            of_its_own = i if one.unit is None else None
+            groups.setdefault((average, one.unit, of_its_own), (average, []))[1].append(one)
+    return list(groups.values())
 
 
 @dataclass
