@@ -48,11 +48,14 @@ champion remains a single program, which is smaller."""
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A program of the run: its errors in the search, and those of reports in sample, in percent."""
+    """A program of the run: its errors in the search, and those of reports in sample, in percent.
+
+    merit: None if it takes a transfer error that was not measured.
+    """
 
     id: int
     key: str
-    merit: float
+    merit: float | None
     joint: float
     transfer: float | None
     complexity: int
@@ -161,9 +164,9 @@ def _doc(run: Run, members: Sequence[Elite]) -> str:
     return f"The mean of the programs {', '.join(str(e.id) for e in members)} of {run.path}."
 
 
-def _readable(program: Program, n: int, run: Run, caps: Caps) -> Program:
+def _readable(program: Program, members: int, run: Run, caps: Caps) -> Program:
     """The program itself. Raises InputError if it exceeds the caps, or what can be read as a program."""
-    name, fewer = f"{run.path}: the mean of {n} programs", "average fewer with --top"
+    name, fewer = f"{run.path}: the mean of {members} programs", "average fewer with --top"
     if beyond := exceeded(program, caps):
         counts = ", ".join(f"{n} {what} (at most {cap} are allowed)" for what, (n, cap) in beyond.items())
         options = " ".join(f"--max-{what} {n}" for what, (n, _) in beyond.items())
@@ -177,7 +180,8 @@ def _readable(program: Program, n: int, run: Run, caps: Caps) -> Program:
 
 def _found(elite: Elite, rule: Rule, data: ScoreSet) -> Found:
     score = summarise(error_rows(complete(parse(elite.text)), data))
-    return Found(elite.id, elite.key, rule.merit(elite), elite.joint, elite.transfer, elite.complexity, score)
+    merit = None if rule.by == "transfer" and elite.transfer is None else rule.merit(elite)
+    return Found(elite.id, elite.key, merit, elite.joint, elite.transfer, elite.complexity, score)
 
 
 def _write(path: Path, run: Run, source: Source, fitted: Sequence[Experiment], errors: Sequence[Errors]) -> None:
