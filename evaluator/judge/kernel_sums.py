@@ -83,7 +83,7 @@ def _gate(name: str, ratios: np.ndarray, text: Callable[[int, int], str], rule: 
     _, worst = extreme(max, ratios, lambda case: text(*divmod(case, ratios.shape[1])))
     beyond = np.count_nonzero(ratios > 1.0)
     which = "farthest beyond" if beyond else "closest to a limit"
-    measured = f"{ratios.size - beyond} of {ratios.size} within the limits, {which}: {worst}"
+    measured = f"{ratios.size - beyond} of {ratios.size} within bounds, {which}: {worst}"
     return verdict(name, not beyond, measured, rule)
 
 

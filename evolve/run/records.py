@@ -58,9 +58,9 @@ class Record:
     measured: by id, the digest of what was measured (see `measured`). ranges: what the fitted runs span. None or empty
     where it is not known, as in older records, or does not apply:
 
-    fitted_from: the program that `evolve fit` started from; constants: by `method.name`; fitted_with: all experiments
-    of a fit per model; steps: what was fitted first; found: of the shipped champion; run: path of the run that the
-    program is from; proposal: its proposal there.
+    fitted_from: the program that `evolve fit` started from, or the run whose programs `evolve blend` averaged;
+    constants: by `method.name`; fitted_with: all experiments of a fit per model; steps: what was fitted first; found:
+    of the shipped champion; run: path of the run that the program is from; proposal: its proposal there.
     """
 
     engine: str

@@ -99,6 +99,10 @@ def samples(home: Path) -> dict[str, list[Any]]:
     printed("fit", program, "--experiments", data, "--out", home / "again.py", "--json")
     found["fit"].append(printed("fit", home / "again.py", "--experiments", data, "--json"))
     found["show"] = [printed("show", name, "--json") for name in (program, f"{run}:0", "champion", "threshold")]
+    found["blend"] = [
+        printed("blend", ROOT / "seeds" / "champion", "--json"),
+        printed("blend", ROOT / "seeds" / "champion", "--top", 2, "--out", home / "blend.py", "--json"),
+    ]
     found["check"] = [printed("check", name, "--physics", "--json") for name in (program, "threshold")]
     found["check --fields"] = [printed("check", "--fields", "--json")]
     found["predict"] = [

@@ -121,6 +121,10 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["show", f"{run_of(w)}:0"], (CHAT, CODE, SPARSE, f"{RUN}:0")),
     ],
     "check": [Case(lambda w: ["check", w / "[p].py"], (f"/{SHOWN}/[p].py: ",))],
+    "blend": [
+        Case(lambda w: ["blend", run_of(w), "--top", 2, "--out", w / "[m].py"], (RUN, f"/{SHOWN}/[m].py")),
+        Case(lambda w: ["blend", run_of(w), "--top", 99], (RUN,), 2),
+    ],
     "fit": [
         Case(lambda w: ["fit", w / "[p].py", "--experiments", w / "[e].yaml", "--out", w / "[q].py"],
              (CHAT, CODE, SPARSE, OVERLOADED, f"/{SHOWN}/[q].py", f"/{SHOWN}/[e].yaml' --id '{CHAT}'")),
