@@ -9,6 +9,7 @@ from pathlib import Path
 
 from archive.champion import Rule, champion, contenders
 from archive.elite import Elite
+from evaluator.committee import committee
 from evaluator.score import SCORE_SEEDS, Errors, Score, ScoreSet, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.program.check import Verdict, check, print_check
@@ -21,7 +22,6 @@ from evolve.run.files import cannot_write, write_json, write_text
 from evolve.run.folder import Run, check_data
 from evolve.run.program import Source
 from evolve.run.records import record
-from evolve.run.trust import committee
 from evolve.terminal import command, say, suggest
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
