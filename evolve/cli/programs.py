@@ -156,8 +156,8 @@ def predict(
 ) -> int:
     """Predict TTFT, ITL and E2E of experiments.
 
-    The predictions are compared with observations where there are any. Those of the shipped champion, and of the
-    champion of a run that was validated, have intervals.
+    The predictions are compared with observations where there are any. Those of the shipped champion, of the
+    champion of a run that was validated, and of programs fitted from these have intervals.
 
     \b
     evolve predict champion --experiments plan.yaml
