@@ -42,9 +42,8 @@ where programs that fit equally well disagree. by: which held-out runs, inside o
 or saturated ones; after a fit on own runs, outside; -: none were held out. queue grows: the share of those programs
 under which it does, so that latencies depend on how long the load lasts; if there are any, errors on saturated runs
 count (docs/validation.md)."""
-NO_INTERVALS = (
-    "No intervals: the shipped champion has some, and a run's champion after `{command}`, and programs fitted from these."
-)
+NO_INTERVALS = """\
+No intervals: the shipped champion has some, and a run's champion after `{command}`, and programs fitted from these."""
 PARTS_LEGEND = """\
 Observed from request traces: queueing is arrival to queue; waiting is queued to first scheduled, which async scheduling
 stamps one cycle early (prefill steps hold that cycle), and the gaps of preemptions; after the last step predicts
