@@ -107,15 +107,11 @@ def disagreements(
     program: Program, committee: Sequence[Program], experiments: Sequence[Experiment], seed: int
 ) -> list[Disagreement]:
     """How the committee, and the program with other step times, differ from the program on each experiment, all under
-    the same arrivals.
-
-    Members that read measured kernels take no part if one of the deployments has none.
-    """
+    the same arrivals."""
     data = score_set(experiments, [seed])
     ours = predictions(program, data)
-    measured = all(has_curves(e.facts) for e in experiments)
-    able = [p for p in committee if measured or not assemble(p).curves]
-    others = [predictions(p, data) for p in (*able, *(slowed(program, factor) for factor in PACES))]
+    rivals = (*able(committee, experiments), *(slowed(program, factor) for factor in PACES))
+    others = [predictions(p, data) for p in rivals]
     found = []
     for p, theirs in zip(ours, zip(*others, strict=True), strict=True):
         run, runs = p.predicted.summary, [q.predicted.summary for q in theirs]
@@ -123,6 +119,12 @@ def disagreements(
         every = [waiting_share(q) > WAITING for q in (p, *theirs)]
         found.append(Disagreement(spread, sum(every) / len(every)))
     return found
+
+
+def able(committee: Sequence[Program], experiments: Sequence[Experiment]) -> list[Program]:
+    """The members that can predict all of these: those that read measured kernels cannot if a deployment has none."""
+    measured = all(has_curves(e.facts) for e in experiments)
+    return [p for p in committee if measured or not assemble(p).curves]
 
 
 def _spread(ours: float | None, theirs: Sequence[float | None]) -> float | None:

@@ -54,6 +54,7 @@ COMMANDS = {
     "check": ("programs", "check", "Check a program as a search would: language, caps, units and gates."),
     "fit": ("programs", "fit", "Fit a program's constants to experiments."),
     "predict": ("programs", "predict", "Predict TTFT, ITL and E2E of experiments."),
+    "probe": ("probe", "probe", "Choose the runs to measure next, so that predictions become surer."),
     "ingest": (
         "ingest",
         "ingest",
