@@ -42,13 +42,13 @@ from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 
 LEGEND = """\
-The runs that are expected to leave the mean squared width of the targets' intervals smallest, by a joint Gaussian of
-all runs: how near-optimal programs differ, the standard errors of the constants, and held-out errors, part of which
-runs of a deployment share. Widths after a run are those that `evolve predict` is expected to print once the program is
-fitted on it."""
-NO_HELP = """\
-Nothing here would help: what makes these intervals wide is how far held-out runs were off, not what near-optimal
-programs disagree on, and a fit on a few own runs does not change the former (docs/validation.md)."""
+The runs that are expected to leave the mean variance of the targets smallest, by a Gaussian of all runs together: how
+near-optimal programs differ, the standard errors of the constants, and held-out errors, part of which runs of a
+deployment share. Widths after a run are those that `evolve predict` is expected to print once the program is fitted."""
+NO_HELP = (
+    "Nothing here would help: what makes these intervals wide is how far held-out runs were off, not what near-optimal "
+    "programs disagree on, and a fit on a few own runs does not change the former (docs/validation.md)."
+)
 WORTH = 0.02  # relative fall of the mean width below which measuring is said not to help
 
 Widths = Mapping[str, float | None]  # of the 80 % intervals by figure, in percent of the prediction
