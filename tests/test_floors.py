@@ -26,7 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("simulator.replay",),
     ("evaluator.host_summary", "evaluator.metrics", "evaluator.own_models"),
     ("evaluator.experiments",),
-    ("evaluator.deployments", "evaluator.fit", "evaluator.statistics"),
+    ("evaluator.deployments", "evaluator.design", "evaluator.fit", "evaluator.statistics"),
     ("evaluator.factors", "evaluator.judge", "evaluator.score"),
     ("evaluator.baselines", "evaluator.committee", "evaluator.intervals", "evaluator.transfer"),
     ("evaluator.assess", "evaluator.sensitivity"),

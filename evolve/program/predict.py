@@ -29,7 +29,7 @@ from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.ranges import outside
 from evolve.run.records import Record, saw
-from evolve.run.trust import Trust, trust_of
+from evolve.run.trust import Trust, stale, trust_of
 from evolve.terminal import command
 from simulator.experiment.experiment import Experiment
 
@@ -50,9 +50,11 @@ INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft
 INTERVALS_LEGEND = """\
 80 % intervals of a new measurement (--json has those of 95 % and of p90, too): by the errors on held-out runs, wider
 where programs that fit equally well disagree. by: which held-out runs, inside or outside the ranges of what was fitted,
-or saturated ones; -: none were held out. queue grows: the share of those programs under which it does, so that
-latencies depend on how long the load lasts; if there are any, errors on saturated runs count (docs/validation.md)."""
-NO_INTERVALS = "No intervals: the shipped champion has some, and a run's champion after `{command}`; no other program."
+or saturated ones; after a fit on own runs, outside; -: none were held out. queue grows: the share of those programs
+under which it does, so that latencies depend on how long the load lasts; if there are any, errors on saturated runs
+count (docs/validation.md)."""
+NO_INTERVALS = """\
+No intervals: the shipped champion has some, and a run's champion after `{command}`, and programs fitted from these."""
 PARTS_LEGEND = """\
 Observed from request traces: queueing is arrival to queue; waiting is queued to first scheduled, which async scheduling
 stamps one cycle early (prefill steps hold that cycle), and the gaps of preemptions; after the last step predicts
@@ -65,7 +67,7 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
     ours = predictions(program, score_set(experiments, seeds))
     bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
     total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])
-    about = [*complaints(program, deployments_of(experiments)), *source.assumed]
+    about = [*complaints(program, deployments_of(experiments)), *source.assumed, *stale(source)]
     traffic = traffic_of(experiments, seeds[0])
     shares = term_shares(program, traffic)
     forecasts = [
@@ -124,7 +126,7 @@ def _with_intervals(
     predicted = forecast.summary.predicted
     if predicted is None:
         return forecast
-    beyond = record.ranges is None or bool(outside(record.ranges, e, prediction))
+    beyond = record.ranges is None or bool(outside(record.all_ranges, e, prediction))
     which, bands = trust.class_of(beyond, doubt), {}
     by_figure = scales(trust.residuals(which))
     for name, scale in by_figure.items():
@@ -132,7 +134,8 @@ def _with_intervals(
         if value is not None and spread is not None:
             bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
     lines = list(forecast.warnings)
-    if bands and record.ranges and record.ranges.hardware and e.hardware not in record.ranges.hardware:
+    gpus = {gpu for ranges in record.all_ranges for gpu in ranges.hardware or ()}
+    if bands and gpus and e.hardware not in gpus:
         lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
     summary = replace(forecast.summary, intervals=bands)
     causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in bands else ()
@@ -177,7 +180,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         lines.append(f"quality is {experiment.quality}")
     if record is None:
         return [*lines, "no record of what this program was fitted on"]
-    return [*lines, *(outside(record.ranges, experiment, prediction) if record.ranges else [])]
+    return [*lines, *outside(record.all_ranges, experiment, prediction)]
 
 
 def print_prediction(forecasts: Forecasts) -> None:

@@ -215,7 +215,7 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
     if winner:
         program, ranges = parse(winner.text), ranges_of(train)
         once = predictions(program, score_set(fold.held, SCORE_SEEDS[:1]))
-        beyond = [bool(outside(ranges, e, p)) for e, p in zip(fold.held, once, strict=True)]
+        beyond = [bool(outside([ranges], e, p)) for e, p in zip(fold.held, once, strict=True)]
         if winner.committee is not None:
             others = [parse(text) for text in winner.committee]
             found = disagreements(program, others, fold.held, SCORE_SEEDS[0], last_stage=fold.last_stage)

@@ -110,6 +110,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
         printed("predict", "floor", "--json"),
         printed("predict", "champion", "--id", "llama-2-7b-tp1-codegen", "--json"),
     ]
+    found["probe"] = [printed("probe", "--experiments", data, "--id", "dense-chat", "--tp", "1", "--json")]
     (home / "config.json").write_text(json.dumps(CONFIG))
     trace_files.write(simulate(1), home / "20260102-000000-tiny-llama-tp1-general")
     own = f"example-org/tiny-llama-sim={home / 'config.json'}"

@@ -135,6 +135,11 @@ CASES: dict[str, list[Case]] = {
              (CHAT, CODE, SPARSE, OVERLOADED, f"/{SHOWN}/[f].py")),
         Case(lambda w: ["predict", w / "[no].py"], (f"/{SHOWN}/[no].py: cannot be read",), 2),
     ],
+    "probe": [
+        Case(lambda w: ["probe", w / "[f].py", "--experiments", w / "[e].yaml"], (f"/{SHOWN}/[f].py: has no intervals",), 2),
+        Case(lambda w: ["probe", "champion", "--experiments", w / "[e].yaml", "--id", f"{CHAT},{SPARSE}", "--tp", 2,
+                        "--budget-runs", 1, "--out", w / "[n].yaml"], (CHAT, SPARSE, f"/{SHOWN}/[n].yaml")),
+    ],
     "ingest": [
         Case(lambda w: ["ingest", w / TRACES, "--out", w / "[i]", "--hardware", "H100", "--model-config",
                         f"example-org/tiny-llama-sim={w / 'config.json'}"], (TRACES, f"/{SHOWN}/[i]")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ def test_what_is_kept_is_read_back() -> None:
     doubt = Disagreement(FIGURES, 0.0)
     assert [KEPT.class_of(beyond, doubt) for beyond in (False, True)] == ["inside", "outside"]
     assert KEPT.class_of(False, Disagreement(FIGURES, 0.1)) == "saturated"
+    assert replace(KEPT, data="d").class_of(False, doubt) == "outside"  # after a fit on own runs
+    assert read_trust(json.dumps(replace(KEPT, data="d").to_json()).encode(), "trust.json").data == "d"
     assert KEPT.residuals("inside") == KEPT.inside and KEPT.residuals("outside") == ()
 
 
@@ -50,7 +53,7 @@ def test_what_is_kept_is_read_back() -> None:
 def test_a_damaged_file_is_one_line(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError) as error:
         read_trust(json.dumps(KEPT.to_json() | change).encode(), "trust.json")
-    assert str(error.value) == f"trust.json: {problem}: remove it, and validate the run again"
+    assert str(error.value) == f"trust.json: {problem}: remove it, and validate the run or fit the program again"
 
 
 def test_the_shipped_champion_has_what_intervals_are_made_of_and_other_programs_have_not(tmp_path: Path) -> None:
