@@ -84,19 +84,27 @@ class Prior:
 
 
 def moved(source: Source) -> tuple[list[Program], tuple[str, ...]]:
-    """The program with each constant moved by its standard error, and what is not known of the constants."""
+    """The program moved along each axis of its constants' joint error by one deviation, and what is not known of it.
+
+    The axes are the columns of the root of the covariance matrix, so that what they do to a figure, squared and added
+    up, is the variance that the errors of all constants together give it.
+    """
     program = source.complete
-    known = known_constants(source.record, program) or {}
-    errors = [known.get(f"{f.name}.{c.name}") for f in program.functions for c in f.constants]
+    records = known_constants(source.record, program) or {}
+    names = [f"{f.name}.{c.name}" for f in program.functions for c in f.constants]
+    known = {name: c for name, c in records.items() if c.standard_error}
+    at = [j for j, name in enumerate(names) if name in known]
+    errors = np.array([known[names[j]].standard_error for j in at])
+    correlations = np.array([[known[names[j]].correlated.get(names[i], float(i == j)) for i in at] for j in at])
     shifted = []
-    for j, constant in enumerate(errors):
-        if constant and constant.standard_error:
-            theta = list(program.theta)
-            theta[j] += constant.standard_error
-            shifted.append(program.with_theta(tuple(theta)))
-    without = len(errors) - len(shifted)
-    lines = ["correlations of the constants, which no record keeps"] if shifted else []
-    return shifted, tuple(lines + [f"standard errors of {without} of {len(errors)} constants"] * bool(without))
+    if at:
+        squares, axes = np.linalg.eigh((correlations + correlations.T) / 2.0)
+        for square, axis in zip(squares, axes.T, strict=True):
+            theta = np.array(program.theta)
+            theta[at] += np.sqrt(max(square, 0.0)) * axis * errors  # correlations are rounded: squares may be below 0
+            shifted.append(program.with_theta(tuple(theta.tolist())))
+    without = len(names) - len(at)
+    return shifted, (f"standard errors of {without} of {len(names)} constants",) * bool(without)
 
 
 def logs(ours: Sequence[Prediction], theirs: Sequence[Sequence[Prediction]]) -> np.ndarray:

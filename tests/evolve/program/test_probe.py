@@ -18,7 +18,7 @@ from evaluator.intervals import WAITING, Residual, waiting_share
 from evaluator.score import predictions, score_set
 from evolve.cli import run_command
 from evolve.program.loads import CANDIDATES, bases, grid, sustained
-from evolve.program.prior import FIGURES, Prior, sizes
+from evolve.program.prior import FIGURES, Prior, moved, sizes
 from evolve.run.program import load
 from simulator.experiment.experiment import Stage
 
@@ -56,6 +56,22 @@ def test_the_widths_before_are_those_of_predict_and_fall_with_every_run() -> Non
     assert result.width_pct[0] == pytest.approx(world.width(world.program, world.members))
     assert result.width_pct == sorted(result.width_pct, reverse=True) and result.helps
     assert world.probe(1).width_pct[0] == result.width_pct[0]
+
+
+def test_constants_move_as_far_together_as_their_errors_and_correlations_say() -> None:
+    champion = load("champion")
+    shifted, missing = moved(champion)
+    theta = np.array(champion.complete.theta)
+    steps = np.array([np.array(p.theta) - theta for p in shifted])
+    names = [f"{f.name}.{c.name}" for f in champion.complete.functions for c in f.constants]
+    known = champion.record.constants if champion.record and champion.record.constants else {}
+    for i, one in enumerate(names):
+        for j, other in enumerate(names):
+            errors = known[one].standard_error or 0.0, known[other].standard_error or 0.0
+            # correlations are recorded to two or three digits, so the matrix need not be quite definite
+            wanted = errors[0] * errors[1] * known[one].correlated.get(other, float(i == j))
+            assert steps[:, i] @ steps[:, j] == pytest.approx(wanted, abs=0.02 * errors[0] * errors[1])
+    assert missing == () or missing[0].startswith("standard errors of ")
 
 
 def test_rates_are_shares_of_what_the_program_sustains_and_no_prompt_repeats() -> None:
