@@ -178,11 +178,11 @@ class Problem:
         reached = gauss_newton.objective(self.machine, phi, goal, fixed_load, np.empty(shape[0]), np.empty(shape))
         return float(reached)
 
-    def kernel_cost(self, phi: np.ndarray) -> float:
-        """The cost of the prior of measured kernels at `phi`, in the units of a sum of squared residuals."""
-        away = np.abs(phi - self.origin)[self.measured]
-        linear = KERNEL_TAIL * (2.0 * away - KERNEL_TAIL)
-        return float(KERNEL_WEIGHT**2 * np.where(away > KERNEL_TAIL, linear, np.square(away)).sum())
+    def prior_cost(self, phi: np.ndarray, prior: np.ndarray) -> float:
+        """The prior's cost at `phi`, as in `objective`, in the units of a sum of squared residuals."""
+        away = np.abs(phi - self.origin)
+        costs = np.where(self.measured & (away > KERNEL_TAIL), KERNEL_TAIL * (2.0 * away - KERNEL_TAIL), away * away)
+        return float((np.square(prior) * costs).sum())
 
     def tension(self, phi: np.ndarray) -> np.ndarray:
         """float64[phi]: the factor on the prior's weight at which its square has the prior's slope at `phi`."""
