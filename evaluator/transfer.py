@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from evaluator.fit.loss import FitSet
-from evaluator.fit.problem import Problem, forgetful, problem_of
+from evaluator.fit.problem import Problem, forgetful, problem_of, unshown
 from evaluator.fit.solvers import solve_parts
 from evaluator.metrics import LATENCIES
 from evaluator.score import Errors, ScoreSet, error_rows_of, summarise
@@ -99,8 +99,9 @@ def refit(problem: Problem, ratio: np.ndarray, data: Folds) -> np.ndarray:
         return np.tile(problem.start, (len(data.folds), 1))
     parts = [fold.fitted for fold in data.folds]
     scales = problem.scales_of(problem.start, parts)
-    # A constant that a fold's runs do not show starts at its origin: nothing else is known of it there.
-    starts = np.stack([np.where(effect > 0.0, problem.start, problem.origin) for _, effect in scales])
+    # The fit leaves a constant that a fold's runs do not show where it starts.
+    unknown = unshown(problem)
+    starts = np.stack([np.where(effect > 0.0, problem.start, unknown) for _, effect in scales])
     return solve_parts(problem, starts, ratio, scales, parts)
 
 
