@@ -461,6 +461,7 @@ def test_check_lists_gates_units_and_what_a_fit_would_move(files: Path, capsys: 
         "parallel",
         "sublinear",
         "size",
+        "sampling",
     ):
         assert re.search(rf"^{name} ", out, re.MULTILINE)
     assert status == 1 and "roofline: " in out
