@@ -155,8 +155,8 @@ def foreknown(program: Program) -> Rejected | None:
     for complaint in too_narrow(program):
         return Rejected("bounds", complaint)
     for number in made_numbers(program):
-        remedy = "make it a constant, which the fit decides"
-        return Rejected("numbers", f"the formulas make the number {number:g} of 0, 1, 2 and 0.5: {remedy}")
+        rule = "only 0, 1, 2 and 0.5 may be fixed: make it a constant, which the fit decides"
+        return Rejected("numbers", f"the formulas come to the number {number:g}, and {rule}")
     return None
 
 

@@ -63,7 +63,7 @@ def constants(program: Program) -> int:
 
 
 def made_numbers(program: Program) -> list[float]:
-    """The other numbers that formulas make of 0, 1, 2 and 0.5, by whatever operations. No fit changes them.
+    """The numbers other than 0, 1, 2 and 0.5 that formulas come to, by whatever operations. No fit changes them.
 
     >>> made_numbers(parse("def step_time(b, s): x = 2 * b.tokens; return 2 * x + sqrt(2) + max(pow(2, 2), b.kv_sum)"))
     [1.4142135623730951, 4.0, 4.0]

@@ -85,7 +85,7 @@ def test_a_configuration_can_name_programs(folder: Path) -> None:
             ["--start", "narrow.py"],
             "narrow.py: step_time: bounds [0.9, 1.1] give the value of kv within a factor of 10: ",
         ),
-        (["--start", "made.py"], "made.py: the formulas make the number 4 of 0, 1, 2 and 0.5: make it a constant"),
+        (["--start", "made.py"], "made.py: the formulas come to the number 4, and only 0, 1, 2 and 0.5 may be fixed: "),
     ],
 )
 def test_what_cannot_be_started_from_is_one_line(
