@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from archive.elite import Elite
@@ -16,6 +17,9 @@ class Rule:
     no program is that good, this limit is dropped, because a run that nothing explains must not choose for all others.
     `by` names the merit: `joint` is the joint error, `transfer` the mean of the joint and the transfer error.
 
+    At the end of a search only the share `nearer` of the programs within the distance compete: those whose predictions
+    for deployments never measured are nearest to those of other near-optimal programs (evaluator.committee).
+
     >>> Rule("joint").within
     0.05
     """
@@ -23,6 +27,7 @@ class Rule:
     by: str = "transfer"
     within: float = 0.05
     worst_pct: float = 10.0
+    nearer: float = 0.5
 
     def merit(self, elite: Elite) -> float:
         """The elite's merit in percent; smaller is better.
@@ -47,25 +52,43 @@ def contenders(elites: Iterable[Elite], rule: Rule) -> tuple[list[Elite], Rule]:
     """
     candidates = list(elites)
     candidates = [e for e in candidates if e.sound] or candidates
-    if all(e.transfer is None for e in candidates):  # no model could be left out of the fit
+    if all(e.transfer is None for e in candidates):  # no run could be left out of the fit
         rule = replace(rule, by="joint")
     return [e for e in candidates if e.worst_e2e <= rule.worst_pct] or candidates, rule
 
 
-def champion(elites: Iterable[Elite], rule: Rule) -> Elite | None:
+def within(elites: Iterable[Elite], rule: Rule) -> list[Elite]:
+    """The contenders whose merit is within the rule's distance of the lowest.
+
+    >>> from archive.elite import example
+    >>> [e.id for e in within([example(id=1, joint=2.0), example(id=2, joint=2.05), example(id=3)], Rule("joint"))]
+    [1, 2]
+    """
+    close, rule = contenders(elites, rule)
+    limit = (1.0 + rule.within) * min(map(rule.merit, close), default=0.0)
+    return [e for e in close if rule.merit(e) <= limit]
+
+
+def champion(elites: Iterable[Elite], rule: Rule, apart: Mapping[int, float] | None = None) -> Elite | None:
     """The elite that `rule` chooses, None if there are none. Ties: the lower merit, then the earlier elite.
+
+    `apart`: by id, how far the predictions of an elite are from those of the others; without it, all within the rule's
+    distance compete.
 
     >>> from archive.elite import example
     >>> best = example(id=1, joint=2.0, operations=20)
     >>> simple = example(id=2, joint=2.05, operations=8)  # within 5 %, and simpler
     >>> champion([best, simple], Rule("joint")).id
     2
+    >>> champion([best, simple], Rule("joint"), {1: 0.5, 2: 9.0}).id  # the simple one is alone with its predictions
+    1
     """
-    close, rule = contenders(elites, rule)
-    if not close:
-        return None
-    limit = (1.0 + rule.within) * min(map(rule.merit, close))
-    return min((e for e in close if rule.merit(e) <= limit), key=lambda e: (e.complexity, rule.merit(e), e.id))
+    members = list(elites)
+    near = within(members, rule)
+    if apart:
+        near = sorted(near, key=lambda e: (apart[e.id], e.id))[: math.ceil(rule.nearer * len(near))]
+    _, rule = contenders(members, rule)
+    return min(near, key=lambda e: (e.complexity, rule.merit(e), e.id), default=None)
 
 
 def finalists(elites: Iterable[Elite], rule: Rule, count: int) -> list[Elite]:

@@ -21,7 +21,7 @@ class Elite:
     - worst3, joint, e2e, ttft, itl: see evaluator.score.Score. The last three are None if they were never observed.
     - rows: signed errors (experiment, e2e, ttft, itl).
     - operator: what proposed it. parents: ids of the elites it was made from.
-    - transfer: the joint error on models that were left out of the fit; None if it was not measured.
+    - transfer: the error on runs that were left out of the fit (evaluator.transfer); None if it was not measured.
     - sound: whether it is consistent with what is known about the hardware.
 
     >>> Elite(

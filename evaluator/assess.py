@@ -21,7 +21,7 @@ from evaluator.judge import gates
 from evaluator.judge.kernel_sums import KernelSums, kernel_checks, kernel_sums
 from evaluator.judge.physics import Hardware, hardware_of, physics
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
-from evaluator.transfer import Folds, folds_of, transfer
+from evaluator.transfer import KINDS, TAIL, Folds, folds_of, transfer
 from simulator.bind import Deployments
 from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Experiment
@@ -107,8 +107,10 @@ def prepare(
     moe_weight: float = 1.0,
     hardware: gates.Facts | None = None,
     kernels: gates.Facts | None = None,
+    left_out: Sequence[str] = tuple(KINDS),
+    tail: float = TAIL,
 ) -> Data:
-    """The data of these experiments.
+    """The data of these experiments. `left_out`, `tail`: of the transfer error, see evaluator.transfer.
 
     To be sound, a program must be consistent with datasheets on the deployments `hardware`, named `MODEL tpN`, and with
     measured kernels on the deployments `kernels`.
@@ -119,7 +121,7 @@ def prepare(
         score=scored,
         deployments=gates.deployments_of(experiments),
         moe_weight=moe_weight,
-        folds=folds_of(fitted, scored),
+        folds=folds_of(fitted, left_out, tail),
         hardware=hardware_of(hardware) if hardware else None,
         kernels=kernel_sums(kernels) if kernels else None,
     )
@@ -161,7 +163,7 @@ def foreknown(program: Program) -> Rejected | None:
 
 
 def assess(program: Program, data: Data, limits: Limits = NO_LIMITS, laps: Laps | None = None) -> Scored | Rejected:
-    """Gates, fit, gates at the fitted constants, score, error on models left out: each within `limits`.
+    """Gates, fit, gates at the fitted constants, score, transfer error: each within `limits`.
 
     Deterministic: depends only on the arguments, except for `laps`.
     """

@@ -50,11 +50,8 @@ def source_runs(name: str) -> dict[str, str]:
 
     Raises InputError if two experiments name the same run.
     """
-    path = Path(name)
-    bundled = name in BUNDLED and not path.exists()
-    raw: Any = _shipped(name) if bundled else parse_yaml(read_bytes(path), name, BEGIN)
     ids: dict[str, str] = {}
-    for entry in raw["experiments"]:
+    for entry in raw_entries(name):
         run = entry.get("source_run")
         if not isinstance(run, str):
             continue
@@ -63,6 +60,15 @@ def source_runs(name: str) -> dict[str, str]:
                              "give each run to one experiment")  # fmt: skip
         ids[run] = entry["id"]
     return ids
+
+
+def raw_entries(name: str) -> list[dict[str, Any]]:
+    """The entries of a bundled file (a name of BUNDLED) or another file already read, as they are written."""
+    path = Path(name)
+    bundled = name in BUNDLED and not path.exists()
+    raw: Any = _shipped(name) if bundled else parse_yaml(read_bytes(path), name, BEGIN)
+    entries: list[dict[str, Any]] = raw["experiments"]
+    return entries
 
 
 def bundled_experiments() -> list[Experiment]:

@@ -42,11 +42,14 @@ class Disagreement:
     """How the committee's predictions of a run differ from the program's.
 
     spread: by figure, the root mean square of log(theirs / ours); None where either has no such figure. saturated: the
-    share of them, with ours among them, under which a queue grows.
+    share of them, with ours among them, under which a queue grows. members, paces: log(theirs / ours) of the mean E2E,
+    of each `able` member of the committee and under each of PACES.
     """
 
     spread: Mapping[str, float | None]
     saturated: float
+    members: tuple[float | None, ...] = ()
+    paces: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,33 +107,52 @@ def slowed(program: Program, factor: float) -> Program:
 
 
 def disagreements(
-    program: Program, committee: Sequence[Program], experiments: Sequence[Experiment], seed: int
+    program: Program,
+    committee: Sequence[Program],
+    experiments: Sequence[Experiment],
+    seed: int,
+    *,
+    last_stage: bool = False,
 ) -> list[Disagreement]:
     """How the committee, and the program with other step times, differ from the program on each experiment, all under
-    the same arrivals.
-
-    Members that read measured kernels take no part if one of the deployments has none.
+    the same arrivals. Only members that are `able` take part. `last_stage`: in the last load stage alone.
     """
     data = score_set(experiments, [seed])
     ours = predictions(program, data)
-    measured = all(has_curves(e.facts) for e in experiments)
-    able = [p for p in committee if measured or not assemble(p).curves]
-    others = [predictions(p, data) for p in (*able, *(slowed(program, factor) for factor in PACES))]
+    members = able(committee, experiments)
+    others = [predictions(p, data) for p in (*members, *(slowed(program, factor) for factor in PACES))]
     found = []
     for p, theirs in zip(ours, zip(*others, strict=True), strict=True):
-        run, runs = p.predicted.summary, [q.predicted.summary for q in theirs]
-        spread = {name: _spread(figure_of(run, name), [figure_of(r, name) for r in runs]) for name in STATISTICS}
+        run, *runs = (q.predicted.stages[-1] if last_stage else q.predicted.summary for q in (p, *theirs))
+        logs = {name: _logs(figure_of(run, name), [figure_of(r, name) for r in runs]) for name in STATISTICS}
         every = [waiting_share(q) > WAITING for q in (p, *theirs)]
-        found.append(Disagreement(spread, sum(every) / len(every)))
+        found.append(
+            Disagreement(
+                {name: _spread(of_figure) for name, of_figure in logs.items()},
+                sum(every) / len(every),
+                tuple(logs["e2e"][: len(members)]),
+                tuple(logs["e2e"][len(members) :]),
+            )
+        )
     return found
 
 
-def _spread(ours: float | None, theirs: Sequence[float | None]) -> float | None:
-    """The root mean square of log(theirs / ours) over those that have a figure."""
-    if not ours:
-        return None
-    logs = [math.log(x / ours) for x in theirs if x]
-    return math.sqrt(sum(x * x for x in logs) / len(logs)) if logs else None
+def able(committee: Sequence[Program], experiments: Sequence[Experiment]) -> list[Program]:
+    """The members that can predict all of the experiments: those that read measured kernels cannot if one of the
+    deployments has none."""
+    measured = all(has_curves(e.facts) for e in experiments)
+    return [p for p in committee if measured or not assemble(p).curves]
+
+
+def _logs(ours: float | None, theirs: Sequence[float | None]) -> list[float | None]:
+    """log(theirs / ours), None where either has no figure."""
+    return [math.log(x / ours) if x and ours else None for x in theirs]
+
+
+def _spread(logs: Sequence[float | None]) -> float | None:
+    """The root mean square of those that are known."""
+    known = [x for x in logs if x is not None]
+    return math.sqrt(sum(x * x for x in known) / len(known)) if known else None
 
 
 def scales(residuals: Sequence[Residual]) -> dict[str, Scale]:

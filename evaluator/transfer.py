@@ -1,67 +1,69 @@
-"""Transfer: how well a form predicts models that its constants were not fitted on.
+"""Transfer: how well a form predicts kinds of runs that its constants were not fitted on.
 
-Leave-one-model-out: for every model the constants are fitted again without its runs, which are then replayed. If all
-runs are of one model, each run is left out in turn. In a fold the prior pulls constants that enter affinely towards
-their low bounds, not towards their values from other fits: a fold must not know what its own runs do not show.
+Every model, every tensor-parallel degree and every architecture (dense, mixture of experts) is left out in turn: the
+constants are fitted again without its runs, which are then predicted. What counts is the worst quarter of the runs that
+a kind of fold leaves out, because a mean over many easy runs hides the form that fails on one deployment. In a fold the
+prior pulls constants that enter affinely towards their low bounds, not towards their values from other fits: a fold
+must not know what its own runs do not show.
+
+Predictions are those of the mean field, times the ratio of replay to mean field at the constants fitted to everything.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import Problem, forgetful, problem_of, unshown
 from evaluator.fit.solvers import solve_parts
-from evaluator.metrics import LATENCIES
-from evaluator.score import Errors, ScoreSet, error_rows_of, summarise
-from simulator.bind import settled
+from evaluator.score import Errors
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 
 MOST_PCT = 20.0  # cap on an error: one queue that runs away must not hide the other errors
+KINDS: dict[str, Callable[[Experiment], object]] = {
+    "models": lambda e: e.model,
+    "tp": lambda e: e.engine.tensor_parallel,
+    "architectures": lambda e: bool(e.facts["is_moe"]),
+}
+TAIL = 0.25  # share of the runs that a kind of fold leaves out, whose errors count: those with the largest
 
 
 @dataclass(frozen=True)
 class Fold:
-    """One model's runs left out: their positions, the load stages that are fitted, bool[stages], and what is then
-    predicted."""
+    """Runs left out together: their positions, and the load stages that are fitted, bool[stages]."""
 
     left_out: tuple[int, ...]
     fitted: np.ndarray
-    score: ScoreSet
 
 
 @dataclass(frozen=True)
 class Folds:
-    """All load stages, and the folds of a program that was fitted on them."""
+    """All load stages, and for each kind of fold its folds; of the errors of a kind the share `tail` counts."""
 
     fit: FitSet
-    folds: tuple[Fold, ...]
-
-    @cached_property
-    def none_of(self) -> list[Errors]:
-        """No error in any left-out run, in the order of the folds: the least that those not replayed yet can add."""
-        return [_none(e) for fold in self.folds for e in fold.score.experiments]
+    kinds: tuple[tuple[Fold, ...], ...]
+    tail: float = TAIL
 
 
-def folds_of(fit: FitSet, score: ScoreSet) -> Folds:
-    """A fold for each model, or for each run if all are of one model; none for a single run."""
-    groups = left_out([e.model for e in fit.experiments])
-    if len(groups) < 2:
-        groups = left_out([e.id for e in fit.experiments])
-    if len(groups) < 2:
-        return Folds(fit, ())
-    return Folds(fit, tuple(_fold(group, fit, score) for group in groups))
+def folds_of(fit: FitSet, kinds: Sequence[str] = tuple(KINDS), tail: float = TAIL) -> Folds:
+    """The folds of every kind of which the experiments have several. If there is no such kind, each run is left out in
+    turn, and none of a single run."""
+    names = [[str(KINDS[kind](e)) for e in fit.experiments] for kind in kinds]
+    several = [of_kind for of_kind in names if len(set(of_kind)) > 1]
+    if not several and len(fit.experiments) > 1:
+        several = [[e.id for e in fit.experiments]]
+    folds = (tuple(_fold(group, fit) for group in left_out(of_kind)) for of_kind in several)
+    return Folds(fit, tuple(folds), tail)
 
 
-def _fold(group: Sequence[int], fit: FitSet, score: ScoreSet) -> Fold:
-    return Fold(tuple(group), ~np.isin(fit.experiment_of, group), score.subset(group))
+def _fold(group: Sequence[int], fit: FitSet) -> Fold:
+    return Fold(tuple(group), ~np.isin(fit.experiment_of, group))
 
 
 def left_out(names: Sequence[str]) -> list[list[int]]:
@@ -70,34 +72,51 @@ def left_out(names: Sequence[str]) -> list[list[int]]:
 
 
 def transfer(program: Program, ratio: np.ndarray, data: Folds, most: float = math.inf) -> float | None:
-    """The mean joint error in percent over the left-out runs, each error at most MOST_PCT. None without folds, or if it
-    exceeds `most`, which may show before all folds are replayed.
+    """The transfer error in percent: over the kinds of folds, the mean of their tail errors. None without folds, or if
+    it exceeds `most`, which may show before all kinds are fitted.
 
-    `program` was fitted on everything: the folds start from its constants and reuse `ratio`, replay over mean field of
-    all stages. Raises HostileStep if a left-out run meets a step time out of range.
+    The tail error of a kind is the mean over its worst left-out runs, each with the mean of its absolute errors of E2E,
+    TTFT and ITL, none above MOST_PCT. `program` was fitted on everything: the folds start from its constants and reuse
+    `ratio`, replay over mean field of all stages.
     """
-    if not data.folds:
+    if not data.kinds:
         return None
-    problem, rows = fold_problem(complete(program), data), list[Errors]()
-    for theta, fold in zip(refit(problem, ratio, data), data.folds, strict=True):
-        bound = settled(problem.code, theta, problem.machine.base[list(fold.left_out)])
-        rows += [capped(row) for row in error_rows_of(bound, fold.score)]
-        if summarise([*rows, *data.none_of[len(rows) :]]).joint > most:
+    problem, error = fold_problem(complete(program), data.fit), 0.0
+    for folds in data.kinds:
+        rows = []
+        for theta, fold in zip(refit(problem, ratio, folds), folds, strict=True):
+            # Where a fold's constants give no time at all, the error is as large as it can be.
+            predicted_ms = np.nan_to_num(problem.predict(theta) * ratio, nan=np.inf)
+            rows.append(data.fit.errors_pct(predicted_ms)[list(fold.left_out)])
+        error += tail_error(np.concatenate(rows), data.tail) / len(data.kinds)
+        if error > most:
             return None
-    return summarise(rows).joint
+    return error
 
 
-def fold_problem(program: Program, data: Folds) -> Problem:
+def tail_error(errors_pct: np.ndarray, share: float) -> float:
+    """The mean over the `share` of the runs (rounded up) with the largest errors, of errors_pct[runs, latencies]; a
+    run's error is its mean absolute one, each latency at most MOST_PCT.
+
+    NaN stands for a latency that was not observed.
+    """
+    sizes = np.minimum(np.abs(errors_pct), MOST_PCT)
+    of_runs = np.array([row[~np.isnan(row)].mean() for row in sizes if not np.isnan(row).all()])
+    worst = np.sort(of_runs)[::-1][: math.ceil(share * len(of_runs))]
+    return float(worst.mean())
+
+
+def fold_problem(program: Program, fit: FitSet) -> Problem:
     """What is fitted in each fold."""
-    return forgetful(problem_of(without_bounds(program), data.fit))
+    return forgetful(problem_of(without_bounds(program), fit))
 
 
-def refit(problem: Problem, ratio: np.ndarray, data: Folds) -> np.ndarray:
+def refit(problem: Problem, ratio: np.ndarray, folds: Sequence[Fold]) -> np.ndarray:
     """float64[folds, theta]: the constants of the problem's program, which was fitted on everything, fitted again for
     each fold by the mean field times `ratio`."""
     if not problem.free.size:
-        return np.tile(problem.start, (len(data.folds), 1))
-    parts = [fold.fitted for fold in data.folds]
+        return np.tile(problem.start, (len(folds), 1))
+    parts = [fold.fitted for fold in folds]
     scales = problem.scales_of(problem.start, parts)
     # The fit leaves a constant that a fold's runs do not show where it starts.
     unknown = unshown(problem)
@@ -112,13 +131,6 @@ def without_bounds(program: Program) -> Program:
     """
     functions = (replace(f, constants=tuple(replace(c, bounds=None) for c in f.constants)) for f in program.functions)
     return replace(program, functions=tuple(functions))
-
-
-def _none(experiment: Experiment) -> Errors:
-    """An error of 0 in every latency that the experiment has observed."""
-    summary = experiment.observed.summary if experiment.observed else None
-    means = [getattr(summary, name).mean if summary else None for name in LATENCIES]
-    return Errors(experiment.id, *(0.0 if mean else None for mean in means))
 
 
 def capped(row: Errors) -> Errors:

@@ -69,9 +69,9 @@ class FitSet:
         """Mean Huber loss of the residuals."""
         return float(huber(self.residuals(predicted_ms)).mean())
 
-    def joint(self, predicted_ms: np.ndarray) -> float:
-        """The joint error in percent of predicted stage means, float64[stages, 3], as `evaluator.score` computes it
-        from whole runs: of each run's mean, weighted by the requests of its stages. NaN if nothing was observed."""
+    def errors_pct(self, predicted_ms: np.ndarray) -> np.ndarray:
+        """Signed errors in percent of each run's mean E2E, TTFT and ITL, float64[experiments, 3], NaN where nothing was
+        observed. The mean is that of the predicted stage means, float64[stages, 3], weighted by their requests."""
         observed = self.stages.observed_ms
         requests = (self.stages.table[:, RATE] * self.stages.table[:, DURATION])[:, None]
         known = ~np.isnan(observed)
@@ -79,7 +79,13 @@ class FitSet:
         np.add.at(sums[0], self.experiment_of, np.where(known, requests * predicted_ms, 0.0))
         np.add.at(sums[1], self.experiment_of, np.where(known, requests * observed, 0.0))
         with np.errstate(invalid="ignore", divide="ignore"):
-            of_runs = 100.0 * np.abs(sums[0] / sums[1] - 1.0)
+            errors: np.ndarray = 100.0 * (sums[0] / sums[1] - 1.0)
+        return errors
+
+    def joint(self, predicted_ms: np.ndarray) -> float:
+        """The joint error in percent of predicted stage means, as `evaluator.score` computes it from whole runs. NaN if
+        nothing was observed."""
+        of_runs = np.abs(self.errors_pct(predicted_ms))
         means = [column[~np.isnan(column)].mean() for column in of_runs.T if not np.isnan(column).all()]
         return float(np.mean(means)) if means else float("nan")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from evaluator.fit.corrections import CORRECTIONS, corrected
 from evaluator.fit.loss import FitSet
 from evaluator.fit.methods import METHODS
 from evaluator.fit.problem import Problem, grouped_problem
+from simulator.clock.run import HostileStep
 from simulator.language.ir import Program
 
 
@@ -48,7 +50,15 @@ def scoped(
 
 
 def fit_scoped(problem: Problem, method: str = "auto") -> ScopedFit:
-    """The fit of a problem of `scoped` by `method`, a key of METHODS. Raises HostileStep like `fit.fit`."""
+    """The fit of a problem of `scoped` by `method`, a key of METHODS. Raises HostileStep like `fit.fit`.
+
+    Never worse than the start. Far from saturation the mean field is close to a replay; near it a fit may end where the
+    replay is far off, and replays correct it too late.
+    """
     phi, loss, _ = corrected(problem, METHODS[method], CORRECTIONS, False)
+    with suppress(HostileStep):
+        before = problem.data.loss(problem.replay(problem.start, False))
+        if before < loss:
+            phi, loss = problem.start, before
     programs = tuple(problem.program.with_theta(tuple(phi[g.index])) for g in problem.groups)
     return ScopedFit(models_of(problem.data), programs, problem, phi, loss)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,6 +17,7 @@ LEAST_CLUSTERS = 5  # experiments needed for a cluster-robust standard error
 # gets half.
 IDENTIFIED = 0.9
 _NEAR = 1e-6  # sizes of a constant within which it counts as at a bound
+_CORRELATED = 0.1  # smallest correlation that is kept
 _NO_EFFECT = 1e-9  # relative error below which a constant of its present size does nothing
 
 
@@ -27,7 +28,8 @@ class Certainty:
     standard_error: in the constant's unit; inf if no residual depends on it, NaN if it is held or at a bound. bound:
     the bound it is at, `low`, `high` or None. determined: the share in [0, 1] of its information that comes from the
     data, not the prior. identified: determined above IDENTIFIED, at no bound, and the standard error smaller than the
-    constant, or than what makes a percent of a step if that is more. held: the fit did not search it.
+    constant, or than what makes a percent of a step if that is more. held: the fit did not search it. correlated: how
+    its error correlates with those of other constants, by `method.name`: what raises one may lower the other.
     """
 
     method: str
@@ -39,6 +41,7 @@ class Certainty:
     identified: bool
     held: bool = False
     group: int | None = None
+    correlated: Mapping[str, float] = field(default_factory=dict)
 
 
 def uncertainty(program: Program, data: FitSet) -> tuple[Certainty, ...]:
@@ -63,9 +66,10 @@ def certainties(problem: Problem, phi: np.ndarray) -> tuple[Certainty, ...]:
     names = [(f.name, c.name) for f in problem.program.functions for c in f.constants]
     bounds = [_bound(problem, phi, size, j) for j in range(phi.size)]
     errors, determined = np.full(phi.size, np.nan), np.zeros(phi.size)
+    correlation = np.zeros((phi.size, phi.size))
     inside = problem.free[[bounds[j] is None for j in problem.free]]
     if inside.size:
-        errors[inside], determined[inside] = _errors(problem, phi, scales, inside)
+        errors[inside], determined[inside], correlation[np.ix_(inside, inside)] = _errors(problem, phi, scales, inside)
     rows = []
     for j, (position, group) in enumerate(zip(problem.position, problem.group_of, strict=True)):
         method, name = names[position]
@@ -74,9 +78,22 @@ def certainties(problem: Problem, phi: np.ndarray) -> tuple[Certainty, ...]:
                 method, name, float(phi[j]), float(errors[j]), bounds[j], float(determined[j]),
                 identified=bool(bounds[j] is None and determined[j] > IDENTIFIED and errors[j] < size[j]),
                 held=bool(position in problem.held), group=group,
+                correlated=_correlated(problem, names, correlation, j),
             )
         )  # fmt: skip
     return tuple(rows)
+
+
+def _correlated(
+    problem: Problem, names: Sequence[tuple[str, str]], correlation: np.ndarray, j: int
+) -> dict[str, float]:
+    """The correlations of entry j with other constants of its group, or shared by all groups, by `method.name`."""
+    groups = (problem.group_of[j], None)
+    return {
+        ".".join(names[position]): round(float(correlation[j, i]), 3)
+        for i, (position, group) in enumerate(zip(problem.position, problem.group_of, strict=True))
+        if i != j and group in groups and abs(correlation[j, i]) >= _CORRELATED
+    }
 
 
 def effective(constants: Sequence[Certainty]) -> float:
@@ -118,15 +135,17 @@ def linearised(
     return slopes[:, observed].T, r, huber_weights(r)
 
 
-def _errors(problem: Problem, phi: np.ndarray, scales: Scales, of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(standard errors, determined) of the free entries `of`, the others taken as known."""
+def _errors(
+    problem: Problem, phi: np.ndarray, scales: Scales, of: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(standard errors, determined, classical correlations) of the free entries `of`, the others taken as known."""
     data, size = problem.data, scales[0]
     a, r, w = linearised(problem, phi, size, of)
     prior = problem.prior(scales)[of] * size[of]
     acts = np.linalg.norm(a, axis=0) > _NO_EFFECT
-    errors, determined = np.full(of.size, np.inf), np.zeros(of.size)
+    errors, determined, correlation = np.full(of.size, np.inf), np.zeros(of.size), np.zeros((of.size, of.size))
     if not acts.any():
-        return errors, determined
+        return errors, determined, correlation
     a, prior = a[:, acts], prior[acts]
     inverse = np.linalg.inv((a.T * w) @ a + np.diag(np.square(prior) + 1e-18))
     determined[acts] = np.clip(1.0 - np.square(prior) * np.diag(inverse), 0.0, 1.0)
@@ -142,4 +161,6 @@ def _errors(problem: Problem, phi: np.ndarray, scales: Scales, of: np.ndarray) -
         middle = small_sample * scores.T @ scores + variance * np.diag(np.square(prior))
         squared = np.maximum(squared, np.diag(inverse @ middle @ inverse))
     errors[acts] = np.sqrt(squared) * size[of][acts]
-    return errors, determined
+    lengths = np.sqrt(np.diag(inverse))
+    correlation[np.ix_(acts, acts)] = inverse / lengths[:, None] / lengths
+    return errors, determined, correlation

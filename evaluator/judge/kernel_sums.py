@@ -46,13 +46,13 @@ class KernelSums:
 def kernel_sums(deployments: Facts) -> KernelSums:
     """The sums of every deployment. Raises InputError for a GPU without measured kernels."""
     program, prepared = parse(KERNEL_STEP), Deployments(deployments)
-    return KernelSums(prepared, *_times_us(assemble(program), program.theta, prepared))
+    return KernelSums(prepared, *kernel_times_us(assemble(program), program.theta, prepared))
 
 
 def kernel_checks(code: Code, theta: Theta, sums: KernelSums) -> list[Gate]:
     """Both checks over all deployments, at the constants `theta`."""
     names = sums.deployments.names
-    decode_us, prefill_us = _times_us(code, theta, sums.deployments)
+    decode_us, prefill_us = kernel_times_us(code, theta, sums.deployments)
 
     def decode(d: int, i: int) -> str:
         (n, context), x, k = DECODES[i], decode_us[d, i], sums.decode[d, i]
@@ -83,7 +83,7 @@ def _gate(name: str, ratios: np.ndarray, text: Callable[[int, int], str], rule: 
     _, worst = extreme(max, ratios, lambda case: text(*divmod(case, ratios.shape[1])))
     beyond = np.count_nonzero(ratios > 1.0)
     which = "farthest beyond" if beyond else "closest to a limit"
-    measured = f"{ratios.size - beyond} of {ratios.size} within the limits, {which}: {worst}"
+    measured = f"{ratios.size - beyond} of {ratios.size} within bounds, {which}: {worst}"
     return verdict(name, not beyond, measured, rule)
 
 
@@ -98,8 +98,9 @@ def _chunks(tokens: int) -> list[Batch]:
     return [(Active(tokens, done, BUDGET),) for done in range(0, tokens, BUDGET)]
 
 
-def _times_us(code: Code, theta: Theta, deployments: Deployments) -> tuple[np.ndarray, np.ndarray]:
-    """The times of the decode steps, and of the prompts, the sums over their chunks."""
+def kernel_times_us(code: Code, theta: Theta, deployments: Deployments) -> tuple[np.ndarray, np.ndarray]:
+    """A program's times in us: float64[deployments, DECODES] of the decode steps, float64[deployments, PROMPTS] of the
+    prompts, each the sum over its chunks."""
     us = deployments.bind(code, theta).steps_us(_table())
     ends = np.cumsum([len(DECODES), *(len(_chunks(tokens)) for tokens in PROMPTS)])
     decode_us, *prompts = np.split(us, ends[:-1], axis=1)

@@ -52,8 +52,10 @@ COMMANDS = {
     ),
     "show": ("programs", "show", "Show a program: text, size, constants, dot products, and what it reached."),
     "check": ("programs", "check", "Check a program as a search would: language, caps, units and gates."),
+    "blend": ("blend", "blend", "Average the near-optimal programs of a run into one program."),
     "fit": ("programs", "fit", "Fit a program's constants to experiments."),
     "predict": ("programs", "predict", "Predict TTFT, ITL and E2E of experiments."),
+    "probe": ("probe", "probe", "Choose the runs to measure next, so that predictions become surer."),
     "ingest": (
         "ingest",
         "ingest",

@@ -31,17 +31,25 @@ tell_compilation(_quiet)  # all commands that replay import this module
 
 def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --max-operations and so on; the command receives the given ones as one mapping, `caps`."""
-    defaults = asdict(Caps())
+    return caps_options_from(Caps(), ", or the configuration's")(command)
 
-    @wraps(command)
-    def with_caps(**options: Any) -> Any:
-        given = {name: options.pop(f"max_{name}") for name in defaults}
-        return command(caps={name: most for name, most in given.items() if most is not None}, **options)
 
-    for name, most in reversed(defaults.items()):
-        text = f"Most {name} a program may have [default: {most}, or the configuration's]."
-        with_caps = click.option(f"--max-{name}", type=click.IntRange(min=0), help=text)(with_caps)
-    return with_caps
+def caps_options_from(caps: Caps, or_else: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`caps_options` whose help names these defaults, and what else may replace them."""
+    defaults = asdict(caps)
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_caps(**options: Any) -> Any:
+            given = {name: options.pop(f"max_{name}") for name in defaults}
+            return command(caps={name: most for name, most in given.items() if most is not None}, **options)
+
+        for name, most in reversed(defaults.items()):
+            text = f"Most {name} a program may have [default: {most}{or_else}]."
+            with_caps = click.option(f"--max-{name}", type=click.IntRange(min=0), help=text)(with_caps)
+        return with_caps
+
+    return decorated
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -156,8 +156,9 @@ def predict(
 ) -> int:
     """Predict TTFT, ITL and E2E of experiments.
 
-    The predictions are compared with observations where there are any. Those of the shipped champion, and of the
-    champion of a run that was validated, have intervals.
+    The predictions are compared with observations where there are any, and each names the terms of the program on which
+    it depends most. Those of the shipped champion, of the champion of a run that was validated, and of programs fitted
+    from these have intervals, and say where these come from.
 
     \b
     evolve predict champion --experiments plan.yaml

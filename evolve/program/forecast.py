@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from evaluator.intervals import STATISTICS, Disagreement, Interval
 from evaluator.metrics import LATENCIES, error_pct
+from evaluator.sensitivity import HELD_OUT, PACE, Origin, TermShare
 from evolve import __version__
 from simulator.experiment.experiment import Components, Observation
 from simulator.json import JsonObject
@@ -63,7 +64,8 @@ class Forecast:
 
     fitted: whether the program was fitted on this experiment; None where there is no record of that. doubt: how far
     near-optimal programs disagree, and trust: the class of held-out runs whose errors make the intervals
-    (evolve.run.trust); None where none were kept.
+    (evolve.run.trust); None where none were kept. depends_on: the terms on which the mean E2E depends most; origins:
+    where its interval comes from; the largest share first.
     """
 
     id: str
@@ -73,8 +75,10 @@ class Forecast:
     observed_components: Components | None
     stages: tuple[Comparison, ...]
     warnings: tuple[str, ...]
+    depends_on: tuple[TermShare, ...]
     doubt: Disagreement | None = None
     trust: str | None = None
+    origins: tuple[Origin, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -89,11 +93,26 @@ class Forecast:
             **self.summary.to_json(),
             "intervals_of": self.trust,
             "saturated": self.doubt.saturated if self.doubt else None,
+            "depends_on": [
+                {"term": t.term.text, "method": t.term.method, "share_pct": 100.0 * t.share} for t in self.depends_on
+            ],
+            "interval_from": [{"what": what(o), "kind": o.kind, "share_pct": 100.0 * o.share} for o in self.origins],
             "components": self.components,
             "observed_components": asdict(self.observed_components) if self.observed_components else None,
             "stages": [stage.to_json() for stage in self.stages],
             "warnings": list(self.warnings),
         }
+
+
+def what(origin: Origin) -> str:
+    """What an interval comes from, in few words."""
+    if origin.constant:
+        return f"constants, mostly {origin.constant}"
+    if origin.dispute is None:
+        return {HELD_OUT: "held out", PACE: "pace"}.get(origin.kind, "programs that fit equally well")
+    part, d = origin.dispute.part, origin.dispute
+    name = part.text or ("step_time without batch fields" if part.method == "step_time" else part.method)
+    return f"{name} ({d.differ} of {d.members} differ)"
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,20 @@ from dataclasses import replace
 
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
-from evaluator.intervals import LEVELS, Disagreement, disagreements, figure_of, interval, scales, waiting_share
+from evaluator.intervals import LEVELS, Disagreement, able, disagreements, figure_of, interval, scales, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
+from evaluator.sensitivity import (
+    ConstantError,
+    Dispute,
+    TermShare,
+    constant_errors,
+    disputes,
+    origins,
+    term_shares,
+    traffic_of,
+)
+from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, passes, row
@@ -18,7 +29,7 @@ from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.ranges import outside
 from evolve.run.records import Record, saw
-from evolve.run.trust import Trust, trust_of
+from evolve.run.trust import Trust, stale, trust_of
 from evolve.terminal import command
 from simulator.experiment.experiment import Experiment
 
@@ -39,9 +50,11 @@ INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft
 INTERVALS_LEGEND = """\
 80 % intervals of a new measurement (--json has those of 95 % and of p90, too): by the errors on held-out runs, wider
 where programs that fit equally well disagree. by: which held-out runs, inside or outside the ranges of what was fitted,
-or saturated ones; -: none were held out. queue grows: the share of those programs under which it does, so that
-latencies depend on how long the load lasts; if there are any, errors on saturated runs count (docs/validation.md)."""
-NO_INTERVALS = "No intervals: the shipped champion has some, and a run's champion after `{command}`; no other program."
+or saturated ones; after a fit on own runs, outside; -: none were held out. queue grows: the share of those programs
+under which it does, so that latencies depend on how long the load lasts; if there are any, errors on saturated runs
+count (docs/validation.md)."""
+NO_INTERVALS = """\
+No intervals: the shipped champion has some, and a run's champion after `{command}`, and programs fitted from these."""
 PARTS_LEGEND = """\
 Observed from request traces: queueing is arrival to queue; waiting is queued to first scheduled, which async scheduling
 stamps one cycle early (prefill steps hold that cycle), and the gaps of preemptions; after the last step predicts
@@ -54,15 +67,24 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
     ours = predictions(program, score_set(experiments, seeds))
     bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
     total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])
-    about = [*complaints(program, deployments_of(experiments)), *source.assumed]
+    about = [*complaints(program, deployments_of(experiments)), *source.assumed, *stale(source)]
+    traffic = traffic_of(experiments, seeds[0])
+    shares = term_shares(program, traffic)
     forecasts = [
-        _forecast(p, bound, e, source.record, about) for p, bound, e in zip(ours, bounds, experiments, strict=True)
+        _forecast(p, bound, e, source.record, about, of_terms)
+        for p, bound, e, of_terms in zip(ours, bounds, experiments, shares, strict=True)
     ]
     if (trust := trust_of(source)) and source.record:
         doubts = disagreements(program, trust.programs, experiments, seeds[0])
+        disputed = disputes(program, able(trust.programs, experiments), doubts, traffic)
+        constants = (source.record.constants or {}).items()
+        known = {name: (c.standard_error, c.correlated) for name, c in constants if c.standard_error is not None}
+        known_errors = constant_errors(program, known, traffic)
         forecasts = [
-            _with_intervals(forecast, source.record, e, p, trust, doubt)
-            for forecast, e, p, doubt in zip(forecasts, experiments, ours, doubts, strict=True)
+            _with_intervals(forecast, source.record, e, p, trust, doubt, parts, of_constants)
+            for forecast, e, p, doubt, parts, of_constants in zip(
+                forecasts, experiments, ours, doubts, disputed, known_errors, strict=True
+            )
         ]
     return Forecasts(
         source.name,
@@ -75,7 +97,12 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
 
 
 def _forecast(
-    prediction: Prediction, bound: Prediction, experiment: Experiment, record: Record | None, about: Sequence[str]
+    prediction: Prediction,
+    bound: Prediction,
+    experiment: Experiment,
+    record: Record | None,
+    about: Sequence[str],
+    shares: Sequence[TermShare],
 ) -> Forecast:
     observed = experiment.observed
     stages = observed.stages if observed and observed.stages else (None,) * len(experiment.workload.stages)
@@ -87,27 +114,32 @@ def _forecast(
         observed_components=experiment.components,
         stages=tuple(Comparison(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)),
         warnings=(*_impossible(prediction, bound), *warnings(record, experiment, prediction), *about),
+        depends_on=tuple(shares),
     )
 
 
 def _with_intervals(
-    forecast: Forecast, record: Record, e: Experiment, prediction: Prediction, trust: Trust, doubt: Disagreement
-) -> Forecast:
+    forecast: Forecast, record: Record, e: Experiment, prediction: Prediction, trust: Trust, doubt: Disagreement,
+    disputed: Sequence[Dispute], constants: ConstantError,
+) -> Forecast:  # fmt: skip
     """The forecast with the intervals that held-out errors and the disagreement of near-optimal programs give it."""
     predicted = forecast.summary.predicted
     if predicted is None:
         return forecast
-    beyond = record.ranges is None or bool(outside(record.ranges, e, prediction))
+    beyond = record.ranges is None or bool(outside(record.all_ranges, e, prediction))
     which, bands = trust.class_of(beyond, doubt), {}
-    for name, scale in scales(trust.residuals(which)).items():
+    by_figure = scales(trust.residuals(which))
+    for name, scale in by_figure.items():
         value, spread = figure_of(predicted, name), doubt.spread[name]
         if value is not None and spread is not None:
             bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
     lines = list(forecast.warnings)
-    if bands and record.ranges and record.ranges.hardware and e.hardware not in record.ranges.hardware:
+    gpus = {gpu for ranges in record.all_ranges for gpu in ranges.hardware or ()}
+    if bands and gpus and e.hardware not in gpus:
         lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
     summary = replace(forecast.summary, intervals=bands)
-    return replace(forecast, summary=summary, doubt=doubt, trust=which, warnings=tuple(lines))
+    causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in bands else ()
+    return replace(forecast, summary=summary, doubt=doubt, trust=which, warnings=tuple(lines), origins=causes)
 
 
 def _impossible(prediction: Prediction, bound: Prediction) -> list[str]:
@@ -148,7 +180,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         lines.append(f"quality is {experiment.quality}")
     if record is None:
         return [*lines, "no record of what this program was fitted on"]
-    return [*lines, *(outside(record.ranges, experiment, prediction) if record.ranges else [])]
+    return [*lines, *outside(record.all_ranges, experiment, prediction)]
 
 
 def print_prediction(forecasts: Forecasts) -> None:
@@ -166,6 +198,7 @@ def print_prediction(forecasts: Forecasts) -> None:
         show(_intervals_table(experiments))
     else:
         prose(NO_INTERVALS.format(command=command("validate", "RUN")))
+    print_depends(experiments)
     for e in experiments:
         if e.empty:
             prose(f"{e.id}: no request completes, for the reasons below", "bold")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 
-from archive.champion import champion
+from evaluator.committee import final_champion
 from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
@@ -37,7 +37,7 @@ SEEDS = Path("seeds")
 def ship(path: Path, folder: Path = SEEDS) -> None:
     """Write the champion of the run at `path` into `folder`. Raises InputError if the run has none."""
     run = open_run(path)
-    best = champion(run.archive().members(), run.config.score.rule)
+    best = final_champion(run.archive().members(), run.config.score.rule)
     if best is None:
         raise InputError(f"{path}: has no champion: `{command('resume', path)}`")
     fitted, _ = chosen(run.config.data)

@@ -10,18 +10,15 @@ from simulator.language.infer import unit_of
 from simulator.language.ir import (
     Call,
     Choose,
-    Compare,
     Const,
     Constant,
     Expr,
     Field,
     Function,
-    Guard,
-    Let,
-    Local,
     Neg,
     Op,
     children,
+    inlined,
     nodes,
     rebuild,
 )
@@ -50,22 +47,7 @@ class Draft:
 
 def draft(function: Function) -> Draft:
     """The function as one expression: lets are inlined, early returns become conditionals."""
-    values: dict[str, Expr] = {}
-
-    def inlined(node: Expr) -> Expr:
-        return rebuild(node, lambda n: values[n.name] if isinstance(n, Local) else n)
-
-    guards: list[tuple[Compare, Expr]] = []
-    for statement in function.body:
-        match statement:
-            case Let(name, value):
-                values[name] = inlined(value)
-            case Guard(Compare(op, left, right), value):
-                guards.append((Compare(op, inlined(left), inlined(right)), inlined(value)))
-    expr = inlined(function.result)
-    for condition, value in reversed(guards):
-        expr = Choose(condition, value, expr)
-    return Draft(function.name, expr, {c.name: c for c in function.constants})
+    return Draft(function.name, inlined(function), {c.name: c for c in function.constants})
 
 
 def function_of(d: Draft, doc: str = "") -> Function:

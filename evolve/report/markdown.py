@@ -8,6 +8,7 @@ from evolve.report.llm import lines
 from evolve.report.printing import markdown
 from evolve.report.result import RunReport
 from evolve.report.run import (
+    apart_text,
     bounds_texts,
     errors_table,
     fitted_bias,
@@ -90,7 +91,9 @@ def _choice(report: RunReport, best: Elite, validations: int) -> str:
             f"{best.worst3:.2f} %, by the arrival seeds of the search."
         )
     if transfer := transfer_text(best):
-        text += "\n\n" + transfer.replace("\n", " ")
+        text += "\n\n" + transfer
+    if apart := apart_text(report):
+        text += "\n\n" + apart
     if validations:
         times = "once" if validations == 1 else f"{validations} times"
         text += (

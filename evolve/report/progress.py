@@ -120,7 +120,7 @@ class Progress:
         best = population.champion()
         errors = "no champion yet"
         if best is not None:
-            left_out = "" if best.transfer is None else f", {best.transfer:.2f} % on models left out"
+            left_out = "" if best.transfer is None else f", {best.transfer:.2f} % on runs left out"
             errors = f"champion's joint error {best.joint:.2f} %{left_out}"
         accepted = len(population.archive.members())
         return (

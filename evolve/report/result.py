@@ -58,6 +58,7 @@ class RunReport:
     predicted_mean: Means = field(default_factory=dict)
     best_seed: Elite | None = None  # the seed program with the lowest joint error
     front: Sequence[Elite] = ()
+    apart_pct: Mapping[int, float] = field(default_factory=dict)  # by id, see evaluator.committee.apart_pct
     known: Mapping[str, Sequence[Errors]] = field(default_factory=dict)  # known answers fitted to this data, by name
     published: Mapping[str, Sequence[Errors]] = field(default_factory=dict)  # published known answers, by name
     quality: Mapping[str, str] = field(default_factory=dict)  # of every experiment
@@ -90,6 +91,7 @@ class RunReport:
                 "predicted_mean": dict(self.predicted_mean),
                 "best_seed": self.best_seed.to_json() if self.best_seed else None,
                 "front": [elite.to_json() for elite in self.front],
+                "apart_pct": {str(id): apart for id, apart in self.apart_pct.items()},
                 "known": _rows_json(self.known),
                 "published": _rows_json(self.published),
                 "quality": dict(self.quality),
@@ -115,6 +117,7 @@ class RunReport:
             errors=[Errors(**row) for row in raw.get("errors", ())],
             best_seed=_elite(raw.get("best_seed")),
             front=[Elite.from_json(row) for row in raw.get("front", ())],
+            apart_pct={int(id): apart for id, apart in raw.get("apart_pct", {}).items()},
             known=_rows(raw.get("known", {})),
             published=_rows(raw.get("published", {})),
             calls=raw.get("llm", {}),

@@ -80,7 +80,7 @@ def print_run(report: RunReport, known: bool = False) -> None:
     legend("joint error", "worst 3", "transfer error", "sound")
     say()
     _print_gain(report, best)
-    prose("\n".join(text for text in (transfer_text(best), gap_text(report)) if text) + "\n")
+    prose("\n".join(text for text in (transfer_text(best), apart_text(report), gap_text(report)) if text) + "\n")
     legend("front", also=FRONT_LEGEND.format(seeds=arrival_seeds(report.search_seeds)))
     show(front_table(thinned(report.front), "Pareto front"))
     if len(report.front) > MOST_ROWS:
@@ -203,9 +203,11 @@ def unsound(report: RunReport, best: Elite) -> Elite | None:
 def rule_text(rule: Rule) -> str:
     """How a champion is chosen, in words."""
     least = {"joint": "joint error", "transfer": "mean of joint and transfer error"}[rule.by]
+    nearest = f", in the {100 * rule.nearer:g} % of these nearest to the median of near-optimal programs,"
+    nearer = nearest if rule.nearer < 1.0 else ""
     return (
-        f"the simplest program within {100 * rule.within:g} % of the lowest {least} among those with no experiment "
-        f"above {rule.worst_pct:g} % E2E that contradict no datasheet; where none "
+        f"the simplest program within {100 * rule.within:g} % of the lowest {least}{nearer} among those with no "
+        f"experiment above {rule.worst_pct:g} % E2E that contradict no datasheet; where none "
         "is that good, that limit is dropped"
     )
 
@@ -215,14 +217,26 @@ def transfer_text(best: Elite) -> str:
     if best.transfer is None:
         return ""
     return (
-        f"Transfer: joint error {best.transfer:.2f} % on the runs of each model in turn, the constants fitted "
-        "without them. The form was chosen with all of them in sight: `evolve validate` repeats that choice too."
+        f"Transfer: {best.transfer:.2f} % on the worst quarter of the runs of each model, TP degree and architecture "
+        "in turn, the constants fitted without them. The form was chosen with all of them in sight: `evolve validate` "
+        "repeats that choice too."
+    )
+
+
+def apart_text(report: RunReport) -> str:
+    """How far the champion and the front are from other near-optimal programs where nothing was measured."""
+    if report.champion is None or not report.apart_pct:
+        return ""
+    ours, near = report.apart_pct[report.champion.id], report.apart_pct.values()
+    return (
+        f"Where nothing was measured (known models on 1 to 8 GPUs) the champion's step times are {ours:.1f} % from the "
+        f"median of near-optimal programs; those of the programs within the rule {min(near):.1f} to {max(near):.1f} %."
     )
 
 
 def gap_text(report: RunReport) -> str:
-    """How far apart the champion's errors on fitted and on left-out models were during the search; "" where no model
-    was left out."""
+    """How far apart the champion's errors on fitted and on left-out runs were during the search; "" where none were
+    left out."""
     best = [(joint, transfer) for joint, transfer in report.best if transfer is not None]
     if not best:
         return ""

@@ -20,6 +20,7 @@ RULES = ("joint", "transfer")
 METHODS = ("step", "queueing", "both")
 STAGES = ("all", "but_last")
 FOLDS = ("models", "workloads", "tp", "architectures", "files", "stages")
+LEFT_OUT = ("models", "tp", "architectures")  # as in evaluator.transfer, which takes long to import
 # Offline operators and their default weights. As in other symbolic regression tools, most of the weight goes to growing
 # programs, some to pruning, and little to exchanging whole methods.
 OPERATORS = {
@@ -89,11 +90,14 @@ class ScoreSettings:
     champion: str = "transfer"  # merit: the joint error (joint), or its mean with the transfer error (transfer)
     within: float = 0.05  # the simplest program within this relative distance of the lowest merit wins
     worst_pct: float = 10.0  # largest E2E error, in percent, that a champion may have on any experiment
+    nearer: float = 0.5  # share of those programs that compete: the nearest to other near-optimal ones; 1: all
+    left_out: tuple[str, ...] = LEFT_OUT  # what the transfer error leaves out in turn (see evaluator.transfer)
+    tail: float = 0.25  # share of the left-out runs that count in it: those with the largest errors
 
     @property
     def rule(self) -> Rule:
         """The rule by which a champion is chosen."""
-        return Rule(self.champion, self.within, self.worst_pct)
+        return Rule(self.champion, self.within, self.worst_pct, self.nearer)
 
     @property
     def arrival_seeds(self) -> list[int]:
@@ -165,6 +169,7 @@ def config_from(raw: object, where: str) -> Config:
         ("score.champion", config.score.champion, RULES),
         ("data.stages", config.data.stages, STAGES),
         *(("validate.folds", kind, FOLDS) for kind in config.validate.folds),
+        *(("score.left_out", kind, LEFT_OUT) for kind in config.score.left_out),
     )
     for key, value, allowed in choices:
         if value not in allowed:
@@ -204,6 +209,9 @@ def config_from(raw: object, where: str) -> Config:
     for key, number in {"hopeless": config.search.hopeless, "transfer_within": config.search.transfer_within}.items():
         if number != 0 and not number >= 1:
             raise InputError(f"{where}: search.{key} must be 0 or at least 1, got {number}: give 0 for no limit")
+    for key, share in {"tail": config.score.tail, "nearer": config.score.nearer}.items():
+        if not 0 < share <= 1:
+            raise InputError(f"{where}: score.{key} must be in (0, 1], got {share}: give a share, 1 for all")
     if config.score.seeds > 100:
         raise InputError(f"{where}: score.seeds must be at most 100, got {config.score.seeds}: give fewer")
 

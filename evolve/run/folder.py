@@ -204,8 +204,13 @@ def check_same(run: Run, fitted: Sequence[Experiment]) -> None:
     if about.engine != __version__:
         raise InputError(f"{run.path}: made by engine {about.engine}, this is {__version__}: "
                          "install that version, or start a new run")  # fmt: skip
-    if about.data != data_hash(fitted):
-        raise InputError(f"{run.path}: made on data {about.data}, these are {data_hash(fitted)}: "
+    check_data(run, fitted)
+
+
+def check_data(run: Run, fitted: Sequence[Experiment]) -> None:
+    """Raises InputError if the run was made on other data."""
+    if run.about.data != data_hash(fitted):
+        raise InputError(f"{run.path}: made on data {run.about.data}, these are {data_hash(fitted)}: "
                          "restore the experiments files, or start a new run")  # fmt: skip
 
 

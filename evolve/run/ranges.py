@@ -27,6 +27,8 @@ LISTS: dict[str, tuple[type, str]] = {
     "mixture_of_experts": (bool, "true and false"),
     "kv_cpu_offload": (bool, "true and false"),
 }
+# of the load; all other ranges are of the deployment
+LOADS = ("requests_in_flight", "prompt_tokens", "max_num_batched_tokens")
 TOLERANCE = 1.05  # figures of a replay may differ this much between two paces of the same run
 
 
@@ -112,10 +114,18 @@ def weights(experiment: Experiment) -> str:
     return "fp8" if experiment.facts["is_fp8"] else f"{experiment.weight_bits}-bit"
 
 
-def outside(fitted: Ranges, experiment: Experiment, prediction: Prediction) -> list[str]:
-    """Where an experiment, as predicted, lies outside the ranges of the fitted runs, a line each."""
+def outside(fitted: Sequence[Ranges], experiment: Experiment, prediction: Prediction) -> list[str]:
+    """Where an experiment, as predicted, lies outside the ranges of the runs of one or several fits, a line each.
+
+    The deployment must lie within the ranges of one fit: the lines are those of the fit that has the fewest. The load
+    may be covered by several fits together.
+    """
+    deployment = min((_deployment(ranges, experiment) for ranges in fitted), key=len, default=[])
+    return deployment + _load(_together(fitted), experiment, prediction)
+
+
+def _deployment(fitted: Ranges, experiment: Experiment) -> list[str]:
     facts, engine = experiment.facts, experiment.engine
-    lengths = prompt_lengths(experiment.workload)
     total, active = facts["model_params_b"], facts["active_params_b"]
     lines = (
         _vocabulary(facts["vocab"], fitted.vocab),
@@ -125,6 +135,14 @@ def outside(fitted: Ranges, experiment: Experiment, prediction: Prediction) -> l
         _beyond(f"{active:.1f} billion parameters active per token", active, fitted.active_params_b, ".1f"),
         _architecture(bool(facts["is_moe"]), fitted.mixture_of_experts),
         _among(f"{weights(experiment)} weights", weights(experiment), fitted.weights, ", ".join(fitted.weights or ())),
+        _offload(engine.kv_cpu_offload, fitted.kv_cpu_offload),
+    )
+    return [line for line in lines if line]
+
+
+def _load(fitted: Ranges, experiment: Experiment, prediction: Prediction) -> list[str]:
+    engine, lengths = experiment.engine, prompt_lengths(experiment.workload)
+    lines = (
         _prompts(int(lengths.min()), int(lengths.max()), fitted.prompt_tokens),
         _uncached(prediction.uncached, fitted.uncached_step_tokens, engine.block_size),
         _beyond(
@@ -132,9 +150,18 @@ def outside(fitted: Ranges, experiment: Experiment, prediction: Prediction) -> l
             float(engine.max_num_batched_tokens),
             fitted.max_num_batched_tokens,
         ),
-        _offload(engine.kv_cpu_offload, fitted.kv_cpu_offload),
     )
     return [line for line in lines if line] + _in_flight(experiment, prediction, fitted.requests_in_flight)
+
+
+def _together(fitted: Sequence[Ranges]) -> Ranges:
+    """The ranges of the load that the fits span together; None where no fit knows them."""
+    spans: dict[str, Any] = {}
+    for name in LOADS:
+        known = [span for ranges in fitted if (span := getattr(ranges, name)) is not None]
+        spans[name] = _span(x for span in known for x in span) if known else None
+    uncached = [ranges.uncached_step_tokens for ranges in fitted if ranges.uncached_step_tokens is not None]
+    return Ranges(**spans, uncached_step_tokens=max(uncached, default=None))
 
 
 def _span(values: Iterable[float]) -> Span:

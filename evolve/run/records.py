@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -24,11 +24,13 @@ from simulator.experiment.experiment import Experiment
 @dataclass(frozen=True, slots=True)
 class ConstantRecord:
     """How well a fit determined a constant: its standard error in the constant's unit (None: it has none), the bound it
-    is at (`low`, `high` or None), and whether the runs identify it."""
+    is at (`low`, `high` or None), whether the runs identify it, and how its error correlates with those of other
+    constants, by `method.name`; none in older records."""
 
     standard_error: float | None
     bound: str | None
     identified: bool
+    correlated: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,10 @@ class Record:
     measured: by id, the digest of what was measured (see `measured`). ranges: what the fitted runs span. None or empty
     where it is not known, as in older records, or does not apply:
 
-    fitted_from: the program that `evolve fit` started from; constants: by `method.name`; fitted_with: all experiments
-    of a fit per model; steps: what was fitted first; found: of the shipped champion; run: path of the run that the
-    program is from; proposal: its proposal there.
+    fitted_from: the program that `evolve fit` started from, or the run whose programs `evolve blend` averaged;
+    ranges_before: the ranges of that program, and of those that it was fitted from, the latest first; constants: by
+    `method.name`; fitted_with: all experiments of a fit per model; steps: what was fitted first; found: of the shipped
+    champion; run: path of the run that the program is from; proposal: its proposal there.
     """
 
     engine: str
@@ -71,12 +74,18 @@ class Record:
     measured: Mapping[str, str | None] | None = None
     ranges: Ranges | None = None
     fitted_from: str | None = None
+    ranges_before: tuple[Ranges, ...] = ()
     constants: Mapping[str, ConstantRecord] | None = None
     fitted_with: tuple[str, ...] | None = None
     steps: StepsRecord | None = None
     found: Found | None = None
     run: str | None = None
     proposal: Proposal | None = None
+
+    @property
+    def all_ranges(self) -> tuple[Ranges, ...]:
+        """The ranges of the fitted runs, and of those that the fit started from."""
+        return (*([self.ranges] if self.ranges else []), *self.ranges_before)
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON values; `read_record` reads them back."""
@@ -92,6 +101,7 @@ class Record:
             "seeds": list(self.seeds),
             "errors_pct": {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in self.errors},
             "fitted_from": self.fitted_from,
+            "ranges_before": [r.to_json() for r in self.ranges_before] or None,
             "constants": constants,
             "scope": None if self.fitted_with is None else "per-model",
             "fitted_with": None if self.fitted_with is None else list(self.fitted_with),
@@ -168,7 +178,7 @@ def constant_records(certainties: Iterable[Certainty]) -> dict[str, ConstantReco
     """What a record keeps of each constant, by `method.name`."""
     return {
         f"{c.method}.{c.name}": ConstantRecord(
-            c.standard_error if math.isfinite(c.standard_error) else None, c.bound, c.identified
+            c.standard_error if math.isfinite(c.standard_error) else None, c.bound, c.identified, c.correlated
         )
         for c in certainties
     }
@@ -194,6 +204,7 @@ def read_record(value: object, where: str) -> Record | None:
         measured=_texts(top.section("measured", REMEDY)) if top.has("measured") else None,
         ranges=read_ranges(top.section("ranges", REMEDY)) if top.has("ranges") else None,
         fitted_from=top.text("fitted_from", REMEDY) if top.has("fitted_from") else None,
+        ranges_before=tuple(map(read_ranges, _sections(top, "ranges_before"))),
         constants=_constants(top.section("constants", REMEDY)) if top.has("constants") else None,
         fitted_with=_names(top, "fitted_with") if top.has("fitted_with") else None,
         steps=_steps(top.section("steps", REMEDY)) if top.has("steps") else None,
@@ -220,6 +231,10 @@ def _texts(section: Section) -> dict[str, str | None]:
     return {str(name): section.text(name, REMEDY) if section.has(name) else None for name in section.raw}
 
 
+def _sections(section: Section, key: str) -> tuple[Section, ...]:
+    return section.sections(key, REMEDY) if section.has(key) else ()
+
+
 def _number(section: Section, key: str) -> float | None:
     return section.number(key, REMEDY) if section.has(key) else None
 
@@ -234,7 +249,10 @@ def _constants(section: Section) -> dict[str, ConstantRecord]:
     for name in section.raw:
         row = section.section(name, REMEDY)
         bound = row.text("bound", REMEDY) if row.has("bound") else None
-        constants[name] = ConstantRecord(_number(row, "standard_error"), bound, row.flag("identified", False))
+        others = row.section("correlated", REMEDY) if row.has("correlated") else None
+        correlated = {other: others.number(other, REMEDY, least=-1, most=1) for other in others.raw} if others else {}
+        identified = row.flag("identified", False)
+        constants[name] = ConstantRecord(_number(row, "standard_error"), bound, identified, correlated)
     return constants
 
 

@@ -1,19 +1,18 @@
 """trust.json: what the intervals of a run's champion are made of, its committee and its held-out residuals.
 
-`evolve validate` writes it into the run's folder; that of the shipped champion is in seeds/champion.
+`evolve validate` writes it into the run's folder; that of the shipped champion is in seeds/champion. `evolve fit`
+writes NAME.trust.json next to a program that it fitted from one of these.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from archive.champion import Rule, contenders
-from archive.elite import Elite
+from evaluator.committee import committee
 from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.folder import Run
 from evolve.run.program import CHAMPION, Source
@@ -21,15 +20,11 @@ from simulator.documents import parse_json
 from simulator.errors import InputError, Section
 from simulator.json import JsonObject
 from simulator.language.ir import Program
-from simulator.language.measure import features
 from simulator.language.parse import parse
 
 TRUST_FILE = "trust.json"
 CLASSES = INSIDE, OUTSIDE, SATURATED = "inside", "outside", "saturated"
-REMEDY = "remove it, and validate the run again"
-# Programs whose merit is up to this much (relative) above the lowest: on held-out runs they do as well as the champion.
-NEAR = 0.1
-MEMBERS = 12
+REMEDY = "remove it, and validate the run or fit the program again"
 MOST = 50.0  # of a logarithm of a ratio of latencies
 
 
@@ -39,7 +34,8 @@ class Trust:
 
     key: of the champion. committee: near-optimal programs of its run, as text. Residuals are of three classes, none of
     which says much of another: inside, of held-out runs within the ranges of what their fold fitted
-    (evolve.run.ranges); outside, of others; saturated, of never fitted runs in which a queue may grow.
+    (evolve.run.ranges); outside, of others; saturated, of never fitted runs in which a queue may grow. data: hash of
+    the runs that program and committee were fitted on since the residuals were measured, None if on none.
     """
 
     key: str
@@ -47,10 +43,17 @@ class Trust:
     inside: tuple[Residual, ...] = ()
     outside: tuple[Residual, ...] = ()
     saturated: tuple[Residual, ...] = ()
+    data: str | None = None
 
     def class_of(self, outside: bool, doubt: Disagreement) -> str:
-        """The class of a run that is outside the fitted ranges or not."""
-        return SATURATED if doubt.saturated > 0.0 else OUTSIDE if outside else INSIDE
+        """The class of a run that is outside the fitted ranges or not.
+
+        After a fit on own runs no run counts as inside: a fit on one run of a model leaves its other runs as far off as
+        those outside the ranges (docs/validation.md).
+        """
+        if doubt.saturated > 0.0:
+            return SATURATED
+        return OUTSIDE if outside or self.data else INSIDE
 
     def residuals(self, name: str) -> tuple[Residual, ...]:
         """The residuals of the class."""
@@ -64,22 +67,8 @@ class Trust:
 
     def to_json(self) -> JsonObject:
         residuals = {name: [asdict(r) for r in self.residuals(name)] for name in CLASSES if self.residuals(name)}
-        return {"key": self.key, "committee": list(self.committee), **residuals}
-
-
-def committee(elites: Iterable[Elite], rule: Rule) -> list[Elite]:
-    """Up to MEMBERS near-optimal elites, the best first.
-
-    They are among those that compete to be champion. Of elites that read the same fields only the best is taken, as
-    they say nearly the same.
-    """
-    candidates, rule = contenders(elites, rule)
-    candidates.sort(key=lambda e: (rule.merit(e), e.id))
-    near = [e for e in candidates if rule.merit(e) <= (1.0 + NEAR) * rule.merit(candidates[0])]
-    chosen: dict[tuple[str, ...], Elite] = {}
-    for elite in near:
-        chosen.setdefault(tuple(features(parse(elite.text))), elite)
-    return list(chosen.values())[:MEMBERS]
+        data = {"data": self.data} if self.data else {}
+        return {"key": self.key, **data, "committee": list(self.committee), **residuals}
 
 
 def committee_of(run: Run, champion: str) -> tuple[str, ...]:
@@ -89,15 +78,43 @@ def committee_of(run: Run, champion: str) -> tuple[str, ...]:
 
 
 def trust_of(source: Source) -> Trust | None:
-    """What the intervals of a program are made of: of the shipped champion or that of a validated run, else None.
+    """What the intervals of a program are made of: of the shipped champion, that of a validated run, or a program that
+    was fitted from one of these; else None.
 
     Raises InputError if the file is damaged.
     """
-    found = _file(source.name)
-    if found is None or not found.is_file():
-        return None
-    trust = read_trust(found.read_bytes(), str(found))
-    return trust if source.record and source.record.key == trust.key else None
+    trust = _trust_at(_file(source.name))
+    return trust if trust and _matches(trust, source) else None
+
+
+def stale(source: Source) -> list[str]:
+    """A line if there is a trust file next to a program's file, but it is that of another program or another fit."""
+    path = _file(source.name)
+    if not isinstance(path, Path) or path.name == TRUST_FILE:
+        return []
+    trust = _trust_at(path)
+    if trust is None or _matches(trust, source):
+        return []
+    return [f"{path} is of another program, or of another fit of this one, so there are no intervals: fit it again"]
+
+
+def trust_file(program: Path) -> Path:
+    """Where the trust of the program in this file is.
+
+    >>> trust_file(Path("mine.py")).name
+    'mine.trust.json'
+    """
+    return program.with_suffix(f".{TRUST_FILE}")
+
+
+def _trust_at(path: Path | Traversable | None) -> Trust | None:
+    return read_trust(path.read_bytes(), str(path)) if path is not None and path.is_file() else None
+
+
+def _matches(trust: Trust, source: Source) -> bool:
+    """Whether it is of this program: the same form, fitted on the same runs."""
+    record = source.record
+    return record is not None and record.key == trust.key and trust.data in (None, record.data)
 
 
 def _file(spec: str) -> Path | Traversable | None:
@@ -105,7 +122,9 @@ def _file(spec: str) -> Path | Traversable | None:
     if spec == CHAMPION:
         return resources.files("seeds") / "champion" / TRUST_FILE
     run, colon, number = spec.rpartition(":")
-    return Path(run) / TRUST_FILE if colon and re.fullmatch(r"\d+", number) else None
+    if colon and re.fullmatch(r"\d+", number):
+        return Path(run) / TRUST_FILE
+    return trust_file(Path(spec)) if spec.endswith(".py") else None
 
 
 def read_trust(text: bytes, where: str) -> Trust:
@@ -122,7 +141,9 @@ def read_trust(text: bytes, where: str) -> Trust:
             parse(text)
         except InputError:
             raise top.error(f"committee[{i}]", "is not a program", REMEDY) from None
-    return Trust(top.text("key", REMEDY), tuple(texts), *(_residuals(top, name) for name in CLASSES))
+    data = top.text("data", REMEDY) if top.has("data") else None
+    residuals = {name: _residuals(top, name) for name in CLASSES}
+    return Trust(top.text("key", REMEDY), tuple(texts), **residuals, data=data)
 
 
 def _residuals(top: Section, key: str) -> tuple[Residual, ...]:

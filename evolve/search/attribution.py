@@ -10,6 +10,7 @@ from archive.champion import champion
 from archive.elite import Elite
 from archive.population import proposers
 from archive.proposal import MODEL, Outcome
+from evaluator.committee import final_champion
 from evolve.propose.llm import ledger
 from evolve.report.printing import show
 from evolve.report.table import Table, number
@@ -78,7 +79,7 @@ def attribution(run: Run) -> Attribution:
     outcomes = run.outcomes()
     archive, leaders = _leaders(run.config, outcomes)
     members, front = {e.id for e in archive.members()}, {e.id for e in archive.front}
-    best = champion(archive.members(), run.config.score.rule)
+    best = final_champion(archive.members(), run.config.score.rule)
     ancestors = _ancestors(best, archive.by_id)
     counts: dict[str, dict[str, int]] = {}
     for outcome in outcomes:

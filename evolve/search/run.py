@@ -14,6 +14,7 @@ from archive.journal import Journal
 from archive.proposal import MODEL, POLISH, SEED, Outcome, is_outcome
 from evaluator import baselines
 from evaluator.assess import foreknown
+from evaluator.committee import apart_pct
 from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, summarise
 from evolve import __version__
@@ -201,7 +202,8 @@ def _report(
     """The report of the finished search."""
     population, score = search.population, run.config.score
     archive = population.archive
-    best = champion(archive.members(), score.rule)
+    apart = apart_pct(archive.members(), score.rule)
+    best = champion(archive.members(), score.rule, apart)
     report = RunReport(
         engine=__version__,
         data=run.about.data,
@@ -233,6 +235,7 @@ def _report(
         predicted_mean=_means(summarise(rows[len(fitted) :])),
         best_seed=min(seeds, key=lambda e: e.joint, default=None),
         front=archive.front_by_size(),
+        apart_pct=apart,
         known=answers,
         published=baselines.published(),
         quality={e.id: e.quality for e in everything},

@@ -25,7 +25,7 @@ from simulator.language.key import key
 from simulator.language.measure import features, operations
 from simulator.language.parse import parse
 
-# The error on models left out is not computed if the joint error exceeds this multiple of the lowest.
+# The transfer error is not computed if the joint error exceeds this multiple of the lowest.
 JOINT_WITHIN = 2.0
 
 

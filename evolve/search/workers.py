@@ -56,7 +56,10 @@ def _prepare_worker(experiments: Sequence[Experiment], config: Config, hardware:
 
 def _prepare(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> None:
     global _here
-    data = prepare(experiments, config.score.arrival_seeds, config.score.moe_weight, hardware, kernels)
+    score = config.score
+    data = prepare(
+        experiments, score.arrival_seeds, score.moe_weight, hardware, kernels, score.left_out, score.tail
+    )
     _here = _Prepared(config, data, vocabulary(experiments, config.search.fields), Prober(data.fit))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from evaluator import baselines
@@ -24,9 +24,29 @@ from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 
 MEANS = ("e2e", "ttft", "itl")
+RANKED = ("e2e", "e2e_p99")  # figures by which planners compare runs
+KNOWN = dict.fromkeys((*MEANS, *RANKED))
 LATER = "_later"  # suffix of figures averaged over the stages after the first, which has the cold starts
 FIGURES = (*STATISTICS, *(name + LATER for name in STATISTICS))
 Figures = Mapping[str, float | None]  # signed errors in percent; None if nothing was observed or nothing completes
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A program's errors on one experiment: of FIGURES, and of STATISTICS in each observed load stage."""
+
+    errors: Figures
+    stages: Sequence[Figures] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Observed figures of a run or of one of its load stages, our errors, and those of each known answer."""
+
+    name: str
+    observed_ms: Figures  # of STATISTICS
+    errors: Figures  # of STATISTICS at least
+    known: Mapping[str, Figures]  # of MEANS and RANKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +74,14 @@ class Row:
     errors: Figures  # of FIGURES
     outside: bool  # whether it lies outside the ranges of what the fold fitted (evolve.run.ranges)
     spread: Figures  # of STATISTICS, of the fold's committee (evaluator.intervals); empty without one
-    known: Mapping[str, Figures]  # of MEANS, for each known answer, fitted on the same training experiments
+    known: Mapping[str, Figures]  # of MEANS and RANKED, for each known answer, fitted on the same training experiments
     against: Rival | None = None
+    stages: Sequence[Compared] = ()  # its load stages; none where only the last one is held out
+
+    @property
+    def whole(self) -> Compared:
+        """The run as a whole."""
+        return Compared(self.experiment, self.observed_ms, self.errors, self.known)
 
     @property
     def residual(self) -> Residual:
@@ -135,29 +161,29 @@ class Unfitted:
         return {"experiment": self.experiment, "quality": self.quality, **counts, **self.errors}
 
 
-def held_out_errors(program: Program, held: Sequence[Experiment], last_stage: bool) -> list[dict[str, float | None]]:
-    """The errors of all FIGURES on each experiment: (predicted - observed)/observed, percent.
+def held_out_errors(program: Program, held: Sequence[Experiment], last_stage: bool) -> list[HeldOut]:
+    """The errors on each experiment: (predicted - observed)/observed, percent.
 
     Predictions are averaged over the arrival seeds of reports. With `last_stage`, each experiment is replayed whole but
     only its last stage is compared.
     """
-    rows = []
+    rows = list[HeldOut]()
     for prediction, e in zip(predictions(program, score_set(held)), held, strict=True):
         predicted, observed = prediction.predicted, e.observed or Observed(None, ())
         if last_stage:
             later: dict[str, float | None] = {name: None for name in FIGURES if name.endswith(LATER)}
-            rows.append(_errors([predicted.stages[-1]], list(observed.stages[-1:])) | later)
+            rows.append(HeldOut(_errors([predicted.stages[-1]], list(observed.stages[-1:])) | later))
             continue
         whole = _errors([s for s in (predicted.summary,) if s], [s for s in (observed.summary,) if s])
         after_first = _errors(predicted.stages[1:], observed.stages[1:])
-        rows.append(whole | {name + LATER: value for name, value in after_first.items()})
+        stages = [_errors([p], [o]) for p, o in zip(predicted.stages, observed.stages, strict=False)]
+        rows.append(HeldOut(whole | {name + LATER: value for name, value in after_first.items()}, stages))
     return rows
 
 
-def observed_figures(e: Experiment) -> dict[str, float | None]:
-    """The observed figures of STATISTICS of a run in ms."""
-    summary = e.observed.summary if e.observed else None
-    return {name: figure_of(summary, name) for name in STATISTICS}
+def observed_figures(observed: Observation | None) -> dict[str, float | None]:
+    """The observed figures of STATISTICS of a run or of a load stage in ms."""
+    return {name: figure_of(observed, name) for name in STATISTICS}
 
 
 def log_ratios(errors_pct: Figures) -> dict[str, float | None]:
@@ -182,40 +208,57 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
 
     `train`: the fold's training experiments. `against`: a program to compare with ours, refitted on them.
     """
-    no_errors = [dict.fromkeys(FIGURES)] * len(fold.held)
+    no_errors = [HeldOut(dict.fromkeys(FIGURES))] * len(fold.held)
     ours = held_out_errors(parse(winner.text), fold.held, fold.last_stage) if winner else no_errors
     spreads: list[Figures] = [{}] * len(fold.held)
     beyond = [False] * len(fold.held)
     if winner:
         program, ranges = parse(winner.text), ranges_of(train)
         once = predictions(program, score_set(fold.held, SCORE_SEEDS[:1]))
-        beyond = [bool(outside(ranges, e, p)) for e, p in zip(fold.held, once, strict=True)]
-        if winner.committee is not None and not fold.last_stage:
+        beyond = [bool(outside([ranges], e, p)) for e, p in zip(fold.held, once, strict=True)]
+        if winner.committee is not None:
             others = [parse(text) for text in winner.committee]
-            spreads = [d.spread for d in disagreements(program, others, fold.held, SCORE_SEEDS[0])]
-    answers: dict[str, dict[str, Figures]] = {e.id: {} for e in fold.held}
+            found = disagreements(program, others, fold.held, SCORE_SEEDS[0], last_stage=fold.last_stage)
+            spreads = [d.spread for d in found]
+    answers: dict[str, dict[str, HeldOut]] = {e.id: {} for e in fold.held}
     for task in baselines.tasks(train, fold.held):
-        for name, figures in _means(baselines.program_of(task), task.predicted, fold.last_stage).items():
-            answers[name][task.name] = figures
+        rows = held_out_errors(baselines.program_of(task), task.predicted, fold.last_stage) if task.predicted else []
+        for e, found_there in zip(task.predicted, rows, strict=True):
+            answers[e.id][task.name] = found_there
     theirs: dict[str, Rival] = {}
     if against is not None:
         program = fit(against.complete, fit_set(train), allow_hostile=True).program
         label = f"{against.name}, form refitted"
-        theirs = {id: Rival(label, means) for id, means in _means(program, fold.held, fold.last_stage).items()}
+        rows = held_out_errors(program, fold.held, fold.last_stage)
+        theirs = {e.id: Rival(label, _only(row, MEANS)) for e, row in zip(fold.held, rows, strict=True)}
     return [
         Row(
             fold.kind, fold.name, e.id, e.model, e.workload.name, e.engine.tensor_parallel, bool(e.facts["is_moe"]),
             winner.key if winner else None, bool(e.observed and e.observed.summary and e.observed.summary.e2e_ms.mean),
-            observed_figures(e), figures, is_outside, spread, answers[e.id], theirs.get(e.id),
+            observed_figures(e.observed.summary if e.observed else None), row.errors, is_outside, spread,
+            {name: _only(known, KNOWN) for name, known in answers[e.id].items()}, theirs.get(e.id),
+            _stages(e, row, answers[e.id]),
         )
-        for e, figures, is_outside, spread in zip(fold.held, ours, beyond, spreads, strict=True)
+        for e, row, is_outside, spread in zip(fold.held, ours, beyond, spreads, strict=True)
     ]  # fmt: skip
 
 
-def _means(program: Program, experiments: Sequence[Experiment], last_stage: bool) -> dict[str, Figures]:
-    """The errors of the means on each experiment, by id."""
-    rows = held_out_errors(program, experiments, last_stage) if experiments else []
-    return {e.id: {x: row[x] for x in MEANS} for e, row in zip(experiments, rows, strict=True)}
+def _only(row: HeldOut, names: Iterable[str]) -> dict[str, float | None]:
+    return {name: row.errors[name] for name in names}
+
+
+def _stages(e: Experiment, ours: HeldOut, known: Mapping[str, HeldOut]) -> list[Compared]:
+    """The load stages of an experiment."""
+    observed = e.observed.stages if e.observed else ()
+    return [
+        Compared(
+            f"{e.id}, stage {i + 1}",
+            observed_figures(stage),
+            errors,
+            {name: row.stages[i] for name, row in known.items()},
+        )
+        for i, (stage, errors) in enumerate(zip(observed, ours.stages, strict=False))
+    ]
 
 
 def result_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], rows: Sequence[Row]) -> FoldResult:

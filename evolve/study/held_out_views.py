@@ -56,9 +56,9 @@ def print_validation(validation: Validation) -> None:
     if validation.never_fitted:
         show(never_table(validation, "Never fitted: predicted with the run's champion"))
     show(summary_table(validation, f"Mean absolute held-out errors in percent; {how}"))
-    if any(r.runs > 1 for r in validation.ranking):
-        title = "Kendall's tau of held-out runs by predicted and observed figures (inverted pairs)"
-        show(ranking_table(validation, title))
+    for unit in dict.fromkeys(r.unit for r in validation.ranking if r.count > 1):
+        title = f"Kendall's tau of held-out {unit} by predicted and observed figures (inverted pairs)"
+        show(ranking_table(validation, unit, title))
     if validation.selection:
         title = f"Spearman's correlation of merit and held-out joint error over up to {BEST} programs of a fold"
         show(selection_table(validation, title))
@@ -80,9 +80,10 @@ def selection_table(validation: Validation, title: str) -> Table:
     return Table.of(title, "held out|>folds|>mean|>95 %", rows)
 
 
-def ranking_table(validation: Validation, title: str) -> Table:
-    """How well our programs and each known answer order the held-out runs, by kind of fold and figure."""
-    found = {(r.program, r.kind, r.figure): r for r in validation.ranking if r.runs > 1}
+def ranking_table(validation: Validation, unit: str, title: str) -> Table:
+    """How well our programs and each known answer order the held-out runs or load stages (`unit`), by kind of fold and
+    figure."""
+    found = {(r.program, r.kind, r.figure): r for r in validation.ranking if r.unit == unit and r.count > 1}
     columns = dict.fromkeys((kind, figure) for _, kind, figure in found)
     rows = [
         [program, *(_tau(found.get((program, *column))) for column in columns)]

@@ -14,7 +14,7 @@ from evaluator.statistics import mean_interval
 from evaluator.transfer import capped
 from evolve.run.folder import open_run
 from evolve.study.folds import Fold
-from evolve.study.held_out import Row
+from evolve.study.held_out import Compared
 from simulator.language.parse import parse
 
 BEST = 100  # programs of a fold
@@ -37,16 +37,18 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How well predictions order the held-out runs of one kind of fold.
+    """How well predictions order the held-out runs, or the load stages of all of them, of one kind of fold.
 
-    program: OURS, the folds' champions, or a known answer. tau: Kendall's, by predicted and observed `figure`, None for
-    fewer than two runs. inversions: the pairs of runs that are predicted in the other order than observed.
+    unit: "runs" or "load stages". program: OURS, the folds' champions, or a known answer. tau: Kendall's, by predicted
+    and observed `figure`, None for fewer than two. count: of the runs or stages. inversions: the pairs that are
+    predicted in the other order than observed.
     """
 
     kind: str
+    unit: str
     figure: str
     program: str
-    runs: int
+    count: int
     tau: float | None
     inversions: Sequence[tuple[str, str]]
 
@@ -76,22 +78,27 @@ def selection(correlations: Mapping[str, float | None], seed: int) -> Selection:
     return Selection(dict(correlations), sum(known) / len(known) if known else None, mean_interval(known, seed))
 
 
-def rankings(rows: Sequence[Row], kind: str, figure: str) -> list[Ranking]:
-    """The rankings of the runs of one kind of fold by a figure of STATISTICS: ours, and those of the known answers that
-    predict it."""
-    names = dict.fromkeys(name for r in rows for name in r.known)
-    theirs = (_ranking(rows, [r.known.get(name, {}).get(figure) for r in rows], kind, figure, name) for name in names)
-    ours = _ranking(rows, [r.errors[figure] for r in rows], kind, figure, OURS)
-    return [ours, *(ranking for ranking in theirs if ranking.runs)]
+def rankings(compared: Sequence[Compared], kind: str, unit: str, figure: str) -> list[Ranking]:
+    """The rankings of the runs or load stages of one kind of fold by a figure of STATISTICS: ours, and those of the
+    known answers that predict it."""
+    names = dict.fromkeys(name for c in compared for name in c.known)
+    theirs = [(name, [c.known.get(name, {}).get(figure) for c in compared]) for name in names]
+    found = (
+        _ranking(compared, errors_pct, kind, unit, figure, name)
+        for name, errors_pct in ((OURS, [c.errors[figure] for c in compared]), *theirs)
+    )
+    return [ranking for ranking in found if ranking.count or ranking.program == OURS]
 
 
-def _ranking(rows: Sequence[Row], errors_pct: Sequence[float | None], kind: str, figure: str, program: str) -> Ranking:
-    """The ranking of the runs that have an error, by the figure that this error and the observed one make."""
+def _ranking(
+    compared: Sequence[Compared], errors_pct: Sequence[float | None], kind: str, unit: str, figure: str, program: str
+) -> Ranking:
+    """The ranking of those that have an error, by the figure that this error and the observed one make."""
     names, observed, predicted = list[str](), list[float](), list[float]()
-    for row, error in zip(rows, errors_pct, strict=True):
-        ms = row.observed_ms[figure]
+    for c, error in zip(compared, errors_pct, strict=True):
+        ms = c.observed_ms[figure]
         if ms is not None and error is not None:
-            names.append(row.experiment)
+            names.append(c.name)
             observed.append(ms)
             predicted.append(ms * (1.0 + error / 100.0))
     pairs = ((i, j) for i in range(len(names)) for j in range(i))
@@ -99,7 +106,7 @@ def _ranking(rows: Sequence[Row], errors_pct: Sequence[float | None], kind: str,
         (names[j], names[i]) for i, j in pairs if (observed[i] - observed[j]) * (predicted[i] - predicted[j]) < 0.0
     ]
     tau = _number(kendalltau(observed, predicted).statistic) if len(names) > 1 else None
-    return Ranking(kind, figure, program, len(names), tau, inversions)
+    return Ranking(kind, unit, figure, program, len(names), tau, inversions)
 
 
 def _number(x: float) -> float | None:

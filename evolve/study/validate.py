@@ -27,6 +27,7 @@ from evolve.run.trust import CLASSES, TRUST_FILE, Trust, committee_of
 from evolve.study.folds import Fold, Winner, folder_of, folds_of, refit, winner_of
 from evolve.study.held_out import (
     MEANS,
+    RANKED,
     FoldResult,
     Row,
     Unfitted,
@@ -44,8 +45,6 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 from simulator.language.parse import parse
-
-RANKED = ("e2e", "e2e_p99")  # figures by which planners compare runs
 
 
 @dataclass(frozen=True)
@@ -182,8 +181,12 @@ def validate(run: Run, options: Options) -> Validation:
                 r
                 for kind, of_kind in by_kind.items()
                 if kind != "stages"
+                for unit, compared in (
+                    ("runs", [row.whole for row in of_kind]),
+                    ("load stages", [stage for row in of_kind for stage in row.stages]),
+                )
                 for figure in RANKED
-                for r in rankings(of_kind, kind, figure)
+                for r in rankings(compared, kind, unit, figure)
             ],
             intervals={name: coverage(trust.residuals(name)) for name in CLASSES},
         )
@@ -212,7 +215,7 @@ def _saturated(champion: str, committee: Sequence[str], others: Sequence[Experim
     program, held = parse(champion), [e for e in others if e.observed]
     doubts = disagreements(program, [parse(text) for text in committee], held, SCORE_SEEDS[0])
     of_runs = zip(held, held_out_errors(program, held, False), doubts, strict=True)
-    return tuple(Residual(e.id, e.id, log_ratios(row), d.spread) for e, row, d in of_runs if d.saturated > 0.0)
+    return tuple(Residual(e.id, e.id, log_ratios(row.errors), d.spread) for e, row, d in of_runs if d.saturated > 0.0)
 
 
 def _never_fitted(report: RunReport, others: Sequence[Experiment]) -> list[Unfitted]:

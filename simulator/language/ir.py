@@ -231,3 +231,27 @@ def rebuild(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
             condition = Compare(op, rebuild(left, change), rebuild(right, change))
             node = Choose(condition, rebuild(then, change), rebuild(other, change))
     return change(node)
+
+
+def inlined(function: Function) -> Expr:
+    """The function as one expression: without assignments, early returns as conditionals.
+
+    >>> spell(inlined(parse("def step_time(b, s): x = b.tokens; return x + x").functions[0]))
+    'b.tokens + b.tokens'
+    """
+    values: dict[str, Expr] = {}
+
+    def without_locals(node: Expr) -> Expr:
+        return rebuild(node, lambda n: values[n.name] if isinstance(n, Local) else n)
+
+    guards: list[tuple[Compare, Expr]] = []
+    for statement in function.body:
+        match statement:
+            case Let(name, value):
+                values[name] = without_locals(value)
+            case Guard(Compare(op, left, right), value):
+                guards.append((Compare(op, without_locals(left), without_locals(right)), without_locals(value)))
+    result = without_locals(function.result)
+    for condition, value in reversed(guards):
+        result = Choose(condition, value, result)
+    return result

@@ -97,22 +97,30 @@ def complexity(program: Program) -> int:
     return operations(program) + constants(program)
 
 
+def exceeded(program: Program, caps: Caps) -> dict[str, tuple[int, int]]:
+    """How many a program has of what it may not have so many of, and how many it may. Overheads of 0 do not count.
+
+    >>> exceeded(parse("def step_time(b, s): return b.tokens + 1 + 2"), Caps(operations=1))
+    {'operations': (2, 1)}
+    """
+    program = brief(program)
+    counted = {
+        "operations": (operations(program), caps.operations),
+        "conditionals": (conditionals(program), caps.conditionals),
+        "constants": (constants(program), caps.constants),
+    }
+    return {what: (n, cap) for what, (n, cap) in counted.items() if n > cap}
+
+
 def complaints(program: Program, caps: Caps) -> list[str]:
-    """One line for each cap that the program exceeds. Overheads that are 0 do not count.
+    """One line for each cap that the program exceeds.
 
     >>> complaints(parse("def step_time(b, s): return b.tokens + 1 + 2"), Caps(operations=1))
     ['2 operations, at most 1 are allowed: shorten the program or raise --max-operations']
     """
-    program = brief(program)
-    counted = (
-        ("operations", operations(program), caps.operations),
-        ("conditionals", conditionals(program), caps.conditionals),
-        ("constants", constants(program), caps.constants),
-    )
     return [
         f"{n} {what}, at most {cap} are allowed: shorten the program or raise --max-{what}"
-        for what, n, cap in counted
-        if n > cap
+        for what, (n, cap) in exceeded(program, caps).items()
     ]
 
 
@@ -123,6 +131,6 @@ def enforce(program: Program, caps: Caps, where: str) -> Program:
     >>> enforce(p, Caps(), "mine.py") is p
     True
     """
-    if exceeded := complaints(program, caps):
-        raise InputError(f"{where}: {'; '.join(exceeded)}")
+    if lines := complaints(program, caps):
+        raise InputError(f"{where}: {'; '.join(lines)}")
     return program

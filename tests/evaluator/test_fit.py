@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from laws import KERNELS, constants, law
+from probe_truth import observed
 
 from evaluator.assess import Rejected, Scored, assess, prepare, read
 from evaluator.experiments import bundled_experiments
-from evaluator.fit.corrections import Hopeless, corrected, without_idle
+from evaluator.fit.corrections import CORRECTIONS, Hopeless, corrected, without_idle
 from evaluator.fit.fit import FIT_SEED, NOISE_SEEDS, fit, fit_set, stand_in
 from evaluator.fit.loss import HUBER, MODEL_ERROR, WEIGHTS, FitSet
 from evaluator.fit.methods import METHODS
@@ -21,6 +22,7 @@ from evaluator.fit.solvers import not_smooth
 from evaluator.fit.uncertainty import certainties, effective, uncertainty
 from evaluator.metrics import observe_all, stage_means
 from evaluator.score import Errors, error_rows, errors, predictions, score_set, summarise
+from evolve.program.loads import grid
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Program
@@ -307,6 +309,8 @@ def step_time(b, s, *, weights: one = 1.15, kv: one = 1.4, layer: us = 20.0, aga
     assert found["weights"].identified and found["kv"].determined > 0.99
     for name in ("layer", "again"):
         assert found[name].determined == pytest.approx(0.5, abs=0.05) and not found[name].identified
+    assert found["layer"].correlated["step_time.again"] == found["again"].correlated["step_time.layer"] < -0.99
+    assert not any("never" in name for c in found.values() for name in c.correlated)
     assert found["completion"].bound == "low" or found["completion"].determined < 0.2
 
 
@@ -426,3 +430,20 @@ def test_assess_scores_the_very_text_it_returns() -> None:
     assert isinstance(verdict, Scored)
     again = [errors(p, e) for p, e in zip(predictions(parse(verdict.text), data.score), SOME[:2], strict=True)]
     assert tuple(again) == verdict.score.rows
+
+
+def test_a_fit_that_ends_worse_than_it_began_keeps_its_start() -> None:
+    """Long prompts near saturation, observed by a replay of the program itself: the mean field does not see how they
+    slow each other down, so a fit on it leads away."""
+    program = law(
+        "def step_time(b, s, *, base: us = 3000.0, weights: one = 1.2, prompt: us/token = 30.0, link: us = 1500.0):"
+        " return base + weights * s.shared_weights_us + prompt * b.prefill_tokens + link * s.tp_log2"
+    )
+    deployment = {"model": "llama-2-7b", "hardware": "H100"}
+    runs = [run.experiment for run in grid(program, deployment, (4,), (0.2, 0.8), "") if "prompts" in run.experiment.id]
+    data = fit_set([observed(program, e, np.zeros(3)) for e in runs])  # moved by nothing
+    problem = problem_of(program, data, (), True)
+    start = data.loss(problem.replay(problem.start, False))
+    assert corrected(problem, METHODS["auto"], CORRECTIONS, False)[1] > 10.0 * start
+    kept = fit_scoped(problem)
+    assert kept.loss == start and kept.programs[0].theta == program.theta

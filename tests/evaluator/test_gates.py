@@ -241,7 +241,7 @@ def test_the_kernel_checks_show_the_worst_case(program: Program) -> None:
     for gate, cases in ((decode, decodes), (prefill, prefills)):
         beyond = sum(ratio > 1.0 for ratio, _ in cases)
         which = "farthest beyond" if beyond else "closest to a limit"
-        expected = f"{len(cases) - beyond} of {len(cases)} within the limits, {which}: {max(cases)[1]}"
+        expected = f"{len(cases) - beyond} of {len(cases)} within bounds, {which}: {max(cases)[1]}"
         assert (gate.measured, gate.passes) == (expected, not beyond)
 
 

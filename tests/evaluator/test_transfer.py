@@ -3,6 +3,7 @@ which is what the expected figures come from."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +13,23 @@ from laws import KERNELS, KERNELS_STEP, constants, law
 from evaluator.diagnose.explain import costs, gains
 from evaluator.experiments import bundled_experiments
 from evaluator.fit.fit import fit, fit_set
-from evaluator.fit.problem import forgetful, problem_of
+from evaluator.fit.problem import Problem, forgetful, problem_of
 from evaluator.fit.solvers import solve
 from evaluator.metrics import observe_all
-from evaluator.score import Errors, ScoreSet, error_rows_of, score_set
-from evaluator.transfer import fold_problem, folds_of, left_out, refit, transfer, without_bounds
-from simulator.bind import BoundAll
+from evaluator.score import error_rows, score_set
+from evaluator.transfer import (
+    KINDS,
+    TAIL,
+    Fold,
+    fold_problem,
+    folds_of,
+    left_out,
+    refit,
+    tail_error,
+    transfer,
+    without_bounds,
+)
+from evolve.run.config import LEFT_OUT, ScoreSettings
 from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
 from simulator.language.complete import complete
 from simulator.language.ir import Expr, Field, Program
@@ -54,59 +66,93 @@ def test_what_is_left_out_by_hand() -> None:
     assert left_out(["a", "b", "a", "c"]) == [[0, 2], [1], [3]]
 
 
-def test_folds_leave_models_out_and_runs_where_there_is_one_model() -> None:
+def test_folds_leave_out_models_degrees_and_architectures_and_runs_where_all_are_alike() -> None:
     data = simulated()
     fitted = fit_set(data)
-    folds = folds_of(fitted, score_set(data, [1])).folds
-    assert len(folds) == 3
-    for fold in folds:
+    models, degrees = folds_of(fitted).kinds  # all three models are dense
+    assert [fold.left_out for fold in models] == [fold.left_out for fold in degrees] == [(0, 1), (2, 3), (4, 5)]
+    for fold in models:
         learned = {data[i].id for i in fitted.experiment_of[fold.fitted]}
-        assert learned == {e.id for e in data if e.model != fold.score.experiments[0].model}
-    assert sum(len(f.score.experiments) for f in folds) == len(data)
-    one = folds_of(fit_set(data[:2]), score_set(data[:2], [1])).folds
-    assert [[e.id for e in f.score.experiments] for f in one] == [[data[0].id], [data[1].id]]
-    assert folds_of(fit_set(data[:1]), score_set(data[:1], [1])).folds == ()
+        assert learned == {e.id for i, e in enumerate(data) if i not in fold.left_out}
+    assert len(folds_of(fitted, ("architectures", "tp")).kinds) == 1
+    with_experts = folds_of(fit_set([*data, RUNS["mixtral-8x7b-tp2-codegen"]]))
+    assert [[fold.left_out for fold in folds] for folds in with_experts.kinds] == [
+        [(0, 1), (2, 3), (4, 5), (6,)],
+        [(0, 1), (2, 3), (4, 5, 6)],  # Mixtral runs on two GPUs, as CodeLlama does
+        [(0, 1, 2, 3, 4, 5), (6,)],
+    ]
+    assert [[fold.left_out for fold in folds] for folds in folds_of(fit_set(data[:2])).kinds] == [[(0,), (1,)]]
+    assert folds_of(fit_set(data[:1])).kinds == ()
+
+
+def test_the_error_of_a_kind_is_that_of_its_worst_runs() -> None:
+    nan = np.nan
+    rows = np.array([[1.0, -2.0, 3.0], [-4.0, nan, 8.0], [30.0, 0.0, np.inf], [nan, nan, nan], [1.0, 1.0, 1.0]])
+    # means of runs: 2, 6, (20 + 0 + 20) / 3 as each error counts 20 at most, nothing observed, 1
+    assert tail_error(rows, 0.25) == pytest.approx(40.0 / 3.0)
+    assert tail_error(rows, 0.26) == pytest.approx((40.0 / 3.0 + 6.0) / 2.0)  # two of four: the share is rounded up
+    assert tail_error(rows, 1.0) == pytest.approx((2.0 + 6.0 + 40.0 / 3.0 + 1.0) / 4.0)
 
 
 def without(model: str, program: Program, data: list[Experiment]) -> Program:
     """The program fitted again without the runs of this model, from its own constants and by the bare mean field."""
-    folds = folds_of(fit_set(data), score_set(data, [1]))
-    place = [fold.score.experiments[0].model for fold in folds.folds].index(model)
-    again = refit(fold_problem(program, folds), np.ones_like(folds.fit.ratio), folds)
+    fitted = fit_set(data)
+    folds = folds_of(fitted, ("models",)).kinds[0]
+    place = [data[fold.left_out[0]].model for fold in folds].index(model)
+    again = refit(fold_problem(program, fitted), np.ones_like(fitted.ratio), folds)
     return program.with_theta(tuple(again[place]))
 
 
 def measured(program: Program, data: list[Experiment]) -> float:
-    fitted, folds = fit_set(data), folds_of(fit_set(data), score_set(data, [1]))
+    fitted = fit_set(data)
     found = fit(program, fitted, forget=True)
-    result = transfer(found.program, found.ratio, folds)
+    result = transfer(found.program, found.ratio, folds_of(fitted))
     assert result is not None
     return result
 
 
 def test_the_true_law_transfers_and_one_with_a_term_missing_does_not() -> None:
     data = simulated()
-    assert measured(TRUTH, data) < 1.5  # arrivals move TTFT by about that much
+    assert measured(TRUTH, data) < 2.5  # arrivals move the TTFT of a run by 2 to 7 %, a third of what counts
     assert measured(POOR, data) > 3.0 * measured(TRUTH, data)
+
+
+def test_a_left_out_run_is_predicted_as_a_replay_of_the_fold_predicts_it() -> None:
+    """The mean field stands in for replays in a fold: for a calm run its error is nearly that of the replay."""
+    data = simulated()
+    fitted = fit_set(data)
+    found = fit(POOR, fitted, forget=True)
+    folds = folds_of(fitted, ("models",), 1.0)
+    problem = fold_problem(found.program, fitted)
+    rows = []
+    for theta, fold in zip(refit(problem, found.ratio, folds.kinds[0]), folds.kinds[0], strict=True):
+        rows += error_rows(problem.program.with_theta(tuple(theta)), score_set([data[i] for i in fold.left_out], [1]))
+    replayed = tail_error(np.array([[r.e2e, r.ttft, r.itl] for r in rows], dtype=float), 1.0)
+    # 5 %: what the mean field's joint error differs by from the replayed one for nine of ten candidates (docs/design.md)
+    assert transfer(found.program, found.ratio, folds) == pytest.approx(replayed, rel=0.05)
 
 
 def test_transfer_ends_as_soon_as_it_must_exceed_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     data = simulated()
-    fitted, folds = fit_set(data), folds_of(fit_set(data), score_set(data, [1]))
+    fitted = fit_set(data)
+    folds = folds_of(fitted)
     found = fit(POOR, fitted, forget=True)
     whole = transfer(found.program, found.ratio, folds)
-    assert whole is not None
+    assert whole is not None and len(folds.kinds) == 2
     assert transfer(found.program, found.ratio, folds, whole) == whole
-    replayed = []
+    kinds = []
 
-    def counted(bound: BoundAll, scored: ScoreSet) -> list[Errors]:
-        replayed.append(len(scored.experiments))
-        return error_rows_of(bound, scored)
+    def counted(problem: Problem, ratio: np.ndarray, of_kind: Sequence[Fold]) -> np.ndarray:
+        kinds.append(len(of_kind))
+        return refit(problem, ratio, of_kind)
 
-    monkeypatch.setattr("evaluator.transfer.error_rows_of", counted)
-    assert transfer(found.program, found.ratio, folds, 0.99 * whole) is None and len(replayed) == 3
-    # a limit that the first two of three folds exceed even without any error in the last
-    assert transfer(found.program, found.ratio, folds, whole / 100) is None and len(replayed) < 6
+    monkeypatch.setattr("evaluator.transfer.refit", counted)
+    assert transfer(found.program, found.ratio, folds, 0.99 * whole) is None and len(kinds) == 2
+    assert transfer(found.program, found.ratio, folds, whole / 100) is None and len(kinds) == 3  # the first is enough
+
+
+def test_the_settings_of_a_search_are_those_of_this_module() -> None:
+    assert (LEFT_OUT, ScoreSettings().left_out, ScoreSettings().tail) == (tuple(KINDS), tuple(KINDS), TAIL)
 
 
 def test_a_fold_learns_nothing_from_the_runs_it_leaves_out() -> None:

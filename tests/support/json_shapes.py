@@ -39,6 +39,7 @@ NAMED = {
     "admissions_by_evidence": "EVIDENCE", "steps_by_evidence": "EVIDENCE", "replay_ms": "KIND", "steps_of": "KIND",
     "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART", "config": "KEY", "generation_config": "KEY",
     "intervals": "CLASS", "CLASS": "FIGURE", "selection": "KIND", "correlations": "FOLD",
+    "correlated": "METHOD.NAME",
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
 SHARED = {
@@ -98,6 +99,10 @@ def samples(home: Path) -> dict[str, list[Any]]:
     printed("fit", program, "--experiments", data, "--out", home / "again.py", "--json")
     found["fit"].append(printed("fit", home / "again.py", "--experiments", data, "--json"))
     found["show"] = [printed("show", name, "--json") for name in (program, f"{run}:0", "champion", "threshold")]
+    found["blend"] = [
+        printed("blend", ROOT / "seeds" / "champion", "--json"),
+        printed("blend", ROOT / "seeds" / "champion", "--top", 2, "--out", home / "blend.py", "--json"),
+    ]
     found["check"] = [printed("check", name, "--physics", "--json") for name in (program, "threshold")]
     found["check --fields"] = [printed("check", "--fields", "--json")]
     found["predict"] = [
@@ -105,6 +110,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
         printed("predict", "floor", "--json"),
         printed("predict", "champion", "--id", "llama-2-7b-tp1-codegen", "--json"),
     ]
+    found["probe"] = [printed("probe", "--experiments", data, "--id", "dense-chat", "--tp", "1", "--json")]
     (home / "config.json").write_text(json.dumps(CONFIG))
     trace_files.write(simulate(1), home / "20260102-000000-tiny-llama-tp1-general")
     own = f"example-org/tiny-llama-sim={home / 'config.json'}"

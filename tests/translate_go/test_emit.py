@@ -20,6 +20,7 @@ from random_programs import BATCH_FIELDS, STATIC_FIELDS, random_program
 from evolve.cli import run_command
 from evolve.program import emit as going
 from simulator.errors import InputError
+from simulator.language.blend import blend
 from simulator.language.complete import complete
 from simulator.language.ir import Field, Op, Program, nodes, walk
 from simulator.language.parse import parse
@@ -136,6 +137,9 @@ TEXTS = {
 }
 SEEDS = {path.stem: complete(parse(path.read_text(), path.stem)) for path in sorted(ROOT.glob("seeds/[!_]*.py"))}
 PROGRAMS = {n: parse(t, n) for n, t in TEXTS.items()} | {f"seed_{name}": program for name, program in SEEDS.items()}
+PROGRAMS["blend"] = blend(
+    [PROGRAMS[name] for name in ("roofline", "branches", "guards", "seed_champion", "seed_regimes")]
+)
 EACH_FIELD = {
     f"field{i}": parse(
         f"def step_time(b, s, *, k=0.37): return k * b.{name} + s.{fact}\n"

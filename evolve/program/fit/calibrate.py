@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evaluator.experiments import data_hash
@@ -15,17 +16,23 @@ from evaluator.fit.problem import Problem, problem_of
 from evaluator.fit.steps import step_positions
 from evaluator.fit.uncertainty import certainties, effective
 from evaluator.score import Errors, ScoreSet, error_rows, score_set
-from evolve.program.fit.first_stage import first_stage, stage_figures
+from evolve.program.fit.first_stage import FirstStage, first_stage, stage_figures
 from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_for, save
 from evolve.program.steps.sources import Run
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
 from evolve.run.selectors import known_constants, positions
+from evolve.run.trust import Trust, trust_of
 from simulator.clock.run import HostileStep
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.facts import has_curves
+from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.key import key
+from simulator.language.opcodes import assemble
+from simulator.language.simplify import brief
+from simulator.language.unparse import unparse
 
 
 @dataclass(frozen=True)
@@ -62,13 +69,12 @@ def calibrate(
     if settings.steps and not settings.shared:
         raise InputError("--steps fits one value for all models: leave --scope per-model and --per-model out")
     program, known = source.complete, source.record is not None
-    own, held = _chosen(program, settings)
     data, score = fit_set(fitted), score_set(fitted)
     files = files_for(out, source.name, None if settings.shared else models_of(data))
-    stage = first_stage(program, settings.steps, fitted, held, known) if settings.steps else None
-    problem = _problem(stage.program if stage else program, data, own, held, known, settings)
+    problem, stage = _problem(program, data, known, settings)
     tries = tuple(_try(source, problem, method, score) for method in settings.methods)
     best = min(tries, key=lambda t: t.fit.loss)
+    trust, no_trust = _trust(source, data, best, settings)
     certainty = certainties(best.fit.problem, best.fit.phi)
     old = known_constants(source.record, program)
     ids = tuple(e.id for e in fitted)
@@ -77,7 +83,7 @@ def calibrate(
         key=key(program),
         data=data_hash(fitted),
         shared=settings.shared,
-        programs=save(source, best, certainty, data, old, files, settings.shared, stage),
+        programs=save(source, best, certainty, data, old, files, settings.shared, stage, trust),
         fitted=ids,
         left_out=tuple(e.id for e in experiments if e.id not in ids),
         best=best,
@@ -87,6 +93,8 @@ def calibrate(
         steps=stage_figures(stage, program, best.fit.programs[0]) if stage else None,
         before=tuple(error_rows(program, score)),
         warnings={e.id: e.notes for e in fitted},
+        trust=trust,
+        no_trust=no_trust,
     )
 
 
@@ -103,12 +111,42 @@ def _chosen(program: Program, settings: Settings) -> tuple[tuple[int, ...], tupl
     return own, held
 
 
-def _problem(
-    program: Program, data: FitSet, own: Sequence[int], held: Sequence[int], known: bool, settings: Settings
-) -> Problem:
+def _problem(program: Program, data: FitSet, known: bool, settings: Settings) -> tuple[Problem, FirstStage | None]:
+    """What is fitted, and the first stage from which it starts. `known`: the constants were fitted before."""
+    own, held = _chosen(program, settings)
+    stage = first_stage(program, settings.steps, data.experiments, held, known) if settings.steps else None
+    if stage:
+        program = stage.program
     if settings.shared:
-        return problem_of(program, data, held, known, step_positions(program) if settings.steps else ())
-    return scoped(program, data, own, held, known)
+        return problem_of(program, data, held, known, step_positions(program) if stage else ()), stage
+    return scoped(program, data, own, held, known), stage
+
+
+def _trust(source: Source, data: FitSet, best: Try, settings: Settings) -> tuple[Trust | None, str | None]:
+    """What intervals of the fitted program are made of, and why not, if those of the source have something.
+
+    The committee is fitted as the program is: from its own constants, on the same runs. A member that cannot be is left
+    out: it reads measured kernels where there are none, or meets step times out of range.
+    """
+    trust = trust_of(source)
+    if trust is None:
+        return None, None
+    if not settings.shared:
+        return None, "near-optimal programs are fitted with constants for all models: leave --scope and --per-model out"
+    measured = all(has_curves(e.facts) for e in data.experiments)
+    fitted = []
+    for member in map(complete, trust.programs):
+        if not measured and assemble(member).curves:
+            continue
+        try:
+            problem, _ = _problem(member, data, True, settings)
+        except InputError:
+            return None, "--only names constants that near-optimal programs lack: name alpha, beta or methods"
+        with suppress(HostileStep):
+            fitted.append(fit_scoped(problem, best.method).programs[0])
+    texts = tuple(unparse(brief(program)) for program in fitted)
+    own = data_hash(data.experiments)
+    return replace(trust, key=key(best.fit.programs[0]), committee=texts, data=own), None
 
 
 def _try(source: Source, problem: Problem, method: str, score: ScoreSet) -> Try:

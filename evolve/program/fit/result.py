@@ -19,6 +19,7 @@ from evolve.program.fit.first_stage import FirstStage, StageFigures
 from evolve.run.files import cannot_write, check_writable, write_json, write_text
 from evolve.run.program import Source
 from evolve.run.records import ConstantRecord, constant_records, record
+from evolve.run.trust import Trust, trust_file
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
@@ -93,7 +94,9 @@ class Calibration:
     """Everything that `evolve fit` prints of a program of this name and key. best: the try that is kept.
 
     fitted, left_out: ids of experiments. before, after: signed errors in percent on the fitted ones. shared: there is
-    one program for all models. warnings: by id of a fitted experiment, what its replay assumes and leaves out.
+    one program for all models. warnings: by id of a fitted experiment, what its replay assumes and leaves out. trust:
+    what intervals of the fitted program are made of, None if there is nothing; no_trust: why not, if the program that
+    the fit started from has some.
     """
 
     name: str
@@ -110,6 +113,8 @@ class Calibration:
     steps: StageFigures | None
     before: tuple[Errors, ...]
     warnings: Mapping[str, tuple[str, ...]]
+    trust: Trust | None
+    no_trust: str | None
 
     @property
     def program(self) -> str | None:
@@ -141,6 +146,8 @@ class Calibration:
             "before": [asdict(r) for r in self.before],
             "after": [asdict(r) for r in self.best.errors],
             "out": self.out,
+            "committee": len(self.trust.committee) if self.trust else None,
+            "no_intervals": self.no_trust,
             "warnings": list(dict.fromkeys(text for texts in self.warnings.values() for text in texts)),
         }
 
@@ -160,6 +167,7 @@ def files_for(out: Path | None, name: str, models: Sequence[str] | None) -> list
     for file in files:
         check_writable(file, "--out")
         check_writable(file.with_suffix(".json"), "--out")
+        check_writable(trust_file(file), "--out")
     return list(files)
 
 
@@ -175,9 +183,11 @@ def _plain(name: str) -> str:
 
 def save(
     source: Source, best: Try, certainties: Sequence[Certainty], data: FitSet, old: Known | None,
-    files: Sequence[Path | None], shared: bool, stage: FirstStage | None,
+    files: Sequence[Path | None], shared: bool, stage: FirstStage | None, trust: Trust | None,
 ) -> tuple[FittedProgram, ...]:  # fmt: skip
-    """The program of each group of experiments, written to its file, if it has one, with its record.
+    """The program of each group of experiments, written to its file, if it has one, with its record and trust.
+
+    A trust in the file's place is removed if there is none to replace it.
 
     Raises InputError if a file cannot be written.
     """
@@ -194,10 +204,14 @@ def save(
                 constants=_constants([certainties[j] for j in group.index], old),
                 fitted_with=None if shared else tuple(e.id for e in data.experiments),
                 steps=stage.record() if stage else None,
+                ranges_before=source.record.all_ranges if source.record else (),
             )  # fmt: skip
             try:
+                trust_file(path).unlink(missing_ok=True)
                 write_text(path, text)
                 write_json(path.with_suffix(".json"), kept.to_json())
+                if trust:
+                    write_json(trust_file(path), trust.to_json())
             except OSError as e:
                 raise cannot_write(path, e, "--out") from None
         model, ids = None if shared else best.fit.models[i], tuple(e.id for e in members)

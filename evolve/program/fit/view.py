@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from evolve.program.fit.first_stage import StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
@@ -12,6 +13,7 @@ from evolve.report.printing import prose, say_once, show
 from evolve.report.table import Row, Table, counted, mean_cells, number, row, section
 from evolve.report.terms import legend
 from evolve.run.records import ConstantRecord
+from evolve.run.trust import trust_file
 from evolve.terminal import command, say, suggest
 from simulator.language.bounds import at_bounds
 from simulator.language.parse import parse
@@ -51,8 +53,15 @@ def print_fit(result: Calibration, file: str | None) -> None:
     if result.out:
         records = "each with its record" if len(result.out) > 1 else "with its record"
         prose(f"Written: {', '.join(result.out)}, {records} next to it.")
+        if result.trust:
+            kept = trust_file(Path(result.out[0]))
+            count = counted(len(result.trust.committee), "near-optimal program")
+            prose(f"Intervals: {kept}, with {count} fitted on the same runs; `{command('predict', result.out[0])}` "
+                  "uses it.")  # fmt: skip
     else:
         prose("Not written: the same command with `--out mine.py` writes it.")
+    if result.no_trust:
+        prose(f"Predictions of it have no intervals: {result.no_trust}.")
     # without an experiment the deployments of all known models would be baked in, and not the one just fitted
     known = ["--experiments", file] if file else []
     out = result.out[0] if result.out else "mine.py"

@@ -81,8 +81,9 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(
     (e,) = result["experiments"]
     assert set(e) == {
         "id", "fitted", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
-        "intervals_of", "saturated",
+        "intervals_of", "saturated", "depends_on", "interval_from",
     }  # fmt: skip
+    assert e["depends_on"] and e["interval_from"] == []  # nothing is known of how far off it may be
     assert e["observed_components"] is None and e["observed"] is None and e["error_pct"] is None
     assert set(e["predicted"]) == {"e2e_ms", "ttft_ms", "itl_ms", "completed", "failed"}
     for name in ("e2e_ms", "ttft_ms", "itl_ms"):
@@ -126,6 +127,45 @@ def test_predict_of_the_shipped_runs_compares_with_what_was_observed(capsys: pyt
     predicted = e["predicted"]["e2e_ms"]["mean"]
     assert e["error_pct"]["e2e_ms"]["mean"] == pytest.approx(100 * (predicted - 2080.74) / 2080.74)
     assert e["error_pct"]["itl_ms"]["p99"] is None  # ITL percentiles were not observed
+
+
+def test_predict_says_what_it_depends_on_and_where_the_interval_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = "llama-2-7b-tp1-codegen,mixtral-8x7b-tp2-general"
+    dense, sparse = json.loads(run(capsys, "predict", "champion", "--id", ids, "--json")[1])["experiments"]
+    assert [t["method"] for t in dense["depends_on"]] == ["step_time"] * 3
+    gemm, attention = (t["term"] for t in dense["depends_on"][:2])
+    assert (gemm, attention) == ("gemm * (b.kernel_gemm_us + b.kernel_router_us)", "b.kernel_decode_attention_us")
+    assert sparse["depends_on"][0]["term"] == "b.kernel_moe_us" and 80 < sparse["depends_on"][0]["share_pct"] < 100
+    for e in (dense, sparse):
+        shares = [part["share_pct"] for part in e["interval_from"]]
+        assert shares == sorted(shares, reverse=True)
+        added = [part["share_pct"] for part in e["interval_from"] if part["kind"] != "constant"]
+        assert 97 < sum(added) < 103  # without parts that round to nothing
+        assert {"held_out_errors", "pace"} <= {part["kind"] for part in e["interval_from"]}
+    (constant,) = (part["what"] for part in dense["interval_from"] if part["kind"] == "constant")
+    assert constant == "constants, mostly step_time.gemm"
+    (most, *_) = (part["what"] for part in sparse["interval_from"] if part["kind"] == "disagreement")
+    assert re.fullmatch(r"b\.kv_decode_sum \(\d+ of 12 differ\)", most)
+
+    _, out, _ = run(capsys, "predict", "champion", "--id", ids)
+    lines = out[out.index("What the mean E2E depends on") :].splitlines()
+    assert lines[1].split() == ["experiment", "mostly", "interval", "mostly", "from"]
+    named = [line for line in lines if line.startswith(("llama-2-7b-tp1-codegen", "mixtral-8x7b-tp2-general"))]
+    assert [round(dense["depends_on"][0]["share_pct"]), round(sparse["depends_on"][0]["share_pct"])] == [
+        int(line.split()[1]) for line in named
+    ]
+    assert "so shares add up to more than 100 %" in " ".join(out.split())
+
+
+def test_predict_of_many_experiments_has_a_line_for_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = run(capsys, "predict", "champion")
+    table = out[out.index("What the mean E2E depends on most (--json has more)") : out.index("Mean absolute error")]
+    assert len(table.splitlines()) <= 24 + 6  # title, a head of two lines, rule, and blank lines
+    _, out, _ = run(capsys, "predict", "kernels", "--id", "llama-2-7b-tp1-codegen")
+    assert "What the mean E2E depends on" in out and "interval mostly from" not in out and "held out" not in out
 
 
 def test_fit_writes_the_program_and_its_record(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,6 +121,10 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["show", f"{run_of(w)}:0"], (CHAT, CODE, SPARSE, f"{RUN}:0")),
     ],
     "check": [Case(lambda w: ["check", w / "[p].py"], (f"/{SHOWN}/[p].py: ",))],
+    "blend": [
+        Case(lambda w: ["blend", run_of(w), "--top", 2, "--out", w / "[m].py"], (RUN, f"/{SHOWN}/[m].py")),
+        Case(lambda w: ["blend", run_of(w), "--top", 99], (RUN,), 2),
+    ],
     "fit": [
         Case(lambda w: ["fit", w / "[p].py", "--experiments", w / "[e].yaml", "--out", w / "[q].py"],
              (CHAT, CODE, SPARSE, OVERLOADED, f"/{SHOWN}/[q].py", f"/{SHOWN}/[e].yaml' --id '{CHAT}'")),
@@ -130,6 +134,11 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["predict", w / "[f].py", "--experiments", w / "[e].yaml"],
              (CHAT, CODE, SPARSE, OVERLOADED, f"/{SHOWN}/[f].py")),
         Case(lambda w: ["predict", w / "[no].py"], (f"/{SHOWN}/[no].py: cannot be read",), 2),
+    ],
+    "probe": [
+        Case(lambda w: ["probe", w / "[f].py", "--experiments", w / "[e].yaml"], (f"/{SHOWN}/[f].py: has no intervals",), 2),
+        Case(lambda w: ["probe", "champion", "--experiments", w / "[e].yaml", "--id", f"{CHAT},{SPARSE}", "--tp", 2,
+                        "--budget-runs", 1, "--out", w / "[n].yaml"], (CHAT, SPARSE, f"/{SHOWN}/[n].yaml")),
     ],
     "ingest": [
         Case(lambda w: ["ingest", w / TRACES, "--out", w / "[i]", "--hardware", "H100", "--model-config",

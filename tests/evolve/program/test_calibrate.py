@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from evaluator.experiments import load_experiments
 from evaluator.fit.methods import METHODS
 from evaluator.fit.uncertainty import IDENTIFIED
+from evaluator.score import error_rows, score_set
 from evolve.cli import run_command
 from evolve.cli.programs import FIT_METHODS
 from evolve.report.terms import TERMS
 from evolve.run.program import load
+from evolve.run.trust import stale, trust_file, trust_of
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 
@@ -95,6 +98,67 @@ def test_the_share_that_the_runs_decide_is_printed_and_explained(capsys: pytest.
     assert f"2 constants fitted; 6 stage means decide {free['effective']:.1f} of them" in printed
     assert f"more than {IDENTIFIED:g} " in TERMS["identified"]
     assert " ".join(TERMS["identified"].split()) in " ".join(printed.split())
+
+
+OWN = """
+version: 1
+experiments:
+- id: my-run
+  model: llama-3.1-8b
+  hardware: H100
+  workload: {name: chat, stages: [{rate: 4.0, duration_s: 60}], prompt_len: 300, output_len: 100}
+  observed: {summary: {e2e_ms: {mean: 780.0}, ttft_ms: {mean: 31.0}}}
+"""
+
+
+def test_a_fit_on_own_runs_keeps_intervals_with_a_committee_fitted_on_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data, mine = tmp_path / "own.yaml", tmp_path / "mine.py"
+    data.write_text(OWN)
+    result = fitted(capsys, "champion", "--experiments", str(data), "--out", str(mine))
+    source = load(str(mine))
+    trust, before = trust_of(source), trust_of(load("champion"))
+    assert trust and before and source.record and not stale(source)
+    assert (trust.key, trust.data) == (source.record.key, source.record.data)
+    assert (trust.inside, trust.outside) == (before.inside, before.outside)
+    assert len(trust.committee) == len(before.committee) == result["committee"]
+    run = load_experiments(data)
+    far, near = ([e.e2e for p in t.programs for e in error_rows(p, score_set(run))] for t in (before, trust))
+    assert all(abs(x) > 8.0 for x in far if x is not None)  # the run is 12 % slower than predicted
+    assert all(abs(x) < 5.0 for x in near if x is not None)
+    forecast = predicted(capsys, mine, data)
+    assert forecast["intervals_of"] == "outside" and not any("fitted runs have" in w for w in forecast["warnings"])
+    low, high = forecast["predicted"]["e2e_ms"]["mean_80"]
+    assert low < 780.0 < high
+    again = fitted(capsys, str(mine), "--experiments", str(data), "--out", str(tmp_path / "again.py"))
+    record = load(str(tmp_path / "again.py")).record  # ranges are inherited over two fits
+    assert again["committee"] == len(before.committee) and record and len(record.ranges_before) == 2
+
+
+def test_why_a_fit_has_no_intervals_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data, mine = tmp_path / "own.yaml", tmp_path / "mine.py"
+    data.write_text(OWN)
+    fitted(capsys, "champion", "--experiments", str(data), "--out", str(mine), "--only", "alpha")
+    assert trust_of(load(str(mine)))
+    record = json.loads(mine.with_suffix(".json").read_text())
+    mine.with_suffix(".json").write_text(json.dumps(record | {"data": "0" * 16}))  # of another fit
+    assert trust_of(load(str(mine))) is None
+    assert f"{trust_file(mine)} is of another program, or of another fit" in str(predicted(capsys, mine, data))
+    only = fitted(
+        capsys, "champion", "--experiments", str(data), "--out", str(mine), "--only", "kv_decode_sum_layers_is_fp8"
+    )
+    assert "near-optimal programs lack" in str(only["no_intervals"]) and only["committee"] is None
+    assert not trust_file(mine).exists()  # it was that of the program before
+    scoped = fitted(capsys, "champion", "--experiments", str(data), "--scope", "per-model")
+    assert "constants for all models" in str(scoped["no_intervals"])
+    assert fitted(capsys, "kernels", "--experiments", str(data))["no_intervals"] is None
+
+
+def predicted(capsys: pytest.CaptureFixture[str], program: Path, data: Path) -> dict[str, Any]:
+    assert run_command(["predict", str(program), "--experiments", str(data), "--json"]) == 0
+    forecast: dict[str, Any] = json.loads(capsys.readouterr().out)["experiments"][0]
+    return forecast
 
 
 def test_constants_per_model_are_written_as_a_program_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

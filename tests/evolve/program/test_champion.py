@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from console import EVOLVE
 
-from archive.champion import champion
 from archive.proposal import SEED
+from evaluator.committee import final_champion
 from evaluator.deployments import datasheet_deployments
 from evaluator.experiments import bundled_experiments, data_hash
 from evaluator.judge.physics import hardware_of, physics
@@ -61,7 +61,7 @@ def test_the_recorded_search_chose_it() -> None:
     run = open_run(SHIPPED / "champion")
     assert run.config == load_config("both")
     assert run.about.data == RECORD["data"] and list(run.about.fitted) == [e.id for e in FITTED]
-    best = champion(run.archive().members(), run.config.score.rule)
+    best = final_champion(run.archive().members(), run.config.score.rule)
     assert best is not None and best.id == RECORD["found"]["proposal"]
     program, chosen = load("champion").program, parse(best.text)
     assert program.theta == chosen.theta and key(program) == key(chosen)  # its constants have other names

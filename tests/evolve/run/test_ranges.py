@@ -51,7 +51,7 @@ def predicted(experiment: Experiment) -> Prediction:
 
 
 def lines_of(fitted: list[Experiment], experiment: Experiment) -> list[str]:
-    return outside(ranges_of(fitted), experiment, predicted(experiment))
+    return outside([ranges_of(fitted)], experiment, predicted(experiment))
 
 
 CASES = [  # fitted, planned, every line about it
@@ -59,9 +59,9 @@ CASES = [  # fitted, planned, every line about it
     ([LLAMA], plan("mixtral-8x7b", tensor_parallel=2),
      ["tp 2 not among the fitted [1]", "a model of 46.7 billion parameters: the fitted runs have at most 6.7",
       "12.9 billion parameters active per token: the fitted runs have at most 6.7",
-      "a mixture of experts: the fitted models are dense", "prompts of 600 tokens: the fitted runs have at most 592",
-      "600 uncached prompt tokens in a step: the fitted runs have at most 496",
-      "KV offload to CPU is off: the fitted runs have it on"]),
+      "a mixture of experts: the fitted models are dense", "KV offload to CPU is off: the fitted runs have it on",
+      "prompts of 600 tokens: the fitted runs have at most 592",
+      "600 uncached prompt tokens in a step: the fitted runs have at most 496"]),
     ([SCOUT], plan("llama-2-7b", {"prompt_len": 16}),
      ["vocabulary 32000 outside the fitted 202048 to 202048", "tp 1 not among the fitted [2]",
       "a model of 6.7 billion parameters: the fitted runs have at least 107.8",
@@ -89,9 +89,23 @@ def test_each_value_outside_the_fitted_runs_is_a_line(
 
 def test_requests_in_flight_beyond_the_fitted_are_a_line_per_stage() -> None:
     known = Ranges(requests_in_flight=(1.0, 2.0))
-    lines = outside(known, LLAMA, predicted(LLAMA))
+    lines = outside([known], LLAMA, predicted(LLAMA))
     assert len(lines) == len(LLAMA.workload.stages)
     assert lines[0].startswith("stage 0: ") and lines[0].endswith(" requests in flight, at most 2 in the fitted runs")
+
+
+def test_fits_cover_a_load_together_but_a_deployment_alone() -> None:
+    """A run with Llama's model and Scout's TP degree is on neither's deployment; its prompts lie between theirs."""
+    fits = [ranges_of([LLAMA]), ranges_of([SCOUT])]
+    assert outside(fits, LLAMA, predicted(LLAMA)) == [] and outside(fits, SCOUT, predicted(SCOUT)) == []
+    between = plan("llama-2-7b", {"prompt_len": 580}, tensor_parallel=2, kv_cpu_offload=True)
+    assert outside(fits, between, predicted(between)) == [
+        "tp 2 not among the fitted [1]",  # by Llama's ranges, which it lies closer to
+        "580 uncached prompt tokens in a step: the fitted runs have at most 496",
+    ]
+    loads = [Ranges(prompt_tokens=(100.0, 200.0)), Ranges(prompt_tokens=(700.0, 800.0), uncached_step_tokens=580)]
+    assert outside(loads, between, predicted(between)) == []
+    assert outside([], between, predicted(between)) == []
 
 
 def test_nothing_is_said_of_what_an_older_record_does_not_have() -> None:
@@ -99,9 +113,9 @@ def test_nothing_is_said_of_what_an_older_record_does_not_have() -> None:
     assert known == Ranges(vocab=(32000.0, 202048.0), tp=(1, 2, 4), hardware=("H100-SXM-80GB",),
                            requests_in_flight=(9.0, 112.0))  # fmt: skip
     odd = plan("llama-3.1-8b", {"prompt_len": 8192}, kv_cpu_offload=True, max_num_batched_tokens=8192)
-    assert outside(known, odd, predicted(odd)) == []
+    assert outside([known], odd, predicted(odd)) == []
     for raw in ({}, {"of a later release": [1, 2]}):
-        assert read(raw) == Ranges() and outside(Ranges(), odd, predicted(odd)) == []
+        assert read(raw) == Ranges() and outside([Ranges()], odd, predicted(odd)) == []
 
 
 @pytest.mark.parametrize(

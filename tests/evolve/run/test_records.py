@@ -19,7 +19,7 @@ OLD = {
 }  # fmt: skip
 FULL = Record(
     engine="0.3.0", data="d", key="k", date="2026-11-22", fitted=("a",), errors=(Errors("a", 1.5, None, -2.0),),
-    seeds=(1, 2), measured={"a": "0123"}, fitted_from="floor", constants={"step_time.k": ConstantRecord(0.5, "low", False)},
+    seeds=(1, 2), measured={"a": "0123"}, fitted_from="floor", constants={"step_time.k": ConstantRecord(0.5, "low", False, {"step_time.n": -0.25})},
     fitted_with=("a", "b"), steps=StepsRecord("train", {"a": "4567"}), found=Found(7, 1.25, None),
 )  # fmt: skip
 
@@ -48,6 +48,10 @@ def test_an_older_record_has_less_and_other_json_is_no_record() -> None:
         ({"errors_pct": {"a": 3}}, "errors_pct.a must be a mapping, got 3"),
         ({"errors_pct": {"a": {"e2e": "much"}}}, "errors_pct.a.e2e must be a number, got 'much'"),
         ({"constants": {"k": {"standard_error": []}}}, "constants.k.standard_error must be a number, got []"),
+        (
+            {"constants": {"k": {"correlated": {"n": -2}}}},
+            "constants.k.correlated.n must be >= -1, got -2",
+        ),
         ({"steps": {"split": "train"}}, "steps.runs is missing"),
     ],
 )

@@ -1,53 +1,22 @@
-"""What intervals are made of: who is on the committee, and what a trust.json may hold."""
+"""What intervals are made of: what a trust.json may hold."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from archive.champion import Rule
-from archive.elite import example
+from evaluator.committee import MEMBERS
 from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.program import load
-from evolve.run.trust import CLASSES, MEMBERS, Trust, committee, read_trust, trust_of
+from evolve.run.trust import CLASSES, Trust, read_trust, trust_of
 from simulator.errors import InputError
 
-FIELDS = ("tokens", "batch_size", "decode_reqs", "prefill_reqs")
 FIGURES: dict[str, float | None] = dict.fromkeys(STATISTICS, 0.25) | {"ttft": None}
 KEPT = Trust("k", ("def step_time(b, s): return b.tokens",), (Residual("f", "e", FIGURES, FIGURES),), (), ())
-
-
-def text(*fields: str) -> str:
-    return f"def step_time(b, s): return {' + '.join(f'b.{name}' for name in fields)}"
-
-
-def test_the_committee_is_the_best_of_those_that_read_different_fields() -> None:
-    rule = Rule("joint", worst_pct=10.0)
-    elites = [
-        example(id=1, key="1", joint=2.0, text=text("tokens")),
-        example(id=2, key="2", joint=1.95, text=text("tokens")),  # better with the same fields
-        example(id=3, key="3", joint=2.1, text=text("tokens", "batch_size")),
-        example(id=4, key="4", joint=2.2, text=text("decode_reqs")),  # more than a tenth above the best
-        example(id=5, key="5", joint=1.0, text=text("prefill_reqs"), sound=False),
-        example(id=6, key="6", joint=1.0, text=text("prefill_reqs"), rows=(("run", 11.0, 0.0, 0.0),)),
-    ]
-    assert [e.id for e in committee(elites, rule)] == [2, 3]
-    assert [e.id for e in committee(elites[4:5], rule)] == [5]  # nothing is sound
-    assert committee([], rule) == []
-    alone = [
-        example(id=i, key=str(i), joint=j, transfer=None, text=text(f))
-        for i, j, f in ((1, 2.0, "tokens"), (2, 3.0, "batch_size"))
-    ]
-    assert [e.id for e in committee(alone, Rule("transfer"))] == [
-        1
-    ]  # near by the joint error, as nothing else is known
-    many = [
-        example(id=i, key=str(i), text=text(*(f for j, f in enumerate(FIELDS) if i >> j & 1))) for i in range(1, 16)
-    ]
-    assert [e.id for e in committee(many, rule)] == list(range(1, MEMBERS + 1))
 
 
 def test_what_is_kept_is_read_back() -> None:
@@ -55,6 +24,8 @@ def test_what_is_kept_is_read_back() -> None:
     doubt = Disagreement(FIGURES, 0.0)
     assert [KEPT.class_of(beyond, doubt) for beyond in (False, True)] == ["inside", "outside"]
     assert KEPT.class_of(False, Disagreement(FIGURES, 0.1)) == "saturated"
+    assert replace(KEPT, data="d").class_of(False, doubt) == "outside"  # after a fit on own runs
+    assert read_trust(json.dumps(replace(KEPT, data="d").to_json()).encode(), "trust.json").data == "d"
     assert KEPT.residuals("inside") == KEPT.inside and KEPT.residuals("outside") == ()
 
 
@@ -82,7 +53,7 @@ def test_what_is_kept_is_read_back() -> None:
 def test_a_damaged_file_is_one_line(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError) as error:
         read_trust(json.dumps(KEPT.to_json() | change).encode(), "trust.json")
-    assert str(error.value) == f"trust.json: {problem}: remove it, and validate the run again"
+    assert str(error.value) == f"trust.json: {problem}: remove it, and validate the run or fit the program again"
 
 
 def test_the_shipped_champion_has_what_intervals_are_made_of_and_other_programs_have_not(tmp_path: Path) -> None:

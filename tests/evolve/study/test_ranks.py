@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,30 +13,26 @@ from archive.elite import Elite, example
 from evaluator.intervals import STATISTICS
 from evaluator.score import Errors
 from evolve.study import ranks
-from evolve.study.held_out import FIGURES, Row
+from evolve.study.held_out import Compared
 from evolve.study.ranks import BEST, Ranking, Selection, rankings, selection, selects
 
-NONE: dict[str, float | None] = dict.fromkeys(FIGURES)
-EMPTY = Row("models", "m", "e", "m", "w", 1, False, "k", True, dict.fromkeys(STATISTICS), NONE, False, {}, {})
+NONE: dict[str, float | None] = dict.fromkeys(STATISTICS)
 
 
-def row(name: str, observed_ms: float | None, error_pct: float | None, known_pct: float | None = None) -> Row:
-    return replace(
-        EMPTY, experiment=name, observed_ms=EMPTY.observed_ms | {"e2e": observed_ms}, errors=NONE | {"e2e": error_pct},
-        known={"roofline": {"e2e": known_pct}},
-    )  # fmt: skip
+def row(name: str, observed_ms: float | None, error_pct: float | None, known_pct: float | None = None) -> Compared:
+    return Compared(name, NONE | {"e2e": observed_ms}, NONE | {"e2e": error_pct}, {"roofline": {"e2e": known_pct}})
 
 
 def test_pairs_in_the_other_order_are_inversions() -> None:
     # predicted: a 110, b 99, c 300: of three pairs a and b are inverted, so tau is (2 - 1) / 3
     rows = [row("a", 100.0, 10.0, 0.0), row("b", 110.0, -10.0, 0.0), row("c", 200.0, 50.0, -60.0)]
-    ours, roofline = rankings(rows, "tp", "e2e")
-    assert ours == Ranking("tp", "e2e", "champion", 3, pytest.approx(1 / 3), [("a", "b")])
+    ours, roofline = rankings(rows, "tp", "runs", "e2e")
+    assert ours == Ranking("tp", "runs", "e2e", "champion", 3, pytest.approx(1 / 3), [("a", "b")])
     assert roofline.program == "roofline" and roofline.inversions == [("a", "c"), ("b", "c")]  # c is predicted at 80
-    [alone] = rankings([row("a", 100.0, 1.0), row("b", None, 1.0)], "tp", "e2e")
-    assert alone == Ranking("tp", "e2e", "champion", 1, None, [])
-    [alike] = rankings([row("a", 100.0, 0.0), row("b", 100.0, 5.0)], "tp", "e2e")  # nothing to order
-    assert (alike.runs, alike.tau, alike.inversions) == (2, None, [])
+    [alone] = rankings([row("a", 100.0, 1.0), row("b", None, 1.0)], "tp", "runs", "e2e")
+    assert alone == Ranking("tp", "runs", "e2e", "champion", 1, None, [])
+    [alike] = rankings([row("a", 100.0, 0.0), row("b", 100.0, 5.0)], "tp", "load stages", "e2e")  # nothing to order
+    assert (alike.count, alike.tau, alike.inversions) == (2, None, [])
 
 
 def searched(monkeypatch: pytest.MonkeyPatch, elites: list[Elite]) -> float | None:

@@ -347,7 +347,10 @@ def test_errors_of_the_whole_of_later_stages_and_of_the_last() -> None:
     """Of two stages the later ones are the last one; a run of one stage has no later ones."""
     program = load("floor").complete
     held = [e for e in bundled_experiments() if e.id in IDS[:2]]
-    (whole, single), (last, _) = (held_out_errors(program, held, last_stage) for last_stage in (False, True))
+    found = [held_out_errors(program, held, last_stage) for last_stage in (False, True)]
+    (whole, single), (last, _) = ([row.errors for row in rows] for rows in found)
+    first, second = found[0][0].stages
+    assert second == {name: last[name] for name in second} != first and found[1][0].stages == ()
     made, seen = predictions(program, score_set(held[:1]))[0].predicted, held[0].observed
     assert seen is not None and made.summary is not None and seen.summary is not None
     assert whole["e2e"] == pytest.approx(100 * (made.summary.e2e_ms.mean / seen.summary.e2e_ms.mean - 1))  # type: ignore[operator]

@@ -1,0 +1,74 @@
+"""The committee: near-optimal programs of a search, and how far a program is from them where nothing was measured.
+
+Programs that fit equally well differ most on deployments and loads that no run shows. What their median says there is
+no truth, but a program that is alone with its opinion is more often wrong than one in their midst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+import numpy as np
+
+from archive.champion import Rule, champion, contenders, within
+from archive.elite import Elite
+from evaluator.deployments import kernel_deployments
+from evaluator.judge.kernel_sums import KernelSums, kernel_sums, kernel_times_us
+from simulator.language.complete import complete
+from simulator.language.measure import features
+from simulator.language.opcodes import assemble
+from simulator.language.parse import parse
+
+# Programs whose merit is up to this much (relative) above the lowest: on held-out runs they do as well as the champion.
+NEAR = 0.1
+MEMBERS = 12
+LEAST_US = 1.0  # a step takes at least this long on the host's clock
+
+
+def committee(elites: Iterable[Elite], rule: Rule) -> list[Elite]:
+    """Up to MEMBERS near-optimal elites, the best first.
+
+    They are among those that compete to be champion. Of elites that read the same fields only the best is taken, as
+    they say nearly the same.
+    """
+    candidates, rule = contenders(elites, rule)
+    candidates.sort(key=lambda e: (rule.merit(e), e.id))
+    near = [e for e in candidates if rule.merit(e) <= (1.0 + NEAR) * rule.merit(candidates[0])]
+    chosen: dict[tuple[str, ...], Elite] = {}
+    for elite in near:
+        chosen.setdefault(tuple(features(parse(elite.text))), elite)
+    return list(chosen.values())[:MEMBERS]
+
+
+def final_champion(elites: Iterable[Elite], rule: Rule) -> Elite | None:
+    """The champion of a finished search: of those within the rule only the ones nearest to the committee compete."""
+    members = list(elites)
+    return champion(members, rule, apart_pct(members, rule))
+
+
+def apart_pct(elites: Iterable[Elite], rule: Rule) -> dict[int, float]:
+    """By id, how far the step times of each elite within the rule are from the median of the committee's, in percent.
+
+    The root mean square of the logarithm of their quotient, over steps of few and many decodes and over long prompts,
+    on all known models that fit on 1 to 8 GPUs of the kinds with measured kernels.
+    """
+    members = list(elites)
+    near = within(members, rule)
+    if not near:
+        return {}
+    median = np.median([_log_times(e.text) for e in committee(members, rule)], axis=0)
+    return {e.id: 100.0 * float(np.sqrt(np.mean(np.square(_log_times(e.text) - median)))) for e in near}
+
+
+@cache
+def _grid() -> KernelSums:
+    return kernel_sums(kernel_deployments())
+
+
+def _log_times(text: str) -> np.ndarray:
+    """The logarithms of the program's times on the grid."""
+    program = complete(parse(text))
+    times_us = kernel_times_us(assemble(program), program.theta, _grid().deployments)
+    logs: np.ndarray = np.log(np.maximum(np.concatenate([part.ravel() for part in times_us]), LEAST_US))
+    return logs

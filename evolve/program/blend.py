@@ -1,0 +1,234 @@
+"""`evolve blend`: the mean of a run's near-optimal programs as one program, with its errors next to theirs."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from archive.champion import Rule, champion, contenders
+from archive.elite import Elite
+from evaluator.committee import committee
+from evaluator.score import SCORE_SEEDS, Errors, Score, ScoreSet, error_rows, score_set, summarise
+from evolve import __version__
+from evolve.program.check import Verdict, check, print_check
+from evolve.program.fit.result import files_for
+from evolve.report.printing import note, prose, show
+from evolve.report.table import Row, Table, arrival_seeds, counted, number, row, section
+from evolve.report.terms import legend
+from evolve.run.data import chosen
+from evolve.run.files import cannot_write, write_json, write_text
+from evolve.run.folder import Run, check_data
+from evolve.run.program import Source
+from evolve.run.records import record
+from evolve.terminal import command, say, suggest
+from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
+from simulator.language.blend import blend
+from simulator.language.complete import complete
+from simulator.language.infer import check_units
+from simulator.language.ir import Program
+from simulator.language.key import key
+from simulator.language.measure import Caps, complexity, exceeded
+from simulator.language.parse import parse
+from simulator.language.source import ProgramError
+from simulator.language.unparse import unparse
+
+CAPS = Caps(operations=120, conditionals=16, constants=48)  # a blend has the terms of many programs
+TERMS = ("joint error", "transfer error", "merit", "complexity", "in sample")
+FIGURES = """merit, joint and transfer: as in the search ({search}). E2E, TTFT, ITL and their mean: mean absolute
+errors in sample ({report}), percent"""
+HELD_OUT = """Held out, on the shipped runs, the mean of a committee was no better than the champion in 9 of 19 folds:
+joint error 4.9 % without each model (champion 4.7), 4.7 without each workload (4.4), 5.0 without each TP degree (5.3),
+5.7 without each file (5.8), 7.2 without dense models or mixtures of experts (11.0), see docs/results.md. So a run's
+champion remains a single program, which is smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A program of the run: its errors in the search, and those of reports in sample, in percent.
+
+    merit: None if it takes a transfer error that was not measured.
+    """
+
+    id: int
+    key: str
+    merit: float | None
+    joint: float
+    transfer: float | None
+    complexity: int
+    in_sample: Score
+
+    def to_json(self) -> JsonObject:
+        return {**asdict(self), "in_sample": _means(self.in_sample)}
+
+
+@dataclass(frozen=True)
+class Blend:
+    """The mean of `members`, the gates it was held to, its errors in sample, and its file (None: not written).
+
+    options: what other commands must be given to read the file, because it is larger than their default caps.
+    """
+
+    run: str
+    data: str
+    search_seeds: tuple[int, ...]
+    members: tuple[Found, ...]
+    champion: Found
+    verdict: Verdict
+    score: Score
+    out: Path | None
+
+    @property
+    def program(self) -> Program:
+        return self.verdict.description.source.program
+
+    @property
+    def options(self) -> list[str]:
+        beyond = exceeded(self.program, Caps())
+        return [word for what, (n, _) in beyond.items() for word in (f"--max-{what}", str(n))]
+
+    def to_json(self) -> JsonObject:
+        return {
+            **self.verdict.to_json(),
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(SCORE_SEEDS),
+            "run": self.run,
+            "members": [m.to_json() for m in self.members],
+            "champion": self.champion.to_json(),
+            "in_sample": _means(self.score),
+            "errors": [asdict(r) for r in self.score.rows],
+            "options": self.options,
+            "out": str(self.out) if self.out else None,
+        }
+
+
+def _means(score: Score) -> JsonObject:
+    """The mean absolute errors in percent."""
+    return {name: getattr(score, name) for name in ("joint", "e2e", "ttft", "itl", "worst3")}
+
+
+def blend_run(run: Run, top: int | None, caps: Caps, out: Path | None) -> Blend:
+    """The mean of the run's committee, or of its `top` best contenders, written to `out` unless a gate refuses it.
+
+    Raises InputError if there is nothing to average, if the blend exceeds the caps, or if `out` cannot be written.
+    """
+    [path] = files_for(out, "blend", None)
+    fitted, _ = chosen(run.config.data)
+    check_data(run, fitted)
+    elites = run.archive().members()
+    best, (_, rule) = champion(elites, run.config.score.rule), contenders(elites, run.config.score.rule)
+    if best is None:
+        raise InputError(f"{run.path}: no candidate could be scored: `{command('resume', run.path)}` shows why")
+    members = _members(run, elites, top)
+    program = _readable(blend([parse(e.text) for e in members], _doc(run, members)), len(members), run, caps)
+    source = Source(str(path) if path else "blend", unparse(program), program)
+    verdict = check(source, run.config.score.physics, fitted)
+    data = score_set(fitted)
+    score = summarise(error_rows(source.complete, data))
+    if path and verdict.ok:
+        _write(path, run, source, fitted, score.rows)
+    return Blend(
+        str(run.path),
+        run.about.data,
+        tuple(run.config.score.arrival_seeds),
+        tuple(_found(e, rule, data) for e in members),
+        _found(best, rule, data),
+        verdict,
+        score,
+        path if verdict.ok else None,
+    )
+
+
+def _members(run: Run, elites: Sequence[Elite], top: int | None) -> list[Elite]:
+    """The committee, or the `top` contenders of different form with the lowest merit."""
+    if top is None:
+        members = committee(elites, run.config.score.rule)
+        if len(members) < 2:
+            raise InputError(f"{run.path}: its committee is one program, which needs no average: give --top")
+        return members
+    candidates, rule = contenders(elites, run.config.score.rule)
+    by_key: dict[str, Elite] = {}
+    for elite in sorted(candidates, key=lambda e: (rule.merit(e), e.id)):
+        by_key.setdefault(elite.key, elite)
+    if len(by_key) < top:
+        count = counted(len(by_key), "program")
+        raise InputError(f"--top {top}: {run.path} has {count} to choose from: give fewer, or search longer")
+    return list(by_key.values())[:top]
+
+
+def _doc(run: Run, members: Sequence[Elite]) -> str:
+    return f"The mean of the programs {', '.join(str(e.id) for e in members)} of {run.path}."
+
+
+def _readable(program: Program, members: int, run: Run, caps: Caps) -> Program:
+    """The program itself. Raises InputError if it exceeds the caps, or what can be read as a program."""
+    name, fewer = f"{run.path}: the mean of {members} programs", "average fewer with --top"
+    if beyond := exceeded(program, caps):
+        counts = ", ".join(f"{n} {what} (at most {cap} are allowed)" for what, (n, cap) in beyond.items())
+        options = " ".join(f"--max-{what} {n}" for what, (n, _) in beyond.items())
+        raise InputError(f"{name} has {counts}: {fewer}, or give {options}")
+    try:
+        parse(unparse(program))
+    except ProgramError as e:
+        raise InputError(f"{name} cannot be read as a program ({str(e).split(': ')[1]}): {fewer}") from None
+    return check_units(program, name)
+
+
+def _found(elite: Elite, rule: Rule, data: ScoreSet) -> Found:
+    score = summarise(error_rows(complete(parse(elite.text)), data))
+    merit = None if rule.by == "transfer" and elite.transfer is None else rule.merit(elite)
+    return Found(elite.id, elite.key, merit, elite.joint, elite.transfer, elite.complexity, score)
+
+
+def _write(path: Path, run: Run, source: Source, fitted: Sequence[Experiment], errors: Sequence[Errors]) -> None:
+    """Write the program, and its record next to it. No fit determined its constants, so the record knows none."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    kept = record(key(source.complete), fitted, errors, SCORE_SEEDS, today, fitted_from=str(run.path), constants={})
+    try:
+        write_text(path, source.text)
+        write_json(path.with_suffix(".json"), kept.to_json())
+    except OSError as e:
+        raise cannot_write(path, e, "--out") from None
+
+
+def print_blend(result: Blend) -> None:
+    """The program, its errors next to those of its members and of the champion, the gates, and where it was written."""
+    say(result.verdict.description.source.text)
+    search, report = arrival_seeds(result.search_seeds), arrival_seeds(SCORE_SEEDS)
+    legend(*TERMS, also=FIGURES.format(search=search, report=report))
+    show(_table(result))
+    print_check(result.verdict)
+    note(HELD_OUT)
+    if not result.verdict.ok:
+        prose("Not written: a gate refuses it. Average other programs with --top.", "bold")
+    elif result.out is None:
+        prose("Not written: the same command with `--out blend.py` writes it.")
+    else:
+        prose(f"Written: {result.out}, with its record next to it.")
+        if result.options:
+            prose(f"It is larger than the default caps: every command that reads it needs {' '.join(result.options)}.")
+        suggest(
+            command("predict", result.out, *result.options),
+            command("emit", result.out, "--out", "DIR", *result.options),
+        )
+
+
+def _table(result: Blend) -> Table:
+    blended = row("blend", "-", "-", "-", str(complexity(result.program)), *_cells(result.score), style="bold")
+    best = _row(result.champion, f"champion {result.champion.id}")
+    title = f"The mean of {len(result.members)} programs of {result.run}: errors in percent"
+    heads = "program|>merit|>joint|>transfer|>complexity|>E2E|>TTFT|>ITL|>mean"
+    return Table.of(title, heads, [*section([blended, best]), *(_row(m, str(m.id)) for m in result.members)])
+
+
+def _row(found: Found, name: str) -> Row:
+    in_search = (number(x, 2, signed=False) for x in (found.merit, found.joint, found.transfer))
+    return row(name, *in_search, str(found.complexity), *_cells(found.in_sample))
+
+
+def _cells(score: Score) -> list[str]:
+    return [number(x, 2, signed=False) for x in (score.e2e, score.ttft, score.itl, score.joint)]

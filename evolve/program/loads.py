@@ -1,0 +1,140 @@
+"""Loads on a deployment: what `evolve probe` can have measured, and what it aims at without a plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from evaluator.deployments import MEASURED_TPS
+from evaluator.experiments import hardware_table, known_models
+from evaluator.intervals import WAITING, waiting_share
+from evaluator.score import predictions, score_set
+from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment, Stage
+from simulator.experiment.file import experiment_from_mapping
+from simulator.json import JsonObject
+from simulator.language.ir import Program
+
+SHAPES = {"short": (200, 200), "long-prompts": (2000, 200), "long-answers": (500, 800)}  # tokens of prompt and answer
+# Shares of the rate that a deployment sustains. Nearer to it fits are unreliable: the mean field leaves out how a burst
+# of long prompts slows everything down.
+CANDIDATES = (0.2, 0.4, 0.6)
+TARGETS = (0.35, 0.65)
+DURATION_S = 120.0
+COMMON = 16  # tokens with which the load generator begins all prompts of a group
+SLOWEST, FASTEST = 0.05, 1000.0  # requests/s between which the sustained rate is looked for
+HALVINGS = 6  # of that interval, once it is a factor of two wide
+SEED = 1  # of the arrivals
+
+# Of an experiments file's entry: what describes the deployment. The load and what was measured are left out.
+DEPLOYMENT = ("model", "model_config", "hardware", "engine")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An experiment, and its entry in an experiments file."""
+
+    experiment: Experiment
+    entry: JsonObject
+
+    @property
+    def rate(self) -> float:
+        return self.experiment.workload.stages[0].rate
+
+    @property
+    def gpu_minutes(self) -> float:
+        seconds = sum(stage.duration_s for stage in self.experiment.workload.stages)
+        return self.experiment.engine.tensor_parallel * seconds / 60.0
+
+    @property
+    def load_generator(self) -> JsonObject:
+        """What the config.yaml of inference-perf says of this load. No prompt repeats."""
+        w = self.experiment.workload
+        prompts = {
+            "num_groups": 1, "num_prompts_per_group": round(sum(s.rate * s.duration_s for s in w.stages)),
+            "system_prompt_len": COMMON, "question_len": w.question_len - COMMON, "output_len": w.output_len,
+        }  # fmt: skip
+        return {
+            "load": {
+                "type": "poisson",
+                "stages": [{"rate": s.rate, "duration": round(s.duration_s)} for s in w.stages],
+            },
+            "data": {"type": "shared_prefix", "shared_prefix": prompts},
+            "api": {"type": "completion", "streaming": True},
+            "server": {"type": "vllm", "model_name": self.experiment.model, "ignore_eos": True},
+        }
+
+    def to_json(self) -> JsonObject:
+        e, w = self.experiment, self.experiment.workload
+        return {
+            "id": e.id, "model": e.model, "hardware": e.hardware, "tp": e.engine.tensor_parallel, "workload": w.name,
+            "rate": self.rate, "prompt_len": w.question_len, "output_len": w.output_len,
+            "duration_s": w.stages[0].duration_s, "gpu_minutes": self.gpu_minutes,
+            "load_generator": self.load_generator,
+        }  # fmt: skip
+
+
+def bases(entries: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
+    """The distinct deployments of these entries, whatever their TP degree."""
+    found: dict[str, JsonObject] = {}
+    for entry in entries:
+        base = {key: entry[key] for key in DEPLOYMENT if key in entry}
+        found.setdefault(repr((base["model"], base["hardware"])), base)
+    return list(found.values())
+
+
+def grid(program: Program, base: JsonObject, tps: Sequence[int], shares: Sequence[float], name: str) -> list[Planned]:
+    """Every shape of load at these shares of the rate that the program says the deployment sustains, for every TP
+    degree that fits in memory. `name`: with what their ids begin."""
+    ones = []
+    for tp, shape in product(tps or MEASURED_TPS, SHAPES):
+        with suppress(InputError):  # the weights or a request do not fit, or the heads cannot be split
+            ones.append((tp, shape, _planned(base, tp, shape, 1.0, name).experiment))
+    planned = []
+    for tp, shape, one in ones:
+        most = sustained(program, one)
+        rates = [float(f"{share * most:.2g}") for share in shares] if most else []
+        planned += [_planned(base, tp, shape, rate, name) for rate in rates]
+    return planned
+
+
+def sustained(program: Program, experiment: Experiment) -> float:
+    """The highest rate in requests/s at which the program sees no queue grow, within 2 %; 0 if there is none."""
+
+    def calm(rate: float) -> bool:
+        load = replace(experiment.workload, stages=(Stage(rate, DURATION_S),))
+        prediction = predictions(program, score_set([replace(experiment, workload=load)], [SEED]))[0]
+        return not prediction.refused and waiting_share(prediction) <= WAITING
+
+    low = SLOWEST
+    if not calm(low):
+        return 0.0
+    while low < FASTEST and calm(2.0 * low):
+        low *= 2.0
+    high = 2.0 * low
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if calm(middle) else (low, middle)
+    return low
+
+
+def _planned(base: JsonObject, tp: int, shape: str, rate: float, name: str) -> Planned:
+    prompt, answer = SHAPES[shape]
+    engine = {**base.get("engine", {}), "tensor_parallel": tp}
+    if tp != base.get("engine", {}).get("tensor_parallel", 1):
+        engine.pop("total_kv_blocks", None)  # measured with another TP degree
+    workload = {"name": shape, "arrival": "poisson", "stages": [{"rate": rate, "duration_s": DURATION_S}],
+                "prompt_len": prompt, "output_len": answer}  # fmt: skip
+    entry = {"id": f"{name}tp{tp}-{shape}-{rate:g}", **base, "engine": engine, "workload": workload}
+    return Planned(experiment_from_mapping(entry, f"probe: {entry['id']}", known_models(), hardware_table()), entry)
+
+
+def names(deployments: Sequence[JsonObject]) -> Iterator[str]:
+    """With what the ids of each deployment begin: nothing for a single one, else its model."""
+    for base in deployments:
+        short = re.sub(r"[^\w.-]+", "-", str(base["model"]).rsplit("/", 1)[-1])
+        yield "" if len(deployments) == 1 else f"{short}-"

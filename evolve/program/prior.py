@@ -1,0 +1,132 @@
+"""The prior of a design: how the log figures of runs vary together, before any of them is measured.
+
+Its covariance has four parts: how near-optimal programs, and other step times, deviate from the program over all runs;
+what the standard errors of the constants move; errors that all runs of a deployment share; and those of each run alone,
+which is also the noise of a measurement. The last two are as large as the held-out residuals say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evaluator.design import Joint, shared_share
+from evaluator.intervals import Residual, figure_of
+from evaluator.score import Prediction
+from evolve.run.program import Source
+from evolve.run.selectors import known_constants
+from simulator.experiment.experiment import Experiment
+from simulator.language.ir import Program
+
+FIGURES = ("e2e", "ttft", "itl")
+NORMAL = 0.6745  # the median of the size of a standard normal variable
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The parts of the covariance of log figures; columns are FIGURES of each run, those of the `targets` first.
+
+    committee, paces, constants: float64[programs, columns], deviations whose squares add up to variances. shared,
+    alone: float64[columns, columns], covariances.
+    """
+
+    committee: np.ndarray
+    paces: np.ndarray
+    constants: np.ndarray
+    shared: np.ndarray
+    alone: np.ndarray
+    targets: int
+
+    @classmethod
+    def of(
+        cls,
+        deviations: Sequence[np.ndarray],
+        sizes: tuple[np.ndarray, np.ndarray],
+        runs: Sequence[Experiment],
+        targets: int,
+    ) -> Prior:
+        """The prior of these runs, the first `targets` of which are to be predicted.
+
+        deviations: float64[programs, columns] of committee, paces and constants, see `logs`. sizes: see `sizes`.
+        """
+        committee, paces, constants = deviations
+        members = len(committee) + len(paces)  # of which the spread is the root mean square
+        where = [(e.model, e.hardware, e.engine.tensor_parallel) for e in runs]
+        same = np.array([[float(a == b) for b in where] for a in where])
+        return cls(
+            committee / math.sqrt(members), paces / math.sqrt(members), constants,
+            np.kron(same, sizes[0]), np.kron(np.eye(len(runs)), sizes[1]), targets,
+        )  # fmt: skip
+
+    def joint(self, shared: bool = True) -> Joint:
+        """Targets and candidates; without `shared`, the targets are what programs differ in only."""
+        every = np.vstack([self.committee, self.paces, self.constants])
+        latent = every.T @ every
+        aim, first = latent + self.shared * shared, self.targets * len(FIGURES)
+        observed = (latent + self.shared + self.alone)[first:, first:]
+        run = np.repeat(np.arange(len(observed) // len(FIGURES)), len(FIGURES))
+        return Joint(np.diag(aim)[:first], aim[:first, first:], observed, run)
+
+    def spread(self, chosen: Sequence[int]) -> np.ndarray:
+        """float64[targets, FIGURES]: the spread that `evolve predict` will see once these runs are fitted.
+
+        The committee comes closer as far as the runs explain what programs differ in; other paces stay as far off.
+        """
+        first = self.targets * len(FIGURES)
+        joint = self.joint(shared=False)
+        left = joint.posterior(chosen) / np.maximum(joint.prior, 1e-300)
+        committee, paces = (np.square(part[:, :first]).sum(axis=0) for part in (self.committee, self.paces))
+        spread: np.ndarray = np.sqrt(committee * left + paces).reshape(-1, len(FIGURES))
+        return spread
+
+
+def moved(source: Source) -> tuple[list[Program], tuple[str, ...]]:
+    """The program with each constant moved by its standard error, and what is not known of the constants."""
+    program = source.complete
+    known = known_constants(source.record, program) or {}
+    errors = [known.get(f"{f.name}.{c.name}") for f in program.functions for c in f.constants]
+    shifted = []
+    for j, constant in enumerate(errors):
+        if constant and constant.standard_error:
+            theta = list(program.theta)
+            theta[j] += constant.standard_error
+            shifted.append(program.with_theta(tuple(theta)))
+    without = len(errors) - len(shifted)
+    lines = ["correlations of the constants, which no record keeps"] if shifted else []
+    return shifted, tuple(lines + [f"standard errors of {without} of {len(errors)} constants"] * bool(without))
+
+
+def logs(ours: Sequence[Prediction], theirs: Sequence[Sequence[Prediction]]) -> np.ndarray:
+    """float64[programs, columns]: log(theirs / ours) of each figure of each run; 0 where either has none."""
+
+    def log(p: Prediction, q: Prediction, name: str) -> float:
+        a, b = (figure_of(x.predicted.summary, name) for x in (p, q))
+        return math.log(b / a) if a and b else 0.0
+
+    rows = [[log(p, q, f) for p, q in zip(ours, one, strict=True) for f in FIGURES] for one in theirs]
+    return np.array(rows).reshape(len(rows), len(ours) * len(FIGURES))
+
+
+def sizes(residuals: Sequence[Residual]) -> tuple[np.ndarray, np.ndarray]:
+    """Covariances of FIGURES, float64[3, 3]: what runs of a deployment share, and what is each run's alone.
+
+    By the median size of the residuals, because few are very large. The share is that within folds of models, in which
+    one model is held out; within all folds if there are none.
+    """
+    rows = [r for r in residuals if all(r.log_ratio[f] is not None for f in FIGURES)]
+    of_models = [r for r in rows if r.fold.startswith("models ")] or rows
+    size, shares = np.zeros(len(FIGURES)), np.zeros(len(FIGURES))
+    for i, f in enumerate(FIGURES):
+        size[i] = float(np.median([abs(r.log_ratio[f] or 0.0) for r in rows])) / NORMAL if rows else 0.0
+        folds = dict.fromkeys(r.fold for r in of_models)
+        shares[i] = shared_share([[r.log_ratio[f] or 0.0 for r in of_models if r.fold == fold] for fold in folds])
+    units = np.array([[r.log_ratio[f] or 0.0 for f in FIGURES] for r in rows]) / np.maximum(size, 1e-300)
+    units = np.clip(units, -3.0, 3.0)  # the largest must not decide alone how figures err together
+    products = units.T @ units
+    norm = np.sqrt(np.maximum(np.diag(products), 1e-300))
+    together = products / np.outer(norm, norm)
+    shared, alone = (np.sqrt(x) * size for x in (shares, 1.0 - shares))
+    return together * np.outer(shared, shared), together * np.outer(alone, alone) + 1e-12 * np.eye(len(FIGURES))

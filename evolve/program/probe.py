@@ -1,0 +1,210 @@
+"""`evolve probe`: which runs to measure next, so that the predictions that matter become surer.
+
+Targets and candidate runs have one joint Gaussian of log figures, the means of E2E, TTFT and ITL: see `prior.py`. The
+design is that of evaluator.design.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from evaluator.design import choose
+from evaluator.experiments import data_hash
+from evaluator.intervals import (
+    LEVELS,
+    PACES,
+    Disagreement,
+    Residual,
+    able,
+    disagreements,
+    figure_of,
+    scales,
+    slowed,
+)
+from evaluator.score import Prediction, predictions, score_set
+from evolve import __version__
+from evolve.program.loads import SEED, Planned
+from evolve.program.prior import FIGURES, Prior, logs, moved, sizes
+from evolve.report.printing import note, prose, show
+from evolve.report.table import Table, counted, number
+from evolve.run.program import Source
+from evolve.run.ranges import outside
+from evolve.run.trust import Trust, trust_of
+from evolve.terminal import command, say, suggest
+from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
+
+LEGEND = """\
+The runs that are expected to leave the mean variance of the targets smallest, by a Gaussian of all runs together: how
+near-optimal programs differ, the standard errors of the constants, and held-out errors, part of which runs of a
+deployment share. Widths after a run are those that `evolve predict` is expected to print once the program is fitted."""
+NO_HELP = (
+    "Nothing here would help: what makes these intervals wide is how far held-out runs were off, not what near-optimal "
+    "programs disagree on, and a fit on a few own runs does not change the former (docs/validation.md)."
+)
+WORTH = 0.02  # relative fall of the mean width below which measuring is said not to help
+
+Widths = Mapping[str, float | None]  # of the 80 % intervals by figure, in percent of the prediction
+
+
+@dataclass(frozen=True)
+class Target:
+    """A run whose figures matter: the widths of its intervals, now and expected once 1, 2, ... runs are fitted."""
+
+    id: str
+    before: Widths
+    after: tuple[Widths, ...]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What to measure, in this order, and what that is expected to do to the targets.
+
+    saturated: ids of targets in which a queue may grow: no run of these narrows them. width_pct: the mean width over
+    targets and figures before, and after each run. missing: what the covariance lacks.
+    """
+
+    name: str
+    data: str
+    candidates: int
+    runs: tuple[Planned, ...]
+    targets: tuple[Target, ...]
+    saturated: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def width_pct(self) -> list[float]:
+        every = [[t.before, *t.after] for t in self.targets]
+        steps = zip(*every, strict=True)
+        return [float(np.mean([w for widths in step for w in widths.values() if w is not None])) for step in steps]
+
+    @property
+    def helps(self) -> bool:
+        """Whether the runs are expected to narrow the intervals at all."""
+        widths = self.width_pct
+        return len(widths) > 1 and widths[-1] < (1.0 - WORTH) * widths[0]
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": [SEED],
+            "name": self.name,
+            "candidates": self.candidates,
+            "runs": [r.to_json() for r in self.runs],
+            "targets": [
+                {"id": t.id, "width_80_pct": dict(t.before), "expected_pct": [dict(w) for w in t.after]}
+                for t in self.targets
+            ],
+            "saturated": list(self.saturated),
+            "width_80_pct": self.width_pct,
+            "helps": self.helps,
+            "missing": list(self.missing),
+        }  # fmt: skip
+
+
+def trusted(source: Source) -> Trust:
+    """What the intervals of the program are made of. Raises InputError if it has none."""
+    trust = trust_of(source)
+    if trust is None or source.record is None:
+        remedy = f"give champion, a run's champion after `{command('validate', 'RUN')}`, or a program fitted from these"
+        raise InputError(f"{source.name}: has no intervals that runs could narrow: {remedy}")
+    return trust
+
+
+def probe(source: Source, trust: Trust, targets: Sequence[Experiment], offered: Sequence[Planned], count: int) -> Probe:
+    """Up to `count` runs of those offered. Runs in which a queue may grow are not chosen.
+
+    Raises InputError if none is left, or if a queue may grow in every target.
+    """
+    program, members = source.complete, trust.programs
+    doubts = disagreements(program, members, [*targets, *(c.experiment for c in offered)], SEED)
+    aims = [e for e, d in zip(targets, doubts, strict=False) if d.saturated == 0.0]
+    runs = [c for c, d in zip(offered, doubts[len(targets) :], strict=True) if d.saturated == 0.0]
+    if not aims:
+        raise InputError("a queue may grow in every target, and no calm run narrows that: give targets of lower rates")
+    if not runs:
+        raise InputError("no run can be measured: the deployment serves none of the loads without a queue: see --tp")
+    every = [*aims, *(c.experiment for c in runs)]
+    data = score_set(every, [SEED])
+    ours = predictions(program, data)
+    shifted, missing = moved(source)
+    deviations = [
+        logs(ours, [predictions(p, data) for p in programs])
+        for programs in (able(members, every), [slowed(program, factor) for factor in PACES], shifted)
+    ]
+    prior = Prior.of(deviations, sizes(trust.outside or trust.inside), every, len(aims))
+    chosen = choose(prior.joint(), count)
+    found = []
+    for i, (e, p) in enumerate(zip(aims, ours, strict=False)):
+        spreads = [prior.spread(chosen[:n])[i] for n in range(len(chosen) + 1)]
+        beyond = source.record is None or bool(outside(source.record.all_ranges, e, p))
+        now, then = (t.class_of(beyond, Disagreement({}, 0.0)) for t in (trust, replace(trust, data="own")))
+        widths = [_widths(trust.residuals(then if n else now), p, spread) for n, spread in enumerate(spreads)]
+        found.append(Target(e.id, widths[0], tuple(widths[1:])))
+    queued = tuple(e.id for e in targets if e not in aims)
+    return Probe(
+        source.name, data_hash(targets), len(runs), tuple(runs[i] for i in chosen), tuple(found), queued, missing
+    )
+
+
+def _widths(residuals: Sequence[Residual], prediction: Prediction, spread: np.ndarray) -> Widths:
+    """The widths of the 80 % intervals of a run with this spread of each of FIGURES."""
+    by_figure = scales(residuals)
+    widths: dict[str, float | None] = {}
+    for name, value in zip(FIGURES, spread, strict=True):
+        half = by_figure[name].half_width(value, LEVELS[0]) if name in by_figure else None
+        known = half is not None and figure_of(prediction.predicted.summary, name) is not None
+        widths[name] = 100.0 * (math.exp(half) - math.exp(-half)) if known and half is not None else None
+    return widths
+
+
+def print_probe(result: Probe, out: Path | None) -> None:
+    """The runs in order with the load generator's settings, and the widths of the targets' intervals."""
+    note(LEGEND)
+    show(_runs_table(result))
+    for run in result.runs:
+        prose(f"{run.experiment.id}, config.yaml of inference-perf:", "bold")
+        say(yaml.safe_dump(run.load_generator, sort_keys=False, allow_unicode=True))
+    show(_targets_table(result))
+    before, after = result.width_pct[0], result.width_pct[-1]
+    prose(
+        f"Mean width: {before:.1f} % before, {after:.1f} % expected after {counted(len(result.runs), 'run')}.", "bold"
+    )
+    if not result.helps:
+        prose(NO_HELP, "bold")
+    for text in result.saturated:
+        prose(f"- {text}: a queue may grow in it, which no run without a queue tells: not a target")
+    for text in result.missing:
+        prose(f"- not counted: {text}")
+    if out:
+        prose(f"Written: {out}. Put the measured means under `observed`, then fit:")
+        suggest(command("fit", result.name, "--experiments", str(out), "--out", "mine.py"))
+
+
+def _runs_table(result: Probe) -> Table:
+    rows = []
+    for run in result.runs:
+        e, w = run.experiment, run.experiment.workload
+        load = f"{run.rate:g}", str(w.question_len), str(w.output_len), f"{w.stages[0].duration_s:.0f}"
+        rows.append([e.id, e.model, str(e.engine.tensor_parallel), w.name, *load, f"{run.gpu_minutes:g}"])
+    heads = "run|~model|>TP|workload|>requests/s|>prompt tokens|>output tokens|>seconds|>GPU minutes"
+    title = f"What to measure, in this order, of {counted(result.candidates, 'possible run')}"
+    return Table.of(title, heads, rows)
+
+
+def _targets_table(result: Probe) -> Table:
+    def cell(widths: Widths) -> str:
+        return " / ".join(number(widths[name], 1, signed=False) for name in FIGURES)
+
+    rows = [[t.id, cell(t.before), *map(cell, t.after)] for t in result.targets]
+    after = [f">after {counted(n, 'run')}" for n in range(1, len(result.runs) + 1)]
+    title = "Widths of 80 % intervals in percent of the prediction: E2E / TTFT / ITL mean"
+    return Table.of(title, "|".join(["target", ">before", *after]), rows)
