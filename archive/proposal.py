@@ -20,7 +20,7 @@ OUTCOME = "outcome"  # the kind of a journal line that holds an Outcome
 class Rejected:
     """Why a candidate was rejected: the stage and one line of text.
 
-    Stages are parse, caps, units, fields, duplicate, the names of the gates, and replay.
+    Stages are parse, caps, units, bounds, numbers, fields, duplicate, the names of the gates, and replay.
 
     >>> Rejected("units", "adds us to token").stage
     'units'

@@ -25,10 +25,11 @@ from evaluator.transfer import KINDS, TAIL, Folds, folds_of, transfer
 from simulator.bind import Deployments
 from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Experiment
+from simulator.language.bounds import too_narrow
 from simulator.language.complete import complete
 from simulator.language.infer import UnitError, check_units
 from simulator.language.ir import Program
-from simulator.language.measure import Caps, complaints, constants, features, operations
+from simulator.language.measure import Caps, complaints, constants, features, made_numbers, operations
 from simulator.language.opcodes import Code, assemble
 from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
@@ -127,12 +128,15 @@ def prepare(
 
 
 def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program | Rejected:
-    """The complete program of `text`, if it respects the caps, the units and the allowed fields (None: all)."""
+    """The complete program of `text`, if it respects the caps, the units and the allowed fields (None: all), and does
+    not say what its constants are (`foreknown`)."""
     try:
         program = complete(parse(text))
         for complaint in complaints(program, caps):
             return Rejected("caps", complaint)
         check_units(program, "program")
+        if refused := foreknown(program):
+            return refused
     except UnitError as e:
         return Rejected("units", str(e))
     except ProgramError as e:
@@ -143,6 +147,19 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
             if name not in fields:
                 return Rejected("fields", f"{name} is not among the fields of this configuration")
     return program
+
+
+def foreknown(program: Program) -> Rejected | None:
+    """The refusal of a text that says what a fit is to find: by narrow bounds, or by numbers that no fit changes.
+
+    Its author may have seen the runs that are left out, in a fold of transfer or of a validation.
+    """
+    for complaint in too_narrow(program):
+        return Rejected("bounds", complaint)
+    for number in made_numbers(program):
+        rule = "only 0, 1, 2 and 0.5 may be fixed: make it a constant, which the fit decides"
+        return Rejected("numbers", f"the formulas come to the number {number:g}, and {rule}")
+    return None
 
 
 def assess(program: Program, data: Data, limits: Limits = NO_LIMITS, laps: Laps | None = None) -> Scored | Rejected:

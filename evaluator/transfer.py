@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evaluator.fit.loss import FitSet
-from evaluator.fit.problem import Problem, forgetful, problem_of
+from evaluator.fit.problem import Problem, forgetful, problem_of, unshown
 from evaluator.fit.solvers import solve_parts
 from evaluator.score import Errors
 from simulator.experiment.experiment import Experiment
@@ -118,8 +118,9 @@ def refit(problem: Problem, ratio: np.ndarray, folds: Sequence[Fold]) -> np.ndar
         return np.tile(problem.start, (len(folds), 1))
     parts = [fold.fitted for fold in folds]
     scales = problem.scales_of(problem.start, parts)
-    # A constant that a fold's runs do not show starts at its origin: nothing else is known of it there.
-    starts = np.stack([np.where(effect > 0.0, problem.start, problem.origin) for _, effect in scales])
+    # The fit leaves a constant that a fold's runs do not show where it starts.
+    unknown = unshown(problem)
+    starts = np.stack([np.where(effect > 0.0, problem.start, unknown) for _, effect in scales])
     return solve_parts(problem, starts, ratio, scales, parts)
 
 

@@ -8,7 +8,7 @@ Source: roofline model (Williams, Waterman and Patterson, CACM 2009), without it
 def step_time(
     b, s, *,
     memory: one = 1.1,
-    gemm: one[1, 5] = 1.5,
+    gemm: one[1, 10] = 1.5,
     prefill_attention: one[1, 10] = 1.5,
     logits: one = 1.0,
     allreduce: one = 1.0,

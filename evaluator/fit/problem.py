@@ -21,8 +21,8 @@ from evaluator.fit.meanfield import predict
 from evaluator.fit.slopes import cold_slopes, slopes
 from evaluator.metrics import stage_means
 from simulator.bind import Bound, settle
-from simulator.language.affine import affine
-from simulator.language.bounds import KERNEL_DEVIATION, bounds, kernel_factors
+from simulator.language.affine import affine, thresholds
+from simulator.language.bounds import KERNEL_DEVIATION, LEAST_DIVISOR, LEAST_EFFICIENCY, bounds, kernel_factors
 from simulator.language.ir import OVERHEADS, Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import replay_bound
@@ -44,6 +44,7 @@ KERNEL_WEIGHT = KERNEL_EVIDENCE * MODEL_ERROR / KERNEL_DEVIATION  # of a unit aw
 KERNEL_TAIL = 2.0 * KERNEL_DEVIATION  # distance from the origin beyond which the prior grows linearly
 DIGITS = 6  # significant digits of a fitted constant, rounded before the final scoring
 SMALL = 1e-3  # least size of a constant
+VANISHING = 1e30  # a divisor that leaves nothing of what it divides
 
 Scales = tuple[np.ndarray, np.ndarray]  # (size, effect) of every entry of phi: see Problem.scales
 
@@ -178,11 +179,11 @@ class Problem:
         reached = gauss_newton.objective(self.machine, phi, goal, fixed_load, np.empty(shape[0]), np.empty(shape))
         return float(reached)
 
-    def kernel_cost(self, phi: np.ndarray) -> float:
-        """The cost of the prior of measured kernels at `phi`, in the units of a sum of squared residuals."""
-        away = np.abs(phi - self.origin)[self.measured]
-        linear = KERNEL_TAIL * (2.0 * away - KERNEL_TAIL)
-        return float(KERNEL_WEIGHT**2 * np.where(away > KERNEL_TAIL, linear, np.square(away)).sum())
+    def prior_cost(self, phi: np.ndarray, prior: np.ndarray) -> float:
+        """The prior's cost at `phi`, as in `objective`, in the units of a sum of squared residuals."""
+        away = np.abs(phi - self.origin)
+        costs = np.where(self.measured & (away > KERNEL_TAIL), KERNEL_TAIL * (2.0 * away - KERNEL_TAIL), away * away)
+        return float((np.square(prior) * costs).sum())
 
     def tension(self, phi: np.ndarray) -> np.ndarray:
         """float64[phi]: the factor on the prior's weight at which its square has the prior's slope at `phi`."""
@@ -280,6 +281,19 @@ def forgetful(problem: Problem) -> Problem:
     linear = [c.name in names for f in problem.program.functions for names in [affine(f).linear] for c in f.constants]
     unknown = np.array(linear, dtype=bool)[problem.position] & ~problem.measured
     return replace(problem, origin=np.where(unknown, problem.low, problem.origin))
+
+
+def unshown(problem: Problem) -> np.ndarray:
+    """float64[phi]: what each constant is in a fold whose runs do not show it, so that its value there is no memory of
+    the runs that are left out.
+
+    A term is gone then: its constant is at its low bound, a divisor at its high one. Factors of measured kernels are 1.
+    A constant that occurs in conditions alone keeps its value, because no run shows it by a slope.
+    """
+    divides = np.isin(problem.low, (LEAST_DIVISOR, LEAST_EFFICIENCY))
+    value = np.where(divides, np.minimum(problem.high, VANISHING), problem.low)
+    chooses = [c.name in names for f in problem.program.functions for names in [thresholds(f)] for c in f.constants]
+    return np.where(problem.measured | np.array(chooses, dtype=bool)[problem.position], problem.origin, value)
 
 
 def limits(program: Program) -> tuple[np.ndarray, np.ndarray]:

@@ -1,10 +1,11 @@
-"""Consistency of a program with hardware: five checks that measurements of a few deployments cannot make.
+"""Consistency of a program with hardware: six checks that measurements of a few deployments cannot make.
 
     roofline   a step takes at least 0.8 of its bytes over the bandwidth and of its FLOPs over the peak
     efficiency a step full of prefill takes at most twenty times as long as that
     parallel   four GPUs run a heavy step 1.5 to 4 times as fast as one
     sublinear  twice the decodes take at most twice as long, for every batch
     size       of two dense models on the same GPUs, the one with more parameters is slower, one request at a time
+    sampling   every request of a step pays for its logits and its token, whether or not a prompt is in the step
 
 Sources: Williams, Waterman and Patterson, Roofline, CACM 2009 (first check); Amdahl's law with communication (second).
 """
@@ -12,19 +13,23 @@ Sources: Williams, Waterman and Patterson, Roofline, CACM 2009 (first check); Am
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from evaluator.judge.gates import ROUNDING, Facts, Gate, Theta, extreme, verdict
 from evaluator.judge.sweep import Batch, table_of
 from simulator.bind import Deployments
+from simulator.experiment.facts import Facts as DeploymentFacts
 from simulator.fields import Active, BatchFields
 from simulator.language.opcodes import Code
 
 LEAST_OF_ROOFLINE = 0.8
 MOST_OF_ROOFLINE = 20.0  # the poorest of the shipped runs, a mixture of experts in fp8, takes about 5 over 900 tokens
 PARALLEL = (1.5, 4.0)
+# Share of a step that twice the vocabulary may add to it beyond what it adds to one without a prompt. A roofline by the
+# larger of bytes and FLOPs reaches 0.8 %, because logits are FLOPs in one and bytes in the other.
+MOST_SAMPLING = 0.01
 
 
 def _decodes(n: int, context: int) -> Batch:
@@ -45,7 +50,13 @@ HEAVY = "a prefill of 1920 and 128 decodes in 4096 context"
 _HEAVY: Batch = (*_decodes(128, 4096), Active(1920, 0, 1920))
 _FULL = [i for i, batch in enumerate(_STEPS.values()) if sum(r.new for r in batch) >= FULL]
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
-_BATCHES = (*_STEPS.values(), _HEAVY, *(_decodes(n, 1024) for n in _COUNTS))
+# Steps in which 64 requests draw a token; the last is too large for a captured graph.
+_SAMPLING: dict[str, Batch] = {
+    "64 decodes": _decodes(64, 1024),
+    "63 decodes and a prefill of 512": (*_decodes(63, 1024), Active(512, 0, 512)),
+    "63 decodes and a prefill of 1985": (*_decodes(63, 1024), Active(1985, 0, 1985)),
+}
+_BATCHES = (*_STEPS.values(), _HEAVY, *(_decodes(n, 1024) for n in _COUNTS), *_SAMPLING.values())
 
 
 @dataclass(frozen=True)
@@ -54,10 +65,11 @@ class Hardware:
 
     least_us: float64[deployments, _STEPS], the datasheet's times. parallel: model -> positions of its deployments on
     one GPU and on four. sizes: int64[pairs, 2], positions of dense models on as many GPUs, the smaller first. raw: the
-    raw fields of _BATCHES.
+    raw fields of _BATCHES. wider: the deployments with twice the vocabulary.
     """
 
     deployments: Deployments
+    wider: Deployments
     least_us: np.ndarray
     parallel: Mapping[str, tuple[int, int]]
     sizes: np.ndarray
@@ -71,6 +83,7 @@ def hardware_of(deployments: Facts) -> Hardware:
     sizes = [(i, k) for i, a in enumerate(every) for k, c in enumerate(every) if _clearly_smaller(a, c)]
     return Hardware(
         deployments=Deployments(deployments),
+        wider=Deployments({name: _wider(facts) for name, facts in deployments.items()}),
         least_us=least_us,
         parallel={model: (by_tp[1], by_tp[4]) for model, by_tp in _by_model(deployments).items() if {1, 4} <= {*by_tp}},
         sizes=np.array(sizes, dtype=np.int64).reshape(-1, 2),
@@ -79,9 +92,11 @@ def hardware_of(deployments: Facts) -> Hardware:
 
 
 def physics(code: Code, theta: Theta, hardware: Hardware) -> list[Gate]:
-    """The five checks at the constants `theta`."""
+    """The six checks at the constants `theta`."""
     us = np.maximum(hardware.deployments.bind(code, theta).steps_us(hardware.raw), 1.0)  # like the clock's steps
-    steps, heavy, decodes = np.split(us, (len(_STEPS), len(_STEPS) + 1), axis=1)
+    first = len(_STEPS)
+    steps, heavy, decodes, sampling = np.split(us, (first, first + 1, first + 1 + len(_COUNTS)), axis=1)
+    wider = np.maximum(hardware.wider.bind(code, theta).steps_us(hardware.raw[-len(_SAMPLING) :]), 1.0)
     with np.errstate(all="ignore"):  # a step of infinitely many us
         return [
             _roofline(hardware, steps),
@@ -89,6 +104,7 @@ def physics(code: Code, theta: Theta, hardware: Hardware) -> list[Gate]:
             _parallel(hardware, heavy[:, 0]),
             _sublinear(hardware, decodes),
             _size(hardware, steps[:, 0]),
+            _sampling(hardware, sampling, wider),
         ]
 
 
@@ -180,6 +196,32 @@ def _size(hardware: Hardware, us: np.ndarray) -> Gate:
         measured += f", worst: {extreme(min, (other / one)[wrong], text)[1]}"
     rule = "a model with at least half as many parameters again must be slower"
     return verdict("size", bool(slower.all()), measured, rule)
+
+
+def _sampling(hardware: Hardware, us: np.ndarray, wider: np.ndarray) -> Gate:
+    added = wider - us
+    shares = (added[:, 1:] - added[:, :1]) / us[:, 1:]
+    decodes, *mixed = _SAMPLING
+
+    def text(case: int) -> str:
+        d, i = divmod(case, len(mixed))
+        name, extra = hardware.deployments.names[d], f"{added[d, 0]:,.0f} us to {decodes}"
+        return f"{name}: twice the vocabulary adds {extra}, {added[d, i + 1]:,.0f} us to {mixed[i]}"
+
+    share, worst = extreme(max, shares, text)
+    measured = f"{100 * share:.1f} % of the step at most: {worst}"
+    rule = "logits and sampling cost every request of a step alike: let no term with the vocabulary depend on prefill"
+    return verdict("sampling", share <= MOST_SAMPLING, measured, rule)
+
+
+def _wider(facts: Mapping[str, float]) -> DeploymentFacts:
+    """The deployment with twice the vocabulary in all that logits and sampling depend on; its weights are unchanged."""
+    deployed = getattr(facts, "deployed", None)
+    if deployed is not None:
+        model = deployed.architecture
+        deployed = replace(deployed, architecture=replace(model, vocab=2 * model.vocab))
+    doubled = {name: 2.0 * facts[name] for name in ("vocab", "logits_us_per_row")}
+    return DeploymentFacts({**facts, **doubled}, deployed)
 
 
 def _by_model(deployments: Facts) -> dict[str, dict[int, int]]:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from evaluator.assess import foreknown
 from evaluator.deployments import datasheet_deployments, kernel_deployments
 from evaluator.judge.gates import Gate, Theta, deployments_of, judge
 from evaluator.judge.kernel_sums import kernel_checks, kernel_sums
@@ -115,6 +116,8 @@ def print_check(verdict: Verdict) -> None:
             prose(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in")
     for text in at_bounds(description.source.program, description.certainty is not None).values():
         prose(f"- note: {text}")
+    if refused := foreknown(description.source.program):
+        prose(f"- note: a search refuses it: {refused.why}")
     for text in verdict.left_out:
         prose(f"- note: {text}")
     for g in refusals:

@@ -13,6 +13,7 @@ from archive.champion import champion
 from archive.journal import Journal
 from archive.proposal import MODEL, POLISH, SEED, Outcome, is_outcome
 from evaluator import baselines
+from evaluator.assess import foreknown
 from evaluator.committee import apart_pct
 from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, summarise
@@ -77,11 +78,13 @@ def start(config: Config, out: Path | None) -> Run:
 def own_programs(config: Config) -> list[tuple[str, str]]:
     """The user's programs that a search starts from, (name, text), under distinct names.
 
-    Raises InputError for a program that cannot be read or exceeds the caps.
+    Raises InputError for a program that cannot be read, exceeds the caps, or says what its constants are.
     """
     shipped, programs = dict(seed_texts()), dict[str, str]()
     for spec in config.search.start:
         source = load(spec, config.caps)
+        if refused := foreknown(source.program):
+            raise InputError(f"{spec}: {refused.why}")
         stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(spec.removesuffix(".py")).name)
         name = next(x for n in count(1) if (x := stem if n == 1 else f"{stem}-{n}") not in {**shipped, **programs})
         programs[name] = source.text

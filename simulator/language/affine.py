@@ -85,6 +85,24 @@ def affine(function: Function) -> Affine:
     return Affine(linear, tuple(name for name in names if name in outer), normal, root)
 
 
+def thresholds(function: Function) -> set[str]:
+    """The constants that occur in conditions alone: they choose between values and are part of none.
+
+    >>> text = "def step_time(b, s, *, c=2.0, d=3.0, e=4.0): return c if b.tokens > d else e if b.kv_sum > c else 1"
+    >>> thresholds(parse(text).functions[0])
+    {'d'}
+    """
+    normal = Normal(expand=False)
+    values, seen, names = [normal.function(function)], set[int](), set[str]()
+    for p in values:  # grows while it is walked
+        for i in {i for m, _ in p for i, _ in m} - seen:
+            atom = normal.atoms[i]
+            seen.add(i)
+            names.add(atom.name)
+            values += atom.args[1:] if atom.kind in ("positive", "zero") else atom.args
+    return {c.name for c in function.constants} - names
+
+
 def _outer(normal: Normal, root: Polynomial) -> set[str]:
     """The constants that are not affine; of two that multiply each other, the one in more such pairs."""
     outer: set[str] = set()

@@ -7,6 +7,9 @@ constant, except divisors, for which 0 is no limit of small values: x/0 is 0. A 
 time of a measured kernel corrects a measurement: it is between 0.5 and 2. One that adds that time again in steps
 without a captured graph is at most 1, because the shipped runs have too few such steps to determine it. All this is
 decided on the normal form, not on the spelling.
+
+Bounds in a program's text are its author's, who may have seen the runs that a fit does not. A search refuses narrow
+ones (`too_narrow`).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from simulator.schema import KERNELS, PHYSICAL
 
 Bounds = tuple[float, float]
 
+LEAST_SPAN = 10.0  # ratio of the bounds of a constant that a search accepts in a text
 LEAST_EFFICIENCY = 0.01  # share of the datasheet
 LEAST_DIVISOR = 1e-9  # in its own unit
 KERNEL_FACTOR = (0.5, 2.0)  # of a measured kernel
@@ -83,6 +87,28 @@ def at_bounds(program: Program, fitted: bool) -> dict[str, str]:
             wished = f"; the data would like {wish}" if fitted else ""
             sentences[f"{f.name}.{c.name}"] = f"{c.name} = {c.value:g} (at its {side} bound: {why}{wished})"
     return sentences
+
+
+def too_narrow(program: Program) -> list[str]:
+    """One line for each constant whose bounds in the text give its sign and, within a factor of 10, its size.
+
+    Bounds that include 0 limit a constant but do not say what it is.
+
+    >>> too_narrow(parse("def step_time(b, s, *, c: us[3, 4] = 3, d: us[0, 4] = 3): return c + d"))
+    ['step_time: bounds [3, 4] give the value of c within a factor of 10: leave them out, widen them or include 0']
+    """
+    remedy = f"within a factor of {LEAST_SPAN:g}: leave them out, widen them or include 0"
+    return [
+        f"{f.name}: bounds [{c.bounds[0]:g}, {c.bounds[1]:g}] give the value of {c.name} {remedy}"
+        for f in program.functions
+        for c in f.constants
+        if c.bounds and _narrow(*c.bounds)
+    ]
+
+
+def _narrow(low: float, high: float) -> bool:
+    least, most = sorted((abs(low), abs(high)))
+    return (low > 0.0 or high < 0.0) and most < LEAST_SPAN * least
 
 
 def kernel_factors(program: Program) -> tuple[bool, ...]:

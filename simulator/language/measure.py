@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.errors import InputError
-from simulator.language.ir import Call, Choose, Compare, Field, Function, Guard, Node, Op, Program, nodes
+from simulator.language.ir import FREE_LITERALS, Call, Choose, Compare, Field, Function, Guard, Node, Op, Program, nodes
+from simulator.language.normal import Normal, reachable
 from simulator.language.simplify import brief
 
 
@@ -55,8 +56,27 @@ def constants(program: Program) -> int:
 
     >>> constants(parse("def step_time(b, s, *, c=2.0): return c * b.tokens + 70"))
     2
+    >>> constants(parse("def step_time(b, s): return 2 * 2 * b.tokens"))
+    1
     """
-    return sum(len(f.constants) for f in program.functions)
+    return sum(len(f.constants) for f in program.functions) + len(made_numbers(program))
+
+
+def made_numbers(program: Program) -> list[float]:
+    """The numbers other than 0, 1, 2 and 0.5 that formulas come to, by whatever operations. No fit changes them.
+
+    >>> made_numbers(parse("def step_time(b, s): x = 2 * b.tokens; return 2 * x + sqrt(2) + max(pow(2, 2), b.kv_sum)"))
+    [1.4142135623730951, 4.0, 4.0]
+    """
+    return sorted(number for f in program.functions for number in _made(f))
+
+
+def _made(function: Function) -> list[float]:
+    """The coefficients in the normal form, which computes with numbers: each once in every sum."""
+    normal = Normal(expand=False)
+    root = normal.function(function)
+    sums = (root, *(arg for i in reachable(normal, root) for arg in normal.atoms[i].args))
+    return [number for terms in sums for number in {abs(c) for _, c in terms}.difference(FREE_LITERALS)]
 
 
 def features(program: Program) -> tuple[str, ...]:

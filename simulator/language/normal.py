@@ -237,6 +237,10 @@ class Normal:
             return self._call("sqrt", args[:1])
         if name != "pow" and values[0] is not None:
             return number(_UNARY[name](values[0]))
+        if name == "pow" and values[0] is not None and values[1] is not None:
+            power = guarded.power(values[0], values[1])
+            if math.isfinite(power):
+                return number(power)
         return self._atom(Atom(name, args=args))
 
     def _choice(

@@ -136,7 +136,7 @@ def test_known_deployments_fit_their_gpus() -> None:
 def test_the_datasheet_itself_is_consistent() -> None:
     program = step("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us)")
     assert {g.name: g.passes for g in consistent(program)} == dict.fromkeys(
-        ("roofline", "efficiency", "parallel", "sublinear", "size"), True
+        ("roofline", "efficiency", "parallel", "sublinear", "size", "sampling"), True
     )
 
 
@@ -149,6 +149,12 @@ def test_the_datasheet_itself_is_consistent() -> None:
         ("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) * s.tp / s.tp / s.tp", {"roofline", "parallel"}),
         ("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) * b.batch_size", {"sublinear"}),
         ("1e7 - s.model_params_b + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us) / 1e9", {"efficiency", "parallel", "size"}),
+        ("b.kernel_us + b.kernel_sampler_us * b.prefill_reqs", {"sampling"}),
+        ("b.kernel_us + (b.kernel_sampler_us if b.prefill_tokens > 0 else 0)", {"sampling"}),
+        ("b.kernel_us + b.uncaptured * b.kernel_lm_head_us", {"sampling"}),
+        ("b.kernel_us + 0.001 * b.prefill_reqs * s.vocab", {"sampling"}),
+        ("b.kernel_us + b.kernel_sampler_us * 0.5 + 0.001 * b.batch_size * s.vocab", set()),  # in every step
+        ("b.kernel_us + (b.kernel_sampler_us if b.prefill_tokens <= 0 else 0)", set()),  # overlaps with a prompt
         ("1 + 21 * max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us)", {"efficiency"}),
     ],
 )  # fmt: skip

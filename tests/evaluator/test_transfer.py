@@ -174,16 +174,24 @@ def test_a_fold_is_the_fit_of_the_other_runs_alone() -> None:
     assert without(data[0].model, TRUTH, data).theta == pytest.approx(alone, rel=1e-9)
 
 
-def test_what_only_the_left_out_model_shows_is_unknown_in_its_fold() -> None:
-    """Only one model is spread over four GPUs: without it the term has the least value it may have, 0."""
-    more = law(
-        STEP.replace("30.0):", "30.0, links: us = 9.0):").replace(
-            "* s.layers", "* s.layers + links * s.tp_log2 * s.layers", 1
-        )
-    )
+@pytest.mark.parametrize(
+    ("term", "unknown"),
+    [
+        ("links * s.tp_log2 * s.layers", 0.0),
+        # other spellings of a coefficient, which the fold must not remember either
+        ("links * links * s.tp_log2 * s.layers", 0.0),
+        ("sqrt(links) * s.tp_log2 * s.layers", 0.0),
+        ("exp(links) * s.tp_log2 * s.layers", 0.0),
+        ("s.tp_log2 * s.layers / links", 1e30),
+        ("(links if links > 1 else 0) * s.tp_log2 * s.layers", 0.0),
+    ],
+)
+def test_what_only_the_left_out_model_shows_is_unknown_in_its_fold(term: str, unknown: float) -> None:
+    """Only one model is spread over four GPUs: without it the term is gone."""
+    more = law(STEP.replace("30.0):", "30.0, links=9.0):").replace("* s.layers", f"* s.layers + {term}", 1))
     data = [e for e in simulated() if e.engine.tensor_parallel != 2]
     found = without("meta-llama/Llama-2-70b-hf", more, data)
-    assert {c.name: c.value for f in found.functions for c in f.constants}["links"] == 0.0
+    assert constants(found)["links"] == unknown
 
 
 def test_factors_of_measured_kernels_are_one_in_a_fold_that_does_not_show_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
+from importlib.resources import files
 
 import numpy as np
 import oracle
@@ -18,7 +19,7 @@ from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.fields import Active, BatchFields, raw_fields
 from simulator.language import measure, units
-from simulator.language.bounds import at_bounds, bounds, kernel_factors
+from simulator.language.bounds import at_bounds, bounds, kernel_factors, too_narrow
 from simulator.language.complete import complete
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import (
@@ -527,7 +528,7 @@ def test_key_of_a_disguised_program(program: Program, flips: list[bool]) -> None
             2,
             ("b.tokens", "s.tp"),
         ),
-        ("x = b.tokens * 2\n    return x * x", 2, 0, ("b.tokens",)),
+        ("x = b.tokens * 2\n    return x * b.tokens", 2, 0, ("b.tokens",)),
     ],
 )
 def test_measures(body: str, operations: int, conditionals: int, features: tuple[str, ...]) -> None:
@@ -537,6 +538,53 @@ def test_measures(body: str, operations: int, conditionals: int, features: tuple
     assert measure.features(program) == features
     assert measure.constants(program) == 0
     assert measure.complexity(program) == operations
+
+
+@pytest.mark.parametrize(
+    ("body", "numbers"),
+    [
+        ("return 2 * 2 * 2 * 0.5 * b.tokens", [4.0]),
+        ("return 2 / 0.5 * b.tokens", [4.0]),
+        ("return 2 * b.tokens / 0.5 + 2 * 2 * b.kv_sum", [4.0]),  # one number, though in two places of a sum
+        ("return pow(2, 2) * b.tokens", [4.0]),
+        ("return pow(2, -2) * b.tokens", [0.25]),
+        ("return b.tokens + 1 + 2", [3.0]),
+        ("return -2 * 2 * b.tokens", [4.0]),
+        ("return sqrt(0.5) * b.tokens", [math.sqrt(0.5)]),
+        ("return max(b.tokens, 2 * 2)", [4.0]),
+        ("return b.kv_sum if b.tokens > 2 + 2 else 1", [0.25]),  # read as b.tokens / 4 > 1
+        ("x = 2 * b.tokens\n    return 2 * x", [4.0]),
+        ("return 2 * (b.tokens + 2 * b.kv_sum)", [4.0]),
+        ("return b.tokens + b.tokens + b.tokens", [3.0]),
+        # numbers that may stand in a formula
+        ("return 2 * 0.5 * b.tokens + 2 * 2 * 0.5 * b.kv_sum", []),
+        ("return 2 * (b.tokens + 0.5 * b.kv_sum) - 1 - 1", []),
+        ("return sqrt(2 * b.tokens) + b.kv_sum / 2 + b.kv_max / 0.5", []),
+        ("return max(b.tokens, 2) + min(2, b.kv_sum / (b.tokens + 2)) + pow(b.tokens, 2)", []),
+    ],
+)
+def test_numbers_made_of_free_ones_count_as_constants(body: str, numbers: list[float]) -> None:
+    program = parse(f"def step_time(b, s):\n    {body}")
+    assert measure.made_numbers(program) == pytest.approx(numbers, abs=0)
+    assert measure.constants(program) == len(numbers)
+
+
+def test_shipped_programs_make_no_numbers_and_keep_to_wide_bounds() -> None:
+    texts = {f.name: f.read_text() for f in files("seeds").iterdir() if f.name.endswith(".py")}
+    del texts["__init__.py"]
+    programs = {name: parse(text) for name, text in texts.items()}
+    assert {n for n, p in programs.items() if measure.made_numbers(p) or too_narrow(p)} == set() != set(programs)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "narrow"),
+    [
+        ("3, 4", True), ("1, 9.99", True), ("1, 10", False), ("0, 1e-9", False), ("-1, 1", False), ("7, 7", True),
+        ("-4, -3", True), ("-40, -4", False), ("-4, 0", False), ("0, 0", False), ("1e-300, 1e300", False), ("1e-300, 2e-300", True),
+    ],
+)  # fmt: skip
+def test_bounds_that_give_a_value_away(bounds: str, narrow: bool) -> None:
+    assert bool(too_narrow(parse(f"def step_time(b, s, *, c: us[{bounds}] = 1): return c"))) is narrow
 
 
 def test_measures_are_summed_over_functions() -> None:

@@ -52,6 +52,16 @@ def test_the_report_of_a_run(tiny: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert line in (run / "summary.md").read_text().splitlines()
 
 
+def test_narrow_bounds_hold_outside_a_search(tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, data = tmp_path / "mine.py", str(tiny.parent / "data.yaml")
+    path.write_text(PROGRAM.replace("base: us = 3000.0", "base: us[2900, 3100] = 3000.0"))
+    refused = "step_time: bounds [2900, 3100] give the value of base within a factor of 10: "
+    assert f"- note: a search refuses it: {refused}" in printed(capsys, "check", str(path))
+    assert "us[2900.0, 3100.0]" in printed(capsys, "show", str(path))
+    fitted = printed(capsys, "fit", str(path), "--experiments", data, "--id", "dense-chat", "--out", str(path))
+    assert "base = 2900 (at its lower bound: as annotated" in fitted
+
+
 def test_show_has_no_empty_column_and_no_coined_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.py"
     path.write_text(PROGRAM)

@@ -81,11 +81,18 @@ def test_a_configuration_can_name_programs(folder: Path) -> None:
         (["--only-start"], "--only-start leaves no program to start from: name one with --start"),
         (["--start", "none.py"], "none.py: cannot be read"),
         (["--start", "mine.py", "--max-constants", "1"], "constants"),
+        (
+            ["--start", "narrow.py"],
+            "narrow.py: step_time: bounds [0.9, 1.1] give the value of kv within a factor of 10: ",
+        ),
+        (["--start", "made.py"], "made.py: the formulas come to the number 4, and only 0, 1, 2 and 0.5 may be fixed: "),
     ],
 )
 def test_what_cannot_be_started_from_is_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], more: list[str], says: str
 ) -> None:
+    (folder / "narrow.py").write_text("def step_time(b, s, *, kv: one[0.9, 1.1] = 1): return kv * b.kv_read_us")
+    (folder / "made.py").write_text("def step_time(b, s): return 2 * 2 * b.kv_read_us")
     assert search("run", 5, *more) == 2
     err = capsys.readouterr().err
     assert says in err and err.count("\n") == 1
