@@ -182,7 +182,7 @@ def test_the_champion_of_a_validated_run_is_predicted_with_intervals(
     found = result(reference)
     trust = read_trust((reference / "trust.json").read_bytes(), "trust.json")
     rows = [row for row in found["rows"] if row["spread"]]
-    assert trust.key == found["champion"] and {row["kind"] for row in rows} == {"models"}
+    assert trust.key == found["champion"] and {row["kind"] for row in rows} == {"models", "stages"}
     kept = {(r.experiment, r.log_ratio["e2e"], r.spread["e2e"]) for r in (*trust.inside, *trust.outside)}
     assert kept == {(r["experiment"], -math.log1p(r["e2e"] / 100.0), r["spread"]["e2e"]) for r in rows}
     assert {r.experiment for r in trust.outside} == {row["experiment"] for row in rows if row["outside"]}
