@@ -50,6 +50,8 @@ def probe(
     """
     source = load(program, caps)
     trust = trusted(source)
+    if out and out.exists():
+        raise InputError(f"{out}: exists, perhaps with measurements: give --out another name, or remove it")
     if out:
         check_writable(out, "--out")
     whole_names(model, hardware, None)

@@ -134,6 +134,8 @@ def _with_intervals(
         if value is not None and spread is not None:
             bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
     lines = list(forecast.warnings)
+    if not by_figure:
+        lines.append(f"no interval: no held-out run of its kind ({which}) is known: validate with all kinds of folds")
     gpus = {gpu for ranges in record.all_ranges for gpu in ranges.hardware or ()}
     if bands and gpus and e.hardware not in gpus:
         lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")

@@ -147,6 +147,12 @@ def probe(source: Source, trust: Trust, targets: Sequence[Experiment], offered: 
         spreads = [prior.spread(chosen[:n])[i] for n in range(len(chosen) + 1)]
         beyond = source.record is None or bool(outside(source.record.all_ranges, e, p))
         now, then = (t.class_of(beyond, Disagreement({}, 0.0)) for t in (trust, replace(trust, data="own")))
+        for of_class in (now, then):
+            if not trust.residuals(of_class):
+                raise InputError(
+                    f"{source.name}: none of its held-out runs lies {of_class} what its fold fitted, so the interval "
+                    f"of {e.id} is unknown: `{command('validate', 'RUN')}` with all kinds of folds"
+                )
         widths = [_widths(trust.residuals(then if n else now), p, spread) for n, spread in enumerate(spreads)]
         found.append(Target(e.id, widths[0], tuple(widths[1:])))
     queued = tuple(e.id for e in targets if e not in aims)
@@ -169,8 +175,10 @@ def _widths(residuals: Sequence[Residual], prediction: Prediction, spread: np.nd
 def print_probe(result: Probe, out: Path | None) -> None:
     """The runs in order with the load generator's settings, and the widths of the targets' intervals."""
     note(LEGEND)
+    if not result.helps:
+        prose(NO_HELP, "bold")
     show(_runs_table(result))
-    for run in result.runs:
+    for run in result.runs if result.helps else ():
         prose(f"{run.experiment.id}, config.yaml of inference-perf:", "bold")
         say(yaml.safe_dump(run.load_generator, sort_keys=False, allow_unicode=True))
     show(_targets_table(result))
@@ -178,8 +186,6 @@ def print_probe(result: Probe, out: Path | None) -> None:
     prose(
         f"Mean width: {before:.1f} % before, {after:.1f} % expected after {counted(len(result.runs), 'run')}.", "bold"
     )
-    if not result.helps:
-        prose(NO_HELP, "bold")
     for text in result.saturated:
         prose(f"- {text}: a queue may grow in it, which no run without a queue tells: not a target")
     for text in result.missing:
@@ -196,7 +202,8 @@ def _runs_table(result: Probe) -> Table:
         load = f"{run.rate:g}", str(w.question_len), str(w.output_len), f"{w.stages[0].duration_s:.0f}"
         rows.append([e.id, e.model, str(e.engine.tensor_parallel), w.name, *load, f"{run.gpu_minutes:g}"])
     heads = "run|~model|>TP|workload|>requests/s|>prompt tokens|>output tokens|>seconds|>GPU minutes"
-    title = f"What to measure, in this order, of {counted(result.candidates, 'possible run')}"
+    what = "What to measure, in this order, of" if result.helps else "What would tell most, though too little, of"
+    title = f"{what} {counted(result.candidates, 'possible run')}"
     return Table.of(title, heads, rows)
 
 

@@ -79,7 +79,7 @@ def test_factors_of_kernels_that_the_runs_do_not_have_keep_the_programs_values(
     """Two runs of a dense model say nothing of experts: what the champion learned of them elsewhere must survive."""
     result = fitted(capsys, "champion", "--id", f"{SEVEN},llama-2-7b-tp1-roleplay")
     kept = {c["name"]: c for c in result["constants"] if c["name"].startswith("kernel_moe")}
-    assert kept and all(abs(c["before"] - 1) > 0.01 for c in kept.values())
+    assert kept and all(abs(c["before"] - 1) > 0.005 for c in kept.values())
     for c in kept.values():
         assert c["after"] == c["before"] and c["determined"] == 0.0
 
@@ -146,7 +146,7 @@ def test_why_a_fit_has_no_intervals_is_said(capsys: pytest.CaptureFixture[str], 
     assert trust_of(load(str(mine))) is None
     assert f"{trust_file(mine)} is of another program, or of another fit" in str(predicted(capsys, mine, data))
     only = fitted(
-        capsys, "champion", "--experiments", str(data), "--out", str(mine), "--only", "kv_decode_sum_layers_is_fp8"
+        capsys, "champion", "--experiments", str(data), "--out", str(mine), "--only", "kv_decode_sum_is_fp8"
     )
     assert "near-optimal programs lack" in str(only["no_intervals"]) and only["committee"] is None
     assert not trust_file(mine).exists()  # it was that of the program before
