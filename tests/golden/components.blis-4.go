@@ -23,7 +23,7 @@
 //	def step_time(
 //	    b, s, *,
 //	    memory: one = 1.1,
-//	    gemm: one[1.0, 5.0] = 1.5,
+//	    gemm: one[1.0, 10.0] = 1.5,
 //	    prefill_attention: one[1.0, 10.0] = 1.5,
 //	    logits: one = 1.0,
 //	    allreduce: one = 1.0,
