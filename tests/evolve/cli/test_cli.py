@@ -135,7 +135,8 @@ def test_predict_says_what_it_depends_on_and_where_the_interval_comes_from(capsy
     assert [t["method"] for t in dense["depends_on"]] == ["step_time"] * 3
     gemm, attention = (t["term"] for t in dense["depends_on"][:2])
     assert (gemm, attention) == ("gemm * (b.kernel_gemm_us + b.kernel_router_us)", "b.kernel_decode_attention_us")
-    assert sparse["depends_on"][0]["term"] == "kernel_moe * b.kernel_moe_us" and 80 < sparse["depends_on"][0]["share_pct"] < 100
+    experts = sparse["depends_on"][0]
+    assert experts["term"] == "kernel_moe * b.kernel_moe_us" and 80 < experts["share_pct"] < 100
     for e in (dense, sparse):
         shares = [part["share_pct"] for part in e["interval_from"]]
         assert shares == sorted(shares, reverse=True)
@@ -145,7 +146,7 @@ def test_predict_says_what_it_depends_on_and_where_the_interval_comes_from(capsy
     (constant,) = (part["what"] for part in dense["interval_from"] if part["kind"] == "constant")
     assert constant == "constants, mostly step_time.gemm"
     (most, *_) = (part["what"] for part in sparse["interval_from"] if part["kind"] == "disagreement")
-    assert re.fullmatch(r"b\.kv_decode_sum \(\d+ of 12 differ\)", most)
+    assert re.fullmatch(r"b\.\w+ \(\d+ of \d+ differ\)", most)
 
     _, out, _ = run(capsys, "predict", "champion", "--id", ids)
     lines = out[out.index("What the mean E2E depends on") :].splitlines()
