@@ -57,16 +57,17 @@ def contenders(elites: Iterable[Elite], rule: Rule) -> tuple[list[Elite], Rule]:
     return [e for e in candidates if e.worst_e2e <= rule.worst_pct] or candidates, rule
 
 
-def within(elites: Iterable[Elite], rule: Rule) -> list[Elite]:
-    """The contenders whose merit is within the rule's distance of the lowest.
+def within(elites: Iterable[Elite], rule: Rule) -> tuple[list[Elite], Rule]:
+    """The contenders whose merit is within the rule's distance of the lowest, and the rule as in `contenders`.
 
     >>> from archive.elite import example
-    >>> [e.id for e in within([example(id=1, joint=2.0), example(id=2, joint=2.05), example(id=3)], Rule("joint"))]
+    >>> near, _ = within([example(id=1, joint=2.0), example(id=2, joint=2.05), example(id=3)], Rule("joint"))
+    >>> [e.id for e in near]
     [1, 2]
     """
     close, rule = contenders(elites, rule)
     limit = (1.0 + rule.within) * min(map(rule.merit, close), default=0.0)
-    return [e for e in close if rule.merit(e) <= limit]
+    return [e for e in close if rule.merit(e) <= limit], rule
 
 
 def champion(elites: Iterable[Elite], rule: Rule, apart: Mapping[int, float] | None = None) -> Elite | None:
@@ -83,11 +84,9 @@ def champion(elites: Iterable[Elite], rule: Rule, apart: Mapping[int, float] | N
     >>> champion([best, simple], Rule("joint"), {1: 0.5, 2: 9.0}).id  # the simple one is alone with its predictions
     1
     """
-    members = list(elites)
-    near = within(members, rule)
+    near, rule = within(elites, rule)
     if apart:
         near = sorted(near, key=lambda e: (apart[e.id], e.id))[: math.ceil(rule.nearer * len(near))]
-    _, rule = contenders(members, rule)
     return min(near, key=lambda e: (e.complexity, rule.merit(e), e.id), default=None)
 
 

@@ -7,11 +7,12 @@ no truth, but a program that is alone with its opinion is more often wrong than 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
-from archive.champion import Rule, champion, contenders, within
+from archive.champion import Rule, champion, within
 from archive.elite import Elite
 from evaluator.deployments import kernel_deployments
 from evaluator.judge.kernel_sums import KernelSums, kernel_sums, kernel_times_us
@@ -32,11 +33,9 @@ def committee(elites: Iterable[Elite], rule: Rule) -> list[Elite]:
     They are among those that compete to be champion. Of elites that read the same fields only the best is taken, as
     they say nearly the same.
     """
-    candidates, rule = contenders(elites, rule)
-    candidates.sort(key=lambda e: (rule.merit(e), e.id))
-    near = [e for e in candidates if rule.merit(e) <= (1.0 + NEAR) * rule.merit(candidates[0])]
+    near, rule = within(elites, replace(rule, within=NEAR))
     chosen: dict[tuple[str, ...], Elite] = {}
-    for elite in near:
+    for elite in sorted(near, key=lambda e: (rule.merit(e), e.id)):
         chosen.setdefault(tuple(features(parse(elite.text))), elite)
     return list(chosen.values())[:MEMBERS]
 
@@ -54,11 +53,13 @@ def apart_pct(elites: Iterable[Elite], rule: Rule) -> dict[int, float]:
     on all known models that fit on 1 to 8 GPUs of the kinds with measured kernels.
     """
     members = list(elites)
-    near = within(members, rule)
+    near, _ = within(members, rule)
     if not near:
         return {}
-    median = np.median([_log_times(e.text) for e in committee(members, rule)], axis=0)
-    return {e.id: 100.0 * float(np.sqrt(np.mean(np.square(_log_times(e.text) - median)))) for e in near}
+    judges = committee(members, rule)
+    logs = {id: _log_times(text) for id, text in {e.id: e.text for e in (*near, *judges)}.items()}
+    median = np.median([logs[e.id] for e in judges], axis=0)
+    return {e.id: 100.0 * float(np.sqrt(np.mean(np.square(logs[e.id] - median)))) for e in near}
 
 
 @cache

@@ -50,10 +50,10 @@ def probe(
     """
     source = load(program, caps)
     trust = trusted(source)
-    if out and out.exists():
-        raise InputError(f"{out}: exists, perhaps with measurements: give --out another name, or remove it")
     if out:
         check_writable(out, "--out")
+        if out.exists():
+            raise InputError(f"{out}: exists, perhaps with measurements: give --out another name, or remove it")
     whole_names(model, hardware, None)
     if ids and not experiments:
         raise InputError("--id names runs of a file: give --experiments FILE too")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from archive.champion import Rule, champion, contenders
+from archive.champion import Rule, contenders
 from archive.elite import Elite
-from evaluator.committee import committee
+from evaluator.committee import committee, final_champion
 from evaluator.score import SCORE_SEEDS, Errors, Score, ScoreSet, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.program.check import Verdict, check, print_check
@@ -120,7 +120,7 @@ def blend_run(run: Run, top: int | None, caps: Caps, out: Path | None) -> Blend:
     fitted, _ = chosen(run.config.data)
     check_data(run, fitted)
     elites = run.archive().members()
-    best, (_, rule) = champion(elites, run.config.score.rule), contenders(elites, run.config.score.rule)
+    best, (_, rule) = final_champion(elites, run.config.score.rule), contenders(elites, run.config.score.rule)
     if best is None:
         raise InputError(f"{run.path}: no candidate could be scored: `{command('resume', run.path)}` shows why")
     members = _members(run, elites, top)
