@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test test-all llm check docs parity fuzz hostile traces champion kernels lock clean help
+.PHONY: run test test-all llm view check docs parity fuzz hostile traces champion kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -51,6 +51,9 @@ $(VENV)/dev: $(VENV)/run requirements-dev.lock
 llm: $(VENV)/run  ## set up language models as proposers, which a run does not need
 	$(PIP) install --require-hashes -r requirements-llm.lock
 
+view: $(VENV)/run  ## set up what `evolve view`, `evolve plot` and sums as formulas need
+	$(PIP) install --require-hashes -r requirements-view.lock
+
 champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: five minutes
 	$(BIN)/evolve run --config both --seed 0 --out runs/champion
 	$(BIN)/python -m evolve.program.ship runs/champion
@@ -69,11 +72,13 @@ $(KERNELS_WHEEL): | $(VENV)/run
 kernels: $(KERNELS_WHEEL) $(VENV)/run  ## write configs/kernels again from the pinned wheel of measured kernels: 82 MB, once
 	$(BIN)/python -m simulator.kernels.extract $<
 
+# python-dateutil<3, which pandas uses: litellm's boto3 admits no later one, and all lock files shall agree
 lock:  ## write the lock files anew from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip -q install uv
-	printf 'setuptools>=77\n' | $(VENV)-lock/bin/$(COMPILE) pyproject.toml - -o requirements.lock
+	printf 'setuptools>=77\npython-dateutil<3\n' | $(VENV)-lock/bin/$(COMPILE) pyproject.toml - -o requirements.lock
 	$(VENV)-lock/bin/$(COMPILE) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 	$(VENV)-lock/bin/$(COMPILE) --extra llm -c requirements-dev.lock pyproject.toml -o requirements-llm.lock
+	$(VENV)-lock/bin/$(COMPILE) --extra view -c requirements-dev.lock pyproject.toml -o requirements-view.lock
 	rm -rf $(VENV)-lock
 
 clean:  ## remove what make made

@@ -42,6 +42,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evolve.propose.llm",),
     ("evolve.search",),
     ("evolve.study", "evolve.program"),
+    ("evolve.frames", "evolve.plot", "evolve.view", "evolve.export"),
+    ("evolve.interface",),
     ("evolve.cli",),
     ("evolve.__main__",),
 )
@@ -60,7 +62,8 @@ LIBRARIES = {
     "evolve": {"numpy", "pyarrow", "yaml", "click", "rich", "scipy"}
     | {"ijson", "orjson"}  # of evolve.ingest: what traces are read with
     | {"deap", "openevolve"}  # of the rival engines
-    | {"litellm"},  # of evolve.propose.llm.client alone, see test_llm_calls
+    | {"litellm"}  # of evolve.propose.llm.client alone, see test_llm_calls
+    | {"matplotlib", "pandas", "plotly", "sympy"},  # of frames, plot, view, interface, and formulas
 }
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
