@@ -70,6 +70,7 @@ COMMANDS = {
     ),
     "simulate": ("host", "simulate", "Replay a trace, or an experiment's load, exactly as the host simulator does."),
     "emit": ("host", "emit", "Write a program as Go that runs unchanged in the host simulator."),
+    "export": ("export", "export", "Write a run, or a program, for other tools."),
     "bench": ("host", "bench", "Measure how fast replays and candidates are on this machine."),
     "model": ("models", "model", "Keep models of your own, so that every command knows them by name."),
     "list": ("runs", "list_", "List runs, shipped programs, configurations, models and GPUs."),
