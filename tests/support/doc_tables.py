@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import completion_table
 from paths import ROOT
 
 from evaluator.experiments import hardware_table, model_table
@@ -489,3 +490,4 @@ if __name__ == "__main__":
         if new != old:
             page.write_text(new, "utf-8")
             print(f"{page.relative_to(ROOT)}: tables written")
+    completion_table.write()
