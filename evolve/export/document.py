@@ -14,13 +14,10 @@ from simulator.language.unparse import spell, unparse
 
 
 def run_json(found: Searched) -> JsonObject:
-    """What `evolve archive --json` prints, with the champion's id, and the constants and formulas of each program."""
-    archive = archive_json(found.run)
-    front, grid = (
-        [{**elite, **_formulas(parse(elite["text"]))} for elite in archive[name]] for name in ("front", "grid")
-    )
-    best = {**found.champion.to_json(), **_formulas(parse(found.champion.text))}
-    return archive | {"run": str(found.run.path), "champion": best, "front": front, "grid": grid}
+    """What `evolve archive --json` prints, with the champion's id, and the constants and formulas of programs by id."""
+    programs = {str(e.id): _formulas(parse(e.text)) for e in found.archive.members()}
+    extra = {"run": str(found.run.path), "champion": found.champion.id, "programs": programs}
+    return archive_json(found.run) | extra
 
 
 def program_json(entry: Entry) -> JsonObject:
