@@ -78,7 +78,7 @@ CONFIGURATION = {
     "search.fields": "which fields step_time may read",
     "search.operation_bins": "columns of the grid",
     "search.feature_bins": "rows of the grid",
-    "search.start": "programs to start from besides the shipped ones: files, `RUN:ID` or shipped names (`--start`)",
+    "search.start": "programs to start from besides the shipped ones: files, `RUN:ID`, shipped names or OpenEvolve checkpoints (`--start`)",
     "search.only_start": "start from these alone (`--only-start`)",
     "search.operators": "operator: weight; operators left out get 0; empty: the default weights",
     "score.seeds": "arrival seeds that a score is averaged over during a search; reports use 3",
