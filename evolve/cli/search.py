@@ -18,6 +18,7 @@ from evolve.report.run import print_run
 from evolve.run.config import Config, load_config
 from evolve.run.data import parse_list
 from evolve.run.folder import Run, next_path, open_run, rewind
+from evolve.run.program import absolute
 from evolve.search import run as run_module
 from evolve.study import baselines as studies
 from evolve.study import seeds
@@ -118,13 +119,10 @@ def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
 
 
 def _starting_from(config: Config, programs: tuple[str, ...], only: bool) -> Config:
-    """The configuration with the command line's programs to start from.
-
-    Their paths are absolute, so that they are found when the run is resumed or validated from another folder.
-    """
+    """The configuration with the command line's programs to start from."""
     if only and not (programs or config.search.start):
         raise InputError("--only-start leaves no program to start from: name one with --start")
-    specs = tuple(str(Path(spec).resolve()) if "/" in spec or spec.endswith(".py") else spec for spec in programs)
+    specs = map(absolute, programs)
     search = replace(config.search, start=(*config.search.start, *specs), only_start=only or config.search.only_start)
     return replace(config, search=search)
 

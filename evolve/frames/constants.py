@@ -1,4 +1,4 @@
-"""Frames of constants: those of a program, with how well its fit determined them, and those of a fit."""
+"""Frames of constants: those of a program, with how well its fit determined them, and what a fit changed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import pandas as pd
 
+from evaluator.score import Errors
 from evolve.frames.columns import flag, frame, number, text
 from evolve.program.fit.result import ConstantChange
 from evolve.program.show import Description
@@ -32,6 +33,12 @@ CONSTANTS = (
     _ERROR,
     _BOUND,
     _IDENTIFIED,
+)
+MEANS = ("e2e", "ttft", "itl")
+ERRORS = (
+    text("experiment", "its id", paper=True),
+    *(number(f"{x}_error_pct", f"signed error of the mean {x.upper()} after the fit", paper=True) for x in MEANS),
+    *(number(f"before_{x}_error_pct", f"signed error of the mean {x.upper()} before the fit") for x in MEANS),
 )
 FITTED = (
     text("model", "the model that it is for; missing: all of them"),
@@ -66,3 +73,14 @@ def constants(description: Description) -> pd.DataFrame:
 def fitted(changes: Iterable[ConstantChange]) -> pd.DataFrame:
     """The constants of a fit, before and after."""
     return frame(FITTED, map(asdict, changes))
+
+
+def errors(before: Iterable[Errors], after: Iterable[Errors]) -> pd.DataFrame:
+    """The errors on every fitted experiment, after and before the fit."""
+
+    def row(old: Errors, new: Errors) -> dict[str, object]:
+        errors_after = {f"{x}_error_pct": getattr(new, x) for x in MEANS}
+        errors_before = {f"before_{x}_error_pct": getattr(old, x) for x in MEANS}
+        return {"experiment": new.experiment, **errors_after, **errors_before}
+
+    return frame(ERRORS, map(row, before, after))

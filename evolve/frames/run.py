@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pandas as pd
 
@@ -11,7 +11,6 @@ from archive.elite import Elite
 from archive.proposal import Outcome
 from evaluator.score import Errors
 from evolve.frames.columns import flag, frame, number, several, text, whole
-from evolve.report.result import RunReport
 
 MEANS = ("e2e", "ttft", "itl")
 ELITES = (
@@ -104,20 +103,28 @@ def programs(outcomes: Sequence[Outcome], archive: Archive, champion: Elite | No
     return frame(PROGRAMS, rows())
 
 
-def errors(report: RunReport) -> pd.DataFrame:
-    """The errors of a run's champion on every experiment of the run, fitted or not; no rows without a champion."""
-    return frame(ERRORS, (_error_row(row, report) for row in report.errors))
+def errors(
+    rows: Iterable[Errors],
+    fitted: Collection[str],
+    quality: Mapping[str, str],
+    observed_ms: Mapping[str, Sequence[float | None]],
+) -> pd.DataFrame:
+    """A row for each experiment of a run, fitted or not, with the errors of its champion.
 
+    `fitted`: ids. `quality`, and `observed_ms`, the means of E2E, TTFT and ITL: by id.
+    """
 
-def _error_row(row: Errors, report: RunReport) -> dict[str, object]:
-    observed = report.observed_ms.get(row.experiment, (None, None, None))
-    return {
-        "experiment": row.experiment,
-        "fitted": row.experiment in report.fitted,
-        "quality": report.quality.get(row.experiment),
-        **{f"{x}_error_pct": getattr(row, x) for x in MEANS},
-        **{f"observed_{x}_mean_ms": value for x, value in zip(MEANS, observed, strict=True)},
-    }
+    def row(e: Errors) -> dict[str, object]:
+        observed = zip(MEANS, observed_ms[e.experiment], strict=True)
+        return {
+            "experiment": e.experiment,
+            "fitted": e.experiment in fitted,
+            "quality": quality[e.experiment],
+            **{f"{x}_error_pct": getattr(e, x) for x in MEANS},
+            **{f"observed_{x}_mean_ms": value for x, value in observed},
+        }
+
+    return frame(ERRORS, map(row, rows))
 
 
 def _elite(e: Elite) -> dict[str, object]:

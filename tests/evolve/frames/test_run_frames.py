@@ -104,7 +104,8 @@ def test_the_shipped_run_has_as_many_candidates_as_the_documentation_says(world:
 def test_errors_are_those_of_the_report(tiny_run: Path) -> None:
     path = tiny_run / "report.json"
     report = json.loads(path.read_text())
-    rows = records(frames.errors(read_report(path)))
+    read = read_report(path)
+    rows = records(frames.errors(read.errors, read.fitted, read.quality, read.observed_ms))
     assert [row["experiment"] for row in rows] == [*tiny_world.FITTED, "dense-overloaded"]
     for row, errors in zip(rows, report["errors"], strict=True):
         assert [row[f"{x}_error_pct"] for x in ("e2e", "ttft", "itl")] == [errors[x] for x in ("e2e", "ttft", "itl")]
