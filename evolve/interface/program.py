@@ -72,8 +72,10 @@ class Program:
     def text(self) -> str:
         """The program as the language writes it.
 
-        >>> print(evolve.Program("linear").text.splitlines()[0])
-        def step_time(
+        >>> print(evolve.Program("def step_time(b, s): return s.weights_us+2.50*b.tokens").text)
+        def step_time(b, s):
+            return s.weights_us + 2.5 * b.tokens
+        <BLANKLINE>
         """
         return unparse(self.source.program)
 
@@ -91,7 +93,7 @@ class Program:
         """The number of its operations.
 
         >>> evolve.Program("linear").operations
-        7
+        4
         """
         return operations(self.source.program)
 
@@ -100,7 +102,7 @@ class Program:
         """The fields that it reads.
 
         >>> evolve.Program("linear").features
-        ('b.prefill_tokens', 'b.decode_reqs')
+        ('b.decode_reqs', 'b.prefill_tokens')
         """
         return features(self.source.program)
 

@@ -1,0 +1,55 @@
+"""The examples in the docstrings of the Python interface and of its frames run, and every public name has one."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import tiny_world
+import yaml
+from paths import ROOT
+
+import evolve
+
+INTERFACE = [importlib.import_module(f"evolve.interface.{name}") for name in ("program", "run", "search", "calls")]
+FRAMES = [importlib.import_module(f"evolve.frames.{name}") for name in ("columns", "writing")]
+# What the annotations or the examples of others show.
+SHOWN_ELSEWHERE = {"Program.of", "Program.description"}
+
+
+@pytest.fixture(scope="module")
+def names(tiny: Path, tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What the examples start from: the interface, a finished run, its configuration and data, and a folder."""
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "data.yaml").write_text(tiny_world.DATA)
+    config = yaml.safe_load(tiny.read_text())
+    return {"evolve": evolve, "path": tiny_run, "config": config, "experiments": folder / "data.yaml", "folder": folder}
+
+
+@pytest.mark.parametrize("module", INTERFACE + FRAMES, ids=lambda module: module.__name__)
+def test_examples_run(module: ModuleType, names: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    results = doctest.testmod(module, extraglobs=names, optionflags=doctest.ELLIPSIS)
+    assert results.attempted and not results.failed
+
+
+@pytest.mark.parametrize("module", INTERFACE, ids=lambda module: module.__name__)
+def test_every_public_name_has_an_example(module: ModuleType) -> None:
+    with_example = {test.name for test in doctest.DocTestFinder().find(module) if test.examples}
+    for name, value in vars(module).items():
+        if name.startswith("_") or getattr(value, "__module__", "") != module.__name__ or not callable(value):
+            continue
+        members = vars(value).items() if inspect.isclass(value) else ()
+        public = [name, *(f"{name}.{member}" for member, method in members if is_public(member, method))]
+        for qualified in set(public) - SHOWN_ELSEWHERE:
+            assert f"{module.__name__}.{qualified}" in with_example, qualified
+
+
+def is_public(name: str, member: object) -> bool:
+    """Whether a member of a class is a public method or property."""
+    shown = inspect.isroutine(member) or type(member).__name__ in ("classmethod", "property", "cached_property")
+    return not name.startswith("_") and shown
