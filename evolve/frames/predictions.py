@@ -19,7 +19,7 @@ OBSERVED_PARTS = {
     "prefill_steps": "in steps that prefill",
     "decode_steps": "in steps that decode",
     "after_finish": "after the last step",
-    "client": "of the client's E2E, not of the server's",
+    "client": "the client's E2E less the server's",
 }
 PREDICTED_PARTS = {
     "queueing": "from arrival to the queue",
@@ -79,9 +79,9 @@ PREDICTIONS = (
     *_bands(),
     text("intervals_of", "the held-out runs whose errors make the intervals: inside, outside or saturated"),
     number("saturated_share", "share of near-optimal programs under which a queue grows"),
-    *(number(f"{part}_ms", f"predicted part of the mean E2E {PREDICTED_PARTS[part]}") for part in PARTS),
+    *(number(f"{part}_ms", f"predicted part of the mean E2E: {PREDICTED_PARTS[part]}") for part in PARTS),
     *(
-        number(f"observed_{part}_ms", f"observed part of the mean E2E {OBSERVED_PARTS[part]}")
+        number(f"observed_{part}_ms", f"observed part of the mean E2E: {OBSERVED_PARTS[part]}")
         for part in OBSERVED_PARTS
     ),
     whole("observed_parts_requests", "number of requests that the observed parts rest on"),

@@ -34,9 +34,9 @@ class Fit:
 
     >>> fit = evolve.fit("linear", experiments)
     >>> fit.constants[["name", "identified"]].head(2)
-       name  identified
-    0    b0        True
-    1    b1        True
+      name  identified
+    0   b0        True
+    1   b1       False
     >>> fit.left_out
     ('dense-overloaded',)
     """
@@ -77,8 +77,8 @@ def predict(program: Program | str | Path, experiments: Experiments = "bundled",
 
     >>> evolve.predict("champion", experiments)[["experiment", "e2e_mean_error_pct"]].round().head(2)
        experiment  e2e_mean_error_pct
-    0  dense-chat                 2.0
-    1  dense-code                -2.0
+    0  dense-chat                -1.0
+    1  dense-code                 1.0
     """
     if not 1 <= seeds <= MOST_SEEDS:
         raise InputError(f"seeds: {seeds}: must be from 1 to {MOST_SEEDS}: give another number")

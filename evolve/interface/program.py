@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from evaluator.deployments import named_deployment
+from evolve.export.latex import to_latex
 from evolve.frames import constants as frames
 from evolve.program.show import Description, describe
 from evolve.run.program import Source, load
@@ -72,9 +73,9 @@ class Program:
     def text(self) -> str:
         """The program as the language writes it.
 
-        >>> print(evolve.Program("def step_time(b, s): return s.weights_us+2.50*b.tokens").text)
+        >>> print(evolve.Program("def step_time(b, s): return s.weights_us+b.kv_read_us").text)
         def step_time(b, s):
-            return s.weights_us + 2.5 * b.tokens
+            return s.weights_us + b.kv_read_us
         <BLANKLINE>
         """
         return unparse(self.source.program)
@@ -146,13 +147,14 @@ class Program:
         return self._bound(deployment).queueing_us(prompt_tokens)
 
     def latex(self) -> str:
-        """The formulas as LaTeX.
+        r"""The formulas as LaTeX, to be set between `\[` and `\]`.
 
-        >>> evolve.Program("linear").latex().count("=") > 0
-        True
+        >>> print(evolve.Program("def step_time(b, s, *, c=2.0): return c * b.tokens").latex())
+        \begin{aligned}
+        \mathrm{step\_time} ={}& \mathit{c} \cdot \mathrm{b.tokens}
+        \end{aligned}
         """
-        text: str = _formulas().to_latex(self.source.program)
-        return text
+        return to_latex(self.source.program)
 
     def sympy(self) -> dict[str, Any]:
         """The sympy expression of each method. Raises InputError if sympy is not installed.
@@ -160,7 +162,8 @@ class Program:
         >>> evolve.Program("def step_time(b, s, *, c=2.0): return c * b.tokens").sympy()["step_time"]
         b.tokens*c
         """
-        expressions: dict[str, Any] = _formulas().to_sympy(self.source.program)
+        formula = importlib.import_module("evolve.export.formula")  # imports sympy, which need not be installed
+        expressions: dict[str, Any] = formula.to_sympy(self.source.program)
         return expressions
 
     def _bound(self, deployment: Deployment) -> Bound:
@@ -186,12 +189,9 @@ class Program:
         text = html.escape(visible(self.text, "\n"))
         return f"<pre>{text}</pre><p>{html.escape(visible(f'{self.name}: {self.description.counts}'))}</p>"
 
-    def _repr_latex_(self) -> str | None:
-        """The formulas, as a notebook shows them; None if sympy is not installed."""
-        try:
-            return f"$${self.latex()}$$"
-        except InputError:
-            return None
+    def _repr_latex_(self) -> str:
+        """The formulas, as a notebook shows them."""
+        return f"$${self.latex()}$$"
 
 
 def _of_text(text: str) -> Source:
@@ -212,8 +212,3 @@ def _requests(batch: Batch) -> list[Active]:
         decodes = new == 1 and context > 0
         requests += [Active(context if decodes else context + new, context, new)] * count
     return requests
-
-
-def _formulas() -> Any:
-    """The module of formulas, which needs sympy. Raises InputError if that is not installed."""
-    return importlib.import_module("evolve.export.formula")

@@ -99,7 +99,7 @@ class Run:
         """A program by its id in `programs`. Raises InputError if the run has none of that id, or refused it.
 
         >>> evolve.load_run(path).program(1).features
-        ('s.weights_us', 'b.kv_sum', 's.kv_us_per_token', 'b.tokens', 's.gemm_us_per_token')
+        ('b.kv_read_us', 'b.weight_read_us', 's.weights_us')
         """
         return Program.of(of_run(self._run, self._outcomes, number))
 

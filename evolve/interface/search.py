@@ -77,8 +77,9 @@ def search(
 def resume(path: str | Path, *, workers: int | None = None, on_progress: Watcher | None = None) -> Run:
     """The run in this folder, continued to its end exactly as if it had not been interrupted.
 
-    >>> evolve.resume(folder / "mine", workers=1)  # of a finished run: its report again
-    Run('...mine')
+    >>> first = evolve.search(config, budget=9, workers=1, out=folder / "again")
+    >>> evolve.resume(first.path, workers=1).champion == first.champion  # a finished run stays as it is
+    True
     """
     return _work(open_run(Path(path)), workers, on_progress)
 

@@ -87,14 +87,15 @@ def unprepared() -> dict[str, str]:
 def by_command(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the command line with its own process, of programs that CMA-ES polishes too."""
     folder = tmp_path_factory.mktemp("by-command")
-    config = yaml.safe_load(tiny.read_text()) | {"budget": 24, "search": {"finalists": 1}}
+    brief = {"budget": 16, "search": {"finalists": 1}, "score": {"physics": False}}
+    config = yaml.safe_load(tiny.read_text()) | brief
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     args = ["run", "--config", str(folder / "config.yaml"), "--workers", "2", "--quiet", "--out", str(folder / "run")]
     subprocess.run([sys.executable, "-m", "evolve", *args], capture_output=True, cwd=ROOT, check=True, env=unprepared())
     return folder
 
 
-@pytest.mark.parametrize("first, workers", [("evolve", 2), ("numpy, pandas, evolve", 1), ("numpy, pandas, evolve", 2)])
+@pytest.mark.parametrize("first, workers", [("evolve", 2), ("numpy, pandas, evolve", 1)])
 def test_a_search_gives_the_same_archive_as_the_command_line(
     first: str, workers: int, by_command: Path, tmp_path: Path
 ) -> None:

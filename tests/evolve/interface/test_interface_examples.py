@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
@@ -30,16 +31,32 @@ def names(tiny: Path, tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) 
     return {"evolve": evolve, "path": tiny_run, "config": config, "experiments": folder / "data.yaml", "folder": folder}
 
 
+def examples(module: ModuleType, names: dict[str, object] | None = None) -> list[doctest.DocTest]:
+    """Every docstring of a module; doctest itself passes over those of cached properties."""
+    finder = doctest.DocTestFinder(exclude_empty=False)
+    tests = finder.find(module, extraglobs=names)
+    for kind in vars(module).values():
+        if inspect.isclass(kind) and kind.__module__ == module.__name__:
+            for name, value in vars(kind).items():
+                if isinstance(value, cached_property):
+                    full = f"{module.__name__}.{kind.__name__}.{name}"
+                    tests += finder.find(value.func, full, module, extraglobs=names)
+    return tests
+
+
 @pytest.mark.parametrize("module", INTERFACE + FRAMES, ids=lambda module: module.__name__)
 def test_examples_run(module: ModuleType, names: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    results = doctest.testmod(module, extraglobs=names, optionflags=doctest.ELLIPSIS)
-    assert results.attempted and not results.failed
+    runner, reports = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), list[str]()
+    for test in examples(module, names):
+        runner.run(test, out=reports.append)
+    results = runner.summarize(verbose=False)
+    assert results.attempted and not results.failed, "".join(reports)
 
 
 @pytest.mark.parametrize("module", INTERFACE, ids=lambda module: module.__name__)
 def test_every_public_name_has_an_example(module: ModuleType) -> None:
-    with_example = {test.name for test in doctest.DocTestFinder().find(module) if test.examples}
+    with_example = {test.name for test in examples(module) if test.examples}
     for name, value in vars(module).items():
         if name.startswith("_") or getattr(value, "__module__", "") != module.__name__ or not callable(value):
             continue
