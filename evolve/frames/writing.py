@@ -84,7 +84,9 @@ def latex(frame: pd.DataFrame, columns: Sequence[Column]) -> str:
     except ImportError:
         raise InputError("--latex: needs the extra: pip install 'evolve-latency[view]'") from None
     shown = [c for c in columns if c.paper]
-    cells = frame[[c.name for c in shown]].assign(**_each(frame, shown, lambda c: " ".join(_joined(c).split())))
+    cells = frame[[c.name for c in shown]].assign(
+        **_each(frame, shown, lambda c: _encodable(" ".join(_joined(c).split())))
+    )
     return str(cells.to_latex(index=False, escape=True, na_rep="", float_format=lambda x: f"{x:.{DIGITS}g}"))
 
 
