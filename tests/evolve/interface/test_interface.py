@@ -226,3 +226,45 @@ def test_experiments_are_files_values_or_bundled(tmp_path: Path) -> None:
         evolve.predict("linear", mine, seeds=0)
     with pytest.raises(evolve.InputError, match="method: 'best': is not a method"):
         evolve.fit("linear", mine, method="best")
+
+
+def test_a_validation_has_the_rows_of_its_json(tiny_run: Path, tmp_path: Path) -> None:
+    run = tiny_world.copy(tiny_run, tmp_path)
+    args = ["validate", str(run), "--folds", "workloads", "--budget", "9", "--workers", "1", "--quiet"]
+    assert run_command(args) == 0
+    expected = json.loads((run / "validate.json").read_text())
+    frame = evolve.load_run(run).validation
+    assert len(frame) == len(expected["rows"]) == len(tiny_world.FITTED)
+    for got, row in zip(frame.to_dict("records"), expected["rows"], strict=True):
+        for name in ("kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion", "outside"):
+            assert got[name] == row[name]
+        known = {f"known_{answer.replace(' ', '_')}": errors for answer, errors in row["known"].items()}
+        for prefix, errors in {"": {x: row[x] for x in ("e2e", "ttft", "itl", "e2e_p99_later")}, **known}.items():
+            for name, value in errors.items():
+                cell = got[f"{prefix}_{name}_error_pct".lstrip("_")]
+                assert cell == value if value is not None else pd.isna(cell)
+    (run / "validate.json").write_text(json.dumps(expected | {"rows": [{"kind": "workloads"}]}))
+    with pytest.raises(evolve.InputError, match=r"validate\.json: is damaged: restore it from a copy"):
+        _ = evolve.load_run(run).validation
+
+
+def test_a_report_that_the_search_has_passed_is_not_believed(tiny_run: Path, tmp_path: Path) -> None:
+    """As after `evolve resume` with a larger budget was interrupted: the errors are computed instead."""
+    run = tiny_world.copy(tiny_run, tmp_path)
+    report = json.loads((run / "report.json").read_text())
+    changed = report | {"proposals": report["proposals"] - 1, "errors": [], "champion": None}
+    (run / "report.json").write_text(json.dumps(changed))
+    old, new = evolve.load_run(tiny_run), evolve.load_run(run)
+    assert new.champion == old.champion and new.errors.equals(old.errors) and new.programs.equals(old.programs)
+
+
+def test_experiments_that_have_changed_are_refused(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
+    """The report is still there, but nothing can be predicted."""
+    run = tiny_world.copy(tiny_run, tmp_path)
+    config = (run / "config.yaml").read_text()
+    (tmp_path / "data.yaml").write_text((tiny.parent / "data.yaml").read_text().replace("330.2", "333.3"))
+    (run / "config.yaml").write_text(config.replace(str(tiny.parent), str(tmp_path)))
+    loaded = evolve.load_run(run)
+    assert len(loaded.errors) == 4
+    with pytest.raises(evolve.InputError, match="made on data"):
+        _ = loaded.stages
