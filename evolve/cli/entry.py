@@ -24,6 +24,7 @@ from simulator.errors import InputError
 processes.settle()
 
 STDOUT = "standard output"  # its name in messages
+COMPLETION = "_EVOLVE_COMPLETE"  # of the environment, see evolve.cli.completion
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 OUT_OF_MEMORY = (
     "out of memory: use fewer --workers, a shorter load or trace, or allow more memory (`ulimit -v`); "
@@ -70,6 +71,7 @@ COMMANDS = {
     ),
     "simulate": ("host", "simulate", "Replay a trace, or an experiment's load, exactly as the host simulator does."),
     "emit": ("host", "emit", "Write a program as Go that runs unchanged in the host simulator."),
+    "export": ("export", "export", "Write a run, or a program, for other tools."),
     "bench": ("host", "bench", "Measure how fast replays and candidates are on this machine."),
     "model": ("models", "model", "Keep models of your own, so that every command knows them by name."),
     "list": ("runs", "list_", "List runs, shipped programs, configurations, models and GPUs."),
@@ -149,6 +151,8 @@ def _open_streams() -> None:
 
 def run_command(args: list[str]) -> int:
     """Run one command line and return its exit status; errors are one line on stderr."""
+    if COMPLETION in os.environ:  # a shell asks, and waits
+        return int(importlib.import_module("evolve.cli.completion").respond())
     try:
         return int(cli.main(args, prog_name="evolve", standalone_mode=False) or 0)
     except click.exceptions.Exit as e:

@@ -15,10 +15,10 @@ from evolve.cli.llm_options import llm_config, llm_options
 from evolve.cli.options import run_options
 from evolve.propose.llm.setup import replay, with_limits
 from evolve.report.run import print_run
+from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
 from evolve.run.config import Config, load_config
 from evolve.run.data import parse_list
 from evolve.run.folder import Run, next_path, open_run, rewind
-from evolve.run.program import absolute
 from evolve.search import run as run_module
 from evolve.study import baselines as studies
 from evolve.study import seeds
@@ -26,7 +26,7 @@ from evolve.study.comparison import Comparison
 from evolve.study.engines.engines import engine_names
 from evolve.study.seeds import Repeats
 from evolve.study.views import print_comparison, print_repeats
-from evolve.terminal import warn
+from evolve.terminal import say, warn
 from simulator.errors import InputError
 
 known_option = click.option(
@@ -37,7 +37,8 @@ known_option = click.option(
 @click.command()
 @click.option("--models", metavar="A,B", help="Fit only these models (Hugging Face ids or aliases).")
 @click.option("--start", metavar="PROGRAM", multiple=True,
-              help="Start from this program too: a file, RUN:ID or a shipped name (repeatable).")  # fmt: skip
+              help="Start from this program too: a file, RUN:ID, a shipped name, or the best programs of a checkpoint "
+              "folder of OpenEvolve (repeatable).")  # fmt: skip
 @click.option("--only-start", is_flag=True, help="Start from the programs of --start only, not from the shipped ones.")
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True,
               help="Number of runs, each under its own seed; the report has the spread of their results.")  # fmt: skip
@@ -68,6 +69,7 @@ def run(
     evolve run --models llama-2-7b,llama-2-70b   two of the models
     evolve run --experiments mine.yaml --out runs/mine
     evolve run --start mine.py --start runs/0001:137
+    evolve run --start evolved/checkpoint_500    the best programs of OpenEvolve
     evolve run --repeats 5                       seeds 0 to 4: how much of the result is luck?
     evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
     evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1 --price openai/mine=0,0
@@ -77,6 +79,9 @@ def run(
     if replay is not None:
         return _replay(replay, options, known)
     config = _starting_from(llm_config(_config(options, models), llm), start, only_start)
+    for spec in start:
+        if is_checkpoint(Path(spec)) and not options["quiet"]:
+            say(best_programs(Path(spec), config.caps).note, err=True)
     if repeats > 1:
         _offline_only(config, "--repeats", "start a run for each --seed instead")
         several = seeds.start(config, repeats, options["out"])

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Mapping
 
 from evolve.export.latex import to_latex
+from evolve.export.symbols import FIELD_SIGN, constant_symbols
 from simulator.errors import InputError
-from simulator.language.bounds import Bounds, bounds
 from simulator.language.ir import (
     Call,
     Choose,
     Compare,
     Const,
-    Constant,
     Expr,
     Field,
     Function,
@@ -77,24 +75,12 @@ def field(scope: str, name: str) -> sympy.Symbol:
     >>> field("b", "tokens")
     b.tokens
     """
-    return sympy.Symbol(f"{scope}.{name}", nonnegative=True)
+    return sympy.Symbol(f"{scope}.{name}", **{FIELD_SIGN: True})
 
 
 def _symbols(program: Program) -> dict[tuple[str, str], sympy.Symbol]:
     """The symbol of each constant, by its method and name."""
-    named = [(f.name, c) for f in program.functions for c in f.constants]
-    count = Counter(c.name for _, c in named)
-    return {
-        (method, c.name): _symbol(c.name if count[c.name] == 1 else f"{method}.{c.name}", c, limits)
-        for (method, c), limits in zip(named, bounds(program), strict=True)
-    }
-
-
-def _symbol(name: str, constant: Constant, limits: Bounds) -> sympy.Symbol:
-    """A constant's symbol, with the sign that its bounds give it. A value outside the bounds has any sign."""
-    low = min(limits[0], constant.value)
-    sign = "positive" if low > 0 else "nonnegative" if low == 0 else "real"
-    return sympy.Symbol(name, **{sign: True})
+    return {(c.method, c.constant.name): sympy.Symbol(c.name, **{c.sign: True}) for c in constant_symbols(program)}
 
 
 def _function(function: Function, constants: Names) -> sympy.Expr:

@@ -66,6 +66,7 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 def plain(e):  # type: ignore[no-untyped-def]
     """The expression with Piecewise for Divide, Power and Choose, but for those in conditions."""
+    e = sympy.sympify(e)
     if isinstance(e, Divide):
         x, y = e.args
         return sympy.Piecewise((plain(x) / plain(y), sympy.Ne(y, 0)), (0, True))

@@ -13,9 +13,9 @@ from evolve.interface.run import Run
 from evolve.processes import WorkStopped, available_cores
 from evolve.report import progress
 from evolve.run import folder
+from evolve.run.checkpoint import absolute
 from evolve.run.config import Config, config_from, load_config, to_mapping
 from evolve.run.folder import open_run
-from evolve.run.program import absolute
 from evolve.search import run as run_module
 from simulator.errors import InputError
 
@@ -58,7 +58,7 @@ def search(
     """The finished run of a new search, the same as that of `evolve run` with these settings.
 
     config: a bundled name, a YAML file, or its contents as a mapping. start: programs to start from besides the shipped
-    ones. budget, seed: replace those of the configuration. workers: processes, by default one per core; they change
+    ones, or an OpenEvolve checkpoint. budget, seed: replace those of the configuration. workers: processes, by default one per core; they change
     nothing but speed. out: the folder to create, by default runs/NNNN. on_progress: called for every candidate.
 
     Ctrl-C, or an interrupted cell of a notebook, raises KeyboardInterrupt; `evolve.resume(out)` goes on from there.

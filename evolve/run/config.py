@@ -75,7 +75,7 @@ class SearchSettings:
     fields: str = "all"  # which fields step_time may read, one of FIELD_SETS
     operation_bins: int = 10  # columns of the grid
     feature_bins: int = 5  # rows of the grid
-    start: tuple[str, ...] = ()  # programs to start from besides the shipped ones: files, RUN:ID or shipped names
+    start: tuple[str, ...] = ()  # programs to start from besides the shipped ones, as --start names them
     only_start: bool = False  # start from these alone
     operators: dict[str, float] = field(default_factory=dict)  # name: weight; others get 0; empty: OPERATORS
 

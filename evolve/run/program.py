@@ -107,11 +107,6 @@ def _record(text: str | bytes | None, where: str) -> Record | None:
     return read_record(parse_json(text, where, "correct or remove the record next to the program"), where)
 
 
-def absolute(spec: str) -> str:
-    """The program's name so that it is found from another folder too, as when a run is resumed or validated."""
-    return str(Path(spec).resolve()) if "/" in spec or spec.endswith(".py") else spec
-
-
 def of_run(run: Run, outcomes: Iterable[Outcome], number: int) -> Source:
     """The program of this number in a run with these outcomes. Raises InputError if there is none."""
     name = f"{run.path}:{number}"

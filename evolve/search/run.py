@@ -26,6 +26,7 @@ from evolve.report import markdown as summary
 from evolve.report.progress import Progress
 from evolve.report.result import Refusals, RunReport, read_report
 from evolve.run import folder as run_folder
+from evolve.run.checkpoint import best_programs, is_checkpoint
 from evolve.run.config import Config
 from evolve.run.data import chosen
 from evolve.run.files import write_json
@@ -82,14 +83,21 @@ def own_programs(config: Config) -> list[tuple[str, str]]:
     Raises InputError for a program that cannot be read, exceeds the caps, or says what its constants are.
     """
     shipped, programs = dict(seed_texts()), dict[str, str]()
-    for spec in config.search.start:
-        source = load(spec, config.caps)
-        if refused := foreknown(source.program):
-            raise InputError(f"{spec}: {refused.why}")
+    for spec, text in (named for start in config.search.start for named in _named_by(start, config)):
         stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(spec.removesuffix(".py")).name)
         name = next(x for n in count(1) if (x := stem if n == 1 else f"{stem}-{n}") not in {**shipped, **programs})
-        programs[name] = source.text
+        programs[name] = text
     return list(programs.items())
+
+
+def _named_by(spec: str, config: Config) -> Sequence[tuple[str, str]]:
+    """(name, text) of the program that a setting `start` names, or of the best ones of an OpenEvolve checkpoint."""
+    if is_checkpoint(Path(spec)):
+        return best_programs(Path(spec), config.caps).programs
+    source = load(spec, config.caps)
+    if refused := foreknown(source.program):
+        raise InputError(f"{spec}: {refused.why}")
+    return [(spec, source.text)]
 
 
 def work(run: Run, workers: int, quiet: bool = False, progress: Progress | None = None, full: bool = True) -> RunReport:

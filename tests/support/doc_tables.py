@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import completion_table
 from paths import ROOT
 
 from evaluator import baselines
@@ -84,7 +85,7 @@ CONFIGURATION = {
     "search.fields": "which fields step_time may read",
     "search.operation_bins": "columns of the grid",
     "search.feature_bins": "rows of the grid",
-    "search.start": "programs to start from besides the shipped ones: files, `RUN:ID` or shipped names (`--start`)",
+    "search.start": "programs to start from besides the shipped ones: files, `RUN:ID`, shipped names or OpenEvolve checkpoints (`--start`)",
     "search.only_start": "start from these alone (`--only-start`)",
     "search.operators": "operator: weight; operators left out get 0; empty: the default weights",
     "score.seeds": "arrival seeds that a score is averaged over during a search; reports use 3",
@@ -542,3 +543,4 @@ if __name__ == "__main__":
         if new != old:
             page.write_text(new, "utf-8")
             print(f"{page.relative_to(ROOT)}: tables written")
+    completion_table.write()

@@ -39,7 +39,7 @@ NAMED = {
     "admissions_by_evidence": "EVIDENCE", "steps_by_evidence": "EVIDENCE", "replay_ms": "KIND", "steps_of": "KIND",
     "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART", "config": "KEY", "generation_config": "KEY",
     "intervals": "CLASS", "CLASS": "FIGURE", "selection": "KIND", "correlations": "FOLD",
-    "correlated": "METHOD.NAME",
+    "correlated": "METHOD.NAME", "programs": "PROPOSAL", "values": "NAME", "formulas": "METHOD",
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
 SHARED = {
@@ -127,6 +127,11 @@ def samples(home: Path) -> dict[str, list[Any]]:
         found["model show"] = [printed("model", "show", name, "--json") for name in ("mine", "llama-3.1-8b")]
     found["prompt"] = [printed("prompt", run, 0, "--json")]
     found["simulate"] = [printed("simulate", "--id", "dense-chat", "--experiments", data, "--quiet", "--json")]
+    found["export"] = [printed("export", run, "--to", "openevolve", "--out", home / "peer", "--json")]
+    found["export --to json"] = [
+        printed("export", run, "--to", "json"),
+        printed("export", "champion", "--to", "json"),
+    ]
     found["list"] = [printed("list", "--runs", home, "--json")]
     return found
 

@@ -168,6 +168,13 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["emit", w / "[f].py", "--experiments", w / "[e].yaml", "--id", CODE, "--out", w / "[go]"],
              (f"/{SHOWN}/[go]: INTEGRATION.md",)),
     ],
+    "export": [
+        Case(lambda w: ["export", run_of(w), "--to", "openevolve", "--out", w / "[o]"], (f"/{SHOWN}/[o]/checkpoint_",)),
+        Case(lambda w: ["export", run_of(w), "--to", "openevolve", "--out", w / "[o]"], (f"/{SHOWN}/[o]/checkpoint_",), 2),
+        Case(lambda w: ["export", run_of(w), "--to", "latex"], (r"{[}bold{]}w\textbackslash{}x1b".replace("{[}", "[").replace("{]}", "]"),)),
+        Case(lambda w: ["export", run_of(w), "--to", "sympy"], ("[bold]w.[31m[x] y/runs/[r]",)),
+        Case(lambda w: ["export", w / "[f].py", "--to", "json"], ("[f].py",)),
+    ],
     "bench": [Case(lambda w: ["bench", "[bold]x\x1b[/bold]"], (r"extra argument ([bold]x\x1b[/bold])",), 2)],
     "list": [Case(lambda w: ["list", "--runs", w / "runs"], (f"{RUN}: champion",))],
 }  # fmt: skip
@@ -223,9 +230,9 @@ def test_what_is_printed_is_the_text_fits_and_is_explained(
     for text in case.texts:
         assert squeezed(text) in squeezed(out + err), (text, out, err)
     assert not [c for c in out + err if hidden(c) and c not in "\n\t"]
-    if command != "prompt":
+    if command not in ("prompt", "export"):  # these print texts for others to read
         assert [line for line in WHOLE.sub("", out).splitlines() if cell_len(line) > 80] == []
-    if command not in ("prompt", "ingest"):  # these show texts of others
+    if command not in ("prompt", "ingest", "export"):  # these show texts of others, or for them
         assert not unexplained(out), out
 
 

@@ -1,0 +1,91 @@
+"""The command that writes a run or a program for other tools: export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from evolve.cli.endings import print_json
+from evolve.cli.options import caps_options
+from evolve.export.document import program_json, run_json
+from evolve.export.openevolve import Checkpoint, write_checkpoint
+from evolve.export.script import script
+from evolve.export.snippet import program_snippet, run_snippet
+from evolve.export.source import is_run, program_entry, searched
+from evolve.report.printing import prose
+from evolve.run.files import cannot_write, check_writable, write_text
+from evolve.terminal import say
+from simulator.errors import InputError
+from simulator.language.measure import Caps
+
+KINDS = ("openevolve", "sympy", "latex", "json")
+
+
+@click.command()
+@click.argument("spec", metavar="RUN|PROGRAM")
+@click.option("--to", "kind", type=click.Choice(KINDS), required=True, help="What to write.")
+@click.option("--out", type=click.Path(path_type=Path),
+              help="File to write [default: standard output]; for openevolve, the folder of checkpoint_N.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="With openevolve: print what was written as JSON.")
+@caps_options
+def export(spec: str, kind: str, out: Path | None, as_json: bool, caps: dict[str, int]) -> int:
+    """Write a run, or a program, for other tools.
+
+    openevolve: a folder that OpenEvolve 0.4 loads as a checkpoint, with every scored program of the run. sympy: a
+    Python file that makes the expressions of the run's front, or of the program, and needs sympy alone. latex: the
+    table of the front and the champion's formula, or the program's. json: what `evolve archive --json` prints with the
+    constants and formulas of each program, or those of the program.
+
+    \b
+    evolve export runs/0001 --to openevolve --out for-openevolve
+    evolve export champion --to sympy --out champion_sympy.py
+    evolve export runs/0001 --to latex > front.tex
+    evolve export runs/0001:137 --to json
+    """
+    if kind == "openevolve":
+        return _checkpoint(spec, out, as_json)
+    if as_json:
+        raise InputError("--json only applies together with --to openevolve: leave it out, or give --to json")
+    if out:
+        check_writable(out, "--out")
+    text = _text(spec, kind, Caps(**caps))
+    if out is None:
+        say(text, end="")
+        return 0
+    try:
+        write_text(out, text)
+    except OSError as e:
+        raise cannot_write(out, e, "--out") from None
+    return 0
+
+
+def _checkpoint(spec: str, out: Path | None, as_json: bool) -> int:
+    if out is None:
+        raise InputError("--to openevolve: writes a folder: name it with --out")
+    if not is_run(spec):
+        raise InputError(f"--to openevolve: {spec} is not a run: name the folder of one, as `evolve list` shows them")
+    written = write_checkpoint(searched(Path(spec)), out)
+    print_json(written.to_json()) if as_json else _print(written)
+    return 0
+
+
+def _print(written: Checkpoint) -> None:
+    prose(
+        f"{written.path}: {written.programs} scored programs, {written.bytes / 1e6:.1f} MB; best program "
+        f"{written.champion}, the champion. {written.rejected} rejected candidates are left out."
+    )
+
+
+def _text(spec: str, kind: str, caps: Caps) -> str:
+    """The text of a kind that is one file."""
+    if is_run(spec):
+        found = searched(Path(spec))
+        if kind == "sympy":
+            return script(f"The champion and the front of {found.run.path}", found.entries)
+        return run_snippet(found) if kind == "latex" else json.dumps(run_json(found), indent=1, allow_nan=False) + "\n"
+    entry = program_entry(spec, caps)
+    if kind == "sympy":
+        return script(f"The program {entry.name}", [entry])
+    return program_snippet(entry) if kind == "latex" else json.dumps(program_json(entry), indent=1) + "\n"

@@ -1,0 +1,53 @@
+"""The arguments and options of every command, for completion. `make docs` writes this file from the commands.
+
+A line is a command: `KIND` is an argument, `--option=KIND` an option, `--flag` one without a value; `...` may be given
+again. A value is one of completion.KINDS, or one of the words between `|`.
+"""
+
+WORDS = """
+run --models=ANY --start=PROGRAM... --only-start --repeats=ANY --replay=RUN --all --proposer=offline|llm|mixed
+    --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY --max-tokens=ANY --rpm=ANY
+    --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY --prompts=FOLDER --cache=FOLDER
+    --config=CONFIG --budget=ANY --seed=ANY --workers=ANY --out=FILE --experiments=FILE... --workloads=ANY
+    --exclude=ANY --evolve=step|queueing|both --json --quiet --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY
+pilot --model=MODEL --generations=ANY --repeats=ANY --config=CONFIG --budget=ANY --seed=ANY --workers=ANY
+    --out=FILE --experiments=FILE... --workloads=ANY --exclude=ANY --evolve=step|queueing|both --json --quiet
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+resume RUN --max-usd=ANY --max-calls=ANY --max-tokens=ANY --to=ANY --workers=ANY --all --json --quiet
+baselines --config=CONFIG --budget=ANY --seeds=ANY --only=ANY --out=FILE --workers=ANY --json --quiet
+archive RUN --grid --pareto --by=proposer --csv=ANY --parquet=FILE --latex=ANY --json
+validate RUN --folds=ANY --budget=ANY --hindsight --against=PROGRAM --again --workers=ANY --csv=ANY
+    --parquet=FILE --latex=ANY --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+show PROGRAM --csv=ANY --parquet=FILE --latex=ANY --json --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY
+check PROGRAM --fields --experiments=FILE --id=ANY --physics --json --max-operations=ANY
+    --max-conditionals=ANY --max-constants=ANY
+blend RUN --top=ANY --out=FILE --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+fit PROGRAM --experiments=FILE --id=ANY --only=ANY --scope=shared|per-model --per-model=ANY
+    --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync --out=FILE --json
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+predict PROGRAM --experiments=FILE --id=ANY --seeds=ANY --csv=ANY --parquet=FILE --latex=ANY --json
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+probe PROGRAM --experiments=FILE --id=ANY --model=MODEL --hardware=GPU --tp=ANY --budget-runs=ANY --out=FILE
+    --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+ingest FOLDER... --out=FILE --hardware=GPU --engine=ANY... --model-config=ANY... --workers=ANY --json --quiet
+score-steps PROGRAM --steps=FILE... --experiments=FILE --id=ANY --target=cycle|duration
+    --split=all|train|valid|test --sync --json --quiet --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY
+kernels MODEL --hardware=GPU --tp=ANY --context=ANY --json
+prompt RUN ANY --sent --answer --json
+simulate --case=FILE --trace=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL --hardware=GPU
+    --tp=ANY --seed=ANY --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY
+emit PROGRAM --target=blis-4|blis-5 --out=FILE --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU
+    --tp=ANY --deployment=ANY... --check --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+export RUN|PROGRAM --to=openevolve|sympy|latex|json --out=FILE --json --max-operations=ANY
+    --max-conditionals=ANY --max-constants=ANY
+bench --most=ANY --json --quiet
+model.add FILE --id=MODEL --generation-config=FILE --replace
+model.list --json
+model.remove MODEL
+model.show MODEL --json
+list --runs=FILE --json
+"""
