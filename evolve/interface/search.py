@@ -16,6 +16,7 @@ from evolve.run import folder
 from evolve.run.checkpoint import absolute
 from evolve.run.config import Config, config_from, load_config, to_mapping
 from evolve.run.folder import open_run
+from evolve.run.program import load
 from evolve.search import run as run_module
 from simulator.errors import InputError
 
@@ -58,8 +59,9 @@ def search(
     """The finished run of a new search, the same as that of `evolve run` with these settings.
 
     config: a bundled name, a YAML file, or its contents as a mapping. start: programs to start from besides the shipped
-    ones, or an OpenEvolve checkpoint. budget, seed: replace those of the configuration. workers: processes, by default one per core; they change
-    nothing but speed. out: the folder to create, by default runs/NNNN. on_progress: called for every candidate.
+    ones, or an OpenEvolve checkpoint. budget, seed: replace those of the configuration. workers: processes, by default
+    one per core; they change nothing but speed. out: the folder to create, by default runs/NNNN. on_progress: called
+    for every candidate.
 
     Ctrl-C, or an interrupted cell of a notebook, raises KeyboardInterrupt; `evolve.resume(out)` goes on from there.
     Raises InputError for wrong settings.
@@ -93,11 +95,17 @@ def _starting_from(config: Config, start: Start | Sequence[Start]) -> Config:
 
 
 def _named(program: Start) -> str:
-    """The name by which a run keeps the program in its configuration. Raises InputError for one that has none."""
+    """The name by which a run keeps the program in its configuration. Raises InputError if that name is not its own."""
     if not isinstance(program, Program):
         return str(program)
-    if program.name == "text":
-        raise InputError("start: a program of text only has no name to resume from: write it to a file, and name that")
+    try:
+        same = load(program.name).text == program.source.text
+    except InputError:
+        same = False
+    if not same:
+        raise InputError(
+            f"start: {program.name}: no file has this text, which a resumed run needs: write it to a file, and name that"
+        )
     return program.name
 
 
