@@ -104,7 +104,7 @@ def _named(program: Start) -> str:
         same = False
     if not same:
         raise InputError(
-            f"start: {program.name}: no file has this text, which a resumed run needs: write it to a file, and name that"
+            f"start: {program.name}: no file has this text, which a resumed run needs: write one, and name that"
         )
     return program.name
 
