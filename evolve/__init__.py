@@ -1,6 +1,37 @@
 """The engine: what a run is, who proposes programs, one search and many, what is done with a program, the command line.
 
-May import every other package. Start at `search/search.py`; `cli/` is the door.
+May import every other package. Start at `search/search.py`; `cli/` is the door. `import evolve` is also the Python
+interface, in the room `interface`, which is imported when one of its names is first used.
 """
 
+import importlib
+
 __version__ = "0.3.0"
+
+# Name of the Python interface -> the module it is from. `__init__.pyi` tells them to type checkers.
+_INTERFACE = {
+    "Fit": "evolve.interface.calls",
+    "InputError": "simulator.errors",
+    "Program": "evolve.interface.program",
+    "Progress": "evolve.interface.search",
+    "Run": "evolve.interface.run",
+    "fit": "evolve.interface.calls",
+    "load_experiments": "evolve.interface.calls",
+    "load_run": "evolve.interface.run",
+    "predict": "evolve.interface.calls",
+    "resume": "evolve.interface.search",
+}
+__all__ = [*_INTERFACE, "search"]  # noqa: PLE0604 (strings all the same)
+
+
+def __getattr__(name: str) -> object:
+    """A name of the Python interface. `search` is the package of that name, which can be called."""
+    if name == "search":
+        return importlib.import_module("evolve.search")
+    if name not in _INTERFACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_INTERFACE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KERNELS = "Haswell"  # OpenBLAS's name for its AVX2 kernels, which any x86 server of the last ten years can run
@@ -22,15 +23,26 @@ class WorkStopped(RuntimeError):
     """Work that cannot go on for a reason outside the program and its input. One line, which ends with the remedy."""
 
 
+_late = False  # whether `settle` came too late for this process
+
+
 def settle() -> None:
     """Fix OpenBLAS to one thread and one set of kernels, unless the user's environment says otherwise.
 
-    Must run before numpy is imported, because OpenBLAS picks its kernels at load time; workers inherit the setting.
+    OpenBLAS reads these settings when numpy is imported. If that has happened already, only processes that are started
+    from now on have them, see `settled`.
     """
+    global _late
     for name in THREADS:
         os.environ.setdefault(name, "1")
-    if "numpy" not in sys.modules and has_avx2():
-        os.environ.setdefault("OPENBLAS_CORETYPE", KERNELS)
+    if "OPENBLAS_CORETYPE" not in os.environ and has_avx2():
+        os.environ["OPENBLAS_CORETYPE"] = KERNELS
+        _late = "numpy" in sys.modules
+
+
+def settled() -> bool:
+    """Whether linear algebra in this process has the digits that it has in worker processes and on the command line."""
+    return not _late
 
 
 def has_avx2() -> bool:
@@ -49,12 +61,32 @@ def available_cores() -> int:
 
 @contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """A context in which new processes are started with Ctrl-C ignored, so that only the parent reacts to it."""
+    """A context in which new processes are started with Ctrl-C ignored, so that only the parent reacts to it.
+
+    In a thread other than the main one, which may not set signals, it changes nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """A context in which new processes do not import the main module of this one.
+
+    Workers need nothing of it. A user's script that searches, and does not guard that, would search again in each.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def end_with_parent() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,18 @@ from evaluator.experiments import BUNDLED
 from evolve.report.progress import tell_compilation
 from evolve.run import program as programs
 from evolve.run.data import experiments_of, parse_list
+from evolve.run.files import check_writable
 from evolve.run.program import Source
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.language.measure import Caps
+
+STDOUT = "-"
+FORMATS = {
+    "csv": "Write {what} to this file, or to standard output for -.",
+    "parquet": "The same as Parquet.",
+    "latex": "The same, the most important columns, as a LaTeX table.",
+}
 
 
 def _quiet() -> bool:
@@ -48,6 +57,64 @@ def caps_options_from(caps: Caps, or_else: str = "") -> Callable[[Callable[..., 
             text = f"Most {name} a program may have [default: {most}{or_else}]."
             with_caps = click.option(f"--max-{name}", type=click.IntRange(min=0), help=text)(with_caps)
         return with_caps
+
+    return decorated
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The files that a command was asked to write its table to, by format; `-` is standard output."""
+
+    files: Mapping[str, str]
+
+    @property
+    def on_stdout(self) -> bool:
+        """Whether a table goes to standard output, which then has nothing else."""
+        return STDOUT in self.files.values()
+
+    def check(self, as_json: bool) -> None:
+        """Raises InputError, before any work, if two things go to standard output or a file could not be written."""
+        printed = [f"--{name}" for name, file in self.files.items() if file == STDOUT] + ["--json"] * as_json
+        if self.on_stdout and len(printed) > 1:
+            raise InputError(f"{' and '.join(printed)} both go to standard output: name a file for one of them")
+        if self.files.get("parquet") == STDOUT:
+            raise InputError("--parquet -: is no text for standard output: name a file")
+        if "latex" in self.files and importlib.util.find_spec("jinja2") is None:
+            raise InputError("--latex: needs the extra: pip install 'evolve-latency[view]'")
+        for name, file in self.files.items():
+            if file != STDOUT:
+                check_writable(Path(file), f"--{name}")
+
+    def write(self, module: str, name: str, *given: object) -> None:
+        """Write the frame that the function `name` of this module of evolve.frames makes of what is given.
+
+        Only then are the modules imported that need pandas, which takes a second. The function's columns are the
+        module's constant of its name in capitals.
+        """
+        if not self.files:
+            return
+        frames = importlib.import_module(f"evolve.frames.{module}")
+        writing = importlib.import_module("evolve.frames.writing")
+        frame, columns = getattr(frames, name)(*given), getattr(frames, name.upper())
+        for format_, file in self.files.items():
+            getattr(writing, f"write_{format_}")(frame, columns, file)
+
+
+def tables_options(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --csv, --parquet and --latex; the command receives them as `tables`. `what`: the rows of the table."""
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_tables(**options: Any) -> Any:
+            named = {name: options.pop(name) for name in FORMATS}
+            tables = Tables({name: file for name, file in named.items() if file is not None})
+            tables.check(options["as_json"])
+            return command(tables=tables, **options)
+
+        for name, text in reversed(FORMATS.items()):
+            metavar = "FILE" if name == "parquet" else "FILE|-"
+            with_tables = click.option(f"--{name}", metavar=metavar, help=text.format(what=what))(with_tables)
+        return with_tables
 
     return decorated
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, load, named_experiments
+from evolve.cli.options import Tables, caps_options, load, named_experiments, tables_options
 from evolve.program.check import check as check_program
 from evolve.program.check import fields_json, print_check, print_fields
 from evolve.program.fit.calibrate import Settings, calibrate
@@ -24,17 +24,22 @@ FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evalua
 
 @click.command()
 @click.argument("program")
+@tables_options("a row for each constant as CSV")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
-def show(program: str, as_json: bool, caps: dict[str, int]) -> int:
+def show(program: str, tables: Tables, as_json: bool, caps: dict[str, int]) -> int:
     """Show a program: text, size, constants, dot products, and what it reached.
 
     \b
     evolve show champion
     evolve show runs/0001:137
     evolve show my_model.py --json
+    evolve show champion --latex constants.tex
     """
     description = describe(load(program, caps))
+    tables.write("constants", "constants", description)
+    if tables.on_stdout:
+        return 0
     if as_json:
         print_json(description.to_json())
     else:
@@ -149,11 +154,13 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
+@tables_options("a row for each experiment as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
 @caps_options
 def predict(
-    program: str, experiments: str | None, ids: str | None, seeds: int, as_json: bool, caps: dict[str, int]
-) -> int:
+    program: str, experiments: str | None, ids: str | None, seeds: int, tables: Tables, as_json: bool,
+    caps: dict[str, int],
+) -> int:  # fmt: skip
     """Predict TTFT, ITL and E2E of experiments.
 
     The predictions are compared with observations where there are any, and each names the terms of the program on which
@@ -163,9 +170,13 @@ def predict(
     \b
     evolve predict champion --experiments plan.yaml
     evolve predict runs/0001:137 --experiments plan.yaml --json
+    evolve predict champion --experiments plan.yaml --csv predictions.csv
     """
     source = load(program, caps)
     forecasts = predict_all(source, named_experiments(experiments, ids), range(1, seeds + 1))
+    tables.write("predictions", "predictions", forecasts.experiments)
+    if tables.on_stdout:
+        return 0
     if as_json:
         print_json(forecasts.to_json())
     else:

@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
+from evolve.cli.options import Tables, tables_options
 from evolve.report.views import archive_json, inventory, print_archive, print_inventory
 from evolve.run.folder import open_run
 from evolve.search.attribution import attribution, print_attribution
+from simulator.errors import InputError
 
 
 @click.command()
@@ -17,8 +19,9 @@ from evolve.search.attribution import attribution, print_attribution
 @click.option("--grid", is_flag=True, help="The MAP-Elites grid: best joint error by operations and features.")
 @click.option("--pareto", is_flag=True, help="The Pareto front (the default).")
 @click.option("--by", type=click.Choice(["proposer"]), help="What each operator and model found, and at which cost.")
+@tables_options("the front, or with --grid the grid, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Everything as JSON.")
-def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, as_json: bool) -> int:
+def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Tables, as_json: bool) -> int:
     """Show what a run kept, rebuilt from its journal.
 
     \b
@@ -26,8 +29,16 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, as_json: b
     evolve archive runs/0001 --grid
     evolve archive runs/0001 --by proposer
     evolve archive runs/0001 --json > archive.json
+    evolve archive runs/0001 --csv front.csv --latex front.tex
     """
+    if tables.files and (by or (grid and pareto)):
+        raise InputError(f"--{next(iter(tables.files))} writes the front or the grid: leave out --by, and one of the "
+                         "two")  # fmt: skip
     run = open_run(run_path)
+    if tables.files:
+        tables.write("run", "grid" if grid else "front", run.archive())
+        if tables.on_stdout:
+            return 0
     if by:
         result = attribution(run)
         print_json(result.to_json()) if as_json else print_attribution(result)

@@ -15,7 +15,7 @@ from evolve.cli.llm_options import llm_config, llm_options
 from evolve.cli.options import run_options
 from evolve.propose.llm.setup import replay, with_limits
 from evolve.report.run import print_run
-from evolve.run.checkpoint import best_programs, is_checkpoint
+from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
 from evolve.run.config import Config, load_config
 from evolve.run.data import parse_list
 from evolve.run.folder import Run, next_path, open_run, rewind
@@ -124,19 +124,12 @@ def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
 
 
 def _starting_from(config: Config, programs: tuple[str, ...], only: bool) -> Config:
-    """The configuration with the command line's programs to start from.
-
-    Their paths are absolute, so that they are found when the run is resumed or validated from another folder.
-    """
+    """The configuration with the command line's programs to start from."""
     if only and not (programs or config.search.start):
         raise InputError("--only-start leaves no program to start from: name one with --start")
-    specs = tuple(str(Path(spec).resolve()) if _is_path(spec) else spec for spec in programs)
+    specs = map(absolute, programs)
     search = replace(config.search, start=(*config.search.start, *specs), only_start=only or config.search.only_start)
     return replace(config, search=search)
-
-
-def _is_path(spec: str) -> bool:
-    return "/" in spec or spec.endswith(".py") or is_checkpoint(Path(spec))
 
 
 def _replay(recording: Path, options: dict[str, Any], known: bool) -> int:

@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json, resumable
-from evolve.cli.options import caps_options, load
+from evolve.cli.options import Tables, caps_options, load, tables_options
 from evolve.processes import available_cores
 from evolve.run.data import parse_list
-from evolve.run.files import check_writable
 from evolve.run.folder import open_run
-from evolve.study.held_out_views import print_validation, write_csv
+from evolve.study.held_out_views import print_validation
 from evolve.study.validate import Options
 from evolve.study.validate import validate as make
 from evolve.terminal import command
@@ -41,18 +40,12 @@ from simulator.errors import InputError
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Processes [default: all cores]; changes nothing but speed."
 )
-@click.option(
-    "--csv",
-    "table",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Write a row per fold and experiment to this file.",
-)
+@tables_options("a row for each fold and held-out experiment as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
 @caps_options
 def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: bool, against: str | None, again: bool,
-             workers: int | None, table: Path | None, as_json: bool, quiet: bool,
+             workers: int | None, tables: Tables, as_json: bool, quiet: bool,
              caps: dict[str, int]) -> int:  # fmt: skip
     """Measure held-out errors of a run: repeat the whole search in every fold, without what the fold holds out.
 
@@ -70,14 +63,13 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
     if run.config.search.proposer != "offline" and not hindsight:
         raise InputError(f"{run_path}: validate repeats the search in every fold, and would pay its models every time: "
                          "give --hindsight")  # fmt: skip
-    if table is not None:
-        check_writable(table, "--csv")
     source = load(against, caps) if against else None
     options = Options(parse_list(folds), budget, hindsight, source, again, workers or available_cores(), quiet)
     with resumable(f"{command('validate', run_path)} ..."):
         result = make(run, options)
-    if table is not None:
-        write_csv(result, table)
+    tables.write("validation", "validation", result.to_json())
+    if tables.on_stdout:
+        return 0
     if as_json:
         print_json(result.to_json())
     else:

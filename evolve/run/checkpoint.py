@@ -46,6 +46,15 @@ def is_checkpoint(path: Path) -> bool:
     return (path / "metadata.json").is_file() and (path / "programs").is_dir()
 
 
+def absolute(spec: str) -> str:
+    """What a search starts from, a program's name or a checkpoint, so that it is found from another folder too.
+
+    A run may be resumed or validated from there.
+    """
+    is_path = "/" in spec or spec.endswith(".py") or is_checkpoint(Path(spec))
+    return str(Path(spec).resolve()) if is_path else spec
+
+
 def best_programs(path: Path, caps: Caps) -> Start:
     """The MOST best programs of a checkpoint that a search would read, each form once.
 

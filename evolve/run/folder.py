@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
@@ -136,11 +136,16 @@ class Run:
 
     def archive(self) -> Archive:
         """The archive, rebuilt from the journal."""
-        archive = empty_archive(self.config)
-        for outcome in self.outcomes():
-            if outcome.elite:
-                archive.add(outcome.elite)
-        return archive
+        return archive_of(self.config, self.outcomes())
+
+
+def archive_of(config: Config, outcomes: Iterable[Outcome]) -> Archive:
+    """The archive of a run with these outcomes."""
+    archive = empty_archive(config)
+    for outcome in outcomes:
+        if outcome.elite:
+            archive.add(outcome.elite)
+    return archive
 
 
 def empty_archive(config: Config) -> Archive:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from evolve.run.folder import open_run
+from archive.proposal import Outcome
+from evolve.run.folder import Run, open_run
 from evolve.run.records import Record, read_record, record_of
 from evolve.terminal import command
 from simulator.documents import parse_json, read_bytes
@@ -68,7 +70,8 @@ def load(spec: str, caps: Caps | None = None) -> Source:
     """
     run, colon, number = spec.rpartition(":")
     if colon and re.fullmatch(r"\d+", number) and (Path(run) / "run.json").exists():
-        return _from_run(Path(run), int(number))
+        opened = open_run(Path(run))
+        return of_run(opened, opened.outcomes(), int(number))
     text = _shipped(f"{spec}.py") if re.fullmatch(r"\w+", spec) and spec != "__init__" else None
     if text is not None:
         return Source(spec, text, parse(text, f"{spec}.py"), _record(_shipped(f"{spec}.json"), f"{spec}.json"))
@@ -104,14 +107,15 @@ def _record(text: str | bytes | None, where: str) -> Record | None:
     return read_record(parse_json(text, where, "correct or remove the record next to the program"), where)
 
 
-def _from_run(path: Path, number: int) -> Source:
-    run = open_run(path)
-    for outcome in run.outcomes():
+def of_run(run: Run, outcomes: Iterable[Outcome], number: int) -> Source:
+    """The program of this number in a run with these outcomes. Raises InputError if there is none."""
+    name = f"{run.path}:{number}"
+    for outcome in outcomes:
         if outcome.proposal.id == number:
             if outcome.rejection:
                 stage, why = outcome.rejection.stage, outcome.rejection.why
-                raise InputError(f"{path}:{number}: was rejected at {stage} ({why}): choose another id")
+                raise InputError(f"{name}: was rejected at {stage} ({why}): choose another id")
             assert outcome.elite
-            text, source = outcome.elite.text, f"{path}:{number}"
-            return Source(source, text, parse(text, source), record_of(run, outcome.elite, outcome.proposal))
-    raise InputError(f"{path}:{number}: no such proposal: `{command('archive', path)}` lists the ids")
+            text = outcome.elite.text
+            return Source(name, text, parse(text, name), record_of(run, outcome.elite, outcome.proposal))
+    raise InputError(f"{name}: no such proposal: `{command('archive', run.path)}` lists the ids")

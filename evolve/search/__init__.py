@@ -2,4 +2,23 @@
 
 Start at `search.py`. `assessor.py` turns proposals into outcomes, `workers.py` runs the computation, `run.py` carries
 out a whole search in a run folder, and `attribution.py` counts what each proposer contributed.
+
+The package is also the function `evolve.search(config, ...)` of the Python interface, see evolve.interface.search.
+Importing the package sets the attribute `search` of `evolve`, so whatever has that name must be both.
 """
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class _Callable(ModuleType):
+    """A package that can be called."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """See evolve.interface.search.search."""
+        return importlib.import_module("evolve.interface.search").search(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

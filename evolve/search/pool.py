@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from evolve.processes import WorkStopped, deaf_to_interrupts
+from evolve.processes import WorkStopped, deaf_to_interrupts, without_main
 from evolve.report.progress import Line
 
 SILENT_S = 60.0  # without an answer, after which the progress line says so
@@ -46,7 +46,7 @@ class Pool:
     def close(self) -> None:
         """End the processes. Tasks that are not answered never will be."""
         self._executor.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
+        for process in self._processes:
             process.kill()  # a stopped process does not hear a request to terminate
             process.join()
 
@@ -83,7 +83,7 @@ class Pool:
         """Report that no answer has come for a while, and which processes are stopped."""
         seconds = time.monotonic() - self._heard
         if seconds >= SILENT_S:
-            stopped = [p.pid for p in multiprocessing.active_children() if p.pid and _is_stopped(p.pid)]
+            stopped = [p.pid for p in self._processes if p.pid and _is_stopped(p.pid)]
             why = f": stopped: process {', '.join(map(str, stopped))} (kill -CONT makes it go on)" if stopped else ""
             self._line.update(lambda: f"no answer for {seconds:.0f} s{why}")
 
@@ -101,9 +101,11 @@ class Pool:
     def _start(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
         executor = ProcessPoolExecutor(self._count, context, self._prepare, self._data)
-        with deaf_to_interrupts():  # this process handles Ctrl-C, and ends the workers
+        others = multiprocessing.active_children()  # of a library user, say
+        with deaf_to_interrupts(), without_main():  # this process handles Ctrl-C, and ends the workers
             for _ in range(self._count):
                 executor.submit(int)
+        self._processes = [p for p in multiprocessing.active_children() if p not in others]
         return executor
 
 

@@ -171,11 +171,11 @@ def here() -> Workers:
 
 
 def start(count: int, experiments: Sequence[Experiment], config: Config, line: Line) -> Workers:
-    """`count` worker processes with the data prepared; for a count of 1, this process.
+    """`count` worker processes with the data prepared; for a count of 1, this process if it computes as a worker does.
 
     The progress line reports a process that dies or does not answer.
     """
-    if count == 1:
+    if count == 1 and processes.settled():
         _prepare(*_to_prepare(experiments, config))
         return here()
     return Workers(start_pool(count, experiments, config, line))

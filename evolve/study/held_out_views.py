@@ -1,20 +1,14 @@
-"""A validation, printed as tables and a few sentences, and its rows as CSV."""
+"""A validation, printed as tables and a few sentences."""
 
 from __future__ import annotations
-
-import csv
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from evaluator.intervals import STATISTICS
 from evolve import __version__
 from evolve.report.printing import prose, show
 from evolve.report.table import Row, Table, bias_label, number, passes, section
 from evolve.report.terms import legend
-from evolve.run.files import cannot_write, draft_of
 from evolve.run.validations import OPTIMISTIC
-from evolve.study.held_out import FIGURES, LATER, MEANS, FoldResult
+from evolve.study.held_out import LATER, MEANS, FoldResult
 from evolve.study.ranks import BEST, Ranking
 from evolve.study.validate import Validation
 from simulator.language.measure import constants, operations
@@ -242,26 +236,3 @@ def _short(name: str) -> str:
 
 def _range(pair: tuple[float, float] | None, digits: int = 1) -> str:
     return f"{pair[0]:.{digits}f} to {pair[1]:.{digits}f}" if pair else "-"
-
-
-def write_csv(validation: Validation, path: Path) -> None:
-    """Write a row for each fold and held-out experiment, with signed errors in percent, empty if there is none.
-
-    Raises InputError if the file cannot be written.
-    """
-    columns = ["kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion"]
-    answers = list(dict.fromkeys(name for row in validation.rows for name in row.known))
-    heads = ["form_chosen_with_hindsight", "call", *columns, *(f"{name}_error_pct" for name in FIGURES)]
-    heads += [f"known_{name.replace(' ', '_')}_e2e_error_pct" for name in answers]
-    heads += ["against", "against_e2e_error_pct"]
-    lines: list[Sequence[Any]] = [heads]
-    for row in validation.rows:
-        ours = [*(getattr(row, name) for name in columns), *(row.errors[name] for name in FIGURES)]
-        theirs = [row.known[name]["e2e"] if name in row.known else None for name in answers]
-        rival = [row.against.label, row.against.errors["e2e"]] if row.against else ["", None]
-        lines.append([validation.hindsight, validation.call, *ours, *theirs, *rival])
-    try:
-        with draft_of(path) as draft, draft.open("w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(lines)
-    except OSError as e:
-        raise cannot_write(path, e, "--csv") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,15 @@ import click
 import completion_table
 from paths import ROOT
 
+from evaluator import baselines
 from evaluator.experiments import hardware_table, model_table
 from evolve.cli import entry
+from evolve.frames import constants as constant_frames
+from evolve.frames import ledger as ledger_frames
+from evolve.frames import predictions as prediction_frames
+from evolve.frames import run as run_frames
+from evolve.frames import validation as validation_frames
+from evolve.frames.columns import Column
 from evolve.report.terms import TERMS
 from evolve.run import config as settings
 from evolve.run.config import Config
@@ -459,7 +466,53 @@ def terms_table() -> str:
     return table(("word", "meaning"), [(f"{word[0].upper()}{word[1:]}", prose(text)) for word, text in TERMS.items()])
 
 
+# What varies in the names of columns, and in their meanings -> what the documentation calls it.
+Varying = tuple[tuple[re.Pattern[str], str], ...]
+LATENCY: Varying = (
+    (re.compile(r"(e2e|ttft|itl)_(mean|p50|p90|p99)(?=_(ms|error_pct|80|95))"), "LATENCY_QUANTITY"),
+    (re.compile(r"(?<=QUANTITY_)(80|95)_(low|high)(?=_ms)"), "LEVEL_BOUND"),
+    (re.compile(r"(mean|p50|p90|p99) (E2E|TTFT|ITL)"), "QUANTITY LATENCY"),
+    (re.compile(r"(lower|upper) bound of the (80|95) % interval"), "BOUND of the interval of LEVEL %"),
+)
+ANSWERS = sorted(baselines.NAMES, key=len, reverse=True)  # the longer name where one begins with another
+FIGURE: Varying = (
+    (re.compile(rf"known_({'|'.join(name.replace(' ', '_') for name in ANSWERS)})_"), "known_ANSWER_"),
+    (re.compile(rf"`({'|'.join(ANSWERS)})`"), "ANSWER"),
+    (re.compile(r"(e2e|ttft|itl)(_p90|_p99)?(_later)?(?=_(error_pct|spread))"), "FIGURE"),
+    (re.compile(r"(mean|p90|p99) (E2E|TTFT|ITL)(, over the load stages after the first)?"), "FIGURE"),
+)
+
+
+def columns_table(columns: Iterable[Column], varying: Varying = ()) -> Callable[[], str]:
+    """The columns of a frame. Those that only differ in what varies share a row."""
+
+    def general(text: str) -> str:
+        for pattern, name in varying:
+            text = pattern.sub(name, text)
+        return text
+
+    def made() -> str:
+        rows = dict.fromkeys(
+            (code(name), c.kind, prose(c.meaning if name == c.name else general(c.meaning)))
+            for c in columns
+            for name in [general(c.name)]
+        )
+        return table(("column", "kind", "meaning"), rows)
+
+    return made
+
+
 TABLES = {
+    "programs frame": columns_table(run_frames.PROGRAMS),
+    "grid frame": columns_table(run_frames.GRID[:2]),
+    "errors frame": columns_table(run_frames.ERRORS),
+    "stages frame": columns_table(prediction_frames.STAGES, LATENCY),
+    "predictions frame": columns_table(prediction_frames.PREDICTIONS, LATENCY),
+    "validation frame": columns_table(validation_frames.VALIDATION, FIGURE),
+    "constants frame": columns_table(constant_frames.CONSTANTS),
+    "fitted frame": columns_table(constant_frames.FITTED),
+    "fit errors frame": columns_table(constant_frames.ERRORS),
+    "ledger frame": columns_table(ledger_frames.LEDGER),
     "terms": terms_table,
     "fields": fields_table,
     "configuration": configuration_table,

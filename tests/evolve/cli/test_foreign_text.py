@@ -111,6 +111,7 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["archive", run_of(w)], (RUN,)),
         Case(lambda w: ["archive", run_of(w), "--grid"], (RUN,)),
         Case(lambda w: ["archive", run_of(w), "--by", "proposer"], (RUN,)),
+        Case(lambda w: ["archive", run_of(w), "--csv", w / "[no]" / "a.csv"], (f"/{SHOWN}/[no]/a.csv: cannot",), 2),
     ],
     "validate": [
         Case(lambda w: ["validate", run_of(w), "--hindsight", "--folds", "workloads,stages", "--workers", 1,

@@ -145,9 +145,7 @@ def test_why_a_fit_has_no_intervals_is_said(capsys: pytest.CaptureFixture[str], 
     mine.with_suffix(".json").write_text(json.dumps(record | {"data": "0" * 16}))  # of another fit
     assert trust_of(load(str(mine))) is None
     assert f"{trust_file(mine)} is of another program, or of another fit" in str(predicted(capsys, mine, data))
-    only = fitted(
-        capsys, "champion", "--experiments", str(data), "--out", str(mine), "--only", "kv_decode_sum_is_fp8"
-    )
+    only = fitted(capsys, "champion", "--experiments", str(data), "--out", str(mine), "--only", "kv_decode_sum_is_fp8")
     assert "near-optimal programs lack" in str(only["no_intervals"]) and only["committee"] is None
     assert not trust_file(mine).exists()  # it was that of the program before
     scoped = fitted(capsys, "champion", "--experiments", str(data), "--scope", "per-model")

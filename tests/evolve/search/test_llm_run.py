@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+import pandas as pd
 import pytest
 from llm_plays import (
     CONFIGS,
@@ -53,6 +54,8 @@ from llm_runs import (
     verdicts,
 )
 from llm_scripts import program, whole
+
+from evolve import load_run
 
 T = TypeVar("T")
 Played = Callable[[Callable[[Path], T]], T]
@@ -120,6 +123,19 @@ def test_the_ledger_agrees_with_the_server(played: Played) -> None:
     total = json.loads((story.run / "report.json").read_text())["llm"]
     assert total["usd"] == pytest.approx(sum(float(row["usd"]) for row in rows), rel=1e-9)
     assert f"In all {total['usd']:.4f} USD, possibly {total['possibly_usd']:.4f} more" in story.ran.out
+
+
+def test_the_frame_of_the_ledger_is_the_ledger(played: Played) -> None:
+    run = played(faulty).story.run
+    frame, rows = load_run(run).ledger, ledger(run)
+    assert len(frame) == len(rows)
+    for got, row in zip(frame.to_dict("records"), rows, strict=True):
+        for name, cell in row.items():
+            value = got[name]
+            assert ("" if pd.isna(value) else str(value)) == cell, name
+    totals = json.loads((run / "report.json").read_text())["llm"]
+    for name in ("usd", "possibly_usd", "tokens_in", "tokens_out"):
+        assert frame[frame["outcome"] != "cached"][name].sum() == pytest.approx(totals[name], rel=1e-9)
 
 
 def test_what_broke_on_the_way_is_possibly_paid_and_what_was_refused_is_not(played: Played) -> None:

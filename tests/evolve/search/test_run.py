@@ -221,7 +221,10 @@ def test_config_round_trips() -> None:
         ),
         ({"budget": "many"}, "c.yaml: budget must be a whole number, got 'many': correct the value"),
         ({"budget": 0}, "c.yaml: budget must be > 0, got 0: give a positive number"),
-        ({"search": {"hopeless": 0.9}}, "c.yaml: search.hopeless must be 0 or at least 1, got 0.9: give 0 for no limit"),
+        (
+            {"search": {"hopeless": 0.9}},
+            "c.yaml: search.hopeless must be 0 or at least 1, got 0.9: give 0 for no limit",
+        ),
         ({"score": {"moe_weight": True}}, "c.yaml: score.moe_weight must be a number, got true: correct the value"),
         ([], "c.yaml: the file must be a mapping of settings, got list"),
     ],
