@@ -1,0 +1,156 @@
+"""The look of all pictures, and how they are written: the same data, the same bytes.
+
+Colours are those of Okabe and Ito and the map cividis, which people with any colour vision tell apart. Sizes are in
+inches, as papers set columns: pictures are 3.5 or 7 wide. Text from files is drawn as it is, never read as a formula.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from evolve.run.files import cannot_write, draft_of
+from simulator.text import visible
+
+COLUMN, PAGE = 3.5, 7.0  # widths in inches
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    "#000000", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7",
+)  # fmt: skip
+HUES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW)  # in the order in which lines take them
+GREY, PALE = "#767676", "#b8b8b8"  # for what is not the point of a picture
+SMALL = 7  # points; the smallest text
+LINE_POINTS = 9  # from one line of the smallest text to the next
+CREATOR = "evolve-latency"
+LONGEST = 60  # characters of a name in a picture
+STYLE = {
+    "axes.edgecolor": "#404040",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 8,
+    "figure.constrained_layout.use": True,
+    "figure.dpi": 100,
+    "font.family": "sans-serif",
+    # The first is drawn with and comes with matplotlib. A reader of an SVG who lacks it gets Verdana, which is as wide,
+    # or a narrower font, so that no text grows into another one.
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
+    "font.size": 8,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "image.cmap": "cividis",
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "legend.handlelength": 1.4,
+    "lines.linewidth": 1.2,
+    "pdf.fonttype": 42,  # as publishers ask for; the default cannot be searched
+    "savefig.dpi": 200,
+    "savefig.facecolor": "white",  # pages may be dark
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": CREATOR,
+    "text.parse_math": False,
+    "text.usetex": False,
+    "xtick.labelsize": SMALL,
+    "xtick.major.width": 0.6,
+    "ytick.labelsize": SMALL,
+    "ytick.major.width": 0.6,
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """A context, or a decorator, in which figures have this look, whatever the user's settings of matplotlib are."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
+def write(figure: Figure, path: Path, kind: str, title: str) -> None:
+    """Write the figure, whole or not at all, in the format `kind`: svg, png or pdf.
+
+    `title`: what is seen, for programs that read pictures out. Raises InputError if the file cannot be written.
+    """
+    stamps: dict[str, dict[str, str | None]] = {
+        "svg": {"Date": None, "Creator": CREATOR},
+        "pdf": {"CreationDate": None, "Creator": CREATOR},
+        "png": {"Software": CREATOR},
+    }
+    try:
+        with styled(), warnings.catch_warnings(), draft_of(path) as draft:
+            # A character that the font lacks becomes a box, or in an SVG what the reader's fonts have.
+            warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+            figure.savefig(draft, format=kind, metadata={**stamps[kind], "Title": visible(title)})
+    except OSError as e:
+        raise cannot_write(path, e, "--out") from None
+
+
+def label(text: str, most: int = LONGEST) -> str:
+    """The text as one short line without control characters; of a longer one, its beginning and its end.
+
+    >>> label("seeds/champion"), label("a" * 9 + "z" * 9, 8)
+    ('seeds/champion', 'aaaa…zzz')
+    """
+    shown = visible(text)
+    return shown if len(shown) <= most else f"{shown[: most // 2]}…{shown[len(shown) - (most - most // 2 - 1) :]}"
+
+
+def heading(figure: Figure, text: str) -> None:
+    """A grey line above the figure that says what it is of."""
+    figure.suptitle(text, x=0.01, ha="left", fontsize=SMALL, color=GREY)
+
+
+def beside(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Name lines at their right ends, (value, name, colour), above one another where they end close together."""
+    low, high = axes.get_ylim()
+    axes.figure.draw_without_rendering()
+    least = LINE_POINTS / (axes.get_position().height * axes.figure.get_figheight() * 72)
+    heights = [math.log(value / low) / math.log(high / low) for value, _, _ in ends]
+    place = -math.inf
+    for i in sorted(range(len(ends)), key=lambda i: heights[i]):
+        place = max(heights[i], place + least)
+        _, name, colour = ends[i]
+        axes.annotate(name, (1.02, place), xycoords="axes fraction", color=colour, fontsize=SMALL, va="center")
+
+
+def log_axis(axis: Axis, low: float, high: float, spelled: Callable[[float], str] = lambda x: f"{x:,g}") -> None:
+    """Make an axis logarithmic from `low` to `high`, with a few round numbers on it, in plain digits."""
+    axes: Axes = axis.axes
+    if axis is axes.xaxis:
+        axes.set_xscale("log")
+        axes.set_xlim(low, high)
+    else:
+        axes.set_yscale("log")
+        axes.set_ylim(low, high)
+    axis.set_major_locator(FixedLocator(round_numbers(low, high)))
+    axis.set_major_formatter(FuncFormatter(lambda x, _: spelled(x)))
+    axis.set_minor_locator(NullLocator())
+
+
+def round_numbers(low: float, high: float, least: int = 3) -> list[float]:
+    """At least `least` round numbers from `low` to `high`, evenly spread on a logarithmic axis, or as many as there are.
+
+    >>> round_numbers(0.5, 2000.0), round_numbers(2.4, 16.0), round_numbers(2.4, 2.9)
+    ([1.0, 10.0, 100.0, 1000.0], [3.0, 5.0, 10.0], [2.4, 2.5, 2.6, 2.7, 2.8, 2.9])
+    """
+    finest = [1.0 + i / 10 for i in range(90)]
+    choices: list[Sequence[float]] = [(1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8), finest]
+    numbers: list[float] = []
+    for choice in choices:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        numbers = [x for d in decades for m in choice if low <= (x := float(f"{m * 10.0**d:.3g}")) <= high]
+        if len(numbers) >= least:
+            break
+    return numbers
