@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from evolve.plot.searched import Progress, Searched, progress
 from evolve.plot.style import (
@@ -22,6 +24,7 @@ from evolve.plot.style import (
     heading,
     label,
     log_axis,
+    one_in,
     styled,
 )
 
@@ -59,18 +62,14 @@ def _one(name: str, course: Progress) -> Figure:
     axes.set_ylabel("percent")
     axes.set_xlim(0, max(course.best[-1].candidates, 1))
     _generations(axes, course)
-    figure.legend([cloud], [f"joint error of {_share(every)} candidate"], loc="outside lower left")
+    figure.legend([cloud], [f"joint error of a candidate{one_in(every)}"], loc="outside lower left")
     heading(figure, label(name))
     return figure
 
 
-def _share(every: int) -> str:
-    return {1: "every", 2: "every other", 3: "every third"}.get(every, f"every {every}th")
-
-
 def _several(names: Sequence[str], courses: Sequence[Progress]) -> Figure:
     figure = Figure(figsize=(PAGE, 2.6))
-    band, entries = len(courses) >= BAND_FROM, {}
+    band, entries = len(courses) >= BAND_FROM, dict[str, Line2D | Patch]()
     for axes, (measure, (title, colour)) in zip(figure.subplots(1, 3, sharex=True), MEASURES.items(), strict=True):
         curves = [_curve(course, measure) for course in courses]
         _percent_axis(axes, [values for _, values in curves])
@@ -80,11 +79,13 @@ def _several(names: Sequence[str], courses: Sequence[Progress]) -> Figure:
             entries["a run" if band else label(name)] = line
         if band and all(len(x) for x, _ in curves):
             x, (low, median, high) = quartiles(curves)
-            entries["quartiles"] = axes.fill_between(x, low, high, step="post", color=colour, alpha=0.25, linewidth=0)
-            [entries["median"]] = axes.step(x, median, where="post", color=colour)
+            axes.fill_between(x, low, high, step="post", color=colour, alpha=0.25, linewidth=0)
+            axes.step(x, median, where="post", color=colour)
         axes.set_title(f"{title} of the champion")
         axes.set_xlabel("fitted candidates")
         axes.set_xlim(0, max(course.best[-1].candidates for course in courses))
+    if band:
+        entries |= {"median": Line2D([], [], color=GREY), "quartiles": Patch(color=GREY, alpha=0.25, linewidth=0)}
     figure.axes[0].set_ylabel("percent")
     figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=len(entries))
     heading(figure, f"{len(names)} runs" if band else "")

@@ -107,6 +107,15 @@ def label(text: str, most: int = LONGEST) -> str:
     return shown if len(shown) <= most else f"{shown[: most // 2]}…{shown[len(shown) - (most - most // 2 - 1) :]}"
 
 
+def one_in(every: int) -> str:
+    """What a legend adds where only some points are drawn, evenly spaced.
+
+    >>> one_in(8), one_in(1)
+    (', 1 in 8 drawn', '')
+    """
+    return f", 1 in {every} drawn" if every > 1 else ""
+
+
 def heading(figure: Figure, text: str) -> None:
     """A grey line above the figure that says what it is of."""
     figure.suptitle(text, x=0.01, ha="left", fontsize=SMALL, color=GREY)
@@ -139,18 +148,17 @@ def log_axis(axis: Axis, low: float, high: float, spelled: Callable[[float], str
     axis.set_minor_locator(NullLocator())
 
 
-def round_numbers(low: float, high: float, least: int = 3) -> list[float]:
-    """At least `least` round numbers from `low` to `high`, evenly spread on a logarithmic axis, or as many as there are.
+def round_numbers(low: float, high: float) -> list[float]:
+    """Three to six round numbers from `low` to `high`, spread over a logarithmic axis; more over many decades.
 
     >>> round_numbers(0.5, 2000.0), round_numbers(2.4, 16.0), round_numbers(2.4, 2.9)
-    ([1.0, 10.0, 100.0, 1000.0], [3.0, 5.0, 10.0], [2.4, 2.5, 2.6, 2.7, 2.8, 2.9])
+    ([1.0, 10.0, 100.0, 1000.0], [3.0, 5.0, 7.0, 10.0, 15.0], [2.4, 2.5, 2.6, 2.7, 2.8, 2.9])
     """
-    finest = [1.0 + i / 10 for i in range(90)]
-    choices: list[Sequence[float]] = [(1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8), finest]
-    numbers: list[float] = []
-    for choice in choices:
-        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        numbers = [x for d in decades for m in choice if low <= (x := float(f"{m * 10.0**d:.3g}")) <= high]
-        if len(numbers) >= least:
-            break
-    return numbers
+    decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    for digits in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
+        numbers = [x for d in decades for m in digits if low <= (x := float(f"{m}e{d}")) <= high]
+        if len(numbers) >= 3:
+            return numbers
+    # hardly curved: as on a linear axis
+    step = next(x for d in range(-300, 300) for m in (1, 2, 5) if (high - low) / (x := float(f"{m}e{d}")) <= 6)
+    return [float(f"{i * step:.12g}") for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
