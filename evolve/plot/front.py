@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -66,7 +67,7 @@ def draw(searched: Searched) -> Figure:
     return figure
 
 
-def _points(axes: Axes, elites: Sequence[Elite], **look: object) -> PathCollection | None:
+def _points(axes: Axes, elites: Sequence[Elite], **look: Any) -> PathCollection | None:
     if not elites:
         return None
     return axes.scatter([e.complexity for e in elites], [e.joint for e in elites], **look)
@@ -81,7 +82,8 @@ def _measured(figure: Figure, axes: Axes, elites: Sequence[Elite]) -> PathCollec
     low, high = min(errors), float(np.quantile(errors, CLEAR))
     norm = LogNorm(low, high) if 0.0 < low < high else Normalize(low, high)
     # Without clipping, which these points do not need, an SVG is a third smaller.
-    points = _points(axes, elites, s=8, c=errors, norm=norm, linewidths=0, clip_on=False, zorder=2)
+    x, y = [e.complexity for e in elites], [e.joint for e in elites]
+    points = axes.scatter(x, y, s=8, c=errors, norm=norm, linewidths=0, clip_on=False, zorder=2)
     bar = figure.colorbar(points, ax=axes, pad=0.02, aspect=30, extend="max" if high < max(errors) else "neither")
     ticks = round_numbers(low, high) if 0.0 < low < high else [low]
     bar.set_ticks(ticks, labels=[f"{x:g}" for x in ticks])
@@ -98,5 +100,5 @@ def _mark(axes: Axes, best: Elite) -> None:
     side = "left" if share < 0.3 else "right" if share > 0.7 else "center"
     edge = axes.get_ylim()[1]
     axes.plot([best.complexity] * 2, [best.joint, edge], color=BLACK, linewidth=0.5, zorder=2.5)
-    axes.scatter(best.complexity, best.joint, s=60, marker="*", color=VERMILION, edgecolors=BLACK, linewidths=0.5, zorder=3)
+    _points(axes, [best], s=60, marker="*", color=VERMILION, edgecolors=BLACK, linewidths=0.5, zorder=3)
     axes.text(best.complexity, edge, f"champion ({best.id}): {best.joint:.2f} %", fontsize=SMALL, ha=side, va="bottom")

@@ -57,7 +57,7 @@ def _one(name: str, course: Progress) -> Figure:
         if measure in curves:
             axes.step(*curves[measure], where="post", color=colour)
             ends.append((float(curves[measure][1][-1]), title, colour))
-    beside(axes, ends)
+    beside(figure, axes, ends)
     axes.set_xlabel("fitted candidates")
     axes.set_ylabel("percent")
     axes.set_xlim(0, max(course.best[-1].candidates, 1))

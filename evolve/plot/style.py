@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -31,7 +32,7 @@ SMALL = 7  # points; the smallest text
 LINE_POINTS = 9  # from one line of the smallest text to the next
 CREATOR = "evolve-latency"
 LONGEST = 60  # characters of a name in a picture
-STYLE = {
+STYLE: Any = {  # matplotlib types it by all of its keys
     "axes.edgecolor": "#404040",
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -121,11 +122,11 @@ def heading(figure: Figure, text: str) -> None:
     figure.suptitle(text, x=0.01, ha="left", fontsize=SMALL, color=GREY)
 
 
-def beside(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+def beside(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Name lines at their right ends, (value, name, colour), above one another where they end close together."""
     low, high = axes.get_ylim()
-    axes.figure.draw_without_rendering()
-    least = LINE_POINTS / (axes.get_position().height * axes.figure.get_figheight() * 72)
+    figure.draw_without_rendering()  # for the height of the axes
+    least = LINE_POINTS / (axes.get_position().height * figure.get_figheight() * 72)
     heights = [math.log(value / low) / math.log(high / low) for value, _, _ in ends]
     place = -math.inf
     for i in sorted(range(len(ends)), key=lambda i: heights[i]):
