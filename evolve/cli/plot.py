@@ -26,13 +26,13 @@ WORDS: dict[str, tuple[tuple[str, ...], str]] = {
     "front": (("complexity", "joint error", "worst 3", "transfer error", "sound", "front"), ""),
     "history": (
         ("joint error", "transfer error", "merit"),
-        "All by arrival seeds of the search. Several runs: from three on, their median and quartiles",
+        "Errors are those that the search saw. From three runs on, their median and quartiles are drawn",
     ),
-    "grid": (("features", "joint error", "sound"), "A cell shows its best program"),
+    "grid": (("features", "joint error", "sound"), "A cell has the best of its programs, those that are not sound only if no other is there"),
     "fit": (
         (),
         "fitted: the program was fitted on this experiment, so its errors are in sample; predicted: it was not. "
-        "Intervals of 80 % are those of `evolve predict`",
+        "The intervals are those of `evolve predict`",
     ),
     "terms": ((), "The shares of the terms add up to the step time. Constants are as fitted"),
 }
@@ -57,7 +57,7 @@ def plot(
 
     \b
     evolve plot runs/0001 --kind front --out front.svg
-    evolve plot runs/repeats/seed-* --kind history --out history.pdf
+    evolve plot runs/0002/seed-* --kind history --out history.pdf
     evolve plot champion --kind fit --out fit.png
     evolve plot runs/0001:137 --kind terms --id llama-2-7b-tp1-general --out terms.svg
     """

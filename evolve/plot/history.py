@@ -69,14 +69,14 @@ def _one(name: str, course: Progress) -> Figure:
 
 def _several(names: Sequence[str], courses: Sequence[Progress]) -> Figure:
     figure = Figure(figsize=(PAGE, 2.6))
-    band, entries = len(courses) >= BAND_FROM, dict[str, Line2D | Patch]()
+    band, lines = len(courses) >= BAND_FROM, list[Line2D]()
     for axes, (measure, (title, colour)) in zip(figure.subplots(1, 3, sharex=True), MEASURES.items(), strict=True):
         curves = [_curve(course, measure) for course in courses]
         _percent_axis(axes, [values for _, values in curves])
-        for i, (name, curve) in enumerate(zip(names, curves, strict=True)):
-            look = {"color": PALE, "linewidth": 0.6} if band else {"color": HUES[i]}
-            [line] = axes.step(*curve, where="post", **look)
-            entries["a run" if band else label(name)] = line
+        lines = [
+            axes.step(*curve, where="post", color=PALE if band else HUES[i], linewidth=0.6 if band else 1.2)[0]
+            for i, curve in enumerate(curves)
+        ]
         if band and all(len(x) for x, _ in curves):
             x, (low, median, high) = quartiles(curves)
             axes.fill_between(x, low, high, step="post", color=colour, alpha=0.25, linewidth=0)
@@ -84,11 +84,13 @@ def _several(names: Sequence[str], courses: Sequence[Progress]) -> Figure:
         axes.set_title(f"{title} of the champion")
         axes.set_xlabel("fitted candidates")
         axes.set_xlim(0, max(course.best[-1].candidates for course in courses))
-    if band:
-        entries |= {"median": Line2D([], [], color=GREY), "quartiles": Patch(color=GREY, alpha=0.25, linewidth=0)}
     figure.axes[0].set_ylabel("percent")
-    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=len(entries))
-    heading(figure, f"{len(names)} runs" if band else "")
+    if band:
+        parts = [lines[0], Line2D([], [], color=GREY), Patch(color=GREY, alpha=0.25, linewidth=0)]
+        figure.legend(parts, ["a run", "median", "quartiles"], loc="outside lower center", ncols=3)
+        heading(figure, f"{len(names)} runs")
+    else:
+        figure.legend(lines, list(map(label, names)), loc="outside lower center", ncols=1)
     return figure
 
 

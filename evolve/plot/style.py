@@ -150,7 +150,7 @@ def log_axis(axis: Axis, low: float, high: float, spelled: Callable[[float], str
 
 
 def round_numbers(low: float, high: float) -> list[float]:
-    """Three to six round numbers from `low` to `high`, spread over a logarithmic axis; more over many decades.
+    """Four to seven round numbers from `low` to `high`, spread over a logarithmic axis; more over many decades.
 
     >>> round_numbers(0.5, 2000.0), round_numbers(2.4, 16.0), round_numbers(2.4, 2.9)
     ([1.0, 10.0, 100.0, 1000.0], [3.0, 5.0, 7.0, 10.0, 15.0], [2.4, 2.5, 2.6, 2.7, 2.8, 2.9])
@@ -158,8 +158,9 @@ def round_numbers(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     for digits in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
         numbers = [x for d in decades for m in digits if low <= (x := float(f"{m}e{d}")) <= high]
-        if len(numbers) >= 3:
+        if len(numbers) >= 4:
             return numbers
     # hardly curved: as on a linear axis
     step = next(x for d in range(-300, 300) for m in (1, 2, 5) if (high - low) / (x := float(f"{m}e{d}")) <= 6)
-    return [float(f"{i * step:.12g}") for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    multiples = (float(f"{i * step:.12g}") for i in range(math.floor(low / step), math.ceil(high / step) + 1))
+    return [x for x in multiples if low <= x <= high]
