@@ -28,7 +28,10 @@ WORDS: dict[str, tuple[tuple[str, ...], str]] = {
         ("joint error", "transfer error", "merit"),
         "Errors are those that the search saw. From three runs on, their median and quartiles are drawn",
     ),
-    "grid": (("features", "joint error", "sound"), "A cell has the best of its programs, those that are not sound only if no other is there"),
+    "grid": (
+        ("features", "joint error", "sound"),
+        "A cell shows the best of its programs; one that is not sound only if there is no other",
+    ),
     "fit": (
         (),
         "fitted: the program was fitted on this experiment, so its errors are in sample; predicted: it was not. "

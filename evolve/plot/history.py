@@ -29,7 +29,7 @@ from evolve.plot.style import (
 )
 
 MEASURES = {"joint": ("joint error", BLUE), "transfer": ("transfer error", VERMILION), "merit": ("merit", GREEN)}
-MOST_POINTS = 500  # candidates that are drawn, evenly spaced: more are one blot, and a large file
+MOST_POINTS = 400  # candidates that are drawn, evenly spaced: more are one blot, and a large file
 BAND_FROM = 3  # runs: the quartiles of fewer say nothing
 Curve = tuple[np.ndarray, np.ndarray]  # fitted candidates, percent
 

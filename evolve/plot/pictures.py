@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from evolve.plot import fit, front, grid, history, terms
 from evolve.plot.searched import Searched
-from evolve.plot.style import label
 from evolve.program.predict import predict
 from evolve.program.step_shares import step_shares
 from evolve.run.program import Source
@@ -41,4 +40,4 @@ def title(kind: str, names: Sequence[str]) -> str:
         "fit": "predicted against observed E2E, TTFT and ITL",
         "terms": "time of a decode step by term over its requests",
     }[kind]
-    return f"{', '.join(map(label, names))}: {seen}"
+    return f"{', '.join(names)}: {seen}"

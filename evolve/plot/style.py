@@ -17,6 +17,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextToPath
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from evolve.run.files import cannot_write, draft_of
@@ -30,8 +32,11 @@ HUES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW)  # in the order in 
 GREY, PALE = "#767676", "#b8b8b8"  # for what is not the point of a picture
 SMALL = 7  # points; the smallest text
 LINE_POINTS = 9  # from one line of the smallest text to the next
+FONT = "DejaVu Sans"  # comes with matplotlib
 CREATOR = "evolve-latency"
-LONGEST = 60  # characters of a name in a picture
+ROOM = 235  # points; the width of a picture of 3.5 inches without its margins
+LONGEST, LEAST = 120, 7  # characters of a text in a picture
+NO_GLYPH = "Glyph .* missing from"  # a warning
 STYLE: Any = {  # matplotlib types it by all of its keys
     "axes.edgecolor": "#404040",
     "axes.grid": True,
@@ -45,9 +50,9 @@ STYLE: Any = {  # matplotlib types it by all of its keys
     "figure.constrained_layout.use": True,
     "figure.dpi": 100,
     "font.family": "sans-serif",
-    # The first is drawn with and comes with matplotlib. A reader of an SVG who lacks it gets Verdana, which is as wide,
+    # The first is drawn with. A reader of an SVG who lacks it gets Verdana, which is as wide,
     # or a narrower font, so that no text grows into another one.
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
+    "font.sans-serif": [FONT, "Verdana", "Arial", "Helvetica"],
     "font.size": 8,
     "grid.color": "#e4e4e4",
     "grid.linewidth": 0.5,
@@ -92,20 +97,34 @@ def write(figure: Figure, path: Path, kind: str, title: str) -> None:
     try:
         with styled(), warnings.catch_warnings(), draft_of(path) as draft:
             # A character that the font lacks becomes a box, or in an SVG what the reader's fonts have.
-            warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+            warnings.filterwarnings("ignore", NO_GLYPH, UserWarning)
             figure.savefig(draft, format=kind, metadata={**stamps[kind], "Title": visible(title)})
     except OSError as e:
         raise cannot_write(path, e, "--out") from None
 
 
-def label(text: str, most: int = LONGEST) -> str:
-    """The text as one short line without control characters; of a longer one, its beginning and its end.
+def label(text: str, room: float = ROOM) -> str:
+    """The text as one line without control characters; if it is wider than `room` points, its beginning and its end.
 
-    >>> label("seeds/champion"), label("a" * 9 + "z" * 9, 8)
-    ('seeds/champion', 'aaaa…zzz')
+    >>> label("seeds/champion"), label("a" * 99 + "z" * 99, 40)
+    ('seeds/champion', 'aaaa…zzzz')
     """
-    shown = visible(text)
-    return shown if len(shown) <= most else f"{shown[: most // 2]}…{shown[len(shown) - (most - most // 2 - 1) :]}"
+    whole = visible(text)
+    cuts = (_cut(whole, most) for most in range(LONGEST, LEAST, -1))
+    return next((cut for cut in cuts if _width(cut) <= room), _cut(whole, LEAST))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
+
+
+def _width(text: str) -> float:
+    """The width of a line of the smallest text, in points."""
+    font = FontProperties(family=FONT, size=SMALL)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", NO_GLYPH, UserWarning)
+        width: float = TextToPath().get_text_width_height_descent(text, font, False)[0]
+    return width
 
 
 def one_in(every: int) -> str:
@@ -150,7 +169,7 @@ def log_axis(axis: Axis, low: float, high: float, spelled: Callable[[float], str
 
 
 def round_numbers(low: float, high: float) -> list[float]:
-    """Four to seven round numbers from `low` to `high`, spread over a logarithmic axis; more over many decades.
+    """Four to eight round numbers from `low` to `high`, spread over a logarithmic axis; more over many decades.
 
     >>> round_numbers(0.5, 2000.0), round_numbers(2.4, 16.0), round_numbers(2.4, 2.9)
     ([1.0, 10.0, 100.0, 1000.0], [3.0, 5.0, 7.0, 10.0, 15.0], [2.4, 2.5, 2.6, 2.7, 2.8, 2.9])
@@ -161,6 +180,6 @@ def round_numbers(low: float, high: float) -> list[float]:
         if len(numbers) >= 4:
             return numbers
     # hardly curved: as on a linear axis
-    step = next(x for d in range(-300, 300) for m in (1, 2, 5) if (high - low) / (x := float(f"{m}e{d}")) <= 6)
+    step = next(x for d in range(-300, 300) for m in (1, 2, 5) if (high - low) / (x := float(f"{m}e{d}")) <= 8)
     multiples = (float(f"{i * step:.12g}") for i in range(math.floor(low / step), math.ceil(high / step) + 1))
     return [x for x in multiples if low <= x <= high]

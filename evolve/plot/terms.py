@@ -16,7 +16,7 @@ from simulator.errors import InputError
 
 MOST_PANELS, COLUMNS = 6, 3
 OTHER = "other terms"
-LINE = 38  # characters of a line above a panel
+ABOVE, NAME = 128, 215  # points; the room for a line above a panel, and in a column of the legend
 LEAST_US = 1e-9  # of a step, so that a share is a number
 TICKS = 5  # batch sizes that are named
 
@@ -46,7 +46,7 @@ def draw(name: str, shares: Sequence[StepShares]) -> Figure:
         if i + COLUMNS >= len(shown):
             axes.set_xlabel("requests in the step")
     patches = [Patch(color=colour, linewidth=0) for colour in colours.values()]
-    figure.legend(patches, [label(term) for term in colours], loc="outside lower left", ncols=2)
+    figure.legend(patches, [label(term, NAME) for term in colours], loc="outside lower left", ncols=2)
     some = f"; {len(shown)} of {len(shares)} deployments" if len(shown) < len(shares) else ""
     heading(figure, f"{label(name)}: decode steps, {CONTEXT:,} tokens of context a request{some}")
     return figure
@@ -89,7 +89,7 @@ def _panel(axes: Axes, deployment: StepShares, colours: Mapping[str, str]) -> No
     ticks = _spread(deployment.batch)
     axes.set_xticks(ticks, [str(n) for n in ticks])
     model, _, rest = deployment.deployment.rpartition(" on ")
-    axes.set_title(f"{label(model, LINE)}\n{label(rest, LINE)}", fontsize=SMALL)
+    axes.set_title(f"{label(model, ABOVE)}\n{label(rest, ABOVE)}", fontsize=SMALL)
 
 
 def _spread(batch: Sequence[int]) -> list[int]:

@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from paths import ROOT
 
 from evolve.cli import run_command
+from evolve.cli.options import named_experiments
 from evolve.plot import fit, front, grid, history, pictures, style, terms
 from evolve.plot.searched import Searched, progress, read
 from evolve.program.predict import predict
@@ -29,7 +30,6 @@ from evolve.report.result import read_report
 from evolve.run.data import chosen
 from evolve.run.program import load
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
 from simulator.text import visible
 
 MAGIC = {"svg": b"<?xml", "png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-"}
@@ -203,7 +203,7 @@ def test_a_grid_has_the_numbers_of_the_archive(searched: Searched) -> None:
 def test_a_fit_has_the_predictions_and_the_intervals(capsys: pytest.CaptureFixture[str]) -> None:
     ids = "llama-2-7b-tp1-codegen,llama-2-7b-tp1-reasoning"
     source = load("champion")
-    forecasts = predict(source, [e for e in chosen_experiments() if e.id in ids], pictures.SEEDS)
+    forecasts = predict(source, named_experiments(None, ids), pictures.SEEDS)
     assert evolve("predict", "champion", "--id", ids, "--json") == 0
     fitted, new = json.loads(capsys.readouterr().out)["experiments"]
     assert (fitted["fitted"], new["fitted"]) == (True, False)
@@ -221,11 +221,6 @@ def test_a_fit_has_the_predictions_and_the_intervals(capsys: pytest.CaptureFixtu
         error = abs(fitted["error_pct"][latency]["mean"])
         assert f"fitted {error:.1f} %" in axes.get_title("left")
     assert {"fitted", "predicted", "80 % interval", "predicted = observed", "within 10 %"} == set(entries(figure))
-
-
-def chosen_experiments() -> list[Experiment]:
-    fitted, others = chosen(read(ROOT / "seeds" / "champion").run.config.data)
-    return [*fitted, *others]
 
 
 def test_terms_add_up_to_the_step_time(tmp_path: Path, searched: Searched) -> None:
@@ -288,7 +283,7 @@ def test_what_was_drawn_is_said_with_the_meaning_of_its_words(
     assert out.splitlines()[-1].startswith(f"{tmp_path}/x.svg: ") and "joint error against complexity" in out
     root = ElementTree.parse(tmp_path / "x.svg").getroot()
     assert root.findtext("{http://www.w3.org/2000/svg}title") == (
-        f"{style.label(str(tiny_run))}: joint error against complexity, the front and the champion"
+        f"{tiny_run}: joint error against complexity, the front and the champion"
     )
 
 
@@ -321,12 +316,12 @@ def test_names_are_drawn_as_they_are(tiny_run: Path, tmp_path: Path) -> None:
     shown = visible(HOSTILE)
     assert r"\x1b[31m\u202eb" in shown
     for kind in ("front", "history", "grid", "fit", "terms"):
-        out = tmp_path / f"{kind}.svg"
-        style.write(drawn(kind, named), out, "svg", pictures.title(kind, [str(named)]))
+        out, figure = tmp_path / f"{kind}.svg", drawn(kind, named)
+        style.write(figure, out, "svg", pictures.title(kind, [str(named)]))
         assert any(shown[-20:] in text for text in texts(out)), kind
         assert not [c for c in out.read_text() if ord(c) < 32 and c != "\n"]
-        style.write(drawn(kind, named), tmp_path / "x.png", "png", str(named))
-        style.write(drawn(kind, named), tmp_path / "x.pdf", "pdf", str(named))
+        style.write(figure, tmp_path / "x.png", "png", str(named))
+        style.write(figure, tmp_path / "x.pdf", "pdf", str(named))
 
 
 def drawn(kind: str, run: Path) -> Figure:
@@ -357,7 +352,7 @@ def test_a_long_name_is_cut_in_the_middle_and_stays_in_the_picture() -> None:
         figure.draw_without_rendering()
     [legend] = figure.legends
     whole = figure.bbox
-    for text in [*legend.get_texts(), figure._suptitle, *(axes.title for axes in figure.axes)]:
+    for text in [*legend.get_texts(), figure._suptitle, *(axes._left_title for axes in figure.axes)]:
         box = text.get_window_extent()
         assert whole.x0 <= box.x0 and box.x1 <= whole.x1, text
 
