@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
-from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -21,18 +19,20 @@ from evolve.plot.style import (
     COLUMN,
     GREY,
     PALE,
+    SHADES,
     SMALL,
     VERMILION,
     heading,
     label,
     log_axis,
     one_in,
-    round_numbers,
+    scale_of,
+    shades_between,
     styled,
 )
 
 CLEAR = 0.97  # of the front: its transfer errors are told apart by colour
-MOST_DOMINATED = 150  # programs that are drawn, evenly spaced: more are one blot, and a large file
+MOST_DOMINATED = 100  # programs that are drawn, evenly spaced: more are one blot, and a large file
 
 
 @styled()
@@ -61,7 +61,7 @@ def draw(searched: Searched) -> Figure:
     axes.set_ylabel("joint error, percent")
     entries: dict[str, Artist] = {name: points for name, points in groups.items() if points is not None}
     if groups["front"] is not None:  # its points have many colours
-        entries["front"] = Line2D([], [], marker="o", markersize=3, linestyle="none", color=colormaps["cividis"](0.2))
+        entries["front"] = Line2D([], [], marker="o", markersize=3, linestyle="none", color=SHADES(0.2))
     figure.legend(list(entries.values()), list(entries), loc="outside lower left", ncols=2)
     heading(figure, label(searched.name))
     return figure
@@ -80,16 +80,12 @@ def _measured(figure: Figure, axes: Axes, elites: Sequence[Elite]) -> PathCollec
         return None
     # A few simple programs are far worse than all others and would leave these one colour.
     low, high = min(errors), float(np.quantile(errors, CLEAR))
-    norm = LogNorm(low, high) if 0.0 < low < high else Normalize(low, high)
-    # Without clipping, which these points do not need, an SVG is a third smaller.
     x, y = [e.complexity for e in elites], [e.joint for e in elites]
-    points = axes.scatter(x, y, s=8, c=errors, norm=norm, linewidths=0, clip_on=False, zorder=2)
-    bar = figure.colorbar(points, ax=axes, pad=0.02, aspect=30, extend="max" if high < max(errors) else "neither")
-    ticks = round_numbers(low, high) if 0.0 < low < high else [low]
-    bar.set_ticks(ticks, labels=[f"{x:g}" for x in ticks])
-    bar.minorticks_off()
-    bar.outline.set_visible(False)
-    bar.set_label("transfer error, percent")
+    # Without clipping, which these points do not need, an SVG is a third smaller.
+    points = axes.scatter(
+        x, y, s=8, c=errors, cmap=SHADES, norm=shades_between(low, high), linewidths=0, clip_on=False, zorder=2
+    )
+    scale_of(figure, axes, points, (low, high), "transfer error, percent", high < max(errors))
     return points
 
 

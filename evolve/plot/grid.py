@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.colors import ListedColormap, LogNorm, Normalize
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from archive.grid import Grid
 from evolve.plot.searched import Searched
-from evolve.plot.style import PAGE, SMALL, VERMILION, heading, label, round_numbers, styled
+from evolve.plot.style import PAGE, SHADES, SMALL, VERMILION, heading, label, scale_of, shades_between, styled
 
 EMPTY = "#f2f2f2"
 DARK = 0.55  # of the scale of colours: below it, numbers are white
@@ -23,12 +23,12 @@ def draw(searched: Searched) -> Figure:
     for (column, row), elite in grid.cells.items():
         errors[row, column] = elite.joint
     low, high = float(np.nanmin(errors)), float(np.nanmax(errors))
-    norm = LogNorm(low, high) if 0.0 < low < high else Normalize(low, high)
+    norm = shades_between(low, high)
     figure = Figure(figsize=(PAGE, 0.9 + 0.36 * grid.feature_bins))
     axes = figure.subplots()
     axes.grid(False)
     axes.pcolormesh(np.zeros_like(errors), cmap=ListedColormap([EMPTY]), edgecolors="white", linewidth=1.5)
-    mesh = axes.pcolormesh(np.ma.masked_invalid(errors), norm=norm, edgecolors="white", linewidth=1.5)
+    mesh = axes.pcolormesh(np.ma.masked_invalid(errors), cmap=SHADES, norm=norm, edgecolors="white", linewidth=1.5)
     for (column, row), elite in grid.cells.items():
         shade = float(norm(elite.joint)) if low < high else 1.0
         axes.text(
@@ -44,12 +44,7 @@ def draw(searched: Searched) -> Figure:
     axes.spines[:].set_visible(False)
     axes.set_xlabel("operations")
     axes.set_ylabel("features")
-    bar = figure.colorbar(mesh, ax=axes, pad=0.02, aspect=12)
-    ticks = round_numbers(low, high) if 0.0 < low < high else [low]
-    bar.set_ticks(ticks, labels=[f"{x:g}" for x in ticks])
-    bar.minorticks_off()
-    bar.outline.set_visible(False)
-    bar.set_label("joint error, percent")
+    scale_of(figure, axes, mesh, (low, high), "joint error, percent", more=False)
     unsound = "; *: not sound" if any(not elite.sound for elite in grid.cells.values()) else ""
     heading(figure, f"{label(searched.name)}; framed: the cell of champion {best.id}, {best.joint:.2f} %{unsound}")
     return figure

@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.collections import Collection
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
@@ -32,6 +36,7 @@ HUES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW)  # in the order in 
 GREY, PALE = "#767676", "#b8b8b8"  # for what is not the point of a picture
 SMALL = 7  # points; the smallest text
 LINE_POINTS = 9  # from one line of the smallest text to the next
+SHADES = colormaps["cividis"].resampled(24)  # matplotlib would embed a scale of 50 shades and more as a bitmap
 FONT = "DejaVu Sans"  # comes with matplotlib
 CREATOR = "evolve-latency"
 ROOM = 235  # points; the width of a picture of 3.5 inches without its margins
@@ -56,7 +61,6 @@ STYLE: Any = {  # matplotlib types it by all of its keys
     "font.size": 8,
     "grid.color": "#e4e4e4",
     "grid.linewidth": 0.5,
-    "image.cmap": "cividis",
     "legend.fontsize": SMALL,
     "legend.frameon": False,
     "legend.handlelength": 1.4,
@@ -152,6 +156,26 @@ def beside(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, str]]) -
         place = max(heights[i], place + least)
         _, name, colour = ends[i]
         axes.annotate(name, (1.02, place), xycoords="axes fraction", color=colour, fontsize=SMALL, va="center")
+
+
+def shades_between(low: float, high: float) -> Normalize:
+    """The scale of colours from `low` to `high`, logarithmic where that is possible."""
+    return LogNorm(low, high) if 0.0 < low < high else Normalize(low, high)
+
+
+def scale_of(
+    figure: Figure, axes: Axes, coloured: Collection, ends: tuple[float, float], title: str, more: bool
+) -> None:
+    """Draw the scale of colours, which has these ends, beside the axes. `more`: there are values above its upper end."""
+    low, high = ends
+    bar = figure.colorbar(coloured, ax=axes, pad=0.02, extend="max" if more else "neither")
+    ticks = round_numbers(low, high) if 0.0 < low < high else [low]
+    bar.set_ticks(np.array(ticks), labels=[f"{x:g}" for x in ticks])
+    bar.minorticks_off()
+    bar.ax.spines[:].set_visible(False)
+    for shades in bar.ax.collections:
+        shades.set_edgecolor("face")  # no seams between the shades
+    bar.set_label(title)
 
 
 def log_axis(axis: Axis, low: float, high: float, spelled: Callable[[float], str] = lambda x: f"{x:,g}") -> None:
