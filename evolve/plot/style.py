@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -166,11 +165,11 @@ def shades_between(low: float, high: float) -> Normalize:
 def scale_of(
     figure: Figure, axes: Axes, coloured: Collection, ends: tuple[float, float], title: str, more: bool
 ) -> None:
-    """Draw the scale of colours, which has these ends, beside the axes. `more`: there are values above its upper end."""
+    """Draw the scale of colours between these ends beside the axes. `more`: there are values above the upper one."""
     low, high = ends
     bar = figure.colorbar(coloured, ax=axes, pad=0.02, extend="max" if more else "neither")
-    ticks = round_numbers(low, high) if 0.0 < low < high else [low]
-    bar.set_ticks(np.array(ticks), labels=[f"{x:g}" for x in ticks])
+    ticks: Any = round_numbers(low, high) if 0.0 < low < high else [low]
+    bar.set_ticks(ticks, labels=[f"{x:g}" for x in ticks])
     bar.minorticks_off()
     bar.ax.spines[:].set_visible(False)
     for shades in bar.ax.collections:
