@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from evaluator.intervals import LEVELS
-from evolve.plot.style import BLUE, GREY, PAGE, PALE, SMALL, VERMILION, heading, label, log_axis, styled
+from evolve.plot.style import BLUE, GREY, PAGE, PALE, SMALL, VERMILION, explain, heading, label, log_axis, styled
 from evolve.program.forecast import Forecast, Forecasts
 from simulator.errors import InputError
 
@@ -50,7 +50,7 @@ def draw(forecasts: Forecasts) -> Figure:
     entries: dict[str, Artist] = {}
     for axes, latency in zip(figure.subplots(1, 3), LATENCIES, strict=True):
         entries |= _panel(axes, forecasts.experiments, latency)
-    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=len(entries))
+    explain(figure, list(entries.values()), list(entries), "center", len(entries))
     uses = {name: sum(e.fitted is use for e in forecasts.experiments) for use, (name, *_) in USES.items()}
     counts = ", ".join(f"{count} {name}" for name, count in uses.items() if count)
     heading(figure, f"{label(forecasts.name)}: mean latencies of experiments, {counts}")

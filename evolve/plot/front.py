@@ -22,6 +22,7 @@ from evolve.plot.style import (
     SHADES,
     SMALL,
     VERMILION,
+    explain,
     heading,
     label,
     log_axis,
@@ -62,7 +63,7 @@ def draw(searched: Searched) -> Figure:
     entries: dict[str, Artist] = {name: points for name, points in groups.items() if points is not None}
     if groups["front"] is not None:  # its points have many colours
         entries["front"] = Line2D([], [], marker="o", markersize=3, linestyle="none", color=SHADES(0.2))
-    figure.legend(list(entries.values()), list(entries), loc="outside lower left", ncols=2)
+    explain(figure, list(entries.values()), list(entries), "left", 2)
     heading(figure, label(searched.name))
     return figure
 

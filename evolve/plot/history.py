@@ -21,6 +21,7 @@ from evolve.plot.style import (
     PALE,
     VERMILION,
     beside,
+    explain,
     heading,
     label,
     log_axis,
@@ -62,7 +63,7 @@ def _one(name: str, course: Progress) -> Figure:
     axes.set_ylabel("percent")
     axes.set_xlim(0, max(course.best[-1].candidates, 1))
     _generations(axes, course)
-    figure.legend([cloud], [f"joint error of a candidate{one_in(every)}"], loc="outside lower left")
+    explain(figure, [cloud], [f"joint error of a candidate{one_in(every)}"], "left", 1)
     heading(figure, label(name))
     return figure
 
@@ -87,10 +88,10 @@ def _several(names: Sequence[str], courses: Sequence[Progress]) -> Figure:
     figure.axes[0].set_ylabel("percent")
     if band:
         parts = [lines[0], Line2D([], [], color=GREY), Patch(color=GREY, alpha=0.25, linewidth=0)]
-        figure.legend(parts, ["a run", "median", "quartiles"], loc="outside lower center", ncols=3)
+        explain(figure, parts, ["a run", "median", "quartiles"], "center", 3)
         heading(figure, f"{len(names)} runs")
     else:
-        figure.legend(lines, list(map(label, names)), loc="outside lower center", ncols=1)
+        explain(figure, lines, list(map(label, names)), "center", 1)
     return figure
 
 

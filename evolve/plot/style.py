@@ -15,6 +15,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib import colormaps
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import Collection
@@ -137,6 +138,14 @@ def one_in(every: int) -> str:
     (', 1 in 8 drawn', '')
     """
     return f", 1 in {every} drawn" if every > 1 else ""
+
+
+def explain(figure: Figure, parts: Sequence[Artist], names: Sequence[str], side: str, columns: int) -> None:
+    """Name the parts of a figure below it, on the `side` left or center."""
+    place: Any = f"outside lower {side}"
+    legend = figure.legend(list(parts), ["-"] * len(parts), loc=place, ncols=columns)
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_text(name)  # only here: releases before 3.10 leave out a name that begins with an underscore
 
 
 def heading(figure: Figure, text: str) -> None:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from evolve.plot.style import HUES, PAGE, PALE, SMALL, heading, label, log_axis, styled
+from evolve.plot.style import HUES, PAGE, PALE, SMALL, explain, heading, label, log_axis, styled
 from evolve.program.step_shares import CONTEXT, StepShares
 from simulator.errors import InputError
 
@@ -46,7 +46,7 @@ def draw(name: str, shares: Sequence[StepShares]) -> Figure:
         if i + COLUMNS >= len(shown):
             axes.set_xlabel("requests in the step")
     patches = [Patch(color=colour, linewidth=0) for colour in colours.values()]
-    figure.legend(patches, [label(term, NAME) for term in colours], loc="outside lower left", ncols=2)
+    explain(figure, patches, [label(term, NAME) for term in colours], "left", 2)
     some = f"; {len(shown)} of {len(shares)} deployments" if len(shown) < len(shares) else ""
     heading(figure, f"{label(name)}: decode steps, {CONTEXT:,} tokens of context a request{some}")
     return figure
