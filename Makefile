@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test test-all llm view check docs parity fuzz hostile traces champion kernels lock clean help
+.PHONY: run test test-all llm view check docs pictures parity fuzz hostile traces champion kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -22,6 +22,9 @@ check: $(VENV)/dev  ## style and types
 docs: $(VENV)/dev  ## write the tables of docs/ again from the code
 	$(BIN)/python tests/support/doc_tables.py
 	$(BIN)/python tests/support/json_shapes.py
+
+pictures: $(VENV)/dev  ## draw the pictures of docs/ again
+	$(BIN)/python tests/support/pictures.py
 
 parity: $(VENV)/dev  ## hundreds of random programs through Go and through Python: minutes
 	$(BIN)/python tests/support/parity.py

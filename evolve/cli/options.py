@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
@@ -154,7 +154,12 @@ def named_experiments(file: str | None, ids: str | None) -> list[Experiment]:
 
     Raises InputError for an unknown id.
     """
-    offered = {e.id: e for e in experiments_of([file] if file else BUNDLED)}
+    return only_named(experiments_of([file] if file else BUNDLED), ids)
+
+
+def only_named(experiments: Iterable[Experiment], ids: str | None) -> list[Experiment]:
+    """Those of the experiments that are in `ids`, or all without it. Raises InputError for an unknown id."""
+    offered = {e.id: e for e in experiments}
     wanted = parse_list(ids)
     for name in wanted:
         if name not in offered:

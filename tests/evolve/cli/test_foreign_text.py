@@ -136,6 +136,15 @@ CASES: dict[str, list[Case]] = {
              (CHAT, CODE, SPARSE, OVERLOADED, f"/{SHOWN}/[f].py")),
         Case(lambda w: ["predict", w / "[no].py"], (f"/{SHOWN}/[no].py: cannot be read",), 2),
     ],
+    "plot": [
+        Case(lambda w: ["plot", run_of(w), "--kind", "front", "--out", w / "[p].svg"], (RUN, f"/{SHOWN}/[p].svg")),
+        Case(lambda w: ["plot", run_of(w), "--kind", "history", "--out", w / "[p].svg"], (RUN, f"/{SHOWN}/[p].svg")),
+        Case(lambda w: ["plot", run_of(w), "--kind", "grid", "--out", w / "[p].svg"], (RUN, f"/{SHOWN}/[p].svg")),
+        Case(lambda w: ["plot", w / "[f].py", "--kind", "fit", "--experiments", w / "[e].yaml", "--out", w / "[p].svg"],
+             (f"/{SHOWN}/[f].py",)),
+        Case(lambda w: ["plot", run_of(w), "--kind", "terms", "--id", "[x]", "--out", w / "[p].svg"],
+             (CHAT, CODE, SPARSE, OVERLOADED), 2),
+    ],
     "probe": [
         Case(lambda w: ["probe", w / "[f].py", "--experiments", w / "[e].yaml"], (f"/{SHOWN}/[f].py: has no intervals",), 2),
         Case(lambda w: ["probe", "champion", "--experiments", w / "[e].yaml", "--id", f"{CHAT},{SPARSE}", "--tp", 2,
