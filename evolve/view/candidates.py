@@ -76,7 +76,7 @@ def _errors(elite: Elite, fitted: Sequence[str]) -> list[float | None]:
 
 
 def marked(story: Story, champion: int | None) -> set[int]:
-    """The ids that a page shows by name: front, champion, holders of cells, every improvement, and all their ancestors."""
+    """The ids that a page names: front, champion, holders of cells, every improvement, and all their ancestors."""
     archive = story.population.archive
     ids = {e.id for e in archive.members()} | {point.champion.id for point in story.best} | _lowest(story.rows)
     if champion is not None:

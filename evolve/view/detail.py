@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 
-from evaluator.fit.fit import FitSet, fit_set
+from archive.proposal import Outcome
+from evaluator.fit.fit import fit_set
+from evaluator.fit.loss import FitSet
 from evaluator.fit.uncertainty import uncertainty
-from evaluator.intervals import STATISTICS, figure_of
+from evaluator.intervals import figure_of
 from evaluator.metrics import error_pct
-from evaluator.score import SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
-from evolve.program.forecast import Bands, Comparison, Forecast
+from evaluator.score import SCORE_SEEDS, ScoreSet, predictions, score_set
+from evolve.program.forecast import Bands, Comparison
 from evolve.program.predict import predict, warnings
 from evolve.program.show import Description, describe
+from evolve.program.step_shares import CONTEXT, step_shares
 from evolve.run.folder import Run
 from evolve.run.program import Source, source_of
 from evolve.run.records import ConstantRecord, constant_records, saw
 from evolve.run.trust import trust_of
 from evolve.view.experiments import FIGURES, Data
-from archive.proposal import Outcome
 from simulator.errors import InputError
 from simulator.json import JsonObject
 
@@ -52,7 +53,7 @@ class Details:
             "constants": _constants(description),
             "predictions": [],
             "shares": [],
-            "shares_note": "",
+            "shares_note": f"decode steps, {CONTEXT:,} tokens of context each",
             "warnings": list(source.assumed),
             "problem": None,
         }
@@ -65,6 +66,7 @@ class Details:
         about = [text for _, lines in rows for text in lines]
         return detail | {
             "predictions": [row for row, _ in rows],
+            "shares": [asdict(shares) for shares in step_shares(source.complete, self._data.all)],
             "warnings": list(dict.fromkeys([*detail["warnings"], *about])),
         }
 

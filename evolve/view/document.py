@@ -69,7 +69,7 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
         "known": _known(report) if report else {},
         "details": {},
         "validation": followed.validation,
-        "ledger": ledger_json(followed.calls),
+        "ledger": ledger_json(followed.telling.calls),
     }  # fmt: skip
 
 

@@ -48,7 +48,9 @@ def export(runs: Sequence[Followed], page: Page, path: Path, show: Callable[[str
 def fitting(runs: Sequence[Followed], details: Sequence[JsonObject], most: int) -> bytes:
     """The packed document of these runs, thinned until it takes at most `most` characters, or as far as is possible."""
     whole = [run_json(followed) | {"details": of_run} for followed, of_run in zip(runs, details, strict=True)]
-    versions = [thinned(run, marked(followed.story, followed.champion)) for run, followed in zip(whole, runs, strict=True)]
+    versions = [
+        thinned(run, marked(followed.story, followed.champion)) for run, followed in zip(whole, runs, strict=True)
+    ]
     data = b""
     for of_runs in zip(*versions, strict=True):
         data = pack(document(of_runs, live=False))
@@ -61,7 +63,9 @@ def details_of(followed: Followed, show: Callable[[str], None]) -> JsonObject:
     """The details of a run's champion and of some programs of its front, evenly spaced by size."""
     outcomes = {row.outcome.proposal.id: row.outcome for row in followed.story.rows}
     front = followed.story.population.archive.front_by_size()
-    ids = list(dict.fromkeys([*([] if followed.champion is None else [followed.champion]), *(e.id for e in spaced(front))]))
+    ids = list(
+        dict.fromkeys([*([] if followed.champion is None else [followed.champion]), *(e.id for e in spaced(front))])
+    )
     details, made = Details(followed.run, followed.data), {}
     for i, id in enumerate(ids, 1):
         show(f"{followed.name}: details of program {i}/{len(ids)} ...")

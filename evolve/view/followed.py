@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from archive.champion import champion
 from archive.journal import Damaged, Replaced, Tail
@@ -13,10 +13,10 @@ from archive.proposal import Outcome, is_outcome
 from evaluator.committee import final_champion
 from evolve.report.result import RunReport, read_report
 from evolve.run.folder import Run, locked, open_run
+from evolve.run.spent import FILE as CPU
+from evolve.run.spent import read_spent
 from evolve.run.trust import TRUST_FILE, read_trust
 from evolve.view.calls import slim
-from evolve.view.cpu import FILE as CPU
-from evolve.view.cpu import cpu_seconds
 from evolve.view.experiments import Data, data_of
 from evolve.view.story import Story
 from evolve.view.validation import FILE as VALIDATION
@@ -26,110 +26,60 @@ from simulator.json import JsonObject
 
 T = TypeVar("T")
 RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
-GONE = "the folder is gone: this is what was read before"
+BEFORE = "this is what was read before"
+GONE = f"the folder is gone: {BEFORE}"
 
 
-class _Reading(Generic[T]):
-    """A value read from a file, read again when the file has changed. problem: why it cannot be read, or ""."""
+class Reading(Generic[T]):
+    """A value read from a file, and read again whenever the file has changed.
 
-    def __init__(self, file: Path, read: Callable[[], T], empty: T) -> None:
-        self.value, self.problem = empty, ""
+    problem: why the file cannot be read, or "". times: how often it was read.
+    """
+
+    def __init__(self, file: Path, read: Callable[[Path], T], empty: T) -> None:
+        self.value, self.problem, self.times = empty, "", 0
         self._file, self._read, self._empty = file, read, empty
-        self._seen: tuple[int, int, int] | None = (0, 0, 0)  # what no file has: the first call reads
+        self._seen: tuple[int, int, int] | None = (-1, -1, -1)  # what no file has
 
-    def refresh(self) -> bool:
-        """Read the file if it has changed since the last call; returns whether it has."""
+    def refresh(self) -> None:
+        """Read the file if it has changed since the last call."""
         try:
             about = self._file.stat()
             seen = about.st_mtime_ns, about.st_size, about.st_ino
         except OSError:
             seen = None
         if seen == self._seen:
-            return False
-        self._seen, self.problem = seen, ""
+            return
+        self._seen, self.value, self.problem = seen, self._empty, ""
+        self.times += 1
         try:
-            self.value = self._read()
+            self.value = self._read(self._file.parent)
         except InputError as e:
-            self.value, self.problem = self._empty, str(e)
-        except OSError:
-            self.value = self._empty
-        return True
+            self.problem = str(e)
+        except OSError as e:
+            self.problem = f"{self._file}: {e.strerror}" if seen else ""
 
 
-class Followed:
-    """A run and everything that its files say, up to date after `refresh`.
+class Telling:
+    """The journal of a run as it is told: the story of its outcomes, and its lines about calls to language models."""
 
-    If the folder disappears or the journal is damaged, what was read before stays, and `notes` says so. `version`
-    changes whenever anything else does.
-    """
-
-    def __init__(self, name: str, path: Path) -> None:
-        """Raises InputError if there is no run in the folder `path`, or if its files are damaged."""
-        self.name, self.version = name, 0
-        self._begin(path)
-
-    def _begin(self, path: Path) -> None:
-        self.run: Run = open_run(path)
-        self.story, self.calls = Story(self.run.config), list[JsonObject]()
-        self.data: Data = data_of(self.run)
-        self.state, self.problem = STOPPED, ""
-        self._tail = None if self.run.shipped else Tail(self.run.journal)
+    def __init__(self, run: Run) -> None:
+        """Raises InputError if the journal is missing or damaged."""
+        self.story, self.calls = Story(run.config), list[JsonObject]()
+        self._tail = None if run.shipped else Tail(run.written)
         if self._tail is None:
-            self._tell(self.run.lines())
-        else:
-            self._read(first=True)
-        self._report: _Reading[RunReport | None] = _Reading(path / "report.json", lambda: _report(path), None)
-        self._validation: _Reading[JsonObject | None] = _Reading(path / VALIDATION, lambda: validation_of(path), None)
-        self._cpu: _Reading[dict[int, float]] = _Reading(path / CPU, lambda: cpu_seconds(path), {})
-        self._champion: int | None = self._shipped_champion() if self.run.shipped else None
-        self.version += 1
-        self._settle()
-
-    def refresh(self) -> None:
-        """Take in what has changed since the last call."""
-        count, problem = len(self.story.rows) + len(self.calls), self.problem
-        if self._tail is not None:
-            self._read()
-        self._settle()
-        if (len(self.story.rows) + len(self.calls), self.problem) != (count, problem):
-            self.version += 1
-
-    def _settle(self) -> None:
-        """Read the other files again where they have changed; a folder that is gone leaves what they said."""
-        if self.problem == GONE:
-            self.version += self.state == RUNNING
-            self.state = FINISHED if self.state == FINISHED else STOPPED
+            self._tell(run.lines())
             return
-        changed = [reading.refresh() for reading in (self._report, self._validation, self._cpu)]
-        state = self._state()
-        self.version += any(changed) or state != self.state
-        self.state = state
-
-    def _read(self, first: bool = False) -> None:
-        """Tell the journal's new lines. A journal that was cut or replaced is told from its beginning."""
-        assert self._tail is not None
         try:
+            self.read()
+        except (OSError, ValueError):
+            run.lines()  # raises the error that says what to do
+            raise
+
+    def read(self) -> None:
+        """Tell the lines that were appended since the last call. Raises what `Tail.read` raises."""
+        if self._tail is not None:  # a shipped journal does not grow
             self._tell(self._tail.read())
-            self.problem = ""
-        except OSError:
-            if first:
-                self.run.lines()  # raises the error that says what to do
-            self.problem = GONE
-        except (Replaced, Damaged, ValueError) as e:
-            if first:
-                self.run.lines()
-            self._again(e)
-
-    def _again(self, error: Exception) -> None:
-        """Read a journal that is not what it was before from its beginning, if it is a good one."""
-        try:
-            fresh = Followed(self.name, self.run.path)
-        except (InputError, OSError):
-            self.problem = f"{error}: this is what was read before"
-            return
-        version = self.version + 1
-        self.__dict__.update(fresh.__dict__)
-        self.version = version
 
     def _tell(self, lines: list[JsonObject]) -> None:
         for line in lines:
@@ -140,10 +90,70 @@ class Followed:
             else:
                 self.calls.append(line)
 
-    def _state(self) -> str:
+
+class Followed:
+    """A run and what its files say, up to date after `refresh`.
+
+    name: as the user named it. state: RUNNING while another process works on it, FINISHED if its report covers the
+    journal, else STOPPED. If the folder disappears or the journal is damaged, what was read before stays, and `notes`
+    says so.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises InputError if there is no run in the folder `path`, or if its files are damaged."""
+        self.name = str(path)
+        self._begin(path)
+
+    def _begin(self, path: Path) -> None:
+        run = open_run(path)
+        telling = Telling(run)
+        self.run, self.telling, self.problem = run, telling, ""
+        self.data: Data = data_of(run)
+        self._report: Reading[RunReport | None] = Reading(path / "report.json", _report, None)
+        self._validation: Reading[JsonObject | None] = Reading(path / VALIDATION, validation_of, None)
+        self._cpu: Reading[dict[int, float]] = Reading(path / CPU, _spent, {})
+        self._shipped = self._shipped_champion() if run.shipped else None
+        self._settle()
+
+    def refresh(self) -> None:
+        """Take in what has changed since the last call."""
+        try:
+            self.telling.read()
+            self.problem = "" if self.run.path.is_dir() else GONE
+        except OSError:
+            self.problem = GONE
+        except (Replaced, Damaged, ValueError) as e:
+            self._again(str(e))
+        self._settle()
+
+    def _again(self, problem: str) -> None:
+        """Begin again, because the journal is not what it was before: it may be a good one nevertheless."""
+        try:
+            self._begin(self.run.path)
+        except (InputError, OSError):
+            self.problem = f"{problem}: {BEFORE}"
+
+    def _settle(self) -> None:
+        """Read the other files if they have changed; a folder that is gone leaves what they said."""
+        if self.problem != GONE:
+            for reading in (self._report, self._validation, self._cpu):
+                reading.refresh()
         if self.run.shipped or self.report:
-            return FINISHED
-        return RUNNING if locked(self.run.path) else STOPPED
+            self.state = FINISHED
+        else:
+            self.state = RUNNING if locked(self.run.path) else STOPPED
+
+    @property
+    def version(self) -> Hashable:
+        """Something that differs whenever anything that a page shows does."""
+        counts = len(self.story.rows), len(self.telling.calls)
+        times = self._report.times, self._validation.times, self._cpu.times
+        return id(self.telling), counts, times, self.state, self.problem
+
+    @property
+    def story(self) -> Story:
+        """The outcomes so far."""
+        return self.telling.story
 
     @property
     def report(self) -> RunReport | None:
@@ -163,21 +173,22 @@ class Followed:
 
     @property
     def champion(self) -> int | None:
-        """The id of the champion: of the finished search, or so far."""
+        """The id of the champion: that of the finished search, or so far."""
         if self.report:
             return self.report.champion.id if self.report.champion else None
-        if self._champion is not None:
-            return self._champion
+        if self._shipped is not None:
+            return self._shipped
         best = self.story.population.champion()
         return best.id if best else None
 
     @property
     def notes(self) -> list[str]:
         """What is missing or damaged, a line each."""
-        return [text for text in (self.problem, self.data.note, self._report.problem, self._validation.problem) if text]
+        texts = self.problem, self.data.note, self._report.problem, self._validation.problem, self._cpu.problem
+        return [text for text in texts if text]
 
     def _shipped_champion(self) -> int | None:
-        """The champion of a run without a report; its trust file says its form, which spares comparing all programs."""
+        """The champion of a run without a report. Its trust file says its form, which spares comparing all programs."""
         members, rule = self.story.population.archive.members(), self.run.config.score.rule
         path = self.run.path / TRUST_FILE
         try:
@@ -189,5 +200,12 @@ class Followed:
         return best.id if best else None
 
 
-def _report(path: Path) -> RunReport | None:
-    return read_report(path / "report.json")
+def _report(run: Path) -> RunReport | None:
+    try:
+        return read_report(run / "report.json")
+    except FileNotFoundError:
+        return None
+
+
+def _spent(run: Path) -> dict[int, float]:
+    return {proposal: cpu_s for proposal, cpu_s in read_spent(run).items() if math.isfinite(cpu_s)}

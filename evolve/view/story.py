@@ -45,15 +45,21 @@ class Story:
         self.rows: list[Told] = []
         self.best: list[Best] = []
         self._search, self._place = config.search, config.search.batch * config.search.islands
+        self._at: dict[int, int] = {}  # where in `rows` a proposal's outcome is
         self._seeds, self._generation, self._ended, self._known = 0, 0, False, True
 
     def add(self, outcome: Outcome) -> None:
         """Tell the next outcome."""
         generation = self._generation_of(outcome)
         kept = self.population.tell(outcome)
+        self._at[outcome.proposal.id] = len(self.rows)
         self.rows.append(Told(outcome, generation, kept if self._known else None))
         if len(self.rows) - (self.best[-1].after if self.best else 0) >= POINTS:
             self._point()
+
+    def outcome(self, number: int) -> Outcome | None:
+        """The outcome of the proposal of this number."""
+        return self.rows[self._at[number]].outcome if number in self._at else None
 
     def points(self) -> Iterator[Best]:
         """The champion so far: after every generation, at least every POINTS outcomes, and now."""
@@ -88,5 +94,9 @@ class Story:
         self._generation = generation
 
     def _point(self) -> None:
-        if self.rows and (not self.best or self.best[-1].after < len(self.rows)) and (best := self.population.champion()):
+        if (
+            self.rows
+            and (not self.best or self.best[-1].after < len(self.rows))
+            and (best := self.population.champion())
+        ):
             self.best.append(Best(len(self.rows), best))

@@ -9,6 +9,7 @@ from simulator.json import JsonObject
 _BARE = ("text", "errors")  # the columns that take most room
 NAMED = "the Pareto front, the champion, the holders of cells, every improvement, and all ancestors of these"
 HALVINGS = 12
+LIVE = 20_000  # outcomes up to which a page that follows a search has all of them
 
 
 def thinned(run: JsonObject, marked: Set[int]) -> Iterator[JsonObject]:
@@ -20,6 +21,12 @@ def thinned(run: JsonObject, marked: Set[int]) -> Iterator[JsonObject]:
     for halving in range(HALVINGS + 1):
         yield thin(run, marked, 1 << halving)
     yield thin(run, marked, 0)
+
+
+def live(run: JsonObject, marked: Set[int]) -> JsonObject:
+    """The run as a page gets it that follows the search: thinned to about LIVE outcomes."""
+    count = len(run["candidates"]["id"])
+    return run if count <= LIVE else thin(run, marked, -(-count // LIVE))
 
 
 def thin(run: JsonObject, marked: Set[int], every: int) -> JsonObject:
