@@ -21,6 +21,7 @@ from simulator.json import JsonObject
 _CHECK, _END = b',"check":"', b'"}'
 _DIGITS = 12  # of a check: 48 bits
 MOST_BYTES = 1 << 30  # of a journal; a proposal takes about a kilobyte
+_AT_ONCE = 1 << 24  # bytes that a Tail reads, or one line if that is longer: the values take several times as much
 _SUFFIX = len(_CHECK) + _DIGITS + len(_END)
 
 
@@ -190,9 +191,9 @@ class Tail:
         self._file: tuple[int, int] | None = None  # device and inode
 
     def read(self) -> list[JsonObject]:
-        """The complete lines that were appended since the last call; a torn last line is not there yet.
+        """Complete lines that were appended since the last call, those that come first if they are many.
 
-        Raises OSError if the file is gone, Replaced if it is another one or was cut, and Damaged like `read_journal`;
+        There are none if nothing was appended; a torn last line is not there yet. Raises OSError if the file is gone, Replaced if it is another one or was cut, and Damaged like `read_journal`;
         then the next call begins at the same line again.
         """
         with self._path.open("rb") as file:
@@ -200,7 +201,9 @@ class Tail:
             if self._file not in (None, (about.st_dev, about.st_ino)) or about.st_size < self._last.end:
                 raise Replaced(f"{self._path}: was replaced or cut")
             file.seek(self._last.end)
-            raw = file.read(MOST_BYTES + 1 - self._last.end)
+            raw = file.read(_AT_ONCE)
+            if b"\n" not in raw:
+                raw += file.read(MOST_BYTES)
         if self._last.end + len(raw) > MOST_BYTES:
             raise _too_long(self._path)
         lines = list(_chained(self._path, raw, self._last, self._count))

@@ -66,7 +66,7 @@ def view(paths: tuple[Path, ...], port: int | None, out: Path | None, as_json: b
 def _export(runs: list[Followed], out: Path, quiet: bool) -> int:
     line = Line(quiet)
     try:
-        size = export(runs, page(), out, line.show)
+        size = export(runs, page(), out, lambda text: line.update(lambda: text))
     finally:
         line.close()
     say(f"{out}: {size / 1e6:.1f} MB")

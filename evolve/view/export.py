@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from evolve.report.run import thinned as spaced
 from evolve.run.files import cannot_write, check_writable, write_text
 from evolve.view.candidates import marked
 from evolve.view.detail import Details
@@ -17,6 +16,7 @@ from simulator.errors import InputError
 from simulator.json import JsonObject
 
 MOST_BYTES = 8_000_000  # of an export
+MOST_DETAILS = 40  # programs of a run's front whose details are in an export; each takes half a second to make
 HEAD = 4096  # bytes within which an export says that it is one
 
 
@@ -35,8 +35,9 @@ def _head(path: Path) -> bytes:
 def export(runs: Sequence[Followed], page: Page, path: Path, show: Callable[[str], None]) -> int:
     """Write the page of these runs to a file; returns its size in bytes. `show` displays how far it is."""
     check_target(path)
-    details = [details_of(followed, show) for followed in runs]
-    show("packing the document ...")
+    most = MOST_DETAILS // len(runs)
+    details = [details_of(followed, most, show) for followed in runs]
+    show("packing ...")
     text = page.export(fitting(runs, details, MOST_BYTES - len(page.export(b"").encode())))
     try:
         write_text(path, text)
@@ -59,15 +60,19 @@ def fitting(runs: Sequence[Followed], details: Sequence[JsonObject], most: int) 
     return data
 
 
-def details_of(followed: Followed, show: Callable[[str], None]) -> JsonObject:
-    """The details of a run's champion and of some programs of its front, evenly spaced by size."""
-    outcomes = {row.outcome.proposal.id: row.outcome for row in followed.story.rows}
-    front = followed.story.population.archive.front_by_size()
-    ids = list(
-        dict.fromkeys([*([] if followed.champion is None else [followed.champion]), *(e.id for e in spaced(front))])
-    )
+def details_of(followed: Followed, most: int, show: Callable[[str], None]) -> JsonObject:
+    """The details of a run's champion and of up to `most` programs of its front, evenly spaced by size."""
+    front = [e.id for e in followed.story.population.archive.front_by_size()]
+    best = [] if followed.champion is None else [followed.champion]
+    ids = list(dict.fromkeys([*best, *_spaced(front, most)]))
     details, made = Details(followed.run, followed.data), {}
     for i, id in enumerate(ids, 1):
         show(f"{followed.name}: details of program {i}/{len(ids)} ...")
-        made[str(id)] = details.of(outcomes[id], id == followed.champion)
+        outcome = followed.story.outcome(id)
+        assert outcome is not None
+        made[str(id)] = details.of(outcome, id in best)
     return made
+
+
+def _spaced(ids: Sequence[int], most: int) -> Sequence[int]:
+    return ids if len(ids) <= most else [ids[i * (len(ids) - 1) // (most - 1)] for i in range(most)]

@@ -79,7 +79,8 @@ class Telling:
     def read(self) -> None:
         """Tell the lines that were appended since the last call. Raises what `Tail.read` raises."""
         if self._tail is not None:  # a shipped journal does not grow
-            self._tell(self._tail.read())
+            while lines := self._tail.read():
+                self._tell(lines)
 
     def _tell(self, lines: list[JsonObject]) -> None:
         for line in lines:

@@ -13,14 +13,18 @@ LIVE = 20_000  # outcomes up to which a page that follows a search has all of th
 
 
 def thinned(run: JsonObject, marked: Set[int]) -> Iterator[JsonObject]:
-    """The run, then smaller and smaller versions of it that keep every `marked` candidate whole.
+    """The run, unless it has more than LIVE outcomes, then smaller and smaller versions of it that keep every `marked` candidate whole.
 
-    First the others lose texts and errors, then an evenly spaced half of them is left out, and so on.
+    First the others lose texts and errors, then an evenly spaced half of them is left out, and so on; at last all
+    details but the champion's.
     """
-    yield run
+    if len(run["candidates"]["id"]) <= LIVE:
+        yield run
     for halving in range(HALVINGS + 1):
         yield thin(run, marked, 1 << halving)
-    yield thin(run, marked, 0)
+    least = thin(run, marked, 0)
+    yield least
+    yield least | {"details": {id: detail for id, detail in run["details"].items() if id == str(run["champion"])}}
 
 
 def live(run: JsonObject, marked: Set[int]) -> JsonObject:
