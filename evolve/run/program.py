@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from evolve.run.folder import open_run
+from archive.proposal import Outcome
+from evolve.run.folder import Run, open_run
 from evolve.run.records import Record, read_record, record_of
 from evolve.terminal import command
 from simulator.documents import parse_json, read_bytes
@@ -108,10 +109,16 @@ def _from_run(path: Path, number: int) -> Source:
     run = open_run(path)
     for outcome in run.outcomes():
         if outcome.proposal.id == number:
-            if outcome.rejection:
-                stage, why = outcome.rejection.stage, outcome.rejection.why
-                raise InputError(f"{path}:{number}: was rejected at {stage} ({why}): choose another id")
-            assert outcome.elite
-            text, source = outcome.elite.text, f"{path}:{number}"
-            return Source(source, text, parse(text, source), record_of(run, outcome.elite, outcome.proposal))
+            return source_of(run, outcome)
     raise InputError(f"{path}:{number}: no such proposal: `{command('archive', path)}` lists the ids")
+
+
+def source_of(run: Run, outcome: Outcome) -> Source:
+    """The program of a run's outcome. Raises InputError if it was rejected."""
+    name = f"{run.path}:{outcome.proposal.id}"
+    if outcome.rejection:
+        stage, why = outcome.rejection.stage, outcome.rejection.why
+        raise InputError(f"{name}: was rejected at {stage} ({why}): choose another id")
+    assert outcome.elite
+    text = outcome.elite.text
+    return Source(name, text, parse(text, name), record_of(run, outcome.elite, outcome.proposal))

@@ -32,6 +32,7 @@ from evolve.run.files import write_json
 from evolve.run.folder import About, Run, first_population
 from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of
+from evolve.run.spent import Spent
 from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
 from evolve.search.workers import Workers
@@ -126,7 +127,7 @@ def _search(
     config = run.config
     remembered = {outcome.proposal.id: outcome for outcome in past}
     workers = start_workers(processes, fitted, config, progress.line)
-    journal = Journal(run.journal)
+    journal, spent = Journal(run.journal), Spent(run.path)
     models: LanguageModels | None = None
     calls: JsonObject = {}
     try:
@@ -138,7 +139,8 @@ def _search(
                 progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(models.lost)}")
             progress.models = models.status
         assessor = Remembering(remembered, Live(config, workers))
-        search = Search(config, first_population(config), models or operators, assessor, journal, progress.update)
+        search = Search(config, first_population(config), models or operators, assessor, journal,
+                        progress.update, spent.add)  # fmt: skip
         shipped = [] if config.search.only_start else seed_texts()
         search.run([*shipped, *run_folder.read_start(run)])
         if models and not models.stopped:
@@ -155,6 +157,7 @@ def _search(
         if models:
             models.close()
         journal.close()
+        spent.close()
         if models:
             calls = _ledger(run, models.stopped)
     return search, answers, calls

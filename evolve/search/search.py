@@ -32,7 +32,8 @@ JOINT_WITHIN = 2.0
 class Search:
     """Asks a proposer, has its proposals assessed, journals the outcomes, and tells the population and the proposer.
 
-    `watch` is called after every outcome. `outcomes` has all of them in order, those from the journal included.
+    `watch` is called after every outcome, and `spent` with the number of every proposal that was assessed and what that
+    took in CPU seconds. `outcomes` has all of them in order, those from the journal included.
     `seconds` is the CPU time by stage of what was assessed since the process started; no choice depends on it.
     """
 
@@ -44,9 +45,10 @@ class Search:
         assessor: Assessor,
         journal: Journal,
         watch: Callable[[Population], None] = lambda population: None,
+        spent: Callable[[int, float], None] = lambda proposal, cpu_s: None,
     ) -> None:
         self.config, self.population, self.proposer = config, population, proposer
-        self.assessor, self.journal, self.watch = assessor, journal, watch
+        self.assessor, self.journal, self.watch, self.spent = assessor, journal, watch, spent
         self.seconds: Counter[str] = Counter()
         self.outcomes: list[Outcome] = []
 
@@ -107,6 +109,8 @@ class Search:
             self.seconds.update(settled.seconds)
             if not settled.remembered:
                 self.journal.append([outcome.to_json()])
+            if settled.seconds:
+                self.spent(outcome.proposal.id, sum(settled.seconds.values()))
             gained = self.population.tell(outcome)
             if outcome.rejection and outcome.rejection.stage == JUDGES:
                 # The form was not fitted, but proposing it again would only pay for the same review.
