@@ -11,11 +11,12 @@ async function unpacked(base64) {
   return new Response(stream).json();
 }
 
-/** The JSON value at a relative address of the server. Throws if the server is gone or refuses. */
+/** The JSON value at a relative address of the server. Throws if the server is gone or refuses; then `problem` says why. */
 async function fetched(address) {
   const response = await fetch(address, { cache: "no-store" });
-  if (!response.ok) throw new Error(`${address}: ${response.status}`);
-  return response.json();
+  const value = await response.json();
+  if (!response.ok) throw Object.assign(new Error(value.problem), { problem: value.problem });
+  return value;
 }
 
 /** The document that was exported into this page, or the server's. */

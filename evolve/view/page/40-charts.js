@@ -8,9 +8,6 @@ const CONFIG = { displaylogo: false, displayModeBar: false, responsive: true, do
 const NARROW = matchMedia("(max-width: 760px)");
 const TOUCH = matchMedia("(pointer: coarse)");
 
-const RING = "M9,0A9,9,0,1,1,-9,0A9,9,0,1,1,9,0Z"; // around the selected program, in pixels
-const BOX = "M-24,-15L24,-15L24,15L-24,15Z"; // around its cell
-
 /** Text for plotly, which would take some tags in it for markup. */
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
@@ -65,11 +62,13 @@ function colourBar(title) {
  * id of a program selects it.
  */
 class Chart {
-  constructor(title, { height = 420, file = "chart", outline = RING } = {}) {
+  constructor(title, { height = 420, file = "chart", cells = false } = {}) {
     this.title = title;
-    this.outline = outline;
+    this.cells = cells;
     this.height = height;
     this.plot = make("div", { class: "plot", role: "img" });
+    this.ring = make("div", { class: cells ? "ring cell" : "ring", "aria-hidden": "true", hidden: true });
+    this.marked = null;
     this.summary = make("p", { class: "note" });
     this.rows = make("div");
     this.details = make("details", { on: { toggle: () => this.fillTable() } }, make("summary", {}, "Show as table"), this.rows);
@@ -78,7 +77,7 @@ class Chart {
     this.tools = make("div", { class: "chart-tools" }, reset, save);
     const head = make("div", { class: "chart-head" }, make("h3", {}, title), this.tools);
     this.nothing = make("div");
-    this.node = make("section", { class: "card" }, head, this.nothing, this.plot, this.summary, this.details);
+    this.node = make("section", { class: "card" }, head, this.nothing, make("div", { class: "frame" }, this.plot, this.ring), this.summary, this.details);
     this.drawn = false;
   }
 
@@ -87,17 +86,18 @@ class Chart {
     this.details.hidden = !makeTable;
     this.summary.textContent = summary;
     this.summary.hidden = !summary;
-    this.tools.hidden = this.plot.hidden = Boolean(empty);
+    this.tools.hidden = this.plot.parentElement.hidden = Boolean(empty);
     fill(this.nothing, empty);
     this.fillTable();
     if (empty) return;
     this.plot.setAttribute("aria-label", `Chart: ${this.title}. ${summary}`);
     const size = height ?? (NARROW.matches ? Math.min(this.height, 360) : this.height);
-    Plotly.react(this.plot, traces, layoutOf({ ...layout, shapes: [...(layout.shapes ?? []), ...this.marks ?? []] }, size), CONFIG);
-    this.shapes = layout.shapes ?? [];
+    Plotly.react(this.plot, traces, layoutOf(layout, size), CONFIG);
     this.layout = layout;
-    if (!this.drawn) this.plot.on("plotly_click", (event) => this.clicked(event));
+    if (this.drawn) return;
     this.drawn = true;
+    this.plot.on("plotly_click", (event) => this.clicked(event));
+    this.plot.on("plotly_afterplot", () => this.placeRing());
   }
 
   clicked(event) {
@@ -105,13 +105,26 @@ class Chart {
     if (id !== undefined) select(id);
   }
 
-  /** Ring the points [x, y] of the selected program. A shape is redrawn in milliseconds, a trace would redraw all. */
-  mark(points) {
-    // A path, because plotly distorts a circle of so many pixels on a logarithmic axis.
-    this.marks = points.filter(([x, y]) => isNumber(x) && isNumber(y)).map(([x, y]) => ({
-      type: "path", path: this.outline, xref: "x", yref: "y", xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yanchor: y, line: { color: colour("ink"), width: 2.5 },
-    }));
-    if (this.drawn && !this.plot.hidden) Plotly.relayout(this.plot, { shapes: [...this.shapes, ...this.marks] });
+  /** Ring the point [x, y] of the selected program, none for null. The ring is ours: a trace of plotly's would redraw all. */
+  mark(point) {
+    this.marked = point && point.every(isNumber) ? point : null;
+    this.placeRing();
+  }
+
+  placeRing() {
+    const axes = this.drawn ? this.plot._fullLayout : null;
+    this.ring.hidden = true;
+    if (!axes?.xaxis?.d2p || !this.marked) return;
+    const [left, top] = [axes.xaxis, axes.yaxis].map((a, k) => a.d2p(this.marked[k]));
+    const inside = left >= 0 && left <= axes.xaxis._length && top >= 0 && top <= axes.yaxis._length;
+    if (!inside) return;
+    if (this.cells) {
+      this.ring.style.width = `${Math.abs(axes.xaxis.d2p(1) - axes.xaxis.d2p(0))}px`;
+      this.ring.style.height = `${Math.abs(axes.yaxis.d2p(1) - axes.yaxis.d2p(0))}px`;
+    }
+    this.ring.style.left = `${left + axes.xaxis._offset}px`;
+    this.ring.style.top = `${top + axes.yaxis._offset}px`;
+    this.ring.hidden = false;
   }
 
   resetZoom() {

@@ -8,7 +8,7 @@ const details = new Map(); // by "run:id": {value} or {waiting: true}
 function detailOf(run, id) {
   if (id === null || id === undefined) return { detail: null, problem: "No program is selected." };
   const embedded = run.details[id];
-  if (embedded) return embedded.problem ? { detail: null, problem: embedded.problem } : { detail: embedded, problem: null };
+  if (embedded) return usable(embedded);
   if (!state.document.live) {
     return { detail: null, problem: "This page has details of the champion and of programs on the front only.", command: `evolve view ${run.name}` };
   }
@@ -16,15 +16,18 @@ function detailOf(run, id) {
   if (!details.has(key)) request(key, state.run, id);
   const { value } = details.get(key);
   if (!value) return { detail: null, problem: "Details are being computed …" };
-  return value.problem ? { detail: null, problem: value.problem } : { detail: value, problem: null };
+  return usable(value);
 }
+
+/** A DETAIL with its problem; one that could not be made at all has nothing but its problem. */
+const usable = (value) => ({ detail: value.constants ? value : null, problem: value.problem ?? null });
 
 async function request(key, run, id) {
   details.set(key, { waiting: true });
   try {
     details.set(key, { value: await fetched(`program?run=${run}&id=${id}`) });
-  } catch {
-    details.set(key, { value: { problem: "The server did not answer: is `evolve view` still running?" } });
+  } catch (error) {
+    details.set(key, { value: { problem: error.problem ?? "The server did not answer: is `evolve view` still running?" } });
     setTimeout(() => details.delete(key), 5000); // so that selecting the program again asks again
   }
   refresh({ programs: true });
@@ -33,7 +36,7 @@ async function request(key, run, id) {
 /** The figures of a program on every experiment: [{experiment, fitted, figures, stages}], from its DETAIL or its errors. */
 function predictionsOf(run, i) {
   const { detail } = detailOf(run, run.candidates.id[i]);
-  if (detail) return detail.predictions;
+  if (detail?.predictions.length) return detail.predictions;
   return [...run.errorsOf(i)].map(([name, errors]) => {
     const observed = run.experiment(name)?.observed_ms ?? {};
     const figures = Object.fromEntries(Object.keys(LATENCIES).map((latency) => [latency, figureOf(observed[latency], errors[latency])]));

@@ -9,16 +9,16 @@ const MOST_FAINT = 3000; // points of the background; more take longer to draw t
 
 function makeHistory() {
   const chart = new Chart("Lowest errors so far, and every candidate", { height: 500, file: "history" });
-  const redraw = () => { drawHistory(chart, shownRun(), along.value, points.value, scale.value); chart.mark(marks(shownRun())); };
+  const redraw = () => { drawHistory(chart, shownRun(), along.value, points.value, scale.value); chart.mark(place(shownRun())); };
   const along = choice("along", { order: "candidates", cpu: "CPU seconds" }, redraw);
   const points = choice("points", { joint: "joint error", transfer: "transfer error", merit: "merit", e2e: "E2E error" }, redraw);
   const scale = choice("show", { near: "near the best", all: "all" }, redraw);
-  const marks = (run) => {
+  const place = (run) => {
     const i = selectedAt();
-    return i === undefined ? [] : [[abscissa(run, along.value, i), run.value(points.value, i)]];
+    return i === undefined ? null : [abscissa(run, along.value, i), run.value(points.value, i)];
   };
   const node = make("div", { class: "view" }, make("div", { class: "controls" }, along.node, points.node, scale.node), chart.node);
-  return { node, update: redraw, select: (run) => chart.mark(marks(run)) };
+  return { node, update: redraw, select: (run) => chart.mark(place(run)) };
 }
 
 /** Where a candidate lies along the history. */

@@ -16,7 +16,7 @@ function makeFront() {
   [across.value, up.value, hue.value] = ["complexity", "joint", "transfer"];
   const mark = () => {
     const i = selectedAt();
-    chart.mark(i === undefined ? [] : [[shownRun().value(across.value, i), shownRun().value(up.value, i)]]);
+    chart.mark(i === undefined ? null : [shownRun().value(across.value, i), shownRun().value(up.value, i)]);
   };
   const rule = make("p", { class: "note" }, "A program is on the front if none is at least as good in all of these and better in one: soundness, worst 3 runs, joint error, complexity, transfer error. So points of the front may look dominated in a picture of two measures; the step line joins those that are not.");
   return { node: make("div", { class: "view" }, make("div", { class: "controls" }, across.node, up.node, hue.node, show.node), chart.node, rule), update: redraw, select: mark };

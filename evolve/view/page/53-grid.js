@@ -7,18 +7,17 @@ VIEWS.push({ key: "grid", title: "Grid", make: makeGrid });
 const PLAY_STEPS = 60;
 
 function makeGrid() {
-  const chart = new Chart("Lowest joint error by operations and fields read", { height: 440, file: "grid", outline: BOX });
-  const redraw = () => { drawGrid(chart, shownRun(), island.value, Number(slider.value)); write(); chart.mark(marks()); };
+  const chart = new Chart("Lowest joint error by operations and fields read", { height: 440, file: "grid", cells: true });
+  const redraw = () => { drawGrid(chart, shownRun(), island.value, Number(slider.value)); write(); chart.mark(cellOfProgram()); };
   const island = choice("island", { all: "all" }, redraw);
   const slider = make("input", { type: "range", id: "grid-time", min: "0", max: "0", step: "1", on: { input: redraw } });
   const output = make("output", { for: "grid-time" });
   const write = () => { output.textContent = `${count(Number(slider.value))} of ${counted(shownRun().size, "outcome")}`; };
   const play = playButton(slider, redraw);
   const controls = make("div", { class: "controls" }, island.node, make("label", { for: "grid-time" }, "after", slider), output, play);
-  const marks = () => {
+  const cellOfProgram = () => {
     const i = selectedAt();
-    const cell = i === undefined ? null : shownRun().candidates.cell[i];
-    return cell ? [[cell[0], cell[1]]] : [];
+    return i === undefined ? null : shownRun().candidates.cell[i];
   };
   const note = make("p", { class: "note" }, "A cell keeps the program with the lowest joint error; a sound program replaces an unsound one, and the earlier one wins ties. Programs that migrated to an island from another one are counted on the island that they were proposed for.");
   return {
@@ -30,7 +29,7 @@ function makeGrid() {
       if (atEnd) slider.value = slider.max;
       redraw();
     },
-    select: () => chart.mark(marks()),
+    select: () => chart.mark(cellOfProgram()),
   };
 }
 

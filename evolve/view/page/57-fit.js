@@ -24,17 +24,17 @@ function drawFit(chart, run, figure) {
   if (nothing) return chart.draw({ empty: nothing });
   const rows = fitRows(run, figure);
   const points = rows.filter((r) => r.predicted_ms > 0 && r.observed_ms > 0);
-  const { detail, problem, command } = detailOf(run, state.id);
+  const { problem, command } = detailOf(run, state.id);
   if (!points.length) {
-    const why = run.isScored(selectedAt()) ? detail ? `No run has an observed ${FIGURES[figure]}.` : problem : "This program was rejected, so there is nothing to compare.";
-    return chart.draw({ empty: missing(why, detail || !run.isScored(selectedAt()) ? null : command ?? null), table: rows.length ? () => fitTable(rows, figure) : null });
+    const why = run.isScored(selectedAt()) ? [problem ?? `No run has an observed ${FIGURES[figure]}.`, command] : ["This program was rejected, so there is nothing to compare."];
+    return chart.draw({ empty: missing(...why), table: rows.length ? () => fitTable(rows, figure) : null });
   }
   const ends = [...points.map((r) => r.observed_ms), ...points.map((r) => r.predicted_ms)];
   const [low, high] = [Math.min(...ends) / 1.2, Math.max(...ends) * 1.2];
   const kinds = [[true, "fitted", "circle", COLOURS[0]], [false, "predicted only", "diamond-open", COLOURS[5]], [null, "unknown", "square-open", COLOURS[3]]];
   const errors = points.filter((r) => isNumber(r.error_pct));
   const mean = errors.length ? errors.reduce((sum, r) => sum + Math.abs(r.error_pct), 0) / errors.length : null;
-  const source = detail ? "" : `Predicted means follow from the errors of the search. ${problem} `;
+  const source = problem ? `Predicted means follow from the errors of the search. ${problem}` : "";
   chart.draw({
     traces: [
       { type: "scatter", mode: "lines", x: [low, high], y: [low, high], hoverinfo: "skip", showlegend: false, line: { color: colour("soft"), width: 1, dash: "dash" } },

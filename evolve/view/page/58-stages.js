@@ -39,7 +39,7 @@ function drawStages(chart, run, latency) {
   if (nothing) return chart.draw({ empty: nothing });
   const { detail, problem, command } = detailOf(run, state.id);
   const rows = (detail?.predictions ?? []).filter((p) => p.stages?.some((s) => isNumber(s[`${latency}_pct`])));
-  if (!rows.length) return chart.draw({ empty: missing(detail ? "No run has figures by stage." : `Errors by stage need the program's details. ${problem}`, detail ? null : command ?? null) });
+  if (!rows.length) return chart.draw({ empty: missing(problem ? `Errors by stage need the program's details. ${problem}` : "No run has figures by stage.", command) });
   const most = Math.max(...rows.map((r) => r.stages.length));
   const error = (r, k) => r.stages[k]?.[`${latency}_pct`] ?? null;
   const z = rows.map((r) => range(most).map((k) => error(r, k)));

@@ -10,8 +10,8 @@ function makeValidation() {
   const draw = () => drawValidation(shownRun(), { means, runs, kinds, folds, kind: Number(kind.value || 0), latency: latency.value });
   const kind = choice("folds", {}, draw);
   const latency = choice("latency", LATENCIES, draw);
-  const [kinds, folds, empty] = [make("section", { class: "card" }), make("section", { class: "card" }), make("div")];
-  const body = make("div", { class: "view" }, means.node, kinds, make("div", { class: "controls" }, kind.node, latency.node), runs.node, folds);
+  const [kinds, coverage, folds, empty] = [make("section", { class: "card" }), make("section", { class: "card" }), make("section", { class: "card" }), make("div")];
+  const body = make("div", { class: "view" }, means.node, kinds, coverage, make("div", { class: "controls" }, kind.node, latency.node), runs.node, folds);
   return {
     node: make("div", { class: "view" }, empty, body),
     update(run) {
@@ -20,6 +20,8 @@ function makeValidation() {
       fill(empty, none ? missing("This run has no held-out figures yet: the search has to be repeated without what a fold holds out.", `evolve validate ${run.name}`) : null);
       if (none) return;
       kind.offer(Object.fromEntries(run.validation.kinds.map((k, n) => [n, `without each of: ${k.kind}`])));
+      coverage.hidden = !run.validation.coverage?.length;
+      fill(coverage, make("h3", {}, "Do the intervals cover what was held out?"), coverageTable(run.validation.coverage ?? []));
       draw();
     },
   };
@@ -30,6 +32,7 @@ function drawValidation(run, { means, runs, kinds, folds, kind, latency }) {
   drawKinds(means, all);
   fill(kinds, make("h3", {}, "Kinds of folds"), kindsTable(run, all));
   drawHeldOut(runs, all[kind], latency);
+  folds.hidden = !all[kind].folds.length;
   fill(folds, make("h3", {}, `Folds: ${all[kind].kind}`), foldsTable(run, all[kind]));
 }
 
@@ -46,12 +49,24 @@ function drawKinds(chart, kinds) {
 }
 
 function kindsTable(run, kinds) {
-  const share = (x) => (isNumber(x) ? number(100 * x, 3) : UNKNOWN);
+  const measured = kinds.some((k) => isNumber(k.coverage_80));
   return table(`Held-out errors of validation ${run.validation.call}`, [
-    { head: "held out", cell: (k) => k.kind }, { head: "folds", number: true, cell: (k) => count(k.folds.length) }, ...latencyColumns((k) => k.mean_abs_error_pct),
+    { head: "held out", cell: (k) => k.kind }, { head: "folds", number: true, cell: (k) => (k.folds.length ? count(k.folds.length) : UNKNOWN) }, ...latencyColumns((k) => k.mean_abs_error_pct),
     ...Object.entries(LATENCIES).map(([name, text]) => ({ head: `${text} bias (%)`, number: true, cell: (k) => signed(k.bias_pct?.[name]) })),
-    { head: "in 80 % interval (%)", number: true, cell: (k) => share(k.coverage_80) }, { head: "in 95 % interval (%)", number: true, cell: (k) => share(k.coverage_95) },
+    ...(measured ? [coverageColumn(80, (k) => k.coverage_80), coverageColumn(95, (k) => k.coverage_95)] : []),
   ], kinds);
+}
+
+/** A column with the share of figures that are inside their intervals. */
+const coverageColumn = (level, of) => ({ head: `inside their ${level} % intervals (%)`, number: true, cell: (row) => (isNumber(of(row)) ? number(100 * of(row)) : UNKNOWN) });
+
+const CLASSES = { inside: "inside what was fitted", outside: "outside of what was fitted", saturated: "overloaded: a queue grew" };
+
+function coverageTable(rows) {
+  return table("Shares of the held-out figures that are inside their intervals", [
+    { head: "deployment and load", cell: (r) => CLASSES[r.class] ?? r.class }, { head: "figure", cell: (r) => FIGURES[r.figure] ?? r.figure }, { head: "runs", number: true, cell: (r) => count(r.runs) },
+    coverageColumn(80, (r) => r.covered_80), coverageColumn(95, (r) => r.covered_95),
+  ], rows);
 }
 
 /** The rows of all folds of a kind, each with its fold. */
@@ -59,7 +74,7 @@ const heldOutRows = (kind) => kind.folds.flatMap((fold) => fold.rows.map((row) =
 
 function drawHeldOut(chart, kind, latency) {
   const rows = heldOutRows(kind);
-  if (!rows.length) return chart.draw({ empty: missing("The errors of each run of these folds are not kept; the table above has their means.") });
+  if (!rows.length) return chart.draw({ empty: missing("The errors of each run of these folds are not kept here; the table above has their means.", `evolve validate ${shownRun().name}`) });
   const answers = [...new Set(rows.flatMap((r) => Object.keys(r.known ?? {})))];
   const wide = NARROW.matches ? 16 : 44;
   const trace = (name, value, k, symbol) => ({

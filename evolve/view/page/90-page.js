@@ -40,6 +40,7 @@ function showAll() {
     tab.tabIndex = shown ? 0 : -1;
     if (!shown) view.node.hidden = true;
   }
+  fill(document.getElementById("notes"), (run.notes ?? []).map((note) => make("p", {}, note)));
   page.views.get(state.view).show();
   document.title = `${page.views.get(state.view).title} · ${run.name} · evolve view`;
   drawWhich();
@@ -107,8 +108,7 @@ function makeSwitches() {
   document.getElementById("switches").append(theme.node);
   DARK.addEventListener("change", () => { if (page.theme === "system") setTheme("system"); });
   NARROW.addEventListener("change", () => refresh({ data: true }));
-  const content = document.getElementById("content");
-  document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); content.focus(); });
+  document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("main").focus(); });
 }
 
 async function start() {
