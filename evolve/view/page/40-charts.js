@@ -2,8 +2,10 @@
 
 // Charts: plotly with the page's colours, a summary for those who do not see them, and the same figures as a table.
 
-/** Okabe and Ito's colours, which people of all kinds of colour vision tell apart. The palest comes last. */
-const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442"];
+/** Okabe and Ito's colours, which people of all kinds of colour vision tell apart. The palest or darkest comes last. */
+const ON_LIGHT = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442"];
+const ON_DARK = ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#0072b2"];
+const palette = () => (document.documentElement.dataset.theme === "dark" ? ON_DARK : ON_LIGHT);
 const CONFIG = { displaylogo: false, displayModeBar: false, responsive: true, doubleClick: "reset" };
 const NARROW = matchMedia("(max-width: 760px)");
 const TOUCH = matchMedia("(pointer: coarse)");
@@ -44,7 +46,7 @@ function layoutOf(more, height) {
   return {
     height, autosize: true, margin: { l: 8, r: 12, t: 12, b: 8 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, 'Liberation Sans', sans-serif", size: 12, color: colour("ink") },
-    colorway: COLOURS, hovermode: "closest", dragmode: TOUCH.matches ? false : "zoom", uirevision: "same",
+    colorway: palette(), hovermode: "closest", dragmode: TOUCH.matches ? false : "zoom", uirevision: "same",
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("strong-line"), font: { color: colour("ink"), size: 12 }, align: "left" },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left" },
     ...more,

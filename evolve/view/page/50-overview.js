@@ -32,7 +32,7 @@ function overviewTiles(run) {
   const measure = (name) => percent(i === undefined ? null : run.value(name, i));
   const bar = make("progress", { max: run.budget || 1, value: Math.min(totals.fitted, run.budget || 1), "aria-label": "candidates fitted of the budget" });
   return [
-    make("div", { class: "tile" }, make("dt", {}, "fitted candidates"), make("dd", {}, count(totals.fitted), " ", make("small", {}, `of ${count(run.budget)}`)), bar),
+    make("div", { class: "tile" }, make("dt", {}, "fitted candidates"), make("dd", {}, count(totals.fitted), " ", make("small", {}, `of ${count(run.budget)}`), bar)),
     tile("proposals", count(totals.proposals)), tile("scored", count(totals.scored)), tile("rejected", count(rejected)),
     tile("CPU time", duration(cpuTotal(run))), tile("islands", count(run.islands), `seed ${run.seed}`),
     tile("joint error", measure("joint"), "champion"), tile("transfer error", measure("transfer"), "champion"), tile("merit", measure("merit"), "champion"),
@@ -63,7 +63,7 @@ function drawProgress(chart, run) {
   const best = run.best.filter((b) => isNumber(b.joint));
   if (!best.length) return chart.draw({ empty: nothingScored(run) });
   const line = (name, value, k) => ({
-    type: "scatter", mode: best.length > 1 ? "lines" : "markers", name, x: best.map((b) => b.after), y: best.map(value), line: { shape: "hv", color: COLOURS[k], width: 2.5, dash: ["solid", "dash", "dot"][k] },
+    type: "scatter", mode: best.length > 1 ? "lines" : "markers", name, x: best.map((b) => b.after), y: best.map(value), line: { shape: "hv", color: palette()[k], width: 2.5, dash: ["solid", "dash", "dot"][k] },
     hovertemplate: `%{y:.2f} % ${name} after %{x:,} proposals<extra></extra>`,
   });
   const merit = (b) => (isNumber(b.transfer) ? (b.joint + b.transfer) / 2 : b.joint);

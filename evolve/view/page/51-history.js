@@ -53,7 +53,7 @@ function lowestTrace(run, name, text, k, x) {
   const at = turns(series);
   return {
     type: "scatter", mode: at.length > 1 ? "lines" : "markers", name: text, x: at.map(x), y: at.map((i) => series[i]), hovertemplate: `${text} %{y:.2f} %<extra></extra>`,
-    line: { shape: "hv", color: COLOURS[k], width: 2.5, dash: ["solid", "dash", "dot"][k] },
+    line: { shape: "hv", color: palette()[k], width: 2.5, dash: ["solid", "dash", "dot"][k] },
   };
 }
 

@@ -6,13 +6,15 @@ VIEWS.push({ key: "front", title: "Pareto front", make: makeFront });
 
 const AXES = Object.fromEntries(["complexity", "operations", "constants", "features", "joint", "transfer", "merit", "e2e", "ttft", "itl", "worst3"].map((name) => [name, MEASURES[name]]));
 
+const SHARES = { near: 0.9, all: 1 }; // of the programs that are within the axes
+
 function makeFront() {
   const chart = new Chart("Programs by two measures", { height: 520, file: "front" });
-  const redraw = () => { drawFront(chart, shownRun(), { across: across.value, up: up.value, hue: hue.value, share: Number(show.value) }); mark(); };
+  const redraw = () => { drawFront(chart, shownRun(), { across: across.value, up: up.value, hue: hue.value, share: SHARES[show.value] }); mark(); };
   const across = choice("across", AXES, redraw);
   const up = choice("up", AXES, redraw);
   const hue = choice("colour", AXES, redraw);
-  const show = choice("show", { 0.9: "near the best", 1: "all" }, redraw);
+  const show = choice("show", { near: "near the best", all: "all" }, redraw);
   [across.value, up.value, hue.value] = ["complexity", "joint", "transfer"];
   const mark = () => {
     const i = selectedAt();

@@ -81,13 +81,13 @@ function drawTree(chart, run, id, depth) {
     return {
       type: "scatter", mode: crowded && kind !== "this program" ? "markers" : "markers+text", name: kind, x: ids.map((n) => places.get(n)[0]), y: ids.map((n) => places.get(n)[1]),
       customdata: ids, hovertext: ids.map((n) => hover(run, run.at(n))), hoverinfo: "text", text: ids.map(String), textposition: "top center", cliponaxis: false,
-      marker: { size: kind === "this program" ? 18 : 12, color: [COLOURS[0], COLOURS[5], COLOURS[2]][k], symbol: ids.map((n) => (n === run.champion ? "star" : run.isScored(run.at(n)) ? "circle" : "x")) },
+      marker: { size: kind === "this program" ? 18 : 12, color: [palette()[0], palette()[5], palette()[2]][k], symbol: ids.map((n) => (n === run.champion ? "star" : run.isScored(run.at(n)) ? "circle" : "x")) },
     };
   });
   const kinds = new Set(layers.slice(0, own).flat().map((n) => run.operator(run.at(n))));
   const hidden = axis("", { visible: false, fixedrange: true });
   chart.draw({
-    traces: [{ type: "scatter", mode: "lines", x: lines.map((p) => p[0]), y: lines.map((p) => p[1]), hoverinfo: "skip", showlegend: false, line: { color: colour("line"), width: 1.2 } }, ...nodes.filter((n) => n.x.length)],
+    traces: [{ type: "scatter", mode: "lines", x: lines.map((p) => p[0]), y: lines.map((p) => p[1]), hoverinfo: "skip", showlegend: false, line: { color: colour("faint"), width: 1.2 } }, ...nodes.filter((n) => n.x.length)],
     layout: { xaxis: { ...hidden, range: [0, 1] }, yaxis: { ...hidden, range: [-layers.length + 0.6, 0.6] }, showlegend: true, uirevision: `${id} ${depth}` },
     height: Math.max(260, 110 + 80 * layers.length),
     summary: `Program ${id} was proposed by ${run.operator(run.at(id))}${ancestorsText(layers, own, kinds)} It has ${counted(run.childrenOf(id).length, "child").replace("childs", "children")}. A cross marks what was rejected, a star the champion.`,

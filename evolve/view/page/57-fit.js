@@ -31,9 +31,7 @@ function drawFit(chart, run, figure) {
   }
   const ends = [...points.map((r) => r.observed_ms), ...points.map((r) => r.predicted_ms)];
   const [low, high] = [Math.min(...ends) / 1.2, Math.max(...ends) * 1.2];
-  const kinds = [[true, "fitted", "circle", COLOURS[0]], [false, "predicted only", "diamond-open", COLOURS[5]], [null, "unknown", "square-open", COLOURS[3]]];
-  const errors = points.filter((r) => isNumber(r.error_pct));
-  const mean = errors.length ? errors.reduce((sum, r) => sum + Math.abs(r.error_pct), 0) / errors.length : null;
+  const kinds = [[true, "fitted", "circle", palette()[0]], [false, "predicted only", "diamond-open", palette()[5]], [null, "unknown", "square-open", palette()[3]]];
   const source = problem ? `Predicted means follow from the errors of the search. ${problem}` : "";
   chart.draw({
     traces: [
@@ -41,9 +39,16 @@ function drawFit(chart, run, figure) {
       ...kinds.flatMap(([fitted, name, symbol, c]) => fitTraces(points.filter((r) => (r.fitted ?? null) === fitted), name, symbol, c)),
     ],
     layout: { xaxis: logRangeAxis(`observed ${FIGURES[figure]} (ms)`, low, high), yaxis: logRangeAxis(`predicted ${FIGURES[figure]} (ms)`, low, high), showlegend: true, uirevision: `${state.id} ${figure}` },
-    summary: `Program ${state.id}: ${counted(points.length, "run")}, mean absolute error ${percent(mean)} of the ${FIGURES[figure]}. ${source}`,
+    summary: `Program ${state.id}, ${FIGURES[figure]}: mean absolute error ${meanErrors(points)}. ${source}`,
     table: () => fitTable(rows, figure),
   });
+}
+
+/** `1.30 % on 20 fitted runs, 4.2 % on ...` */
+function meanErrors(points) {
+  const known = points.filter((r) => isNumber(r.error_pct));
+  const groups = [["fitted", known.filter((r) => r.fitted)], ["other", known.filter((r) => !r.fitted)]].filter(([, rows]) => rows.length);
+  return groups.map(([name, rows]) => `${percent(rows.reduce((sum, r) => sum + Math.abs(r.error_pct), 0) / rows.length)} on ${counted(rows.length, `${name} run`)}`).join(", ") || UNKNOWN;
 }
 
 function fitTraces(rows, name, symbol, c) {

@@ -7,10 +7,11 @@ VIEWS.push({ key: "residuals", title: "Stages & residuals", make: makeResiduals 
 function makeResiduals() {
   const stages = new Chart("Errors by stage of the load", { height: 480, file: "stages" });
   const residuals = new Chart("Residuals", { height: 440, file: "residuals" });
-  const draw = () => { drawStages(stages, shownRun(), latency.value); drawResiduals(residuals, shownRun(), latency.value, field.value); };
+  const draw = () => { drawResiduals(residuals, shownRun(), latency.value, field.value, runs.value); drawStages(stages, shownRun(), latency.value, runs.value); };
   const latency = choice("latency", LATENCIES, draw);
   const field = choice("residuals against", {}, draw);
-  const node = make("div", { class: "view" }, make("div", { class: "controls" }, latency.node, field.node), residuals.node, stages.node);
+  const runs = choice("runs", { clean: "clean", all: "all, overloaded ones too" }, draw);
+  const node = make("div", { class: "view" }, make("div", { class: "controls" }, latency.node, field.node, runs.node), residuals.node, stages.node);
   return {
     node,
     update(run) {
@@ -34,11 +35,14 @@ function fieldTitle(name) {
 /** Blue for too low, orange for too high: told apart by people of all kinds of colour vision, and light enough for dark text. */
 const SIGNED_SCALE = [[0, "#56b4e9"], [0.5, "#f3f4f5"], [1, "#f0941f"]];
 
-function drawStages(chart, run, latency) {
+/** Predictions on clean runs, or on all; a run of unknown quality counts as clean. */
+const predictionsOn = (run, runs) => predictionsOf(run, selectedAt()).filter((p) => runs === "all" || (run.experiment(p.experiment)?.quality ?? "clean") === "clean");
+
+function drawStages(chart, run, latency, runs) {
   const nothing = noProgram(run);
   if (nothing) return chart.draw({ empty: nothing });
-  const { detail, problem, command } = detailOf(run, state.id);
-  const rows = (detail?.predictions ?? []).filter((p) => p.stages?.some((s) => isNumber(s[`${latency}_pct`])));
+  const { problem, command } = detailOf(run, state.id);
+  const rows = predictionsOn(run, runs).filter((p) => p.stages?.some((s) => isNumber(s[`${latency}_pct`])));
   if (!rows.length) return chart.draw({ empty: missing(problem ? `Errors by stage need the program's details. ${problem}` : "No run has figures by stage.", command) });
   const most = Math.max(...rows.map((r) => r.stages.length));
   const error = (r, k) => r.stages[k]?.[`${latency}_pct`] ?? null;
@@ -64,14 +68,14 @@ function drawStages(chart, run, latency) {
   });
 }
 
-function drawResiduals(chart, run, latency, field) {
+function drawResiduals(chart, run, latency, field, runs) {
   const nothing = noProgram(run);
   if (nothing) return chart.draw({ empty: nothing });
   if (!field) return chart.draw({ empty: missing("The experiments of this run are not in this page, so there is nothing to draw residuals against.") });
-  const rows = predictionsOf(run, selectedAt()).map((p) => ({ ...p, x: run.experiment(p.experiment)?.fields?.[field], y: p.figures[latency]?.error_pct }));
+  const rows = predictionsOn(run, runs).map((p) => ({ ...p, x: run.experiment(p.experiment)?.fields?.[field], y: p.figures[latency]?.error_pct }));
   const points = rows.filter((r) => isNumber(r.x) && isNumber(r.y));
   if (!points.length) return chart.draw({ empty: missing(run.isScored(selectedAt()) ? `No run has both ${fieldTitle(field)} and an error of ${LATENCIES[latency]}.` : "This program was rejected, so it has no errors.") });
-  const kinds = [[true, "fitted", "circle", COLOURS[0]], [false, "predicted only", "diamond-open", COLOURS[5]], [null, "unknown", "square-open", COLOURS[3]]];
+  const kinds = [[true, "fitted", "circle", palette()[0]], [false, "predicted only", "diamond-open", palette()[5]], [null, "unknown", "square-open", palette()[3]]];
   const traces = kinds.map(([fitted, name, symbol, c]) => {
     const own = points.filter((r) => (r.fitted ?? null) === fitted);
     return {

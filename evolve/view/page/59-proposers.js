@@ -56,7 +56,7 @@ function proposalWindows(run) {
     const size = Math.max(FEWEST_A_WINDOW, Math.ceil(run.size / WINDOWS));
     const windows = Math.max(1, Math.ceil(run.size / size));
     const names = proposerTotals(run).map((t) => t.name);
-    const shown = names.length > COLOURS.length ? names.slice(0, COLOURS.length - 1) : names;
+    const shown = names.length > palette().length ? names.slice(0, palette().length - 1) : names;
     const labels = names.length > shown.length ? [...shown, "others"] : shown;
     const zeros = () => Object.fromEntries(labels.map((name) => [name, new Array(windows).fill(0)]));
     const [proposals, kept] = [zeros(), zeros()];
@@ -73,7 +73,7 @@ function proposalWindows(run) {
   });
 }
 
-const windowColour = (k, label) => (label === "others" ? colour("strong-line") : COLOURS[k % COLOURS.length]);
+const windowColour = (k, label) => (label === "others" ? colour("strong-line") : palette()[k % palette().length]);
 
 function drawShare(chart, run, { size, ends, labels, proposals }) {
   if (!run.size) return chart.draw({ empty: nothingScored(run) });

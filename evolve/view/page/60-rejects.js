@@ -18,7 +18,7 @@ function drawRejects(chart, run) {
   const share = (n) => (100 * n) / run.totals.proposals;
   chart.draw({
     traces: [{
-      type: "bar", orientation: "h", y: rows.map((_, k) => k), x: rows.map((r) => r[1].count), marker: { color: rows.map((_, k) => COLOURS[k ? 1 : 0]) }, text: rows.map((r) => `${count(r[1].count)} (${number(share(r[1].count), 2)} %)`),
+      type: "bar", orientation: "h", y: rows.map((_, k) => k), x: rows.map((r) => r[1].count), marker: { color: rows.map((_, k) => palette()[k ? 1 : 0]) }, text: rows.map((r) => `${count(r[1].count)} (${number(share(r[1].count), 2)} %)`),
       textposition: "auto", hoverinfo: "skip", cliponaxis: false,
     }],
     layout: { xaxis: axis("proposals"), yaxis: axis("", { tickvals: rows.map((_, k) => k), ticktext: rows.map((r) => plain(shortened(r[0], 24))), autorange: "reversed" }), bargap: 0.25 },

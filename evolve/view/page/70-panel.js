@@ -16,7 +16,7 @@ function badges(run, i) {
 function drawPanel(panel, bar, run) {
   const i = selectedAt();
   const title = i === undefined ? make("h2", {}, "No program selected") : make("h2", {}, `Program ${state.id}`);
-  fill(panel, title, i === undefined ? make("p", { class: "note" }, "Click a point in a chart, press Enter on a number in a table, or type one here.") : panelOf(run, i), gotoForm(run));
+  fill(panel, title, gotoForm(run), i === undefined ? make("p", { class: "note" }, "Click a point in a chart, press Enter on a number in a table, or type one here.") : panelOf(run, i));
   fill(bar, i === undefined ? null : [
     make("span", {}, `Program ${state.id} · joint ${percent(run.value("joint", i))}`), button("Its program", () => { panel.scrollIntoView(); panel.focus(); }),
   ]);
