@@ -45,7 +45,7 @@ NAMED = {
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
 SHARED = {
-    "elite": {"id", "key", "text", "worst3"},
+    "elite": {"id", "key", "text", "worst3", "rows"},
     "spread": {"median", "low", "high", "values"},
     "statistic": {"mean", "p50", "p90", "p99"},
     "step figures": {"mape_pct", "pearson_r"},
