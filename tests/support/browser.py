@@ -21,7 +21,7 @@ ARGS = (
     "--disable-sync",
 )  # fmt: skip
 GRAVE = ("serious", "critical")
-RULES = {"resultTypes": ["violations"]}
+RULES: dict[str, list[str]] = {"resultTypes": ["violations"]}
 WAIT_MS = 20_000  # for what takes milliseconds on a machine that is not busy
 
 
@@ -67,9 +67,10 @@ class Tab:
         self.page.click(f"#tab-{key}")
         self.page.wait_for_selector(f"#view-{key}:not([hidden])")
 
-    def grave(self) -> list[str]:
-        """The serious and critical faults that axe-core finds in what is visible."""
-        found = Axe().run(self.page, options=RULES).response["violations"]
+    def grave(self, part: str | None = None, contrast_only: bool = False) -> list[str]:
+        """The serious and critical faults that axe-core finds on the page, or in the part with this selector."""
+        options = RULES | ({"runOnly": ["color-contrast"]} if contrast_only else {})
+        found = Axe().run(self.page, context=part, options=options).response["violations"]
         return [f"{f['id']}: {n['html'][:160]}" for f in found if f["impact"] in GRAVE for n in f["nodes"]]
 
     def overflow(self) -> int:

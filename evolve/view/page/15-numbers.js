@@ -24,7 +24,11 @@ const percent = (x) => (isNumber(x) ? `${x.toFixed(2)} %` : UNKNOWN);
 const plainPercent = (x) => (isNumber(x) ? x.toFixed(2) : UNKNOWN);
 
 /** A signed percentage without its unit. */
-const signed = (x) => (isNumber(x) ? `${x > 0 ? "+" : x < 0 ? "−" : ""}${Math.abs(x).toFixed(1)}` : UNKNOWN);
+function signed(x, digits = 1) {
+  if (!isNumber(x)) return UNKNOWN;
+  const text = Math.abs(x).toFixed(digits);
+  return `${Number(text) === 0 ? "" : x > 0 ? "+" : "−"}${text}`;
+}
 
 /** A duration of some seconds in words. */
 function duration(seconds) {

@@ -22,7 +22,7 @@ const shortened = (text, most) => (text.length <= most ? text : `${text.slice(0,
 /** An axis with its title; `more` overrides. */
 function axis(title, more = {}) {
   return {
-    title: { text: title, standoff: 8 }, gridcolor: colour("grid"), linecolor: colour("strong-line"), zerolinecolor: colour("grid"),
+    title: { text: plain(title), standoff: 8 }, gridcolor: colour("grid"), linecolor: colour("strong-line"), zerolinecolor: colour("grid"),
     tickcolor: colour("strong-line"), automargin: true, ...more,
   };
 }
@@ -32,7 +32,8 @@ const logAxis = (title, more = {}) => axis(title, { type: "log", tickformat: ",~
 
 /** A logarithmic axis over [low, high], with ticks at 1, 2 and 5 of every decade where there are several. */
 function logRangeAxis(title, low, high, more = {}) {
-  return logAxis(title, { range: [low, high].map(Math.log10), ...(high / low > 8 ? { dtick: "D2" } : {}), ...more });
+  const ticks = high / low > 40 && NARROW.matches ? { dtick: 1 } : high / low > 8 ? { dtick: "D2" } : {};
+  return logAxis(title, { range: [low, high].map(Math.log10), ...ticks, ...more });
 }
 
 /** [low, high] of a logarithmic axis that shows these positive numbers, but for the largest ones beyond a share of them. */

@@ -123,7 +123,7 @@ function lineTable(run, id) {
   return table("From this program back to a seed", [
     { head: "program", cell: (r) => idButton(r.program) }, { head: "proposed by", cell: (r) => run.operator(run.at(r.program)) },
     { head: MEASURES.joint, number: true, cell: (r) => plainPercent(run.value("joint", run.at(r.program))) },
-    { head: "change of it (points)", number: true, cell: (r) => (isNumber(r.change) ? `${r.change > 0 ? "+" : r.change < 0 ? "−" : ""}${Math.abs(r.change).toFixed(2)}` : UNKNOWN) },
+    { head: "change of it (points)", number: true, cell: (r) => signed(r.change, 2) },
     { head: "complexity", number: true, cell: (r) => count(run.value("complexity", run.at(r.program))) },
     { head: "idea", long: true, cell: (r) => run.candidates.idea[run.at(r.program)] ?? UNKNOWN },
   ], rows, { id: (r) => r.program });

@@ -29,7 +29,7 @@ function drawFit(chart, run, figure) {
     const why = run.isScored(selectedAt()) ? [problem ?? `No run has an observed ${FIGURES[figure]}.`, command] : ["This program was rejected, so there is nothing to compare."];
     return chart.draw({ empty: missing(...why), table: rows.length ? () => fitTable(rows, figure) : null });
   }
-  const ends = [...points.map((r) => r.observed_ms), ...points.map((r) => r.predicted_ms)];
+  const ends = points.flatMap((r) => [r.observed_ms, r.predicted_ms, r.low95, r.high95]).filter((x) => x > 0);
   const [low, high] = [Math.min(...ends) / 1.2, Math.max(...ends) * 1.2];
   const kinds = [[true, "fitted", "circle", palette()[0]], [false, "predicted only", "diamond-open", palette()[5]], [null, "unknown", "square-open", palette()[3]]];
   const source = problem ? `Predicted means follow from the errors of the search. ${problem}` : "";

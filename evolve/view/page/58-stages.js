@@ -49,7 +49,7 @@ function drawStages(chart, run, latency, runs) {
   const z = rows.map((r) => range(most).map((k) => error(r, k)));
   const largest = Math.max(1, quantile(z.flat().filter(isNumber).map(Math.abs).sort((a, b) => a - b), 0.9));
   const name = (r, k) => run.experiment(r.experiment)?.stages?.[k]?.name ?? `stage ${k + 1}`;
-  const wide = NARROW.matches ? 16 : 44;
+  const wide = NARROW.matches ? 22 : 44;
   chart.draw({
     traces: [{
       type: "heatmap", x: range(most), y: range(rows.length), z, zmin: -largest, zmax: largest, colorscale: SIGNED_SCALE, xgap: 2, ygap: 2, hoverongaps: false,

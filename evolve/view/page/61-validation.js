@@ -42,7 +42,7 @@ function drawKinds(chart, kinds) {
     traces: Object.entries(LATENCIES).map(([name, text], n) => ({
       type: "bar", name: text, x: range(kinds.length), y: kinds.map((k) => k.mean_abs_error_pct?.[name] ?? null), marker: { color: palette()[n] }, hovertemplate: `${text} %{y:.2f} %<extra></extra>`,
     })),
-    layout: { xaxis: axis("", { tickvals: range(kinds.length), ticktext: names }), yaxis: axis("mean absolute error (%)", { rangemode: "tozero" }), barmode: "group", bargap: 0.3, showlegend: true },
+    layout: { xaxis: axis("", { tickvals: range(kinds.length), ticktext: names, tickangle: NARROW.matches ? -45 : 0 }), yaxis: axis("mean absolute error (%)", { rangemode: "tozero" }), barmode: "group", bargap: 0.3, showlegend: true },
     summary: kinds.map((k) => `${k.kind}: E2E ${percent(k.mean_abs_error_pct?.e2e)}`).join("; "),
     table: null,
   });
@@ -76,7 +76,7 @@ function drawHeldOut(chart, kind, latency) {
   const rows = heldOutRows(kind);
   if (!rows.length) return chart.draw({ empty: missing("The errors of each run of these folds are not kept here; the table above has their means.", `evolve validate ${shownRun().name}`) });
   const answers = [...new Set(rows.flatMap((r) => Object.keys(r.known ?? {})))];
-  const wide = NARROW.matches ? 16 : 44;
+  const wide = NARROW.matches ? 22 : 44;
   const trace = (name, value, k, symbol) => ({
     type: "scatter", mode: "markers", name: plain(name), y: range(rows.length), x: rows.map((r) => value(r) ?? null), marker: { symbol, size: k ? 8 : 11, color: palette()[k % palette().length], line: { width: 1.5, color: k ? palette()[k % palette().length] : colour("card") } },
     hoverinfo: "text", text: rows.map((r) => [`${name}: ${signed(value(r))} %`, r.experiment, `fold ${r.fold}`].map(plain).join("<br>")),

@@ -23,6 +23,10 @@ function storedTheme() {
 
 /** Draw again what is visible; hidden views are drawn when they are opened. `data`: all views; `programs`: those of one program. */
 function refresh({ data = false, programs = false }) {
+  if (data && state.id === null && state.runs.length) {
+    readHash([...page.views.keys()]); // there may be a champion now
+    drawProgram();
+  }
   for (const view of page.views.values()) {
     if (data) view.stale = true;
     if (programs) view.shownId = undefined;
@@ -38,12 +42,21 @@ function showAll() {
     const shown = key === state.view;
     tab.setAttribute("aria-selected", String(shown));
     tab.tabIndex = shown ? 0 : -1;
-    if (!shown) view.node.hidden = true;
+    if (shown) revealTab(tab);
+    else view.node.hidden = true;
   }
   fill(document.getElementById("notes"), (run.notes ?? []).map((note) => make("p", {}, note)));
   page.views.get(state.view).show();
   document.title = `${page.views.get(state.view).title} · ${run.name} · evolve view`;
   drawWhich();
+}
+
+/** Scroll the strip of tabs, but not the page, until a tab can be seen. */
+function revealTab(tab) {
+  const strip = tab.parentElement;
+  if (tab.offsetLeft < strip.scrollLeft) strip.scrollLeft = tab.offsetLeft - 20;
+  const right = tab.offsetLeft + tab.offsetWidth;
+  if (right > strip.scrollLeft + strip.clientWidth) strip.scrollLeft = right - strip.clientWidth + 20;
 }
 
 function drawProgram() {
@@ -96,9 +109,7 @@ function moveTab(event) {
   if (to === undefined) return;
   event.preventDefault();
   const key = keys[(to + keys.length) % keys.length];
-  const tab = document.getElementById(`tab-${key}`);
-  tab.focus();
-  tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+  document.getElementById(`tab-${key}`).focus({ preventScroll: true });
   go({ view: key });
 }
 
