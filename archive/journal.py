@@ -193,8 +193,15 @@ class Tail:
     def read(self) -> list[JsonObject]:
         """Complete lines that were appended since the last call, those that come first if they are many.
 
-        There are none if nothing was appended; a torn last line is not there yet. Raises OSError if the file is gone, Replaced if it is another one or was cut, and Damaged like `read_journal`;
-        then the next call begins at the same line again.
+        There are none if nothing was appended; a torn last line is not there yet. Raises OSError if the file is gone,
+        Replaced if it is another one or was cut, and Damaged like `read_journal`; then the next call begins at the same
+        line again.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = (path := Path(folder) / "journal.jsonl").write_text('{"id":0}\\n{"id":')
+        ...     (tail := Tail(path)).read(), tail.read()
+        ([{'id': 0}], [])
         """
         with self._path.open("rb") as file:
             about = os.fstat(file.fileno())

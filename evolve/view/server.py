@@ -94,6 +94,9 @@ class Shown:
         """The detail of a program, which is made in the background."""
         with self._lock:
             followed = self._run(run)
+            if self._makers[run][0] is not followed.run:  # the folder holds another run now
+                self._makers[run] = followed.run, Details(followed.run, followed.data)
+                self._details.clear()
             best = number == followed.champion
             key = run, number, best
             if key in self._details:
@@ -102,9 +105,6 @@ class Shown:
             outcome = followed.story.outcome(number)
             if outcome is None:
                 raise InputError(f"{followed.name}:{number}: no such proposal: reload the page")
-            if self._makers[run][0] is not followed.run:  # the folder holds another run now
-                self._makers[run] = followed.run, Details(followed.run, followed.data)
-                self._details.clear()
             maker = self._makers[run][1]
             self._details[key] = future = self._worker.submit(lambda: maker.of(outcome, best))
             while len(self._details) > KEPT:

@@ -277,6 +277,15 @@ def test_a_page_keeps_what_it_has_when_the_run_is_deleted(copied: tuple[Path, Se
     assert ask(server, "/program?run=0&id=0").json["problem"] is None
 
 
+def test_details_of_a_run_that_was_replaced_are_not_shown(copied: tuple[Path, Server]) -> None:
+    run, server = copied
+    assert ask(server, "/program?run=0&id=2").json["text"] != ask(server, "/program?run=0&id=3").json["text"]
+    line = (run / "journal.jsonl").read_bytes().splitlines(keepends=True)[0]
+    (run / "journal.jsonl").write_bytes(line)  # taken back to its first outcome
+    assert ask(server, "/version").json["runs"][0]["outcomes"] == 1
+    assert ask(server, "/program?run=0&id=2").status == 404 and ask(server, "/program?run=0&id=0").status == 200
+
+
 def test_the_next_free_port_is_taken(server: Server) -> None:
     shown = Shown([])
     second = serve(server.port, page(), shown)
