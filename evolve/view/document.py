@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from archive.champion import contenders
 from evaluator.score import summarise
@@ -65,10 +67,10 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
         "best": [
             {"after": p.after, "joint": p.champion.joint, "transfer": p.champion.transfer} for p in story.points()
         ],
-        "cpu_s_by_stage": dict(report.cpu_s) if report else {},
-        "known": _known(report) if report else {},
+        "cpu_s_by_stage": _finite(dict(report.cpu_s)) if report else {},
+        "known": _finite(_known(report)) if report else {},
         "details": {},
-        "validation": followed.validation,
+        "validation": _finite(followed.validation),
         "ledger": ledger_json(followed.telling.calls),
     }  # fmt: skip
 
@@ -77,3 +79,12 @@ def _known(report: RunReport) -> JsonObject:
     """Mean absolute errors of the known answers over the fitted experiments."""
     means = {name: asdict(summarise(errors_of(rows, report.fitted))) for name, rows in report.known.items()}
     return {name: {x: score[x] for x in ("e2e", "ttft", "itl")} for name, score in means.items()}
+
+
+def _finite(value: Any) -> Any:
+    """The JSON value with null for numbers that JSON has not: someone may have edited the file that they are from."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from archive.champion import champion
-from archive.journal import Damaged, Replaced, Tail
+from archive.journal import Damaged, Tail
 from archive.proposal import Outcome, is_outcome
 from evaluator.committee import final_champion
 from evolve.report.result import RunReport, read_report
-from evolve.run.folder import Run, locked, open_run
+from evolve.run.folder import REMEDY, Run, locked, open_run
 from evolve.run.spent import FILE as CPU
 from evolve.run.spent import read_spent
 from evolve.run.trust import TRUST_FILE, read_trust
@@ -65,14 +65,15 @@ class Telling:
 
     def __init__(self, run: Run) -> None:
         """Raises InputError if the journal is missing or damaged."""
+        self._path = run.written
         self.story, self.calls = Story(run.config), list[JsonObject]()
-        self._tail = None if run.shipped else Tail(run.written)
+        self._tail = None if run.shipped else Tail(self._path)
         if self._tail is None:
             self._tell(run.lines())
             return
         try:
             self.read()
-        except (OSError, ValueError):
+        except (OSError, Damaged):
             run.lines()  # raises the error that says what to do
             raise
 
@@ -85,7 +86,11 @@ class Telling:
     def _tell(self, lines: list[JsonObject]) -> None:
         for line in lines:
             if is_outcome(line):
-                self.story.add(Outcome.from_json(line))
+                try:
+                    outcome = Outcome.from_json(line)
+                except (KeyError, TypeError, ValueError, AttributeError):
+                    raise InputError(f"{self._path}: holds an outcome that no search writes: {REMEDY}") from None
+                self.story.add(outcome)
                 if line.get("call"):
                     self.calls.append(slim(line))
             else:
@@ -123,7 +128,7 @@ class Followed:
             self.problem = "" if self.run.path.is_dir() else GONE
         except OSError:
             self.problem = GONE
-        except (Replaced, Damaged, ValueError) as e:
+        except ValueError as e:  # Replaced, Damaged, or an outcome that is none
             self._again(str(e))
         self._settle()
 

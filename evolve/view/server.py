@@ -176,7 +176,6 @@ def serve(port: int, page: Page, shown: Shown) -> Server:
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
-    server_version, sys_version = "evolve", ""
     timeout = 60  # seconds for a request to arrive
 
     def do_GET(self) -> None:
@@ -242,6 +241,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         more = (("Allow", "GET, HEAD"),) if status == HTTPStatus.METHOD_NOT_ALLOWED else ()
         self._send(status, JSON, _problem(message or status.phrase), ("Connection", "close"), *more)
+
+    def version_string(self) -> str:
+        """The server's name, without versions."""
+        return "evolve"
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the terminal is for the one line with the address."""

@@ -13,13 +13,12 @@ LIVE = 20_000  # outcomes up to which a page that follows a search has all of th
 
 
 def thinned(run: JsonObject, marked: Set[int]) -> Iterator[JsonObject]:
-    """The run, unless it has more than LIVE outcomes, then smaller and smaller versions of it that keep every `marked` candidate whole.
+    """The run, then smaller and smaller versions of it that keep every `marked` candidate whole.
 
-    First the others lose texts and errors, then an evenly spaced half of them is left out, and so on; at last all
-    details but the champion's.
+    First the others lose texts and errors (at once, if the run has more than LIVE outcomes), then an evenly spaced half
+    of them is left out, and so on; at last all details but the champion's.
     """
-    if len(run["candidates"]["id"]) <= LIVE:
-        yield run
+    yield run if len(run["candidates"]["id"]) <= LIVE else thin(run, marked, 1)
     for halving in range(HALVINGS + 1):
         yield thin(run, marked, 1 << halving)
     least = thin(run, marked, 0)
