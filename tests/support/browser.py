@@ -50,7 +50,9 @@ class Tab:
         self.page.set_default_timeout(WAIT_MS)
         self.problems: list[str] = []
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("console", lambda said: self.problems.append(said.text) if said.type in ("error", "warning") else None)
+        self.page.on(
+            "console", lambda said: self.problems.append(said.text) if said.type in ("error", "warning") else None
+        )
 
     def open(self, address: str | Path) -> None:
         """Open an address or a file and wait until the page has drawn its first view."""

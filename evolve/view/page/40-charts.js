@@ -49,7 +49,7 @@ function layoutOf(more, height) {
     font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, 'Liberation Sans', sans-serif", size: 12, color: colour("ink") },
     colorway: palette(), hovermode: "closest", dragmode: TOUCH.matches ? false : "zoom", uirevision: "same",
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("strong-line"), font: { color: colour("ink"), size: 12 }, align: "left" },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left" },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left", traceorder: "normal" },
     ...more,
   };
 }

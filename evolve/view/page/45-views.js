@@ -12,7 +12,7 @@ const VIEWS = [];
 class LazyView {
   constructor({ key, title, make: build }) {
     Object.assign(this, { key, title, build, made: null, stale: true, shownId: undefined });
-    this.node = make("div", { class: "view", id: `view-${key}`, role: "tabpanel", "aria-labelledby": `tab-${key}`, hidden: true });
+    this.node = make("div", { class: "view", id: `view-${key}`, role: "tabpanel", "aria-labelledby": `tab-${key}`, tabindex: "-1", hidden: true });
   }
 
   /** Draw what has changed since the view was last visible. */
@@ -23,8 +23,12 @@ class LazyView {
       fill(this.node, make("h2", {}, this.title), this.made.node);
     }
     const run = shownRun();
-    if (this.stale) this.made.update(run);
-    if (this.stale || this.shownId !== state.id) this.made.select?.(run);
+    if (this.stale || this.shownId !== state.id) {
+      keepingPlace(this.node, () => {
+        if (this.stale) this.made.update(run);
+        this.made.select?.(run);
+      });
+    }
     markRows(this.node);
     this.stale = false;
     this.shownId = state.id;

@@ -50,11 +50,11 @@ function drawFront(chart, run, { across, up, hue, share }) {
 /** Programs on the front, coloured by a measure; hollow where it was not measured. */
 function frontTraces(run, front, x, y, hue) {
   const [known, unknown] = [true, false].map((wanted) => front.filter((i) => isNumber(run.value(hue, i)) === wanted));
-  const outline = { symbol: "diamond", size: 9, line: { color: colour("card"), width: 0.8 } };
+  const outline = { symbol: "diamond", size: 9, line: { color: colour("strong-line"), width: 0.8 } };
   const hollow = { symbol: "diamond-open", size: 8, color: colour("soft"), line: { width: 1.5 } };
   const values = known.map((i) => run.value(hue, i)).sort((a, b) => a - b);
   const scale = {
-    color: known.map((i) => run.value(hue, i)), cmin: values[0], cmax: quantile(values, 0.95), colorscale: "Cividis", showscale: !NARROW.matches, colorbar: colourBar(MEASURES[hue]),
+    color: known.map((i) => run.value(hue, i)), cmin: values[0], cmax: quantile(values, 0.95), colorscale: "Cividis", reversescale: true, showscale: !NARROW.matches, colorbar: colourBar(MEASURES[hue]),
   };
   return [
     unknown.length ? [programTrace(run, unknown, x, y, { name: `front, ${MEASURES[hue].replace(/ \(.*/, "")} unknown`, marker: hollow })] : [],

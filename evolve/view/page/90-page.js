@@ -60,7 +60,8 @@ function revealTab(tab) {
 }
 
 function drawProgram() {
-  drawPanel(document.getElementById("program"), document.getElementById("bar"), shownRun());
+  const panel = document.getElementById("program");
+  keepingPlace(panel, () => drawPanel(panel, document.getElementById("bar"), shownRun()));
 }
 
 /** Follow the hash: another run, view or program. */

@@ -214,6 +214,7 @@ def test_the_keyboard_alone_reaches_every_view_and_selects_programs(tabs: Callab
         if summary.evaluate("e => e === document.activeElement"):
             break
     press("Enter")
+    tab.page.wait_for_selector("#view-front table")
     press("Tab")  # the table's box
     expect(tab.page.locator("#view-front .scroll")).to_be_focused()
     press("Tab")
@@ -222,10 +223,17 @@ def test_the_keyboard_alone_reaches_every_view_and_selects_programs(tabs: Callab
     press("Enter")
     expect(tab.page.locator("aside h2")).to_have_text(f"Program {wanted}")
     assert tab.page.evaluate("document.activeElement.textContent") == wanted  # the focus stays where it was
+    tab.view("lineage")
+    child = tab.page.locator("#view-lineage section:last-child .id").first  # redraws the whole view
+    child.focus()
+    press("Enter")
+    expect(tab.page.locator("aside h2")).not_to_have_text(f"Program {wanted}")
+    assert tab.page.evaluate("document.activeElement !== document.body")  # it is still in the view
     tab.page.evaluate("document.getElementById('goto').focus()")
     tab.page.keyboard.type("0")
     press("Enter")
     expect(tab.page.locator("aside h2")).to_have_text("Program 0")
+    expect(tab.page.locator("#goto")).to_be_focused()
     assert not tab.problems
 
 
@@ -242,7 +250,9 @@ def test_the_grid_in_time_is_that_of_the_archive(tabs: Callable[..., Tab], tiny_
         assert shown_ids(tab, "grid") == {e.id for e in archive.grid.cells.values()}
 
 
-def test_a_difference_of_texts_rebuilds_both_and_quartiles_are_numpys(tabs: Callable[..., Tab], tiny_page: Path) -> None:
+def test_a_difference_of_texts_rebuilds_both_and_quartiles_are_numpys(
+    tabs: Callable[..., Tab], tiny_page: Path
+) -> None:
     tab, rng = tabs(tiny_page), random.Random(0)
     for _ in range(30):
         before, after = ("\n".join(rng.choice("abc") for _ in range(rng.randint(0, 12))) for _ in range(2))
@@ -315,23 +325,52 @@ def test_an_empty_run_says_what_is_missing_and_which_command_makes_it(
 ) -> None:
     tab = tabs(written(cut(tiny_json, 0) | {"live": False}))
     through(tab)
-    for view, command in {"history": "evolve resume", "front": "evolve resume", "validation": "evolve validate"}.items():
+    for view, command in {
+        "history": "evolve resume",
+        "front": "evolve resume",
+        "validation": "evolve validate",
+    }.items():
         tab.view(view)
         expect(tab.page.locator(f"#view-{view} code").first).to_contain_text(command)
 
 
-def test_one_candidate_and_unknown_figures_break_no_view(tabs: Callable[..., Tab], tiny_json: Any, written: Any) -> None:
+def test_one_candidate_and_unknown_figures_break_no_view(
+    tabs: Callable[..., Tab], tiny_json: Any, written: Any
+) -> None:
     one = cut(tiny_json, 1)
-    one["runs"][0] |= {"champion": one["runs"][0]["candidates"]["id"][0], "best": [{"after": 1, "joint": 3.0, "transfer": None}]}
+    one["runs"][0] |= {
+        "champion": one["runs"][0]["candidates"]["id"][0],
+        "best": [{"after": 1, "joint": 3.0, "transfer": None}],
+    }
     unknown = cut(tiny_json, 12)
     (run,) = unknown["runs"]
-    run["candidates"] |= {name: [None] * 12 for name in ("text", "idea", "transfer", "merit", "e2e", "ttft", "itl", "worst3", "cpu_s", "errors", "generation", "kept", "sound")}
+    run["candidates"] |= {
+        name: [None] * 12
+        for name in (
+            "text",
+            "idea",
+            "transfer",
+            "merit",
+            "e2e",
+            "ttft",
+            "itl",
+            "worst3",
+            "cpu_s",
+            "errors",
+            "generation",
+            "kept",
+            "sound",
+        )
+    }
     run["experiments"] = [
         dict.fromkeys(e) | {"id": e["id"], "use": e["use"], "fields": {}, "stages": []} for e in run["experiments"]
     ]
     run["champion"] = run["candidates"]["id"][0]
     several = copy.deepcopy(tiny_json)  # the median of runs of which one is empty and one has unknown figures
-    several["runs"] = [tiny_json["runs"][0] | {"name": f"run {k}"} for k in range(3)] + [run, cut(tiny_json, 0)["runs"][0]]
+    several["runs"] = [tiny_json["runs"][0] | {"name": f"run {k}"} for k in range(3)] + [
+        run,
+        cut(tiny_json, 0)["runs"][0],
+    ]
     for made in (one, unknown, several):
         through(tabs(written(made)))
 
@@ -358,12 +397,16 @@ def test_a_live_page_appends_outcomes_keeps_the_selection_and_survives_its_serve
     state, plot = tab.page.locator("#state"), "document.querySelector('#view-history .plot')"
     expect(state).to_contain_text("evolve resume")
     before = tab.page.evaluate(f"{plot}.data[0].x.length")
+    tab.page.click("#view-history summary")
+    button = tab.page.locator("#view-history .id").first
+    button.focus()
     with (run / "journal.jsonl").open("ab") as journal:
         journal.write(b"".join(whole[12:]))
     report.rename(run / "report.json")
     expect(state).to_contain_text("finished")
     assert tab.page.evaluate(f"{plot}.data[0].x.length") > before
     expect(tab.page.locator("aside h2")).to_have_text("Program 2")
+    expect(button).to_be_focused()
     assert tab.page.evaluate("shownRun().size") == len(open_run(tiny_run).outcomes())
     tab.page.context.set_offline(True)  # as if the server were gone
     expect(state).to_contain_text("disconnected")
