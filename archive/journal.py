@@ -21,6 +21,7 @@ from simulator.json import JsonObject
 _CHECK, _END = b',"check":"', b'"}'
 _DIGITS = 12  # of a check: 48 bits
 MOST_BYTES = 1 << 30  # of a journal; a proposal takes about a kilobyte
+_AT_ONCE = 1 << 24  # bytes that a Tail reads, or one line if that is longer: the values take several times as much
 _SUFFIX = len(_CHECK) + _DIGITS + len(_END)
 
 
@@ -49,6 +50,9 @@ class _Line:
     end: int  # offset of the next line in the file
 
 
+_START = _Line(b"", b"", False, 0)  # what comes before the first line
+
+
 def read_journal(path: Path) -> list[JsonObject]:
     """Every complete line of a journal, in order; the file may be compressed (.xz) or missing.
 
@@ -58,16 +62,7 @@ def read_journal(path: Path) -> list[JsonObject]:
     >>> read_journal(Path("no-such-journal.jsonl"))
     []
     """
-    entries: list[JsonObject] = []
-    for line in _lines(path):
-        try:
-            entry = json.loads(line.body)
-        except (ValueError, RecursionError):
-            entry = None
-        if not isinstance(entry, dict):
-            raise Damaged(path, len(entries), "not a JSON object: the journal is damaged before its end")
-        entries.append(entry)
-    return entries
+    return [_entry(path, number, line) for number, line in enumerate(_lines(path))]
 
 
 def unchecked(path: Path) -> int:
@@ -109,10 +104,14 @@ def cut(path: Path, good: int) -> Path | None:
 
 def _lines(path: Path) -> Iterator[_Line]:
     """The complete lines, each compared with its check as soon as it is reached."""
-    raw = _content(path) if path.exists() else b""
+    return _chained(path, _content(path) if path.exists() else b"", _START, 0)
+
+
+def _chained(path: Path, raw: bytes, last: _Line, before: int) -> Iterator[_Line]:
+    """The complete lines in `raw`, which follows the line `last`; there are `before` lines in front of it."""
     *lines, _torn = raw.split(b"\n")  # after the last newline comes nothing, or a torn line
-    check, checked, end = b"", False, 0
-    for number, line in enumerate(lines):
+    check, checked, end = last.check, last.checked, last.end
+    for number, line in enumerate(lines, before):
         end += len(line) + 1
         body, stored = _parted(line)
         check = _digest(check, body)
@@ -123,6 +122,17 @@ def _lines(path: Path) -> Iterator[_Line]:
                                         "removed, added or moved")  # fmt: skip
         checked = stored is not None
         yield _Line(body, check, checked, end)
+
+
+def _entry(path: Path, number: int, line: _Line) -> JsonObject:
+    """The JSON object of a line. Raises Damaged if it is none."""
+    try:
+        entry = json.loads(line.body)
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict):
+        raise Damaged(path, number, "not a JSON object: the journal is damaged before its end")
+    return entry
 
 
 def _parted(line: bytes) -> tuple[bytes, bytes | None]:
@@ -145,8 +155,69 @@ def _content(path: Path) -> bytes:
     except (lzma.LZMAError, EOFError) as e:
         raise ValueError(f"{path}: not an xz file ({e})") from None
     if len(raw) > MOST_BYTES:
-        raise ValueError(f"{path}: more than {MOST_BYTES >> 20:,} MiB of journal")
+        raise _too_long(path)
     return raw
+
+
+def _too_long(path: Path) -> ValueError:
+    return ValueError(f"{path}: more than {MOST_BYTES >> 20:,} MiB of journal")
+
+
+class Replaced(ValueError):
+    """A journal that is no longer the file that was read before, or is shorter than it was.
+
+    >>> str(Replaced("journal.jsonl: was cut"))
+    'journal.jsonl: was cut'
+    """
+
+
+class Tail:
+    """A journal that another process appends to, read bit by bit and checked as `read_journal` does.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     journal = Journal(Path(folder) / "journal.jsonl")
+    ...     tail = Tail(Path(folder) / "journal.jsonl")
+    ...     journal.append([{"id": 0}])
+    ...     first = tail.read()
+    ...     journal.append([{"id": 1}])
+    ...     journal.close()
+    ...     first, tail.read()
+    ([{'id': 0}], [{'id': 1}])
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._last, self._count = path, _START, 0
+        self._file: tuple[int, int] | None = None  # device and inode
+
+    def read(self) -> list[JsonObject]:
+        """Complete lines that were appended since the last call, those that come first if they are many.
+
+        There are none if nothing was appended; a torn last line is not there yet. Raises OSError if the file is gone,
+        Replaced if it is another one or was cut, and Damaged like `read_journal`; then the next call begins at the same
+        line again.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = (path := Path(folder) / "journal.jsonl").write_text('{"id":0}\\n{"id":')
+        ...     (tail := Tail(path)).read(), tail.read()
+        ([{'id': 0}], [])
+        """
+        with self._path.open("rb") as file:
+            about = os.fstat(file.fileno())
+            if self._file not in (None, (about.st_dev, about.st_ino)) or about.st_size < self._last.end:
+                raise Replaced(f"{self._path}: was replaced or cut")
+            file.seek(self._last.end)
+            raw = file.read(_AT_ONCE)
+            if b"\n" not in raw:
+                raw += file.read(MOST_BYTES)
+        if self._last.end + len(raw) > MOST_BYTES:
+            raise _too_long(self._path)
+        lines = list(_chained(self._path, raw, self._last, self._count))
+        entries = [_entry(self._path, number, line) for number, line in enumerate(lines, self._count)]
+        self._file = (about.st_dev, about.st_ino)
+        self._last, self._count = lines[-1] if lines else self._last, self._count + len(lines)
+        return entries
 
 
 class Journal:

@@ -19,6 +19,8 @@ def dominates(a: Elite, b: Elite) -> bool:
     >>> dominates(example(joint=2.0), example(joint=3.0)), dominates(example(), example())
     (True, False)
     """
+    if a.joint > b.joint or a.worst3 > b.worst3:  # so it is with most pairs, and this is much faster than the rest
+        return False
     ours, theirs = ((not e.sound, *e.objectives) for e in (a, b))
     return ours != theirs and all(x <= y for x, y in zip(ours, theirs, strict=True))
 

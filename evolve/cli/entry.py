@@ -51,6 +51,7 @@ COMMANDS = {
         "validate",
         "Measure held-out errors of a run: repeat the whole search in every fold, without what the fold holds out.",
     ),
+    "view": ("view", "view", "Show runs in a browser, while they search and afterwards."),
     "show": ("programs", "show", "Show a program: text, size, constants, dot products, and what it reached."),
     "check": ("programs", "check", "Check a program as a search would: language, caps, units and gates."),
     "blend": ("blend", "blend", "Average the near-optimal programs of a run into one program."),

@@ -251,6 +251,18 @@ def lock(path: Path) -> IO[str]:
     return handle
 
 
+def locked(path: Path) -> bool:
+    """Whether another process holds the lock on the folder of a run or study. Writes nothing, and keeps no lock."""
+    try:
+        with (path / ".lock").open() as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go when the file is closed
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # a run that no process ever worked on, or a folder that is gone
+    return False
+
+
 def write_start(run: Run, programs: Sequence[tuple[str, str]]) -> None:
     """Keep copies of the user's programs, (name, text), that a search starts from: their files may change or go."""
     for i, (name, text) in enumerate(programs):

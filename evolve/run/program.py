@@ -109,13 +109,18 @@ def _record(text: str | bytes | None, where: str) -> Record | None:
 
 def of_run(run: Run, outcomes: Iterable[Outcome], number: int) -> Source:
     """The program of this number in a run with these outcomes. Raises InputError if there is none."""
-    name = f"{run.path}:{number}"
     for outcome in outcomes:
         if outcome.proposal.id == number:
-            if outcome.rejection:
-                stage, why = outcome.rejection.stage, outcome.rejection.why
-                raise InputError(f"{name}: was rejected at {stage} ({why}): choose another id")
-            assert outcome.elite
-            text = outcome.elite.text
-            return Source(name, text, parse(text, name), record_of(run, outcome.elite, outcome.proposal))
-    raise InputError(f"{name}: no such proposal: `{command('archive', run.path)}` lists the ids")
+            return source_of(run, outcome)
+    raise InputError(f"{run.path}:{number}: no such proposal: `{command('archive', run.path)}` lists the ids")
+
+
+def source_of(run: Run, outcome: Outcome) -> Source:
+    """The program of a run's outcome. Raises InputError if it was rejected."""
+    name = f"{run.path}:{outcome.proposal.id}"
+    if outcome.rejection:
+        stage, why = outcome.rejection.stage, outcome.rejection.why
+        raise InputError(f"{name}: was rejected at {stage} ({why}): choose another id")
+    assert outcome.elite
+    text = outcome.elite.text
+    return Source(name, text, parse(text, name), record_of(run, outcome.elite, outcome.proposal))

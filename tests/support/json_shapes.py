@@ -28,6 +28,8 @@ from evolve.cli import run_command
 PAGE = ROOT / "docs" / "json.md"
 # Objects whose keys are names of data, by the end of their path; the key is shown in place of the names.
 NAMED = {
+    "experiments[].fields": "FIELD", "experiments[].observed_ms": "", "totals.rejected": "STAGE",
+    "cpu_s_by_stage": "STAGE",
     "products": "METHOD", "certainty": "METHOD.NAME", "record.constants": "METHOD.NAME", "record.errors_pct": "ID",
     "record.measured": "ID", "known": "NAME", "published": "NAME", "quality": "ID", "observed_ms": "ID",
     "verdicts": "STAGE", "cpu_s": "STAGE", "proposers": "PROPOSER", "models": "NAME", "hardware": "NAME",
@@ -43,7 +45,7 @@ NAMED = {
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
 SHARED = {
-    "elite": {"id", "key", "text", "worst3"},
+    "elite": {"id", "key", "text", "worst3", "rows"},
     "spread": {"median", "low", "high", "values"},
     "statistic": {"mean", "p50", "p90", "p99"},
     "step figures": {"mape_pct", "pearson_r"},
@@ -93,6 +95,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
     ]
     found["archive"] = [printed("archive", run, "--json")]
     found["archive --by proposer"] = [printed("archive", run, "--by", "proposer", "--json")]
+    found["view"] = [printed("view", run, "--json")]
     hindsight = "--hindsight", "--workers", 1, "--quiet", "--json"
     found["validate"] = [printed("validate", run, *hindsight)]
     found["fit"] = [printed("fit", "floor", "--experiments", data, "--out", program, "--json")]

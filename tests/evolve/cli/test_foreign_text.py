@@ -117,6 +117,10 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["validate", run_of(w), "--hindsight", "--folds", "workloads,stages", "--workers", 1,
                         "--csv", w / "[v].csv"], (CHAT, CODE, SPARSE, RUN, LOAD)),
     ],
+    "view": [
+        Case(lambda w: ["view", run_of(w), "--export", w / "[v].html"], (f"/{SHOWN}/[v].html: ",)),
+        Case(lambda w: ["view", w / "[/x]"], (f"/{SHOWN}/[/x]: is not a run",), 2),
+    ],
     "show": [
         Case(lambda w: ["show", w / "[f].py"], (CHAT, CODE, SPARSE, f"/{SHOWN}/[f].py", r"a\x1b]0;b\u202e")),
         Case(lambda w: ["show", f"{run_of(w)}:0"], (CHAT, CODE, SPARSE, f"{RUN}:0")),

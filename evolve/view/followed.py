@@ -1,0 +1,217 @@
+"""A run that is followed: what its files say now, read bit by bit while another process may write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from archive.champion import champion
+from archive.journal import Damaged, Tail
+from archive.proposal import Outcome, is_outcome
+from evaluator.committee import final_champion
+from evolve.report.result import RunReport, read_report
+from evolve.run.folder import REMEDY, Run, locked, open_run
+from evolve.run.spent import FILE as CPU
+from evolve.run.spent import read_spent
+from evolve.run.trust import TRUST_FILE, read_trust
+from evolve.view.calls import slim
+from evolve.view.experiments import Data, data_of
+from evolve.view.story import Story
+from evolve.view.validation import FILE as VALIDATION
+from evolve.view.validation import validation_of
+from simulator.errors import InputError
+from simulator.json import JsonObject
+
+T = TypeVar("T")
+RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
+BEFORE = "this is what was read before"
+GONE = f"the folder is gone: {BEFORE}"
+
+
+class Reading(Generic[T]):
+    """A value read from a file, and read again whenever the file has changed.
+
+    problem: why the file cannot be read, or "". times: how often it was read.
+    """
+
+    def __init__(self, file: Path, read: Callable[[Path], T], empty: T) -> None:
+        self.value, self.problem, self.times = empty, "", 0
+        self._file, self._read, self._empty = file, read, empty
+        self._seen: tuple[int, int, int] | None = (-1, -1, -1)  # what no file has
+
+    def refresh(self) -> None:
+        """Read the file if it has changed since the last call."""
+        try:
+            about = self._file.stat()
+            seen = about.st_mtime_ns, about.st_size, about.st_ino
+        except OSError:
+            seen = None
+        if seen == self._seen:
+            return
+        self._seen, self.value, self.problem = seen, self._empty, ""
+        self.times += 1
+        try:
+            self.value = self._read(self._file.parent)
+        except InputError as e:
+            self.problem = str(e)
+        except OSError as e:
+            self.problem = f"{self._file}: {e.strerror}" if seen else ""
+
+
+class Telling:
+    """The journal of a run as it is told: the story of its outcomes, and its lines about calls to language models."""
+
+    def __init__(self, run: Run) -> None:
+        """Raises InputError if the journal is missing or damaged."""
+        self._path = run.written
+        self.story, self.calls = Story(run.config), list[JsonObject]()
+        self._tail = None if run.shipped else Tail(self._path)
+        if self._tail is None:
+            self._tell(run.lines())
+            return
+        try:
+            self.read()
+        except (OSError, Damaged):
+            run.lines()  # raises the error that says what to do
+            raise
+
+    def read(self) -> None:
+        """Tell the lines that were appended since the last call. Raises what `Tail.read` raises."""
+        if self._tail is not None:  # a shipped journal does not grow
+            while lines := self._tail.read():
+                self._tell(lines)
+
+    def _tell(self, lines: list[JsonObject]) -> None:
+        for line in lines:
+            if is_outcome(line):
+                try:
+                    outcome = Outcome.from_json(line)
+                except (KeyError, TypeError, ValueError, AttributeError):
+                    raise InputError(f"{self._path}: holds an outcome that no search writes: {REMEDY}") from None
+                self.story.add(outcome)
+                if line.get("call"):
+                    self.calls.append(slim(line))
+            else:
+                self.calls.append(line)
+
+
+class Followed:
+    """A run and what its files say, up to date after `refresh`.
+
+    name: as the user named it. state: RUNNING while another process works on it, FINISHED if its report covers the
+    journal, else STOPPED. If the folder disappears or the journal is damaged, what was read before stays, and `notes`
+    says so.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises InputError if there is no run in the folder `path`, or if its files are damaged."""
+        self.name = str(path)
+        self._begin(path)
+
+    def _begin(self, path: Path) -> None:
+        run = open_run(path)
+        telling = Telling(run)
+        self.run, self.telling, self.problem = run, telling, ""
+        self.data: Data = data_of(run)
+        self._report: Reading[RunReport | None] = Reading(path / "report.json", _report, None)
+        self._validation: Reading[JsonObject | None] = Reading(path / VALIDATION, validation_of, None)
+        self._cpu: Reading[dict[int, float]] = Reading(path / CPU, _spent, {})
+        self._shipped = self._shipped_champion() if run.shipped else None
+        self._settle()
+
+    def refresh(self) -> None:
+        """Take in what has changed since the last call."""
+        try:
+            self.telling.read()
+            self.problem = "" if self.run.path.is_dir() else GONE
+        except OSError:
+            self.problem = GONE
+        except ValueError as e:  # Replaced, Damaged, or an outcome that is none
+            self._again(str(e))
+        self._settle()
+
+    def _again(self, problem: str) -> None:
+        """Begin again, because the journal is not what it was before: it may be a good one nevertheless."""
+        try:
+            self._begin(self.run.path)
+        except (InputError, OSError):
+            self.problem = f"{problem}: {BEFORE}"
+
+    def _settle(self) -> None:
+        """Read the other files if they have changed; a folder that is gone leaves what they said."""
+        if self.problem != GONE:
+            for reading in (self._report, self._validation, self._cpu):
+                reading.refresh()
+        if self.run.shipped or self.report:
+            self.state = FINISHED
+        else:
+            self.state = RUNNING if locked(self.run.path) else STOPPED
+
+    @property
+    def version(self) -> Hashable:
+        """Something that differs whenever anything that a page shows does."""
+        counts = len(self.story.rows), len(self.telling.calls)
+        times = self._report.times, self._validation.times, self._cpu.times
+        return id(self.telling), counts, times, self.state, self.problem
+
+    @property
+    def story(self) -> Story:
+        """The outcomes so far."""
+        return self.telling.story
+
+    @property
+    def report(self) -> RunReport | None:
+        """The report, if it is there and covers the journal as it is now."""
+        report = self._report.value
+        return report if report and report.proposals == len(self.story.rows) else None
+
+    @property
+    def validation(self) -> JsonObject | None:
+        """The held-out errors, see evolve.view.validation."""
+        return self._validation.value
+
+    @property
+    def cpu_s(self) -> Mapping[int, float]:
+        """CPU seconds by proposal."""
+        return self._cpu.value
+
+    @property
+    def champion(self) -> int | None:
+        """The id of the champion: that of the finished search, or so far."""
+        if self.report:
+            return self.report.champion.id if self.report.champion else None
+        if self._shipped is not None:
+            return self._shipped
+        best = self.story.population.champion()
+        return best.id if best else None
+
+    @property
+    def notes(self) -> list[str]:
+        """What is missing or damaged, a line each."""
+        texts = self.problem, self.data.note, self._report.problem, self._validation.problem, self._cpu.problem
+        return [text for text in texts if text]
+
+    def _shipped_champion(self) -> int | None:
+        """The champion of a run without a report. Its trust file says its form, which spares comparing all programs."""
+        members, rule = self.story.population.archive.members(), self.run.config.score.rule
+        path = self.run.path / TRUST_FILE
+        try:
+            key = read_trust(path.read_bytes(), str(path)).key
+        except (OSError, InputError):
+            key = ""
+        same = [e for e in members if e.key == key]
+        best = champion(same, rule) if same else final_champion(members, rule)
+        return best.id if best else None
+
+
+def _report(run: Path) -> RunReport | None:
+    try:
+        return read_report(run / "report.json")
+    except FileNotFoundError:
+        return None
+
+
+def _spent(run: Path) -> dict[int, float]:
+    return {proposal: cpu_s for proposal, cpu_s in read_spent(run).items() if math.isfinite(cpu_s)}

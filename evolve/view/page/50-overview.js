@@ -1,0 +1,103 @@
+"use strict";
+
+// Overview: how the run stands, its champion, and how much better that is than the known answers.
+
+VIEWS.push({ key: "overview", title: "Overview", make: makeOverview });
+
+function makeOverview() {
+  const tiles = make("dl", { class: "tiles" });
+  const progress = new Chart("Champion so far", { height: 260, file: "champion" });
+  const champion = make("div", { class: "stack" });
+  const known = make("section", { class: "card" });
+  const times = make("section", { class: "card" });
+  const node = make("div", { class: "view" }, tiles, progress.node, card("Champion", champion), make("div", { class: "pair" }, known, times));
+  return {
+    node,
+    update(run) {
+      fill(tiles, overviewTiles(run));
+      fill(champion, championText(run));
+      drawProgress(progress, run);
+      fill(known, make("h3", {}, "Beside the known answers"), knownTable(run));
+      fill(times, make("h3", {}, "CPU time by stage"), stageTimes(run));
+    },
+  };
+}
+
+const tile = (name, value, note = "") => make("div", { class: "tile" }, make("dt", {}, name), make("dd", {}, value, " ", make("small", {}, note)));
+
+function overviewTiles(run) {
+  const { totals } = run;
+  const rejected = Object.values(totals.rejected).reduce((sum, r) => sum + r.count, 0);
+  const i = run.at(run.champion);
+  const measure = (name) => percent(i === undefined ? null : run.value(name, i));
+  const bar = make("progress", { max: run.budget || 1, value: Math.min(totals.fitted, run.budget || 1), "aria-label": "candidates fitted of the budget" });
+  return [
+    make("div", { class: "tile" }, make("dt", {}, "fitted candidates"), make("dd", {}, count(totals.fitted), " ", make("small", {}, `of ${count(run.budget)}`), bar)),
+    tile("proposals", count(totals.proposals)), tile("scored", count(totals.scored)), tile("rejected", count(rejected)),
+    tile("CPU time", duration(cpuTotal(run))), tile("islands", count(run.islands), `seed ${run.seed}`),
+    tile("joint error", measure("joint"), "champion"), tile("transfer error", measure("transfer"), "champion"), tile("merit", measure("merit"), "champion"),
+    ...Object.entries(LATENCIES).map(([name, text]) => tile(`${text} error`, measure(name), "champion")),
+  ];
+}
+
+/** CPU seconds of all stages, null where unknown. */
+function cpuTotal(run) {
+  const stages = Object.values(run.cpu_s_by_stage ?? {}).filter(isNumber);
+  if (stages.length) return stages.reduce((a, b) => a + b, 0);
+  return run.cpuSeconds ? run.cpuSeconds[run.size - 1] : null;
+}
+
+function championText(run) {
+  const i = run.at(run.champion);
+  if (i === undefined) return [missing("There is no champion yet: no candidate was scored.", `evolve resume ${run.name}`)];
+  const size = `${counted(run.value("operations", i), "operation")}, ${counted(run.value("constants", i), "constant")}, ${counted(run.value("features", i), "field")} read`;
+  return [
+    make("p", {}, "Program ", idButton(run.champion), ` · ${size} · proposed by ${run.operator(i)}`),
+    make("p", { class: "note" }, `Rule: ${run.rule}.`.replace("..", ".")),
+    run.thinned ? make("p", { class: "note" }, `Of ${count(run.thinned.of)} candidates, ${count(run.thinned.kept)} are in this page: ${run.thinned.rule}. Totals count all.`) : null,
+    programText(run.candidates.text[i] ?? "", `Text of the champion, program ${run.champion}`),
+  ];
+}
+
+function drawProgress(chart, run) {
+  const best = run.best.filter((b) => isNumber(b.joint));
+  if (!best.length) return chart.draw({ empty: nothingScored(run) });
+  const line = (name, value, k) => ({
+    type: "scatter", mode: best.length > 1 ? "lines" : "markers", name, x: best.map((b) => b.after), y: best.map(value), line: { shape: "hv", color: palette()[k], width: 2.5, dash: ["solid", "dash", "dot"][k] },
+    hovertemplate: `%{y:.2f} % ${name} after %{x:,} proposals<extra></extra>`,
+  });
+  const merit = (b) => (isNumber(b.transfer) ? (b.joint + b.transfer) / 2 : b.joint);
+  const last = best.at(-1);
+  chart.draw({
+    traces: [line("joint", (b) => b.joint, 0), line("transfer", (b) => b.transfer, 1), line("merit", merit, 2)],
+    layout: { xaxis: axis("proposals"), yaxis: logAxis("error of the champion (%)"), showlegend: true },
+    summary: `After ${count(last.after)} proposals the champion has a joint error of ${percent(last.joint)} and a transfer error of ${percent(last.transfer)}.`,
+    table: () => table("The champion so far", [
+      { head: "proposals", number: true, cell: (b) => count(b.after) }, { head: "joint error (%)", number: true, cell: (b) => plainPercent(b.joint) },
+      { head: "transfer error (%)", number: true, cell: (b) => plainPercent(b.transfer) }, { head: "merit (%)", number: true, cell: (b) => plainPercent(merit(b)) },
+    ], changesOnly(best)),
+  });
+}
+
+/** The points of the champion's history where its errors changed. */
+const changesOnly = (best) => best.filter((b, k) => k === 0 || k === best.length - 1 || b.joint !== best[k - 1].joint || b.transfer !== best[k - 1].transfer);
+
+function knownTable(run) {
+  const i = run.at(run.champion);
+  const rows = Object.entries(run.known).map(([name, errors]) => ({ name, ...errors }));
+  if (i !== undefined) rows.unshift({ name: "champion (as the search scored it)", e2e: run.value("e2e", i), ttft: run.value("ttft", i), itl: run.value("itl", i) });
+  if (!Object.keys(run.known).length) return missing("The known answers of this run are not kept. Printing its report makes them.", `evolve resume ${run.name} --all`);
+  return table("Mean absolute errors on the fitted runs, in percent", [{ head: "answer", cell: (r) => r.name }, ...latencyColumns((r) => r)], rows);
+}
+
+/** Columns of E2E, TTFT and ITL in percent. */
+const latencyColumns = (of) => Object.entries(LATENCIES).map(([name, text]) => ({ head: `${text} (%)`, number: true, cell: (row) => plainPercent(of(row)?.[name]) }));
+
+function stageTimes(run) {
+  const rows = Object.entries(run.cpu_s_by_stage ?? {}).filter(([, s]) => isNumber(s)).sort((a, b) => b[1] - a[1]);
+  if (!rows.length) return missing("CPU times were not kept in this run: an older release made it, or it was copied without its times.");
+  const total = rows.reduce((sum, [, s]) => sum + s, 0);
+  return table("CPU time of all assessments", [
+    { head: "stage", cell: (r) => r[0] }, { head: "CPU time (s)", number: true, cell: (r) => number(r[1]) }, { head: "share (%)", number: true, cell: (r) => number((100 * r[1]) / total, 2) },
+  ], rows);
+}

@@ -1,0 +1,78 @@
+"use strict";
+
+// History: the lowest errors so far, and all candidates, by candidate or by CPU second.
+
+VIEWS.push({ key: "history", title: "History", make: makeHistory });
+
+const LINES = { joint: "joint", transfer: "transfer", merit: "merit" };
+const MOST_FAINT = 3000; // points of the background; more take longer to draw than they tell
+
+function makeHistory() {
+  const chart = new Chart("Lowest errors so far, and every candidate", { height: 500, file: "history" });
+  const redraw = () => { drawHistory(chart, shownRun(), along.value, points.value, scale.value); chart.mark(place(shownRun())); };
+  const along = choice("along", { order: "candidates", cpu: "CPU seconds" }, redraw);
+  const points = choice("points", { joint: "joint error", transfer: "transfer error", merit: "merit", e2e: "E2E error" }, redraw);
+  const scale = choice("show", { near: "near the best", all: "all" }, redraw);
+  const place = (run) => {
+    const i = selectedAt();
+    return i === undefined ? null : [abscissa(run, along.value, i), run.value(points.value, i)];
+  };
+  const node = make("div", { class: "view" }, make("div", { class: "controls" }, along.node, points.node, scale.node), chart.node);
+  return { node, update: redraw, select: (run) => chart.mark(place(run)) };
+}
+
+/** Where a candidate lies along the history. */
+const abscissa = (run, along, i) => (along === "cpu" ? run.cpuSeconds?.[i] ?? null : run.order(i));
+
+function drawHistory(chart, run, along, measure, scale) {
+  if (!run.scored.length) return chart.draw({ empty: nothingScored(run) });
+  if (along === "cpu" && !run.cpuSeconds) {
+    return chart.draw({ empty: missing("This run has no CPU times of its candidates: an older release made it. Choose “candidates” above.") });
+  }
+  const x = (i) => abscissa(run, along, i);
+  const faint = run.scored.filter((i) => isNumber(run.value(measure, i)));
+  const shown = thinned(faint, MOST_FAINT);
+  const all = programTrace(run, shown, x, (i) => run.value(measure, i), {
+    name: `candidates (${LINES[measure] ?? LATENCIES[measure]})`, marker: { color: colour("faint"), size: 5, opacity: 0.55 },
+  });
+  const lines = Object.entries(LINES).map(([name, text], k) => lowestTrace(run, name, `lowest ${text}`, k, x));
+  const summary = `${lowestText(run)} ${shown.length < faint.length ? `${count(shown.length)} of ${count(faint.length)} candidates are drawn.` : ""}`;
+  chart.draw({
+    traces: [all, ...lines.filter((trace) => trace.x.length)],
+    layout: {
+      xaxis: axis(along === "cpu" ? "CPU time of all assessments so far (s)" : run.thinned ? "number of the proposal" : "proposals", { rangemode: "tozero" }),
+      yaxis: logRangeAxis("error (%)", ...historyRange(run, measure, scale)), showlegend: true, uirevision: along + scale,
+    },
+    summary,
+    table: () => programTable("Candidates that lowered the joint error", run, gains(run, "joint")),
+  });
+}
+
+function lowestTrace(run, name, text, k, x) {
+  const series = lowestSoFar(run, name);
+  const at = turns(series);
+  return {
+    type: "scatter", mode: at.length > 1 ? "lines" : "markers", name: text, x: at.map(x), y: at.map((i) => series[i]), hovertemplate: `${text} %{y:.2f} %<extra></extra>`,
+    line: { shape: "hv", color: palette()[k], width: 2.5, dash: ["solid", "dash", "dot"][k] },
+  };
+}
+
+/** Positions of the candidates that set a new lowest value. */
+const gains = (run, name) => {
+  const series = lowestSoFar(run, name);
+  return range(run.size).filter((i) => series[i] !== null && (i === 0 || series[i] !== series[i - 1]));
+};
+
+/** The range of the errors: of all of them, or of the lines and of most candidates. */
+function historyRange(run, measure, scale) {
+  const points = run.scored.map((i) => run.value(measure, i));
+  const lines = Object.keys(LINES).map((name) => lowestSoFar(run, name).at(-1));
+  if (scale === "all") return rangeOf([...points, ...lines]);
+  const [low, high] = rangeOf(points, 0.9);
+  return [Math.min(low, rangeOf(lines)[0]), Math.max(high, rangeOf(lines)[1])];
+}
+
+function lowestText(run) {
+  const last = (name) => lowestSoFar(run, name).at(-1);
+  return `Lowest of the sound programs: joint ${percent(last("joint"))}, transfer ${percent(last("transfer"))}, merit ${percent(last("merit"))}.`;
+}

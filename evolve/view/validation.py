@@ -1,0 +1,87 @@
+"""What `evolve validate` measured of a run, as the page shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evolve.run.folder import REMEDY
+from evolve.run.validations import calls
+from simulator.documents import read_json
+from simulator.errors import InputError
+from simulator.json import JsonObject
+
+FILE = "validate.json"
+_MEANS = ("e2e", "ttft", "itl")
+
+
+def validation_of(run: Path) -> JsonObject | None:
+    """The held-out errors of a run, by kind of fold; None if it was not validated.
+
+    A shipped run keeps the log of its validations only, which has no folds. Raises InputError if a file is damaged.
+    """
+    path = run / FILE
+    try:
+        raw = read_json(path, REMEDY)
+    except OSError:
+        return _logged(run)
+    try:
+        return {
+            "call": raw["call"],
+            "kinds": [_kind(raw, kind, summary) for kind, summary in raw["summary"].items()],
+            "coverage": [
+                {"class": name, "figure": figure, **{key: row[key] for key in ("runs", "covered_80", "covered_95")}}
+                for name, figures in raw.get("intervals", {}).items()
+                for figure, row in figures.items()
+            ],
+        }
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{path}: is damaged: {REMEDY}") from None
+
+
+def _kind(raw: Mapping[str, Any], kind: str, summary: Mapping[str, Any]) -> JsonObject:
+    folds = [fold for fold in raw["folds"] if fold["kind"] == kind]
+    return _means(kind, summary) | {"folds": [_fold(fold, raw["rows"]) for fold in folds]}
+
+
+def _means(kind: str, summary: Mapping[str, Any]) -> JsonObject:
+    bias = summary.get("bias_pct")
+    return {
+        "kind": kind,
+        "mean_abs_error_pct": {name: summary["mean_abs_error_pct"][name] for name in _MEANS},
+        "bias_pct": bias and {name: bias[name] for name in _MEANS},
+        "coverage_80": None,
+        "coverage_95": None,
+    }
+
+
+def _fold(fold: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> JsonObject:
+    best = fold["champion"]
+    mine = [row for row in rows if row["kind"] == fold["kind"] and row["fold"] == fold["name"]]
+    return {
+        "name": fold["name"],
+        "champion": best and {name: best[name] for name in ("id", "text", "candidates")},
+        "mean_abs_error_pct": {name: fold["mean_abs_error_pct"][name] for name in _MEANS},
+        "rows": [
+            {
+                "experiment": row["experiment"],
+                **{name: row[name] for name in _MEANS},
+                "known": {name: {x: of_name[x] for x in _MEANS} for name, of_name in row["known"].items()},
+            }
+            for row in mine
+        ],
+    }
+
+
+def _logged(run: Path) -> JsonObject | None:
+    """The figures of the last validate call that searched every fold, from the log of the calls."""
+    searched = [line for line in calls(run) if not line.get("form_chosen_with_hindsight")]
+    if not searched:
+        return None
+    last = searched[-1]
+    try:
+        kinds = [_means(kind, {"mean_abs_error_pct": row}) for kind, row in last["mean_abs_error_pct"].items()]
+        return {"call": last["call"], "kinds": [kind | {"folds": []} for kind in kinds], "coverage": []}
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{run}: the log of its validate calls is damaged: {REMEDY}") from None
