@@ -16,6 +16,9 @@ const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;"
 /** A colour of the style sheet. */
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+/** Margins that hold the axes and a legend above. Where plotly finds its own, it draws thousands of points twice. */
+const roomyMargin = (right = 16) => ({ l: 62, r: right, t: NARROW.matches ? 118 : 44, b: 52 });
+
 /** A text that is shortened in its middle. */
 const shortened = (text, most) => (text.length <= most ? text : `${text.slice(0, Math.ceil(most / 2) - 1)}…${text.slice(-Math.floor(most / 2))}`);
 

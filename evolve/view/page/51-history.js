@@ -40,8 +40,8 @@ function drawHistory(chart, run, along, measure, scale) {
   chart.draw({
     traces: [all, ...lines.filter((trace) => trace.x.length)],
     layout: {
-      xaxis: axis(along === "cpu" ? "CPU time of all assessments so far (s)" : run.thinned ? "number of the proposal" : "proposals", { rangemode: "tozero" }),
-      yaxis: logRangeAxis("error (%)", ...historyRange(run, measure, scale)), showlegend: true, uirevision: along + scale,
+      xaxis: axis(along === "cpu" ? "CPU time of all assessments so far (s)" : run.thinned ? "number of the proposal" : "proposals", { rangemode: "tozero", automargin: false }),
+      yaxis: logRangeAxis("error (%)", ...historyRange(run, measure, scale), { automargin: false }), margin: roomyMargin(), showlegend: true, uirevision: along + scale,
     },
     summary,
     table: () => programTable("Candidates that lowered the joint error", run, gains(run, "joint")),

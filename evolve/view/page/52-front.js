@@ -41,7 +41,7 @@ function drawFront(chart, run, { across, up, hue, share }) {
       ...frontTraces(run, front, x, y, hue),
       programTrace(run, champion, x, y, { name: "champion", marker: { symbol: "star", size: 17, color: "#d55e00", line: { color: colour("card"), width: 1.5 } } }),
     ],
-    layout: { xaxis: measureAxis(run, across, share), yaxis: measureAxis(run, up, share), showlegend: true, uirevision: across + up + share },
+    layout: { xaxis: measureAxis(run, across, share), yaxis: measureAxis(run, up, share), margin: roomyMargin(NARROW.matches ? 16 : 96), showlegend: true, uirevision: across + up + share },
     summary: `${counted(front.length, "program")} on the front, ${count(dominated.length)} dominated.${text}`,
     table: () => programTable("Programs on the front, the simplest first", run, [...front].sort((a, b) => run.value("complexity", a) - run.value("complexity", b)), ["worst3", "joint", "transfer", "complexity"]),
   });
@@ -64,8 +64,9 @@ function frontTraces(run, front, x, y, hue) {
 
 /** An axis of a measure that shows this share of the programs; errors span decades, sizes do not. */
 function measureAxis(run, name, share) {
-  if (!MEASURES[name].includes("%")) return axis(MEASURES[name]);
-  return logRangeAxis(MEASURES[name], ...rangeOf(run.scored.map((i) => run.value(name, i)), share));
+  const fixed = { automargin: false };
+  if (!MEASURES[name].includes("%")) return axis(MEASURES[name], fixed);
+  return logRangeAxis(MEASURES[name], ...rangeOf(run.scored.map((i) => run.value(name, i)), share), fixed);
 }
 
 /** The positions that no other dominates in two measures, from left to right. */
