@@ -19,9 +19,10 @@ check: $(VENV)/dev  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: $(VENV)/dev  ## write the tables of docs/ again from the code
+docs: $(VENV)/dev  ## write what docs/ shows again from the code
 	$(BIN)/python tests/support/doc_tables.py
 	$(BIN)/python tests/support/json_shapes.py
+	$(BIN)/python tests/support/python_docs.py
 
 pictures: $(VENV)/dev  ## draw the pictures of docs/ again
 	$(BIN)/python tests/support/pictures.py

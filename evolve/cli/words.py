@@ -16,10 +16,11 @@ pilot --model=MODEL --generations=ANY --repeats=ANY --config=CONFIG --budget=ANY
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 resume RUN --max-usd=ANY --max-calls=ANY --max-tokens=ANY --to=ANY --workers=ANY --all --json --quiet
 baselines --config=CONFIG --budget=ANY --seeds=ANY --only=ANY --out=FILE --workers=ANY --json --quiet
-archive RUN --grid --pareto --by=proposer --csv=ANY --parquet=FILE --latex=ANY --json
-validate RUN --folds=ANY --budget=ANY --hindsight --against=PROGRAM --again --workers=ANY --csv=ANY
-    --parquet=FILE --latex=ANY --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-show PROGRAM --csv=ANY --parquet=FILE --latex=ANY --json --max-operations=ANY --max-conditionals=ANY
+archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json
+validate RUN --folds=ANY --budget=ANY --hindsight --against=PROGRAM --again --workers=ANY --csv=FILE
+    --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+view FILE... --port=ANY --export=FILE --json --quiet
+show PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
 check PROGRAM --fields --experiments=FILE --id=ANY --physics --json --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
@@ -27,8 +28,10 @@ blend RUN --top=ANY --out=FILE --json --max-operations=ANY --max-conditionals=AN
 fit PROGRAM --experiments=FILE --id=ANY --only=ANY --scope=shared|per-model --per-model=ANY
     --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync --out=FILE --json
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-predict PROGRAM --experiments=FILE --id=ANY --seeds=ANY --csv=ANY --parquet=FILE --latex=ANY --json
+predict PROGRAM --experiments=FILE --id=ANY --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+plot ANY... --kind=front|history|grid|fit|terms --out=FILE --experiments=FILE --id=ANY --max-operations=ANY
+    --max-conditionals=ANY --max-constants=ANY
 probe PROGRAM --experiments=FILE --id=ANY --model=MODEL --hardware=GPU --tp=ANY --budget-runs=ANY --out=FILE
     --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 ingest FOLDER... --out=FILE --hardware=GPU --engine=ANY... --model-config=ANY... --workers=ANY --json --quiet

@@ -18,12 +18,11 @@ class Spent:
     def __init__(self, run_path: Path) -> None:
         self._path = run_path / FILE
         self._file = self._path.open("a+b", buffering=0)
-        if self._path.stat().st_size == 0:
-            self._write(_HEAD)
-            return
-        self._file.seek(-1, os.SEEK_END)
-        if self._file.read() != b"\n":  # a crash has torn the last line
-            self._write("\n")
+        try:
+            self._begin()
+        except OSError:
+            self._file.close()
+            raise
 
     def add(self, proposal: int, cpu_s: float) -> None:
         """Append what the assessment of a proposal took. Raises OSError, naming the file, if it cannot be written."""
@@ -32,6 +31,14 @@ class Spent:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _begin(self) -> None:
+        if self._path.stat().st_size == 0:
+            self._write(_HEAD)
+            return
+        self._file.seek(-1, os.SEEK_END)
+        if self._file.read() != b"\n":  # a crash has torn the last line
+            self._write("\n")
 
     def _write(self, text: str) -> None:
         try:

@@ -170,12 +170,17 @@ def here() -> Workers:
     return Workers(_Here())
 
 
+def alone(count: int) -> bool:
+    """Whether so many workers are this process: a single one, if it computes as a worker process does."""
+    return count == 1 and processes.settled()
+
+
 def start(count: int, experiments: Sequence[Experiment], config: Config, line: Line) -> Workers:
-    """`count` worker processes with the data prepared; for a count of 1, this process if it computes as a worker does.
+    """`count` worker processes with the data prepared, or this process, see `alone`.
 
     The progress line reports a process that dies or does not answer.
     """
-    if count == 1 and processes.settled():
+    if alone(count):
         _prepare(*_to_prepare(experiments, config))
         return here()
     return Workers(start_pool(count, experiments, config, line))

@@ -124,8 +124,8 @@ def compare(comparison: Comparison, workers: int, quiet: bool = False) -> Compar
 
 def _work(todo: Sequence[Task], tasks: Sequence[Task], fitted: Sequence[Experiment], count: int, quiet: bool) -> None:
     line, config = Line(quiet), tasks[0].config
-    if count == 1:
-        workers.start(1, fitted, config, line)
+    if workers.alone(count):
+        workers.start(count, fitted, config, line)
         try:
             for task in todo:
                 search(task, lambda: line.update(lambda: _state(tasks, _assessed(tasks))))
