@@ -40,7 +40,7 @@ def test_the_searches_of_the_page_are_calls_of_the_interface() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of the libraries of notebooks
 def test_the_notebook_runs_and_stores_what_it_computes(tmp_path: Path) -> None:
     fresh = python_docs.executed(notebook(), tmp_path)
-    assert python_docs.texts(fresh) == python_docs.texts(notebook()), RENEW
+    assert python_docs.texts(fresh) == python_docs.texts(notebook())  # otherwise, `make docs`
     assert ["a picture"] in python_docs.texts(fresh)
     assert not list(tmp_path.iterdir())  # nothing is left where the notebook is
 

@@ -68,10 +68,13 @@ function drawProgress(chart, run) {
   });
   const merit = (b) => (isNumber(b.transfer) ? (b.joint + b.transfer) / 2 : b.joint);
   const last = best.at(-1);
+  const i = run.at(run.champion);
+  // A committee of near-optimal programs decides at the end of a search alone; it may choose another program.
+  const other = i !== undefined && run.value("joint", i) !== last.joint ? ` Program ${run.champion} was chosen when the search was over, as the rule below says: its errors are those above.` : "";
   chart.draw({
     traces: [line("joint", (b) => b.joint, 0), line("transfer", (b) => b.transfer, 1), line("merit", merit, 2)],
     layout: { xaxis: axis("proposals"), yaxis: logAxis("error of the champion (%)"), showlegend: true },
-    summary: `After ${count(last.after)} proposals the champion has a joint error of ${percent(last.joint)} and a transfer error of ${percent(last.transfer)}.`,
+    summary: `After ${count(last.after)} proposals the champion so far has a joint error of ${percent(last.joint)} and a transfer error of ${percent(last.transfer)}.${other}`,
     table: () => table("The champion so far", [
       { head: "proposals", number: true, cell: (b) => count(b.after) }, { head: "joint error (%)", number: true, cell: (b) => plainPercent(b.joint) },
       { head: "transfer error (%)", number: true, cell: (b) => plainPercent(b.transfer) }, { head: "merit (%)", number: true, cell: (b) => plainPercent(merit(b)) },

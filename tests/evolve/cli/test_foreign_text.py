@@ -203,7 +203,7 @@ def squeezed(text: str) -> str:
 
 
 # Texts of programs and suggested command lines are never broken, so that they can be copied.
-WHOLE = re.compile(r'^"""(?s:.*?)"""\n|^def .*\n(?:(?:[ )].*|def .*|)\n)*|^ +evolve .*\n', re.MULTILINE)
+WHOLE = re.compile(r'^"""(?s:.*?)"""\n|^def .*\n(?:(?:[ )].*|def .*|)\n)*|^ +evolve .*\n|^/.*: [\d.]+ MB\n', re.MULTILINE)
 
 
 # The coined words that tables and sentences use, by what they look like there.
