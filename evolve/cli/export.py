@@ -13,8 +13,9 @@ from evolve.export.document import program_json, run_json
 from evolve.export.openevolve import Checkpoint, write_checkpoint
 from evolve.export.script import script
 from evolve.export.snippet import program_snippet, run_snippet
-from evolve.export.source import is_run, program_entry, searched
+from evolve.export.source import entries, is_run, program_entry
 from evolve.report.printing import prose
+from evolve.report.searched import searched
 from evolve.run.files import cannot_write, check_writable, write_text
 from evolve.terminal import say
 from simulator.errors import InputError
@@ -83,7 +84,7 @@ def _text(spec: str, kind: str, caps: Caps) -> str:
     if is_run(spec):
         found = searched(Path(spec))
         if kind == "sympy":
-            return script(f"The champion and the front of {found.run.path}", found.entries)
+            return script(f"The champion and the front of {found.run.path}", entries(found))
         return run_snippet(found) if kind == "latex" else json.dumps(run_json(found), indent=1, allow_nan=False) + "\n"
     entry = program_entry(spec, caps)
     if kind == "sympy":

@@ -12,6 +12,7 @@ import click
 
 from evolve.cli.options import caps_options, load, named_experiments, only_named
 from evolve.report.printing import prose
+from evolve.report.searched import searched
 from evolve.report.terms import legend
 from evolve.run.data import chosen
 from evolve.run.files import check_writable
@@ -72,11 +73,11 @@ def plot(
     if kind in OF_RUNS and (experiments or ids):
         raise InputError(f"--experiments and --id go with --kind fit or terms: leave them out for {kind}")
     check_writable(out, "--out")
-    pictures, style, searched = map(_drawing, ("pictures", "style", "searched"))
+    pictures, style = map(_drawing, ("pictures", "style"))
     if kind in OF_RUNS:
-        figure = pictures.of_runs(kind, [searched.read(Path(name)) for name in names])
+        figure = pictures.of_runs(kind, [searched(Path(name)) for name in names])
     else:
-        figure = pictures.of_program(kind, *_program(names[0], experiments, ids, caps, searched))
+        figure = pictures.of_program(kind, *_program(names[0], experiments, ids, caps))
     title = pictures.title(kind, names)
     style.write(figure, out, suffix, title)
     words, also = WORDS[kind]
@@ -98,12 +99,12 @@ def _drawing(name: str) -> ModuleType:
 
 
 def _program(
-    name: str, file: str | None, ids: str | None, caps: dict[str, int], searched: ModuleType
+    name: str, file: str | None, ids: str | None, caps: dict[str, int]
 ) -> tuple[Source, list[Experiment]]:
     """The program, a run's champion if a run is named, and the experiments to show it on."""
     if not (Path(name) / "run.json").exists():
         return load(name, caps), named_experiments(file, ids)
-    run = searched.read(Path(name))
+    run = searched(Path(name))
     if file:
         return run.source, named_experiments(file, ids)
     fitted, others = chosen(run.run.config.data)

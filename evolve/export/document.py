@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from evolve import __version__
 from evolve.export.latex import to_latex
-from evolve.export.source import Entry, Searched
+from evolve.export.source import Entry
 from evolve.export.symbols import constant_values
+from evolve.report.searched import Searched
 from evolve.report.views import archive_json
 from simulator.json import JsonObject
 from simulator.language.ir import Program, inlined

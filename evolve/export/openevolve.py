@@ -23,7 +23,7 @@ from archive.archive import Archive
 from archive.elite import Elite
 from archive.grid import Grid
 from archive.proposal import Outcome
-from evolve.export.source import Searched
+from evolve.report.searched import Searched
 from evolve.run.config import Config
 from evolve.run.files import cannot_write
 from evolve.run.folder import empty_archive

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from archive.elite import Elite
 from evolve.export.latex import escaped, to_latex
-from evolve.export.source import Entry, Searched
+from evolve.export.source import Entry, entries
 from evolve.export.symbols import constant_symbols
+from evolve.report.searched import Searched
 from simulator.language.units import spell
 
 _HEADS = ("id", "worst 3", "joint", "transfer", "E2E", "TTFT", "ITL", "operations", "constants")
@@ -22,7 +23,7 @@ def run_snippet(found: Searched) -> str:
         rf"% Pareto front of {title}, errors in percent as in the search; the champion is {found.champion.id}",
         *_table("r" * len(_HEADS), _HEADS, rows),
         "",
-        *_formula(found.entries[0]),
+        *_formula(entries(found)[0]),
         "",
     ])  # fmt: skip
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from archive.archive import Archive
 from archive.elite import Elite
 from archive.proposal import Outcome, is_outcome
-from evaluator.committee import final_champion
 from evaluator.intervals import figure_of
 from evaluator.score import SCORE_SEEDS, error_rows, predictions, score_set
 from evolve.frames import ledger as ledger_frames
@@ -20,10 +18,10 @@ from evolve.frames import validation as validation_frames
 from evolve.interface.program import Program
 from evolve.program.forecast import Comparison
 from evolve.propose.llm import ledger
-from evolve.report.result import RunReport, read_report
+from evolve.report.searched import Searched
 from evolve.run import folder
 from evolve.run.data import chosen
-from evolve.run.folder import REMEDY, archive_of, check_data, open_run
+from evolve.run.folder import REMEDY, check_data, open_run
 from evolve.run.program import of_run
 from simulator.documents import read_json
 from simulator.errors import InputError
@@ -66,7 +64,7 @@ class Run:
         >>> len(evolve.load_run(path).programs)
         30
         """
-        return frames.programs(self._outcomes, self._archive, self._champion)
+        return frames.programs(self._searched.outcomes, self._searched.archive, self._champion)
 
     @cached_property
     def front(self) -> pd.DataFrame:
@@ -75,7 +73,7 @@ class Run:
         >>> bool(evolve.load_run(path).front["complexity"].is_monotonic_increasing)
         True
         """
-        return frames.front(self._archive)
+        return frames.front(self._searched.archive)
 
     @cached_property
     def grid(self) -> pd.DataFrame:
@@ -84,7 +82,7 @@ class Run:
         >>> list(evolve.load_run(path).grid.columns[:3])
         ['operations_bin', 'features_bin', 'id']
         """
-        return frames.grid(self._archive)
+        return frames.grid(self._searched.archive)
 
     @cached_property
     def champion(self) -> Program | None:
@@ -101,7 +99,7 @@ class Run:
         >>> evolve.load_run(path).program(1).features
         ('b.kv_read_us', 'b.weight_read_us', 's.weights_us')
         """
-        return Program.of(of_run(self._run, self._outcomes, number))
+        return Program.of(of_run(self._run, self._searched.outcomes, number))
 
     @cached_property
     def errors(self) -> pd.DataFrame:
@@ -113,7 +111,7 @@ class Run:
         >>> list(evolve.load_run(path).errors["experiment"])
         ['dense-chat', 'dense-code', 'sparse-chat', 'dense-overloaded']
         """
-        report, best = self._report, self._champion
+        report, best = self._searched.report, self._champion
         if best is None:
             return frames.errors([], [], {}, {})
         if report:
@@ -176,25 +174,12 @@ class Run:
         return self._run.lines()
 
     @cached_property
-    def _outcomes(self) -> list[Outcome]:
-        return [Outcome.from_json(line) for line in self._lines if is_outcome(line)]
+    def _searched(self) -> Searched:
+        return Searched(self._run, [Outcome.from_json(line) for line in self._lines if is_outcome(line)])
 
-    @cached_property
-    def _archive(self) -> Archive:
-        return archive_of(self._run.config, self._outcomes)
-
-    @cached_property
-    def _report(self) -> RunReport | None:
-        """The report; None if there is none yet, or if the search has gone on since."""
-        file = self.path / "report.json"
-        report = read_report(file) if file.exists() else None
-        return report if report and report.proposals == len(self._outcomes) else None
-
-    @cached_property
+    @property
     def _champion(self) -> Elite | None:
-        if self._report:
-            return self._report.champion
-        return final_champion(self._archive.members(), self._run.config.score.rule)
+        return self._searched.champion if self._searched.archive.by_id else None
 
     @cached_property
     def _experiments(self) -> tuple[list[Experiment], list[Experiment]]:

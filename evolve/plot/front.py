@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archive.elite import Elite
-from evolve.plot.searched import Searched
 from evolve.plot.style import (
     BLACK,
     COLUMN,
@@ -31,6 +30,7 @@ from evolve.plot.style import (
     shades_between,
     styled,
 )
+from evolve.report.searched import Searched
 
 CLEAR = 0.97  # of the front: its transfer errors are told apart by colour
 MOST_DOMINATED = 100  # programs that are drawn, evenly spaced: more are one blot, and a large file

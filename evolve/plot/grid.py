@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from archive.grid import Grid
-from evolve.plot.searched import Searched
 from evolve.plot.style import PAGE, SHADES, SMALL, VERMILION, heading, label, scale_of, shades_between, styled
+from evolve.report.searched import Searched
 
 EMPTY = "#f2f2f2"
 DARK = 0.55  # of the scale of colours: below it, numbers are white

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from evolve.plot.searched import Progress, Searched, progress
+from archive.champion import merit
+from archive.elite import Elite
+from archive.proposal import POLISH
 from evolve.plot.style import (
     BLUE,
     COLUMN,
@@ -28,6 +31,8 @@ from evolve.plot.style import (
     one_in,
     styled,
 )
+from evolve.report.searched import Searched
+from evolve.report.story import Story
 
 MEASURES = {"joint": ("joint error", BLUE), "transfer": ("transfer error", VERMILION), "merit": ("merit", GREEN)}
 MOST_POINTS = 400  # candidates that are drawn, evenly spaced: more are one blot, and a large file
@@ -35,14 +40,58 @@ BAND_FROM = 3  # runs: the quartiles of fewer say nothing
 Curve = tuple[np.ndarray, np.ndarray]  # fitted candidates, percent
 
 
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The champion after so many fitted candidates: its errors in percent, the transfer error None if not measured."""
+
+    candidates: int
+    joint: float
+    transfer: float | None
+
+    @property
+    def merit(self) -> float:
+        """The mean of both errors, or the joint error where the other was not measured."""
+        return merit((self.joint, self.transfer))
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a search went.
+
+    scored: how many candidates were fitted by then, and the scored one. best: the champion so far. generations: how
+    many candidates were fitted at the end of each, that of the starting programs first; none if that is not known.
+    """
+
+    scored: tuple[tuple[int, Elite], ...]
+    best: tuple[Best, ...]
+    generations: tuple[int, ...]
+
+
+def course_of(searched: Searched) -> Course:
+    """How the search of a run went, by its journal."""
+    story, fitted, ends, scored = Story(searched.run.config), [0], dict[int, int](), list[tuple[int, Elite]]()
+    for outcome in searched.outcomes:
+        story.add(outcome)
+        fitted.append(fitted[-1] + bool(outcome.key))
+        generation = story.rows[-1].generation
+        if generation is not None:
+            ends[generation] = fitted[-1]
+        elif outcome.proposal.operator != POLISH:
+            ends.clear()
+        if outcome.elite:
+            scored.append((fitted[-1], outcome.elite))
+    best = (Best(fitted[p.after], p.champion.joint, p.champion.transfer) for p in story.points())
+    return Course(tuple(scored), tuple(best), tuple(ends.values()))
+
+
 @styled()
 def draw(runs: Sequence[Searched]) -> Figure:
     """The champion's errors over the fitted candidates. Of several runs, a panel for each measure."""
-    courses = [progress(run) for run in runs]
+    courses = [course_of(run) for run in runs]
     return _one(runs[0].name, courses[0]) if len(runs) == 1 else _several([run.name for run in runs], courses)
 
 
-def _one(name: str, course: Progress) -> Figure:
+def _one(name: str, course: Course) -> Figure:
     figure = Figure(figsize=(COLUMN, 2.6))
     axes = figure.subplots()
     curves = {measure: _curve(course, measure) for measure in MEASURES}
@@ -51,7 +100,7 @@ def _one(name: str, course: Progress) -> Figure:
     _percent_axis(axes, [values for _, values in curves.values()])
     every = -(-len(course.scored) // MOST_POINTS)
     points = course.scored[::every]
-    x, joint = [point.candidates for point in points], [point.elite.joint for point in points]
+    x, joint = [candidates for candidates, _ in points], [elite.joint for _, elite in points]
     cloud = axes.scatter(x, joint, s=3, color=PALE, linewidths=0, zorder=1)
     ends = []
     for measure, (title, colour) in MEASURES.items():
@@ -68,7 +117,7 @@ def _one(name: str, course: Progress) -> Figure:
     return figure
 
 
-def _several(names: Sequence[str], courses: Sequence[Progress]) -> Figure:
+def _several(names: Sequence[str], courses: Sequence[Course]) -> Figure:
     figure = Figure(figsize=(PAGE, 2.6))
     band, lines = len(courses) >= BAND_FROM, list[Line2D]()
     for axes, (measure, (title, colour)) in zip(figure.subplots(1, 3, sharex=True), MEASURES.items(), strict=True):
@@ -95,7 +144,7 @@ def _several(names: Sequence[str], courses: Sequence[Progress]) -> Figure:
     return figure
 
 
-def _curve(course: Progress, measure: str) -> Curve:
+def _curve(course: Course, measure: str) -> Curve:
     """The champion's error over the fitted candidates, without those at which it was not measured."""
     known = [(best.candidates, value) for best in course.best if (value := getattr(best, measure)) is not None]
     return np.array([x for x, _ in known]), np.array([value for _, value in known])
@@ -117,7 +166,7 @@ def _percent_axis(axes: Axes, curves: Sequence[np.ndarray]) -> None:
     log_axis(axes.yaxis, 0.93 * float(values.min()), 1.15 * float(values.max()))
 
 
-def _generations(axes: Axes, course: Progress) -> None:
+def _generations(axes: Axes, course: Course) -> None:
     """An upper axis with the generations."""
     last = len(course.generations) - 1
     if last < 1:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from evolve.plot import fit, front, grid, history, terms
-from evolve.plot.searched import Searched
 from evolve.program.predict import predict
 from evolve.program.step_shares import step_shares
+from evolve.report.searched import Searched
 from evolve.run.program import Source
 from simulator.experiment.experiment import Experiment
 

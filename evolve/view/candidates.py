@@ -9,7 +9,7 @@ from archive.champion import Rule
 from archive.elite import DIGITS, Elite
 from archive.grid import Grid
 from archive.proposal import Outcome
-from evolve.view.story import Story, Told
+from evolve.report.story import Story, Told
 from simulator.json import JsonObject
 
 SCORED = "scored"

@@ -7,18 +7,16 @@ from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from archive.champion import champion
 from archive.journal import Damaged, Tail
 from archive.proposal import Outcome, is_outcome
-from evaluator.committee import final_champion
 from evolve.report.result import RunReport, read_report
+from evolve.report.searched import champion_of
+from evolve.report.story import Story
 from evolve.run.folder import REMEDY, Run, locked, open_run
 from evolve.run.spent import FILE as CPU
 from evolve.run.spent import read_spent
-from evolve.run.trust import TRUST_FILE, read_trust
 from evolve.view.calls import slim
 from evolve.view.experiments import Data, data_of
-from evolve.view.story import Story
 from evolve.view.validation import FILE as VALIDATION
 from evolve.view.validation import validation_of
 from simulator.errors import InputError
@@ -118,7 +116,8 @@ class Followed:
         self._report: Reading[RunReport | None] = Reading(path / "report.json", _report, None)
         self._validation: Reading[JsonObject | None] = Reading(path / VALIDATION, validation_of, None)
         self._cpu: Reading[dict[int, float]] = Reading(path / CPU, _spent, {})
-        self._shipped = self._shipped_champion() if run.shipped else None
+        best = champion_of(run, self.story.population.archive.members()) if run.shipped else None
+        self._shipped = best.id if best else None
         self._settle()
 
     def refresh(self) -> None:
@@ -192,18 +191,6 @@ class Followed:
         """What is missing or damaged, a line each."""
         texts = self.problem, self.data.note, self._report.problem, self._validation.problem, self._cpu.problem
         return [text for text in texts if text]
-
-    def _shipped_champion(self) -> int | None:
-        """The champion of a run without a report. Its trust file says its form, which spares comparing all programs."""
-        members, rule = self.story.population.archive.members(), self.run.config.score.rule
-        path = self.run.path / TRUST_FILE
-        try:
-            key = read_trust(path.read_bytes(), str(path)).key
-        except (OSError, InputError):
-            key = ""
-        same = [e for e in members if e.key == key]
-        best = champion(same, rule) if same else final_champion(members, rule)
-        return best.id if best else None
 
 
 def _report(run: Path) -> RunReport | None:

@@ -13,7 +13,7 @@ from openevolve.config import DatabaseConfig, load_config
 from openevolve.database import Program, ProgramDatabase
 
 from evolve.cli import run_command
-from evolve.export.source import Searched, searched
+from evolve.report.searched import Searched, searched
 from evolve.run.folder import Run, open_run
 
 

@@ -20,7 +20,8 @@ from evolve.export import script as script_module
 from evolve.export.formula import to_sympy, values
 from evolve.export.script import script
 from evolve.export.snippet import program_snippet
-from evolve.export.source import Entry, program_entry, searched
+from evolve.export.source import Entry, program_entry
+from evolve.report.searched import searched
 from evolve.run.program import seed_names
 from simulator.language.ir import Program
 from simulator.language.measure import Caps

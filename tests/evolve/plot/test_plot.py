@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -23,10 +24,10 @@ from paths import ROOT
 from evolve.cli import run_command
 from evolve.cli.options import named_experiments
 from evolve.plot import fit, front, grid, history, pictures, style, terms
-from evolve.plot.searched import Searched, progress, read
 from evolve.program.predict import predict
 from evolve.program.step_shares import CONTEXT, StepShares
 from evolve.report.result import read_report
+from evolve.report.searched import Searched, searched
 from evolve.run.data import chosen
 from evolve.run.program import load
 from simulator.errors import InputError
@@ -55,8 +56,8 @@ def refused(capsys: pytest.CaptureFixture[str], *args: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def searched(tiny_run: Path) -> Searched:
-    return read(tiny_run)
+def found(tiny_run: Path) -> Searched:
+    return searched(tiny_run)
 
 
 def entries(figure: Figure) -> list[str]:
@@ -87,9 +88,9 @@ def test_the_examples_are_right() -> None:
         assert results.attempted and not results.failed
 
 
-def test_a_history_is_that_of_the_report_at_the_end_of_every_generation(searched: Searched) -> None:
-    report = read_report(searched.run.path / "report.json")
-    course = progress(searched)
+def test_a_history_is_that_of_the_report_at_the_end_of_every_generation(found: Searched) -> None:
+    report = read_report(found.run.path / "report.json")
+    course = history.course_of(found)
     assert len(course.generations) == len(report.best)  # the seed programs are the first
     at = [
         max((b for b in course.best if b.candidates <= end), key=lambda b: b.candidates) for end in course.generations
@@ -98,15 +99,15 @@ def test_a_history_is_that_of_the_report_at_the_end_of_every_generation(searched
     assert course.best[-1].candidates == course.generations[-1] == report.candidates
 
 
-def test_a_history_shows_each_measure_and_every_candidate(searched: Searched) -> None:
-    [axes, *_] = history.draw([searched]).axes
-    lines = tiny_world.lines(searched.run.path)
+def test_a_history_shows_each_measure_and_every_candidate(found: Searched) -> None:
+    [axes, *_] = history.draw([found]).axes
+    lines = tiny_world.lines(found.run.path)
     fitted = np.cumsum([bool(line.get("key")) for line in lines])
     scored = [(n, line["elite"]["joint"]) for n, line in zip(fitted, lines, strict=True) if "elite" in line]
     [cloud] = clouds(axes)
     assert cloud.tolist() == [list(point) for point in scored]
     ends = {name: line_of(axes, colour)[-1] for name, (_, colour) in history.MEASURES.items()}
-    best = progress(searched).best[-1]
+    best = history.course_of(found).best[-1]
     assert {name: y for name, (_, y) in ends.items()} == {
         "joint": best.joint, "transfer": best.transfer, "merit": (best.joint + best.transfer) / 2,
     }  # fmt: skip
@@ -115,12 +116,20 @@ def test_a_history_shows_each_measure_and_every_candidate(searched: Searched) ->
     assert entries(axes.get_figure()) == ["joint error of a candidate"]
 
 
+def test_generations_that_are_not_known_have_no_axis(found: Searched) -> None:
+    """A journal whose numbers are not those of a search, as of a rival engine."""
+    odd = [replace(o, proposal=replace(o.proposal, island=0)) for o in found.outcomes]
+    course = history.course_of(replace(found, outcomes=odd))
+    assert not course.generations and course.best[-1].candidates == 30
+    history.draw([replace(found, outcomes=odd)])
+
+
 def test_of_many_candidates_some_are_drawn_and_the_legend_says_how_many(
-    searched: Searched, monkeypatch: pytest.MonkeyPatch
+    found: Searched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "MOST_POINTS", 10)
-    figure = history.draw([searched])
-    scored = sum(outcome.elite is not None for outcome in searched.outcomes)
+    figure = history.draw([found])
+    scored = sum(outcome.elite is not None for outcome in found.outcomes)
     every = -(-scored // 10)
     assert entries(figure) == [f"joint error of a candidate, 1 in {every} drawn"]
     assert len(clouds(figure.axes[0])[0]) == -(-scored // every) <= 10
@@ -139,9 +148,9 @@ def test_quartiles_are_those_of_the_steps() -> None:
     assert low.tolist() == [4.0, 3.0, 3.0] and high.tolist() == [7.0, 5.0, 5.0]  # between neighbours, linearly
 
 
-def test_two_runs_are_two_named_lines_and_three_have_a_median_and_quartiles(searched: Searched) -> None:
-    two, three = history.draw([searched] * 2), history.draw([searched] * 3)
-    assert entries(two) == [style.label(searched.name)] * 2
+def test_two_runs_are_two_named_lines_and_three_have_a_median_and_quartiles(found: Searched) -> None:
+    two, three = history.draw([found] * 2), history.draw([found] * 3)
+    assert entries(two) == [style.label(found.name)] * 2
     assert all(len(axes.lines) == 2 and not axes.collections for axes in two.axes)
     assert entries(three) == ["a run", "median", "quartiles"]
     for axes, (title, colour) in zip(three.axes, history.MEASURES.values(), strict=True):
@@ -163,11 +172,11 @@ def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
     assert (a.xy[1] - b.xy[1]) * 3 * 72 >= style.LINE_POINTS
 
 
-def test_a_front_is_that_of_the_archive(searched: Searched, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_front_is_that_of_the_archive(found: Searched, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert evolve("archive", searched.name, "--json") == 0
+    assert evolve("archive", found.name, "--json") == 0
     archive = json.loads(capsys.readouterr().out)
-    figure = front.draw(searched)
+    figure = front.draw(found)
     axes = figure.axes[0]
     of = dict(zip(("dominated", "front", "not measured", "not sound", "champion"), clouds(axes), strict=True))
 
@@ -180,21 +189,21 @@ def test_a_front_is_that_of_the_archive(searched: Searched, capsys: pytest.Captu
     assert of["not sound"].tolist() == places([e for e in archive["front"] if not e["sound"]])
     colours = next(c for c in axes.collections if isinstance(c, PathCollection) and c.get_array() is not None)
     assert colours.get_array().tolist() == [e["transfer"] for e in elites]
-    scored = [line["elite"] for line in tiny_world.lines(searched.run.path) if "elite" in line]
+    scored = [line["elite"] for line in tiny_world.lines(found.run.path) if "elite" in line]
     kept = {e["id"] for e in archive["front"]}
     assert of["dominated"].tolist() == places([e for e in scored if e["id"] not in kept])
-    best = read_report(searched.run.path / "report.json").champion
+    best = read_report(found.run.path / "report.json").champion
     assert best and of["champion"].tolist() == [[best.complexity, best.joint]]
     assert [text.get_text() for text in axes.texts] == [f"champion ({best.id}): {best.joint:.2f} %"]
 
 
-def test_a_grid_has_the_numbers_of_the_archive(searched: Searched) -> None:
-    axes = grid.draw(searched).axes[0]
+def test_a_grid_has_the_numbers_of_the_archive(found: Searched) -> None:
+    axes = grid.draw(found).axes[0]
     written = {(t.get_position()[0] - 0.5, t.get_position()[1] - 0.5): t.get_text() for t in axes.texts}
-    cells = searched.run.archive().grid.cells
+    cells = found.run.archive().grid.cells
     assert written == {cell: f"{e.joint:.2f}" + ("" if e.sound else "*") for cell, e in cells.items()}
     [frame] = axes.patches
-    assert tuple(int(x) for x in frame.get_xy()) == searched.archive.grid.cell(searched.champion)
+    assert tuple(int(x) for x in frame.get_xy()) == found.archive.grid.cell(found.champion)
     shades = axes.collections[1].get_array()
     assert {(x, y): shades[y, x] for x, y in cells} == {cell: e.joint for cell, e in cells.items()}
     assert shades.count() == len(cells)
@@ -223,9 +232,9 @@ def test_a_fit_has_the_predictions_and_the_intervals(capsys: pytest.CaptureFixtu
     assert {"fitted", "predicted", "80 % interval", "predicted = observed", "within 10 %"} == set(entries(figure))
 
 
-def test_terms_add_up_to_the_step_time(tmp_path: Path, searched: Searched) -> None:
+def test_terms_add_up_to_the_step_time(tmp_path: Path, found: Searched) -> None:
     (tmp_path / "by_hand.py").write_text(BY_HAND)
-    fitted, _ = chosen(searched.run.config.data)
+    fitted, _ = chosen(found.run.config.data)
     figure = pictures.of_program("terms", load(str(tmp_path / "by_hand.py")), fitted)
     dense, sparse, blank = figure.axes
     assert not blank.axison and "Llama-2-7b" in dense.get_title("left") and "Mixtral" in sparse.get_title("left")
@@ -325,10 +334,10 @@ def test_names_are_drawn_as_they_are(tiny_run: Path, tmp_path: Path) -> None:
 
 
 def drawn(kind: str, run: Path) -> Figure:
-    searched = read(run)
+    found = searched(run)
     if kind in ("fit", "terms"):
-        return pictures.of_program(kind, searched.source, chosen(searched.run.config.data)[0])
-    return pictures.of_runs(kind, [searched])
+        return pictures.of_program(kind, found.source, chosen(found.run.config.data)[0])
+    return pictures.of_runs(kind, [found])
 
 
 def test_names_of_lines_deployments_and_terms_are_drawn_as_they_are(
@@ -337,9 +346,9 @@ def test_names_of_lines_deployments_and_terms_are_drawn_as_they_are(
     """A name that begins with a line is none to a legend of matplotlib, one in another script has no glyph."""
     runs = [tiny_world.copy(tiny_run, tmp_path).rename(tmp_path / name) for name in ("_a$b$", "模型🚀")]
     monkeypatch.chdir(tmp_path)
-    style.write(history.draw([read(Path(run.name)) for run in runs]), tmp_path / "h.svg", "svg", "h")
+    style.write(history.draw([searched(Path(run.name)) for run in runs]), tmp_path / "h.svg", "svg", "h")
     assert {"_a$b$", "模型🚀"} <= set(texts(tmp_path / "h.svg"))
-    style.write(history.draw([read(Path(run.name)) for run in runs]), tmp_path / "h.png", "png", "h")
+    style.write(history.draw([searched(Path(run.name)) for run in runs]), tmp_path / "h.png", "png", "h")
     shares = StepShares("$m_1$ <b>\x1b on _H100$, TP 1", (1, 2), ("_$t$ & <i>",), ((1.0, 2.0),))
     style.write(terms.draw("p", [shares]), tmp_path / "t.svg", "svg", "t")
     assert {r"$m_1$ <b>\x1b", "_H100$, TP 1", "_$t$ & <i>"} <= set(texts(tmp_path / "t.svg"))
@@ -393,7 +402,7 @@ def test_a_run_without_a_champion_is_refused(
     (run / "report.json").unlink()
     for kind in ("front", "history", "grid", "fit", "terms"):
         line = refused(capsys, run, "--kind", kind, "--out", tmp_path / "x.svg")
-        assert line.startswith(f"{run}: no candidate was scored yet, so it has no champion: `evolve resume ")
+        assert line.startswith(f"{run}: no candidate was scored, so it has no champion: `evolve resume ")
 
 
 def test_experiments_without_observations_have_no_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -417,16 +426,3 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     line = refused(capsys, tiny_run, "--kind", "front", "--out", tmp_path / "x.svg")
     assert line == "plot: needs the extra: pip install 'evolve-latency[view]'"
-
-
-def test_a_champion_is_that_of_a_report_that_covers_the_journal(tiny_run: Path, tmp_path: Path) -> None:
-    """Here the report names the earliest elite, which no rule would choose."""
-    run = tiny_world.copy(tiny_run, tmp_path)
-    first = next(line["elite"] for line in tiny_world.lines(run) if "elite" in line)
-    chosen_by_rule = read(run).champion.id
-    assert first["id"] != chosen_by_rule
-    report = json.loads((run / "report.json").read_text())
-    (run / "report.json").write_text(json.dumps(report | {"champion": first}))
-    assert read(run).champion.id == first["id"]
-    (run / "report.json").write_text(json.dumps(report | {"champion": first, "proposals": report["proposals"] - 1}))
-    assert read(run).champion.id == chosen_by_rule

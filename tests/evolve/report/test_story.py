@@ -14,10 +14,10 @@ from paths import ROOT
 
 from archive.proposal import Outcome, Proposal, Rejected
 from evolve.report.result import read_report
+from evolve.report.story import POINTS, Story
 from evolve.run.config import Config, SearchSettings
 from evolve.run.folder import open_run
 from evolve.search import search
-from evolve.view.story import POINTS, Story
 
 
 def told(run: Path) -> Story:
