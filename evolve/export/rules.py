@@ -75,8 +75,15 @@ def plain(e):  # type: ignore[no-untyped-def]
         return sympy.Piecewise((_power(plain(x), plain(c)), (c >= 0) | (x > 0)), (sympy.oo, True))
     if isinstance(e, Choose):
         condition, then, other = e.args
-        return sympy.Piecewise((plain(then), condition), (plain(other), True))
+        return sympy.Piecewise((plain(then), _settled(condition)), (plain(other), True))
     return e.func(*map(plain, e.args)) if e.args else e
+
+
+def _settled(relation):  # type: ignore[no-untyped-def]
+    """The relation with 0 on its right: sympy 1.14 swaps the sides of some others for ever in a Piecewise."""
+    if relation.has(Power):  # which may be infinite, and the difference of two infinite numbers is none
+        return relation
+    return relation.func(relation.lhs - relation.rhs, 0)
 
 
 def _power(x, c):  # type: ignore[no-untyped-def]
