@@ -59,6 +59,7 @@ def export(spec: str, kind: str, out: Path | None, as_json: bool, caps: dict[str
         write_text(out, text)
     except OSError as e:
         raise cannot_write(out, e, "--out") from None
+    prose(f"{out}: {len(text.encode()) / 1e3:.1f} kB")
     return 0
 
 

@@ -13,10 +13,12 @@ import click
 
 from evaluator.experiments import BUNDLED
 from evolve.report.progress import tell_compilation
+from evolve.report.table import counted
 from evolve.run import program as programs
 from evolve.run.data import experiments_of, parse_list
 from evolve.run.files import check_writable
 from evolve.run.program import Source
+from evolve.terminal import say
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.language.measure import Caps
@@ -98,6 +100,8 @@ class Tables:
         frame, columns = getattr(frames, name)(*given), getattr(frames, name.upper())
         for format_, file in self.files.items():
             getattr(writing, f"write_{format_}")(frame, columns, file)
+            if file != STDOUT:
+                say(f"{file}: {counted(len(frame), 'row')}", err=True)  # standard output may have JSON
 
 
 def tables_options(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

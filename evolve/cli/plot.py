@@ -36,7 +36,7 @@ WORDS: dict[str, tuple[tuple[str, ...], str]] = {
     "fit": (
         (),
         "fitted: the program was fitted on this experiment, so its errors are in sample; predicted: it was not. "
-        "The intervals are those of `evolve predict`",
+        "An interval, where there is one, is that of `evolve predict`",
     ),
     "terms": ((), "The shares of the terms add up to the step time. Constants are as fitted"),
 }

@@ -51,7 +51,7 @@ def view(paths: tuple[Path, ...], port: int | None, out: Path | None, as_json: b
     if out is not None:
         return _export(runs, out, quiet)
     shown = Shown(runs)
-    server = serve(PORT if port is None else port, parts, shown)
+    server = serve(port, parts, shown)
     say(f"{server.address} - Ctrl-C ends it")
     shown.warm()
     try:

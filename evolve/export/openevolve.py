@@ -30,7 +30,7 @@ from evolve.run.folder import empty_archive
 from simulator.errors import InputError
 from simulator.json import JsonObject
 
-DIMENSIONS = ("operations", "features")
+DIMENSIONS = ("operations", "features_in_grid")
 ROOM = 1000  # programs that OpenEvolve may add before it removes the worst ones
 
 
@@ -125,12 +125,13 @@ def combined_score(elite: Elite) -> float:
 
 
 def _metrics(elite: Elite, config: Config) -> dict[str, float]:
-    """The finite figures of an elite. Features beyond the grid's last row count as that row."""
+    """The finite figures of an elite. `features_in_grid`: those beyond the grid's last row count as that row."""
     figures = {
         "combined_score": combined_score(elite),
         **{name: getattr(elite, name) for name in ("joint", "transfer", "worst3", "e2e", "ttft", "itl")},
         "operations": elite.operations,
-        "features": min(elite.features, 2 * config.search.feature_bins),
+        "features": elite.features,
+        "features_in_grid": min(elite.features, 2 * config.search.feature_bins),
         "constants": elite.constants,
         "sound": float(elite.sound),
     }
@@ -205,7 +206,7 @@ def _dimensions(config: Config) -> dict[str, tuple[int, float]]:
     search = config.search
     return {
         "operations": (search.operation_bins, float(max(config.caps.operations, 1))),
-        "features": (search.feature_bins, 2.0 * search.feature_bins),
+        "features_in_grid": (search.feature_bins, 2.0 * search.feature_bins),
     }
 
 

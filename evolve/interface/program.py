@@ -207,7 +207,8 @@ def _requests(batch: Batch) -> list[Active]:
     for (new, context), count in counted:
         if new < 1 or context < 0 or count < 0:
             raise InputError(
-                f"batch: ({new}, {context}) * {count}: is not a request: give (new tokens >= 1, tokens of context >= 0)"
+                f"batch: ({new}, {context}) * {count}: are no requests: give (new tokens >= 1, tokens of context >= 0) "
+                "and a count >= 0"
             )
         decodes = new == 1 and context > 0
         requests += [Active(context if decodes else context + new, context, new)] * count

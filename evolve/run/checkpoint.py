@@ -46,6 +46,11 @@ def is_checkpoint(path: Path) -> bool:
     return (path / "metadata.json").is_file() and (path / "programs").is_dir()
 
 
+def checkpoints_in(path: Path) -> list[Path]:
+    """The checkpoints in a folder, which is not one itself."""
+    return sorted(filter(is_checkpoint, path.iterdir())) if path.is_dir() else []
+
+
 def absolute(spec: str) -> str:
     """What a search starts from, a program's name or a checkpoint, so that it is found from another folder too.
 

@@ -86,7 +86,7 @@ def attribution(run: Run) -> Attribution:
         id = outcome.proposal.id
         reached = (True, bool(outcome.key), bool(outcome.elite), id in members, id in front, id in leaders,
                    id in ancestors)  # fmt: skip
-        for name in proposers(outcome.proposal.operator):
+        for name in set(proposers(outcome.proposal.operator)):  # one may have acted twice
             of_name = counts.setdefault(name, dict.fromkeys(COUNTS, 0))
             for count, yes in zip(COUNTS, reached, strict=True):
                 of_name[count] += yes

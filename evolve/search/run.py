@@ -26,14 +26,14 @@ from evolve.report import markdown as summary
 from evolve.report.progress import Progress
 from evolve.report.result import Refusals, RunReport, read_report
 from evolve.run import folder as run_folder
-from evolve.run.checkpoint import best_programs, is_checkpoint
+from evolve.run.checkpoint import best_programs, checkpoints_in, is_checkpoint
 from evolve.run.config import Config
 from evolve.run.data import chosen
 from evolve.run.files import write_json
 from evolve.run.folder import About, Run, first_population
 from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of
-from evolve.run.spent import Spent
+from evolve.run.spent import Spent, read_spent
 from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
 from evolve.search.workers import Workers
@@ -44,6 +44,8 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
 from simulator.json import JsonObject
 from simulator.language.parse import parse
+
+LEAST_EARLIER_S = 1.0  # CPU seconds: less is rounding
 
 
 def start(config: Config, out: Path | None) -> Run:
@@ -94,6 +96,8 @@ def _named_by(spec: str, config: Config) -> Sequence[tuple[str, str]]:
     """(name, text) of the program that a setting `start` names, or of the best ones of an OpenEvolve checkpoint."""
     if is_checkpoint(Path(spec)):
         return best_programs(Path(spec), config.caps).programs
+    if inside := checkpoints_in(Path(spec)):
+        raise InputError(f"{spec}: is a folder of checkpoints: name one, such as {inside[-1]}")
     source = load(spec, config.caps)
     if refused := foreknown(source.program):
         raise InputError(f"{spec}: {refused.why}")
@@ -231,7 +235,7 @@ def _report(
         best=population.best,
         rejected=_refusals(search.outcomes),
         verdicts=dict(population.stages.most_common()),
-        cpu_s={name: round(s, 2) for name, s in search.seconds.items()} or _spent_before(run),
+        cpu_s=cpu_by_stage(run, search.seconds),
         calls=calls,
     )
     if best is None:
@@ -268,10 +272,14 @@ def _ledger(run: Run, stopped: str) -> JsonObject:
     return ledger.summary(lines) | ending
 
 
-def _spent_before(run: Run) -> Mapping[str, float]:
-    """The CPU seconds by stage of the run's earlier report: a resumed run with nothing left to assess has none."""
+def cpu_by_stage(run: Run, seconds: Mapping[str, float]) -> dict[str, float]:
+    """CPU seconds by stage. What a session spent that was killed is known for each candidate, but not by stage."""
     path = run.path / "report.json"
-    return read_report(path).cpu_s if path.exists() else {}
+    if not seconds and path.exists():  # nothing was left to assess
+        return dict(read_report(path).cpu_s)
+    earlier = sum(read_spent(run.path).values()) - sum(seconds.values())
+    known = {name: round(s, 2) for name, s in seconds.items()}
+    return known | {"before it was resumed": round(earlier, 2)} if earlier > LEAST_EARLIER_S else known
 
 
 def _refusals(outcomes: Sequence[Outcome]) -> list[Refusals]:

@@ -42,6 +42,7 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
         "notes": followed.notes,
         "budget": config.budget,
         "seed": config.seed,
+        "arrival_seeds": list(config.score.arrival_seeds),
         "islands": config.search.islands,
         "rule": rule_text(config.score.rule),
         "grid": {
@@ -76,8 +77,9 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
 
 
 def _known(report: RunReport) -> JsonObject:
-    """Mean absolute errors of the known answers over the fitted experiments."""
-    means = {name: asdict(summarise(errors_of(rows, report.fitted))) for name, rows in report.known.items()}
+    """Mean absolute errors of the champion and of the known answers over the fitted experiments."""
+    answers = {"champion": report.errors, **report.known} if report.known else {}
+    means = {name: asdict(summarise(errors_of(rows, report.fitted))) for name, rows in answers.items()}
     return {name: {x: score[x] for x in ("e2e", "ttft", "itl")} for name, score in means.items()}
 
 

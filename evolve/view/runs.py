@@ -25,7 +25,10 @@ def _folders(path: Path) -> list[Path]:
         return [path]
     inside = sorted((file.parent for file in path.glob("*/run.json")), key=_natural) if path.is_dir() else []
     if not inside:
-        raise InputError(f"{path}: is not a run, nor a folder of runs: `{command('list')}` names the runs")
+        raise InputError(
+            f"{path}: is not a run, nor a folder of runs: `{command('list')}` names the runs; programs are on the page"
+            " of their run"
+        )
     return inside
 
 

@@ -160,17 +160,18 @@ class Server(ThreadingHTTPServer):
         """Nothing: a browser that goes away in the middle of an answer is no error."""
 
 
-def serve(port: int, page: Page, shown: Shown) -> Server:
-    """A server on this port or, if it is taken, on one of the next ones; port 0: any.
+def serve(port: int | None, page: Page, shown: Shown) -> Server:
+    """A server on this port; 0: on any; None: on PORT or, if that is taken, on one of the next ones.
 
     Raises InputError if none is free.
     """
-    for candidate in range(port, min(port + (TRIED if port else 1), 1 << 16)):
+    for candidate in range(PORT, PORT + TRIED) if port is None else (port,):
         try:
             return Server(candidate, page, shown)
         except OSError as e:
             problem = e.strerror or str(e)
-    raise InputError(f"--port {port}: this port and those after it cannot be used ({problem}): choose another --port")
+    which = f"--port {port}" if port is not None else f"ports {PORT} to {PORT + TRIED - 1}"
+    raise InputError(f"{which}: cannot be used ({problem}): choose another --port, or 0 for any")
 
 
 class _Handler(BaseHTTPRequestHandler):

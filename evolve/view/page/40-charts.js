@@ -16,6 +16,11 @@ const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;"
 /** A colour of the style sheet. */
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+/** The scale of shades on which the lowest errors stand out from the background, in either theme. */
+const shades = () => ({ colorscale: "Cividis", reversescale: inDark() });
+
+const inDark = () => document.documentElement.dataset.theme === "dark";
+
 /** Margins that hold the axes and a legend above. Where plotly finds its own, it draws thousands of points twice. */
 const roomyMargin = (right = 16) => ({ l: 62, r: right, t: NARROW.matches ? 118 : 44, b: 52 });
 

@@ -40,11 +40,11 @@ function overviewTiles(run) {
   ];
 }
 
-/** CPU seconds of all stages, null where unknown. */
+/** CPU seconds of all assessments, null where unknown. */
 function cpuTotal(run) {
+  if (run.cpuSeconds && !run.thinned) return run.cpuSeconds[run.size - 1];
   const stages = Object.values(run.cpu_s_by_stage ?? {}).filter(isNumber);
-  if (stages.length) return stages.reduce((a, b) => a + b, 0);
-  return run.cpuSeconds ? run.cpuSeconds[run.size - 1] : null;
+  return stages.length ? stages.reduce((a, b) => a + b, 0) : null;
 }
 
 function championText(run) {
@@ -54,6 +54,7 @@ function championText(run) {
   return [
     make("p", {}, "Program ", idButton(run.champion), ` · ${size} · proposed by ${run.operator(i)}`),
     make("p", { class: "note" }, `Rule: ${run.rule}.`.replace("..", ".")),
+    make("p", { class: "note" }, `Errors of candidates, here and in the tiles, are those that the search saw: arrival seed${run.arrival_seeds.length === 1 ? "" : "s"} ${run.arrival_seeds.join(", ")}. Predictions, as in Fit, and the known answers are means over arrival seeds 1 to 3.`),
     run.thinned ? make("p", { class: "note" }, `Of ${count(run.thinned.of)} candidates, ${count(run.thinned.kept)} are in this page: ${run.thinned.rule}. Totals count all.`) : null,
     programText(run.candidates.text[i] ?? "", `Text of the champion, program ${run.champion}`),
   ];
@@ -86,11 +87,9 @@ function drawProgress(chart, run) {
 const changesOnly = (best) => best.filter((b, k) => k === 0 || k === best.length - 1 || b.joint !== best[k - 1].joint || b.transfer !== best[k - 1].transfer);
 
 function knownTable(run) {
-  const i = run.at(run.champion);
   const rows = Object.entries(run.known).map(([name, errors]) => ({ name, ...errors }));
-  if (i !== undefined) rows.unshift({ name: "champion (as the search scored it)", e2e: run.value("e2e", i), ttft: run.value("ttft", i), itl: run.value("itl", i) });
   if (!Object.keys(run.known).length) return missing("The known answers of this run are not kept. Printing its report makes them.", `evolve resume ${run.name} --all`);
-  return table("Mean absolute errors on the fitted runs, in percent", [{ head: "answer", cell: (r) => r.name }, ...latencyColumns((r) => r)], rows);
+  return table("Mean absolute errors on the fitted runs, in percent, over arrival seeds 1 to 3", [{ head: "answer", cell: (r) => r.name }, ...latencyColumns((r) => r)], rows);
 }
 
 /** Columns of E2E, TTFT and ITL in percent. */

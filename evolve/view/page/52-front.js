@@ -54,7 +54,7 @@ function frontTraces(run, front, x, y, hue) {
   const hollow = { symbol: "diamond-open", size: 8, color: colour("soft"), line: { width: 1.5 } };
   const values = known.map((i) => run.value(hue, i)).sort((a, b) => a - b);
   const scale = {
-    color: known.map((i) => run.value(hue, i)), cmin: values[0], cmax: quantile(values, 0.95), colorscale: "Cividis", reversescale: true, showscale: !NARROW.matches, colorbar: colourBar(MEASURES[hue]),
+    color: known.map((i) => run.value(hue, i)), cmin: values[0], cmax: quantile(values, 0.95), ...shades(), showscale: !NARROW.matches, colorbar: colourBar(MEASURES[hue]),
   };
   return [
     unknown.length ? [programTrace(run, unknown, x, y, { name: `front, ${MEASURES[hue].replace(/ \(.*/, "")} unknown`, marker: hollow })] : [],

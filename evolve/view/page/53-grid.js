@@ -85,20 +85,21 @@ function drawGrid(chart, run, island, outcomes) {
     traces: [{
       type: "heatmap", x: range(columns), y: range(rows), z: cells((i) => Math.log10(run.value("joint", i))), zmin: Math.log10(low), zmax: Math.log10(Math.max(high, low * 1.01)),
       customdata: cells((i) => run.candidates.id[i]), hovertext: cells((i) => `${hover(run, i)}${run.candidates.sound[i] === false ? "" : "<br>sound"}`), hoverinfo: "text", hoverongaps: false,
-      colorscale: "Cividis", reversescale: true, xgap: 2, ygap: 2, showscale: !NARROW.matches, colorbar: { ...colourBar("joint error (%)"), ...decades(low, high) },
+      ...shades(), xgap: 2, ygap: 2, showscale: !NARROW.matches, colorbar: { ...colourBar("joint error (%)"), ...decades(low, high) },
     }, cellTexts(run, [...holders.values()], low, high)],
     layout: {
       xaxis: axis("operations", { tickvals: range(columns), ticktext: columnTexts, showgrid: false, zeroline: false, range: [-0.5, columns - 0.5] }),
       yaxis: axis("distinct fields read", { tickvals: range(rows), ticktext: rowTexts, showgrid: false, zeroline: false, range: [-0.5, rows - 0.5] }), uirevision: outcomes === 0 ? "0" : "grid",
     },
-    summary: best === undefined ? "All cells are empty." : `${count(holders.size)} of ${count(rows * columns)} cells are filled; the lowest joint error, ${percent(run.value("joint", best))}, is in the cell of ${columnTexts[run.candidates.cell[best][0]]} operations and ${rowTexts[run.candidates.cell[best][1]]} fields. A star marks programs that are not sound.`,
+    summary: best === undefined ? "All cells are empty." : `${count(holders.size)} of ${count(rows * columns)} cells are filled; the lowest joint error, ${percent(run.value("joint", best))}, is in the cell of ${columnTexts[run.candidates.cell[best][0]]} operations and ${rowTexts[run.candidates.cell[best][1]]} fields. A star marks programs that are not sound. Framed: the cell of the selected program.`,
     table: () => gridTable(run, [...holders.values()], columnTexts, rowTexts),
   });
 }
 
 /** The figures in the cells: dark on the bright half of the scale, white on the dark one. */
 function cellTexts(run, positions, low, high) {
-  const isDark = (i) => Math.log(run.value("joint", i) / low) > 0.6 * Math.log(Math.max(high, low * 1.01) / low);
+  const share = (i) => Math.log(run.value("joint", i) / low) / Math.log(Math.max(high, low * 1.01) / low);
+  const isDark = (i) => (inDark() ? share(i) > 0.6 : share(i) < 0.4);
   const text = (i) => `${NARROW.matches ? run.value("joint", i).toPrecision(2) : run.value("joint", i).toFixed(2)}${run.candidates.sound[i] === false ? "*" : ""}`;
   const { cell } = run.candidates;
   return {

@@ -22,14 +22,17 @@ function makeResiduals() {
   };
 }
 
-const UNITS = { _rps: " (requests/s)", _ms: " (ms)", _us: " (µs)", _s: " (s)", _gb: " (GB)", _pct: " (%)", _b: " (billions)", _tokens: " (tokens)" };
+const UNITS = { rps: "requests/s", ms: "ms", us: "µs", s: "s", gb: "GB", pct: "%", b: "billions", bytes: "bytes", tokens: "tokens", seqs: "sequences", blocks: "blocks" };
+const UNIT_OF = { max_model_len: "tokens", block_size: "tokens" };
 
 /** The name of a field in words, with the unit that it ends in. */
 function fieldTitle(name) {
-  const ending = Object.keys(UNITS).find((end) => name.endsWith(end));
-  if (!ending) return name.replace(/_/g, " ");
-  const words = (ending === "_tokens" ? name : name.slice(0, -ending.length)).replace(/_/g, " ");
-  return `${words}${UNITS[ending]}`;
+  if (name.includes("_per_")) return name.replace(/_/g, " ").replace(/\bus\b/g, "µs");
+  const last = name.slice(name.lastIndexOf("_") + 1);
+  const unit = UNIT_OF[name] ?? (last === name ? undefined : UNITS[last]);
+  if (!unit) return name.replace(/_/g, " ");
+  const words = UNIT_OF[name] || unit.startsWith(last) || last === "seqs" ? name : name.slice(0, -last.length - 1);
+  return `${words.replace(/_/g, " ")} (${unit})`;
 }
 
 /** Blue for too low, orange for too high: told apart by people of all kinds of colour vision, and light enough for dark text. */

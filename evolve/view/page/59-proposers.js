@@ -12,7 +12,7 @@ function makeProposers() {
   const kept = new Chart("Programs kept over time", { height: 340, file: "kept" });
   const totals = make("section", { class: "card" });
   const partly = make("p", { class: "note" });
-  const note = make("p", { class: "note" }, "The bandit gives more proposals to operators whose programs are kept more often, so their shares grow. A proposal of two operators counts half for each in the charts, and once for each in the table.");
+  const note = make("p", { class: "note" }, "The bandit prefers operators whose programs are kept more often. Kept: a program took a place on an island when it was assessed, also if better ones have displaced it since. A proposal of two operators counts half for each in the charts, and once for each in the table.");
   return {
     node: make("div", { class: "view" }, proposed.node, note, partly, kept.node, totals),
     update(run) {

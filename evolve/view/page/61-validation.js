@@ -19,7 +19,7 @@ function makeValidation() {
       body.hidden = none;
       fill(empty, none ? missing("This run has no held-out figures yet: the search has to be repeated without what a fold holds out.", `evolve validate ${run.name}`) : null);
       if (none) return;
-      kind.offer(Object.fromEntries(run.validation.kinds.map((k, n) => [n, `without each of: ${k.kind}`])));
+      kind.offer(Object.fromEntries(run.validation.kinds.map((k, n) => [n, `without each of: ${kindTitle(k)}`])));
       coverage.hidden = !run.validation.coverage?.length;
       fill(coverage, make("h3", {}, "Do the intervals cover what was held out?"), coverageTable(run.validation.coverage ?? []));
       draw();
@@ -33,17 +33,20 @@ function drawValidation(run, { means, runs, kinds, folds, kind, latency }) {
   fill(kinds, make("h3", {}, "Kinds of folds"), kindsTable(run, all));
   drawHeldOut(runs, all[kind], latency);
   folds.hidden = !all[kind].folds.length;
-  fill(folds, make("h3", {}, `Folds: ${all[kind].kind}`), foldsTable(run, all[kind]));
+  fill(folds, make("h3", {}, `Folds: ${kindTitle(all[kind])}`), foldsTable(run, all[kind]));
 }
 
+/** What the folds of a kind leave out. */
+const kindTitle = ({ kind }) => ({ tp: "TP degrees" })[kind] ?? kind;
+
 function drawKinds(chart, kinds) {
-  const names = kinds.map((k) => plain(k.kind));
+  const names = kinds.map((k) => plain(kindTitle(k)));
   chart.draw({
     traces: Object.entries(LATENCIES).map(([name, text], n) => ({
       type: "bar", name: text, x: range(kinds.length), y: kinds.map((k) => k.mean_abs_error_pct?.[name] ?? null), marker: { color: palette()[n] }, hovertemplate: `${text} %{y:.2f} %<extra></extra>`,
     })),
     layout: { xaxis: axis("", { tickvals: range(kinds.length), ticktext: names, tickangle: NARROW.matches ? -45 : 0 }), yaxis: axis("mean absolute error (%)", { rangemode: "tozero" }), barmode: "group", bargap: 0.3, showlegend: true },
-    summary: kinds.map((k) => `${k.kind}: E2E ${percent(k.mean_abs_error_pct?.e2e)}`).join("; "),
+    summary: kinds.map((k) => `${kindTitle(k)}: E2E ${percent(k.mean_abs_error_pct?.e2e)}`).join("; "),
     table: null,
   });
 }
@@ -51,8 +54,8 @@ function drawKinds(chart, kinds) {
 function kindsTable(run, kinds) {
   const measured = kinds.some((k) => isNumber(k.coverage_80));
   return table(`Held-out errors of validation ${run.validation.call}`, [
-    { head: "held out", cell: (k) => k.kind }, { head: "folds", number: true, cell: (k) => (k.folds.length ? count(k.folds.length) : UNKNOWN) }, ...latencyColumns((k) => k.mean_abs_error_pct),
-    ...Object.entries(LATENCIES).map(([name, text]) => ({ head: `${text} bias (%)`, number: true, cell: (k) => signed(k.bias_pct?.[name]) })),
+    { head: "held out", cell: kindTitle }, ...(kinds.some((k) => k.folds.length) ? [{ head: "folds", number: true, cell: (k) => count(k.folds.length) }] : []), ...latencyColumns((k) => k.mean_abs_error_pct),
+    ...(kinds.some((k) => k.bias_pct) ? Object.entries(LATENCIES).map(([name, text]) => ({ head: `${text} bias (%)`, number: true, cell: (k) => signed(k.bias_pct?.[name]) })) : []),
     ...(measured ? [coverageColumn(80, (k) => k.coverage_80), coverageColumn(95, (k) => k.coverage_95)] : []),
   ], kinds);
 }
@@ -74,7 +77,7 @@ const heldOutRows = (kind) => kind.folds.flatMap((fold) => fold.rows.map((row) =
 
 function drawHeldOut(chart, kind, latency) {
   const rows = heldOutRows(kind);
-  if (!rows.length) return chart.draw({ empty: missing("The errors of each run of these folds are not kept here; the table above has their means.", `evolve validate ${shownRun().name}`) });
+  if (!rows.length) return chart.draw({ empty: missing("The errors of each run of these folds are not kept here; the table above has their means.") });
   const answers = [...new Set(rows.flatMap((r) => Object.keys(r.known ?? {})))];
   const wide = NARROW.matches ? 22 : 44;
   const trace = (name, value, k, symbol) => ({

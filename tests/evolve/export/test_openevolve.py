@@ -99,7 +99,7 @@ def test_openevolve_samples_adds_and_saves_again(
         assert parent.id in database.programs and all(p.id in database.programs for p in inspirations)
     best = database.get_best_program()
     child = Program(
-        "child", best.code, parent_id=best.id, metrics={**best.metrics, "combined_score": 0.99, "features": 1.0}
+        "child", best.code, parent_id=best.id, metrics={**best.metrics, "combined_score": 0.99, "features_in_grid": 1.0}
     )
     assert database.add(child, iteration=database.last_iteration + 1) == "child"
     assert database.get_best_program().id == "child" and child.metadata["island"] == best.metadata["island"]

@@ -164,7 +164,8 @@ def test_json_of_a_program_has_its_formula_as_one_expression(
 @pytest.mark.parametrize("kind", ["sympy", "latex", "json"])
 def test_a_file_has_what_would_be_printed(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = output(capsys, "floor", "--to", kind)
-    assert output(capsys, "floor", "--to", kind, "--out", tmp_path / "file") == ""
+    said = output(capsys, "floor", "--to", kind, "--out", tmp_path / "file")
+    assert re.fullmatch(rf"{tmp_path / 'file'}: \d+\.\d kB\n", said)
     assert (tmp_path / "file").read_text() == printed and printed.endswith("\n")
 
 

@@ -37,8 +37,8 @@ def test_the_deployment_of_an_experiment_is_one() -> None:
 @pytest.mark.parametrize(
     "batch, deployment, message",
     [
-        ([(0, 5)], DEPLOYMENT, r"batch: \(0, 5\) \* 1: is not a request: give \(new tokens >= 1"),
-        ({(1, 5): -1}, DEPLOYMENT, r"batch: \(1, 5\) \* -1: is not a request"),
+        ([(0, 5)], DEPLOYMENT, r"batch: \(0, 5\) \* 1: are no requests: give \(new tokens >= 1"),
+        ({(1, 5): -1}, DEPLOYMENT, r"batch: \(1, 5\) \* -1: are no requests"),
         ([(1, 5)], ("llama-2-7", "H100", 1), "deployment: llama-2-7: is not a known model"),
         ([(1, 5)], ("llama-2-7b", "H1000", 1), "deployment: H1000: is not a known GPU"),
     ],

@@ -286,16 +286,19 @@ def test_details_of_a_run_that_was_replaced_are_not_shown(copied: tuple[Path, Se
     assert ask(server, "/program?run=0&id=2").status == 404 and ask(server, "/program?run=0&id=0").status == 200
 
 
-def test_the_next_free_port_is_taken(server: Server) -> None:
-    shown = Shown([])
-    second = serve(server.port, page(), shown)
+def test_the_next_free_port_is_taken_unless_one_is_named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evolve.view.server.PORT", server.port)
+    second = serve(None, page(), Shown([]))
     try:
         assert server.port < second.port <= server.port + 20
     finally:
         second.server_close()
+    with pytest.raises(InputError, match=f"^--port {server.port}: cannot be used \\(Address already in use\\): choose"):
+        serve(server.port, page(), Shown([]))
 
 
 def test_without_a_free_port_one_line_says_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evolve.view.server.PORT", server.port)
     monkeypatch.setattr("evolve.view.server.TRIED", 1)
-    with pytest.raises(InputError, match=f"^--port {server.port}: this port and those after it cannot be used"):
-        serve(server.port, page(), Shown([]))
+    with pytest.raises(InputError, match=f"^ports {server.port} to {server.port}: cannot be used"):
+        serve(None, page(), Shown([]))
