@@ -208,11 +208,13 @@ def test_the_keyboard_alone_reaches_every_view_and_selects_programs(tabs: Callab
     expect(tab.page.locator("#tab-overview")).to_be_focused()  # around the end
     press("ArrowRight")
     press("ArrowRight")
+    expect(tab.page.locator("#view-front")).to_be_visible()  # a moment after the key
     summary = tab.page.locator("#view-front summary")
     for _ in range(30):
         press("Tab")
         if summary.evaluate("e => e === document.activeElement"):
             break
+    expect(summary).to_be_focused()
     press("Enter")
     tab.page.wait_for_selector("#view-front table")
     press("Tab")  # the table's box
