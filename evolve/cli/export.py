@@ -13,10 +13,11 @@ from evolve.export.document import program_json, run_json
 from evolve.export.openevolve import Checkpoint, write_checkpoint
 from evolve.export.script import script
 from evolve.export.snippet import program_snippet, run_snippet
-from evolve.export.source import entries, is_run, program_entry
+from evolve.export.source import entries, program_entry
 from evolve.report.printing import prose
 from evolve.report.searched import searched
 from evolve.run.files import cannot_write, check_writable, write_text
+from evolve.run.folder import is_run
 from evolve.terminal import say
 from simulator.errors import InputError
 from simulator.language.measure import Caps
@@ -66,7 +67,7 @@ def export(spec: str, kind: str, out: Path | None, as_json: bool, caps: dict[str
 def _checkpoint(spec: str, out: Path | None, as_json: bool) -> int:
     if out is None:
         raise InputError("--to openevolve: writes a folder: name it with --out")
-    if not is_run(spec):
+    if not is_run(Path(spec)):
         raise InputError(f"--to openevolve: {spec} is not a run: name the folder of one, as `evolve list` shows them")
     written = write_checkpoint(searched(Path(spec)), out)
     print_json(written.to_json()) if as_json else _print(written)
@@ -82,7 +83,7 @@ def _print(written: Checkpoint) -> None:
 
 def _text(spec: str, kind: str, caps: Caps) -> str:
     """The text of a kind that is one file."""
-    if is_run(spec):
+    if is_run(Path(spec)):
         found = searched(Path(spec))
         if kind == "sympy":
             return script(f"The champion and the front of {found.run.path}", entries(found))

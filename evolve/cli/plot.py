@@ -16,6 +16,7 @@ from evolve.report.searched import searched
 from evolve.report.terms import legend
 from evolve.run.data import chosen
 from evolve.run.files import check_writable
+from evolve.run.folder import is_run
 from evolve.run.program import Source
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
@@ -102,7 +103,7 @@ def _program(
     name: str, file: str | None, ids: str | None, caps: dict[str, int]
 ) -> tuple[Source, list[Experiment]]:
     """The program, a run's champion if a run is named, and the experiments to show it on."""
-    if not (Path(name) / "run.json").exists():
+    if not is_run(Path(name)):
         return load(name, caps), named_experiments(file, ids)
     run = searched(Path(name))
     if file:

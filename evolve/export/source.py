@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from archive.elite import Elite
 from evolve.report.searched import Searched
@@ -27,11 +26,6 @@ def entries(searched: Searched) -> tuple[Entry, ...]:
     best = searched.champion
     elites = [best, *(e for e in searched.archive.front_by_size() if e.id != best.id)]
     return tuple(Entry(str(e.id), parse(e.text), e) for e in elites)
-
-
-def is_run(spec: str) -> bool:
-    """Whether `RUN|PROGRAM` of a command line names the folder of a run."""
-    return (Path(spec) / "run.json").is_file()
 
 
 def program_entry(spec: str, caps: Caps) -> Entry:

@@ -9,7 +9,6 @@ import pandas as pd
 
 from archive.elite import Elite
 from archive.proposal import Outcome, is_outcome
-from evaluator.intervals import figure_of
 from evaluator.score import SCORE_SEEDS, error_rows, predictions, score_set
 from evolve.frames import ledger as ledger_frames
 from evolve.frames import predictions as prediction_frames
@@ -18,6 +17,7 @@ from evolve.frames import validation as validation_frames
 from evolve.interface.program import Program
 from evolve.program.forecast import Comparison
 from evolve.propose.llm import ledger
+from evolve.report.result import observed_means_ms
 from evolve.report.searched import Searched
 from evolve.run import folder
 from evolve.run.data import chosen
@@ -119,7 +119,7 @@ class Run:
         fitted, others = self._experiments
         every = [*fitted, *others]
         rows = error_rows(parse(best.text), score_set(every))
-        observed = {e.id: [_observed(e, name) for name in frames.MEANS] for e in every}
+        observed = {e.id: observed_means_ms(e) for e in every}
         return frames.errors(rows, [e.id for e in fitted], {e.id: e.quality for e in every}, observed)
 
     @cached_property
@@ -197,7 +197,3 @@ def load_run(path: str | Path) -> Run:
     simulator.errors.InputError: seeds: is not a run (no run.json, config.yaml): `evolve list` names the runs
     """
     return Run(open_run(Path(path)))
-
-
-def _observed(e: Experiment, figure: str) -> float | None:
-    return figure_of(e.observed.summary if e.observed else None, figure)

@@ -120,7 +120,7 @@ def _work(run: folder.Run, workers: int | None, on_progress: Watcher | None) -> 
 
 
 class _Watched(progress.Progress):
-    """Progress that is told to a function and not shown."""
+    """Progress that a function receives instead of the terminal."""
 
     def __init__(self, run: folder.Run, watcher: Watcher) -> None:
         super().__init__(run.config.budget, quiet=True)

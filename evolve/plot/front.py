@@ -32,7 +32,7 @@ from evolve.plot.style import (
 )
 from evolve.report.searched import Searched
 
-CLEAR = 0.97  # of the front: its transfer errors are told apart by colour
+CLEAR = 0.97  # the share of the front whose transfer errors differ in colour; higher ones look alike
 MOST_DOMINATED = 100  # programs that are drawn, evenly spaced: more are one blot, and a large file
 
 

@@ -12,11 +12,14 @@ from archive.champion import Rule
 from archive.elite import Elite
 from evaluator.score import Errors
 from evolve.run.folder import REMEDY
+from evolve.run.spent import read_spent
 from simulator.documents import read_json
 from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 
 Means = Mapping[str, float | None]  # e2e, ttft, itl and worst3: mean absolute errors in percent
+LEAST_EARLIER_S = 1.0  # CPU seconds of killed sessions: less is rounding
 
 
 def errors_of(errors: Iterable[Errors], experiments: Collection[str]) -> list[Errors]:
@@ -131,6 +134,25 @@ def read_report(path: Path) -> RunReport:
         return RunReport.from_json(raw)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise InputError(f"{path}: is damaged: {REMEDY}") from None
+
+
+def observed_means_ms(e: Experiment) -> list[float | None]:
+    """The observed means of E2E, TTFT and ITL, ms; None where they were not measured."""
+    s = e.observed.summary if e.observed else None
+    return [s.e2e_ms.mean, s.ttft_ms.mean, s.itl_ms.mean] if s else [None] * 3
+
+
+def cpu_by_stage(path: Path, seconds: Mapping[str, float]) -> dict[str, float]:
+    """CPU seconds by stage of the run in the folder `path`, whose last session took `seconds`.
+
+    What a session spent that was killed is known for each candidate, but not by stage.
+    """
+    report = path / "report.json"
+    if not seconds and report.exists():  # nothing was left to assess
+        return dict(read_report(report).cpu_s)
+    earlier = sum(read_spent(path).values()) - sum(seconds.values())
+    known = {name: round(s, 2) for name, s in seconds.items()}
+    return known | {"before it was resumed": round(earlier, 2)} if earlier > LEAST_EARLIER_S else known
 
 
 def _elite(raw: Mapping[str, Any] | None) -> Elite | None:

@@ -191,6 +191,11 @@ def _write_config(path: Path, config: Config) -> None:
     write_text(path / "config.yaml", yaml.safe_dump(to_mapping(config), sort_keys=False))
 
 
+def is_run(path: Path) -> bool:
+    """Whether the folder is that of a run."""
+    return (path / "run.json").is_file()
+
+
 def open_run(path: Path) -> Run:
     """The run in the folder `path`. Raises InputError if there is none, or if its files are damaged."""
     try:

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from archive.proposal import Outcome
-from evolve.run.folder import Run, open_run
+from evolve.run.folder import Run, is_run, open_run
 from evolve.run.records import Record, read_record, record_of
 from evolve.terminal import command
 from simulator.documents import parse_json, read_bytes
@@ -69,7 +69,7 @@ def load(spec: str, caps: Caps | None = None) -> Source:
     Raises InputError, one line, for anything that is not a program.
     """
     run, colon, number = spec.rpartition(":")
-    if colon and re.fullmatch(r"\d+", number) and (Path(run) / "run.json").exists():
+    if colon and re.fullmatch(r"\d+", number) and is_run(Path(run)):
         opened = open_run(Path(run))
         return of_run(opened, opened.outcomes(), int(number))
     text = _shipped(f"{spec}.py") if re.fullmatch(r"\w+", spec) and spec != "__init__" else None
@@ -80,7 +80,7 @@ def load(spec: str, caps: Caps | None = None) -> Source:
 
 def _from_file(spec: str, caps: Caps | None) -> Source:
     path = Path(spec)
-    if (path / "run.json").is_file():
+    if is_run(path):
         raise InputError(
             f"{spec}: is a run: name one of its programs, {spec}:ID, as `{command('archive', spec)}` lists them"
         )

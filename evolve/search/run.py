@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -24,7 +24,7 @@ from evolve.propose.llm.setup import check, keep_prompts, models_of
 from evolve.propose.proposer import Operators
 from evolve.report import markdown as summary
 from evolve.report.progress import Progress
-from evolve.report.result import Refusals, RunReport, read_report
+from evolve.report.result import Refusals, RunReport, cpu_by_stage, observed_means_ms
 from evolve.run import folder as run_folder
 from evolve.run.checkpoint import best_programs, checkpoints_in, is_checkpoint
 from evolve.run.config import Config
@@ -33,7 +33,7 @@ from evolve.run.files import write_json
 from evolve.run.folder import About, Run, first_population
 from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of
-from evolve.run.spent import Spent, read_spent
+from evolve.run.spent import Spent
 from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
 from evolve.search.workers import Workers
@@ -44,8 +44,6 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
 from simulator.json import JsonObject
 from simulator.language.parse import parse
-
-LEAST_EARLIER_S = 1.0  # CPU seconds: less is rounding
 
 
 def start(config: Config, out: Path | None) -> Run:
@@ -235,7 +233,7 @@ def _report(
         best=population.best,
         rejected=_refusals(search.outcomes),
         verdicts=dict(population.stages.most_common()),
-        cpu_s=cpu_by_stage(run, search.seconds),
+        cpu_s=cpu_by_stage(run.path, search.seconds),
         calls=calls,
     )
     if best is None:
@@ -254,7 +252,7 @@ def _report(
         known=answers,
         published=baselines.published(),
         quality={e.id: e.quality for e in everything},
-        observed_ms={e.id: _observed(e) for e in everything},
+        observed_ms={e.id: observed_means_ms(e) for e in everything},
     )
 
 
@@ -272,16 +270,6 @@ def _ledger(run: Run, stopped: str) -> JsonObject:
     return ledger.summary(lines) | ending
 
 
-def cpu_by_stage(run: Run, seconds: Mapping[str, float]) -> dict[str, float]:
-    """CPU seconds by stage. What a session spent that was killed is known for each candidate, but not by stage."""
-    path = run.path / "report.json"
-    if not seconds and path.exists():  # nothing was left to assess
-        return dict(read_report(path).cpu_s)
-    earlier = sum(read_spent(run.path).values()) - sum(seconds.values())
-    known = {name: round(s, 2) for name, s in seconds.items()}
-    return known | {"before it was resumed": round(earlier, 2)} if earlier > LEAST_EARLIER_S else known
-
-
 def _refusals(outcomes: Sequence[Outcome]) -> list[Refusals]:
     """The refusals of each stage, the most frequent stage first."""
     why: dict[str, list[str]] = {}
@@ -290,12 +278,6 @@ def _refusals(outcomes: Sequence[Outcome]) -> list[Refusals]:
             why.setdefault(outcome.rejection.stage, []).append(outcome.rejection.why)
     refusals = [Refusals(stage, len(reasons), reasons[0]) for stage, reasons in why.items()]
     return sorted(refusals, key=lambda r: (-r.count, r.stage))
-
-
-def _observed(e: Experiment) -> list[float | None]:
-    """The observed means of E2E, TTFT and ITL, ms."""
-    s = e.observed.summary if e.observed else None
-    return [s.e2e_ms.mean, s.ttft_ms.mean, s.itl_ms.mean] if s else [None] * 3
 
 
 def _means(score: Score) -> dict[str, float | None]:

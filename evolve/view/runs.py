@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from evolve.run.folder import is_run
 from evolve.terminal import command
 from simulator.errors import InputError
 
@@ -21,7 +22,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def _folders(path: Path) -> list[Path]:
-    if (path / "run.json").is_file():
+    if is_run(path):
         return [path]
     inside = sorted((file.parent for file in path.glob("*/run.json")), key=_natural) if path.is_dir() else []
     if not inside:

@@ -81,7 +81,7 @@ def executed(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.Notebook
 
 
 def without_traces(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook without times, and without what is said of the interpreter."""
+    """The notebook without times and without the version of Python."""
     notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     for cell in notebook.cells:
         cell.metadata = {}
