@@ -21,12 +21,14 @@ function readHash(views) {
   state.id = Number.isInteger(id) && shownRun()?.at(id) !== undefined ? id : first;
 }
 
-/** Go to another run, view or program; `hashchange` does the rest. */
+/** Go to another run, view or program, at once: a second key may follow before the browser would tell of a new hash. */
 function go(change) {
   const next = { run: state.run, view: state.view, id: state.id, ...change };
   const words = new URLSearchParams({ run: next.run, view: next.view });
   if (next.id !== null && next.id !== undefined) words.set("id", next.id);
-  location.hash = words.toString();
+  if (`#${words}` === location.hash) return;
+  history.pushState(null, "", `#${words}`); // not location.hash, which would draw once more by `hashchange`
+  moved();
 }
 
 /** Select a program everywhere. */

@@ -64,7 +64,7 @@ function drawProgram() {
   keepingPlace(panel, () => drawPanel(panel, document.getElementById("bar"), shownRun()));
 }
 
-/** Follow the hash: another run, view or program. */
+/** Show what the hash says: another run, view or program. Back, forward and a typed address come here too. */
 function moved() {
   const before = { ...state };
   readHash([...page.views.keys()]);

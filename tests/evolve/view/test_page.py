@@ -194,6 +194,24 @@ def test_the_address_of_a_view_and_program_can_be_bookmarked(tabs: Callable[...,
     assert not wrong.problems
 
 
+def test_a_second_key_counts_before_the_first_is_drawn_and_back_undoes_one(tabs: Callable[..., Tab], tiny_page: Path) -> None:
+    tab = tabs(tiny_page)
+    third = tab.views()[2]
+    tab.page.evaluate("""() => {
+        const key = () => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true, cancelable: true }));
+        document.querySelector('[role=tab]').focus();
+        key();
+        key();
+    }""")
+    expect(tab.page.locator(f"#tab-{third}")).to_be_focused()
+    expect(tab.page.locator(f"#view-{third}")).to_be_visible()
+    tab.page.go_back()
+    expect(tab.page.locator(f"#view-{tab.views()[1]}")).to_be_visible()
+    tab.page.go_forward()
+    expect(tab.page.locator(f"#view-{third}")).to_be_visible()
+    assert not tab.problems
+
+
 def test_the_keyboard_alone_reaches_every_view_and_selects_programs(tabs: Callable[..., Tab], tiny_page: Path) -> None:
     tab = tabs(tiny_page)
     press = tab.page.keyboard.press
@@ -208,7 +226,7 @@ def test_the_keyboard_alone_reaches_every_view_and_selects_programs(tabs: Callab
     expect(tab.page.locator("#tab-overview")).to_be_focused()  # around the end
     press("ArrowRight")
     press("ArrowRight")
-    expect(tab.page.locator("#view-front")).to_be_visible()  # a moment after the key
+    expect(tab.page.locator("#view-front")).to_be_visible()
     summary = tab.page.locator("#view-front summary")
     for _ in range(30):
         press("Tab")
