@@ -41,6 +41,15 @@ class Rule:
             return elite.joint
         return (elite.joint + elite.objectives[3]) / 2.0
 
+    def measured_merit(self, elite: Elite) -> float | None:
+        """The merit; None if it needs a transfer error that was not measured.
+
+        >>> from archive.elite import example
+        >>> Rule("transfer").measured_merit(example(transfer=None)) is None
+        True
+        """
+        return None if self.by == "transfer" and elite.transfer is None else self.merit(elite)
+
 
 def contenders(elites: Iterable[Elite], rule: Rule) -> tuple[list[Elite], Rule]:
     """The elites that compete by `rule`, and the rule, by the joint error if no transfer error was measured.

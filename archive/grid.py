@@ -54,6 +54,17 @@ class Grid:
         row = max(features - 1, 0) // 2
         return min(column, self.operation_bins - 1), min(row, self.feature_bins - 1)
 
+    def spans(self, to: str = "-") -> tuple[list[str], list[str]]:
+        """What the cells of each column and of each row span: operations, and distinct features.
+
+        >>> Grid(operation_cap=20, operation_bins=2, feature_bins=3).spans()
+        (['1-10', '11-20'], ['1-2', '3-4', '5+'])
+        """
+        cap, bins = self.operation_cap, self.operation_bins
+        columns = [f"{i * cap // bins + 1}{to}{(i + 1) * cap // bins}" for i in range(bins)]
+        rows = [f"{2 * i + 1}{to}{2 * i + 2}" for i in range(self.feature_bins - 1)]
+        return columns, [*rows, f"{2 * self.feature_bins - 1}+"]
+
     def add(self, elite: Elite) -> Added:
         """Keep the elite if its cell is empty or holds a worse one: unsound, or with a larger joint error.
 

@@ -68,6 +68,9 @@ class Prediction:
     evicted: int = 0
 
 
+MEANS = ("e2e", "ttft", "itl")  # the latencies of Errors, in the order in which people name them
+
+
 @dataclass(frozen=True, slots=True)
 class Errors:
     """Signed errors of an experiment's mean E2E, TTFT and ITL in percent; None where not observed."""
@@ -168,7 +171,7 @@ def score(code: Code, theta: Sequence[float], data: ScoreSet, moe_weight: float 
 
 def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None) -> Score:
     """The objectives of these experiments; `weights` multiplies an experiment's E2E error in worst3."""
-    e2e, ttft, itl = (mean_abs([getattr(r, name) for r in rows]) for name in ("e2e", "ttft", "itl"))
+    e2e, ttft, itl = (mean_abs([getattr(r, name) for r in rows]) for name in MEANS)
     weights = weights or {}
     means = present((e2e, ttft, itl))
     joint = sum(means) / len(means) if means else float("nan")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,9 +11,9 @@ from evolve.cli.endings import print_json
 from evolve.report.progress import Line
 from evolve.terminal import say
 from evolve.view.document import document, run_json
-from evolve.view.export import check_target, export
+from evolve.view.export import export
 from evolve.view.followed import Followed
-from evolve.view.html import page
+from evolve.view.html import Page, page
 from evolve.view.runs import run_folders
 from evolve.view.server import PORT, Shown, serve
 from simulator.errors import InputError
@@ -46,11 +47,8 @@ def view(paths: tuple[Path, ...], port: int | None, out: Path | None, as_json: b
         return 0
     parts = page()
     if out is not None:
-        check_target(out)
-    runs = [Followed(folder) for folder in folders]
-    if out is not None:
-        return _export(runs, out, quiet)
-    shown = Shown(runs)
+        return _export(folders, parts, out, quiet)
+    shown = Shown([Followed(folder) for folder in folders])
     server = serve(port, parts, shown)
     say(f"{server.address} - Ctrl-C ends it")
     shown.warm()
@@ -63,10 +61,10 @@ def view(paths: tuple[Path, ...], port: int | None, out: Path | None, as_json: b
     return 0
 
 
-def _export(runs: list[Followed], out: Path, quiet: bool) -> int:
+def _export(folders: Sequence[Path], parts: Page, out: Path, quiet: bool) -> int:
     line = Line(quiet)
     try:
-        size = export(runs, page(), out, lambda text: line.update(lambda: text))
+        size = export(folders, parts, out, lambda text: line.update(lambda: text))
     finally:
         line.close()
     say(f"{out}: {size / 1e6:.1f} MB")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from evaluator.score import Errors
+from evaluator.score import MEANS, Errors
 from evolve.frames.columns import flag, frame, number, text
 from evolve.program.fit.result import ConstantChange
 from evolve.program.show import Description
@@ -34,7 +34,6 @@ CONSTANTS = (
     _BOUND,
     _IDENTIFIED,
 )
-MEANS = ("e2e", "ttft", "itl")
 ERRORS = (
     text("experiment", "its id", paper=True),
     *(number(f"{x}_error_pct", f"signed error of the mean {x.upper()} after the fit", paper=True) for x in MEANS),

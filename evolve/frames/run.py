@@ -9,10 +9,9 @@ import pandas as pd
 from archive.archive import Archive
 from archive.elite import Elite
 from archive.proposal import Outcome
-from evaluator.score import Errors
+from evaluator.score import MEANS, Errors
 from evolve.frames.columns import flag, frame, number, several, text, whole
 
-MEANS = ("e2e", "ttft", "itl")
 ELITES = (
     whole("id", "number of its proposal: `RUN:ID` names the program", paper=True),
     text("operator", "what proposed it", paper=True),

@@ -9,8 +9,9 @@ import pandas as pd
 
 from evaluator import baselines
 from evaluator.intervals import STATISTICS
+from evaluator.score import MEANS
 from evolve.frames.columns import Column, flag, frame, number, text, whole
-from evolve.study.held_out import FIGURES, KNOWN, LATER, MEANS
+from evolve.study.held_out import FIGURES, KNOWN, LATER
 
 ABOUT = ("kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion", "observed", "outside")
 AGAINST = "against"

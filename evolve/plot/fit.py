@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from evaluator.intervals import LEVELS
+from evaluator.score import MEANS
 from evolve.plot.style import BLUE, GREY, PAGE, PALE, SMALL, VERMILION, explain, heading, label, log_axis, styled
 from evolve.program.forecast import Forecast, Forecasts
 from simulator.errors import InputError
 
-LATENCIES = ("e2e", "ttft", "itl")
 SECONDS_FROM_MS = 500.0  # of the smallest latency: from there on, a panel is in seconds
 NEAR = 0.1  # relative distance from the diagonal that is shaded
 # How experiments are drawn that the program was fitted on, that it was not, and of which that is not known.
@@ -44,11 +44,11 @@ class Point:
 @styled()
 def draw(forecasts: Forecasts) -> Figure:
     """A panel for each latency. Raises InputError if nothing was observed."""
-    if not any(points(forecasts.experiments, name) for name in LATENCIES):
+    if not any(points(forecasts.experiments, name) for name in MEANS):
         raise InputError("nothing to compare: no experiment has observed means: add measurements, or choose others")
     figure = Figure(figsize=(PAGE, 2.9))
     entries: dict[str, Artist] = {}
-    for axes, latency in zip(figure.subplots(1, 3), LATENCIES, strict=True):
+    for axes, latency in zip(figure.subplots(1, 3), MEANS, strict=True):
         entries |= _panel(axes, forecasts.experiments, latency)
     explain(figure, list(entries.values()), list(entries), "center", len(entries))
     uses = {name: sum(e.fitted is use for e in forecasts.experiments) for use, (name, *_) in USES.items()}

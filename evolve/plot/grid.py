@@ -7,7 +7,6 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from archive.grid import Grid
 from evolve.plot.style import PAGE, SHADES, SMALL, VERMILION, heading, label, scale_of, shades_between, styled
 from evolve.report.searched import Searched
 
@@ -37,7 +36,7 @@ def draw(searched: Searched) -> Figure:
         )  # fmt: skip
     column, row = grid.cell(best)
     axes.add_patch(Rectangle((column + 0.03, row + 0.05), 0.94, 0.9, fill=False, edgecolor=VERMILION, linewidth=1.6))
-    columns, rows = names(grid)
+    columns, rows = grid.spans("–")
     axes.set_xticks(np.arange(grid.operation_bins) + 0.5, columns)
     axes.set_yticks(np.arange(grid.feature_bins) + 0.5, rows)
     axes.tick_params(length=0)
@@ -48,15 +47,3 @@ def draw(searched: Searched) -> Figure:
     unsound = "; *: not sound" if any(not elite.sound for elite in grid.cells.values()) else ""
     heading(figure, f"{label(searched.name)}; framed: the cell of champion {best.id}, {best.joint:.2f} %{unsound}")
     return figure
-
-
-def names(grid: Grid) -> tuple[list[str], list[str]]:
-    """What the cells of each column and of each row span: operations, and features.
-
-    >>> names(Grid(operation_cap=20, operation_bins=2, feature_bins=3))
-    (['1–10', '11–20'], ['1–2', '3–4', '5+'])
-    """
-    cap, bins = grid.operation_cap, grid.operation_bins
-    columns = [f"{i * cap // bins + 1}–{(i + 1) * cap // bins}" for i in range(bins)]
-    rows = [f"{2 * i + 1}–{2 * i + 2}" for i in range(grid.feature_bins - 1)]
-    return columns, [*rows, f"{2 * grid.feature_bins - 1}+"]

@@ -180,8 +180,7 @@ def _readable(program: Program, members: int, run: Run, caps: Caps) -> Program:
 
 def _found(elite: Elite, rule: Rule, data: ScoreSet) -> Found:
     score = summarise(error_rows(complete(parse(elite.text)), data))
-    merit = None if rule.by == "transfer" and elite.transfer is None else rule.merit(elite)
-    return Found(elite.id, elite.key, merit, elite.joint, elite.transfer, elite.complexity, score)
+    return Found(elite.id, elite.key, rule.measured_merit(elite), elite.joint, elite.transfer, elite.complexity, score)
 
 
 def _write(path: Path, run: Run, source: Source, fitted: Sequence[Experiment], errors: Sequence[Errors]) -> None:

@@ -15,19 +15,18 @@ import numpy as np
 
 from evaluator.design import Joint, shared_share
 from evaluator.intervals import Residual, figure_of
-from evaluator.score import Prediction
+from evaluator.score import MEANS, Prediction
 from evolve.run.program import Source
 from evolve.run.selectors import known_constants
 from simulator.experiment.experiment import Experiment
 from simulator.language.ir import Program
 
-FIGURES = ("e2e", "ttft", "itl")
 NORMAL = 0.6745  # the median of the size of a standard normal variable
 
 
 @dataclass(frozen=True)
 class Prior:
-    """The parts of the covariance of log figures; columns are FIGURES of each run, those of the `targets` first.
+    """The parts of the covariance of log figures; columns are MEANS of each run, those of the `targets` first.
 
     committee, paces, constants: float64[programs, columns], deviations whose squares add up to variances. shared,
     alone: float64[columns, columns], covariances.
@@ -65,21 +64,21 @@ class Prior:
         """Targets and candidates; without `shared`, the targets are what programs differ in only."""
         every = np.vstack([self.committee, self.paces, self.constants])
         latent = every.T @ every
-        aim, first = latent + self.shared * shared, self.targets * len(FIGURES)
+        aim, first = latent + self.shared * shared, self.targets * len(MEANS)
         observed = (latent + self.shared + self.alone)[first:, first:]
-        run = np.repeat(np.arange(len(observed) // len(FIGURES)), len(FIGURES))
+        run = np.repeat(np.arange(len(observed) // len(MEANS)), len(MEANS))
         return Joint(np.diag(aim)[:first], aim[:first, first:], observed, run)
 
     def spread(self, chosen: Sequence[int]) -> np.ndarray:
-        """float64[targets, FIGURES]: the spread that `evolve predict` will see once these runs are fitted.
+        """float64[targets, MEANS]: the spread that `evolve predict` will see once these runs are fitted.
 
         The committee comes closer as far as the runs explain what programs differ in; other paces stay as far off.
         """
-        first = self.targets * len(FIGURES)
+        first = self.targets * len(MEANS)
         joint = self.joint(shared=False)
         left = joint.posterior(chosen) / np.maximum(joint.prior, 1e-300)
         committee, paces = (np.square(part[:, :first]).sum(axis=0) for part in (self.committee, self.paces))
-        spread: np.ndarray = np.sqrt(committee * left + paces).reshape(-1, len(FIGURES))
+        spread: np.ndarray = np.sqrt(committee * left + paces).reshape(-1, len(MEANS))
         return spread
 
 
@@ -114,27 +113,27 @@ def logs(ours: Sequence[Prediction], theirs: Sequence[Sequence[Prediction]]) -> 
         a, b = (figure_of(x.predicted.summary, name) for x in (p, q))
         return math.log(b / a) if a and b else 0.0
 
-    rows = [[log(p, q, f) for p, q in zip(ours, one, strict=True) for f in FIGURES] for one in theirs]
-    return np.array(rows).reshape(len(rows), len(ours) * len(FIGURES))
+    rows = [[log(p, q, f) for p, q in zip(ours, one, strict=True) for f in MEANS] for one in theirs]
+    return np.array(rows).reshape(len(rows), len(ours) * len(MEANS))
 
 
 def sizes(residuals: Sequence[Residual]) -> tuple[np.ndarray, np.ndarray]:
-    """Covariances of FIGURES, float64[3, 3]: what runs of a deployment share, and what is each run's alone.
+    """Covariances of MEANS, float64[3, 3]: what runs of a deployment share, and what is each run's alone.
 
     By the median size of the residuals, because few are very large. The share is that within folds of models, in which
     one model is held out; within all folds if there are none.
     """
-    rows = [r for r in residuals if all(r.log_ratio[f] is not None for f in FIGURES)]
+    rows = [r for r in residuals if all(r.log_ratio[f] is not None for f in MEANS)]
     of_models = [r for r in rows if r.fold.startswith("models ")] or rows
-    size, shares = np.zeros(len(FIGURES)), np.zeros(len(FIGURES))
-    for i, f in enumerate(FIGURES):
+    size, shares = np.zeros(len(MEANS)), np.zeros(len(MEANS))
+    for i, f in enumerate(MEANS):
         size[i] = float(np.median([abs(r.log_ratio[f] or 0.0) for r in rows])) / NORMAL if rows else 0.0
         folds = dict.fromkeys(r.fold for r in of_models)
         shares[i] = shared_share([[r.log_ratio[f] or 0.0 for r in of_models if r.fold == fold] for fold in folds])
-    units = np.array([[r.log_ratio[f] or 0.0 for f in FIGURES] for r in rows]) / np.maximum(size, 1e-300)
+    units = np.array([[r.log_ratio[f] or 0.0 for f in MEANS] for r in rows]) / np.maximum(size, 1e-300)
     units = np.clip(units, -3.0, 3.0)  # the largest must not decide alone how figures err together
     products = units.T @ units
     norm = np.sqrt(np.maximum(np.diag(products), 1e-300))
     together = products / np.outer(norm, norm)
     shared, alone = (np.sqrt(x) * size for x in (shares, 1.0 - shares))
-    return together * np.outer(shared, shared), together * np.outer(alone, alone) + 1e-12 * np.eye(len(FIGURES))
+    return together * np.outer(shared, shared), together * np.outer(alone, alone) + 1e-12 * np.eye(len(MEANS))

@@ -27,10 +27,10 @@ from evaluator.intervals import (
     scales,
     slowed,
 )
-from evaluator.score import Prediction, predictions, score_set
+from evaluator.score import MEANS, Prediction, predictions, score_set
 from evolve import __version__
 from evolve.program.loads import SEED, Planned
-from evolve.program.prior import FIGURES, Prior, logs, moved, sizes
+from evolve.program.prior import Prior, logs, moved, sizes
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number
 from evolve.run.program import Source
@@ -162,10 +162,10 @@ def probe(source: Source, trust: Trust, targets: Sequence[Experiment], offered: 
 
 
 def _widths(residuals: Sequence[Residual], prediction: Prediction, spread: np.ndarray) -> Widths:
-    """The widths of the 80 % intervals of a run with this spread of each of FIGURES."""
+    """The widths of the 80 % intervals of a run with this spread of each of MEANS."""
     by_figure = scales(residuals)
     widths: dict[str, float | None] = {}
-    for name, value in zip(FIGURES, spread, strict=True):
+    for name, value in zip(MEANS, spread, strict=True):
         half = by_figure[name].half_width(value, LEVELS[0]) if name in by_figure else None
         known = half is not None and figure_of(prediction.predicted.summary, name) is not None
         widths[name] = 100.0 * (math.exp(half) - math.exp(-half)) if known and half is not None else None
@@ -209,7 +209,7 @@ def _runs_table(result: Probe) -> Table:
 
 def _targets_table(result: Probe) -> Table:
     def cell(widths: Widths) -> str:
-        return " / ".join(number(widths[name], 1, signed=False) for name in FIGURES)
+        return " / ".join(number(widths[name], 1, signed=False) for name in MEANS)
 
     rows = [[t.id, cell(t.before), *map(cell, t.after)] for t in result.targets]
     after = [f">after {counted(n, 'run')}" for n in range(1, len(result.runs) + 1)]

@@ -54,7 +54,7 @@ class Story:
         kept = self.population.tell(outcome)
         self._at[outcome.proposal.id] = len(self.rows)
         self.rows.append(Told(outcome, generation, kept if self._known else None))
-        if len(self.rows) - (self.best[-1].after if self.best else 0) >= POINTS:
+        if len(self.rows) - self._pointed >= POINTS:
             self._point()
 
     def outcome(self, number: int) -> Outcome | None:
@@ -64,8 +64,8 @@ class Story:
     def points(self) -> Iterator[Best]:
         """The champion so far: after every generation, at least every POINTS outcomes, and now."""
         yield from self.best
-        if (not self.best or self.best[-1].after < len(self.rows)) and (best := self.population.champion()):
-            yield Best(len(self.rows), best)
+        if now := self._now():
+            yield now
 
     def _generation_of(self, outcome: Outcome) -> int | None:
         """The generation of the next outcome; if it is the first of one, the one before it ends."""
@@ -94,9 +94,15 @@ class Story:
         self._generation = generation
 
     def _point(self) -> None:
-        if (
-            self.rows
-            and (not self.best or self.best[-1].after < len(self.rows))
-            and (best := self.population.champion())
-        ):
-            self.best.append(Best(len(self.rows), best))
+        if now := self._now():
+            self.best.append(now)
+
+    def _now(self) -> Best | None:
+        """The champion so far, if there is one and outcomes were told since the last point."""
+        best = self.population.champion() if len(self.rows) > self._pointed else None
+        return Best(len(self.rows), best) if best else None
+
+    @property
+    def _pointed(self) -> int:
+        """The outcomes that the last point covers."""
+        return self.best[-1].after if self.best else 0

@@ -55,12 +55,11 @@ def print_archive(run: Run, grid: bool, pareto: bool) -> None:
 
 
 def _grid_table(run: Run, grid: Grid) -> Table:
-    cap, bins = grid.operation_cap, grid.operation_bins
-    heads = ["features", *(f">{i * cap // bins + 1}-{(i + 1) * cap // bins} op" for i in range(bins))]
+    columns, names = grid.spans()
+    heads = ["features", *(f">{column} op" for column in columns)]
     rows = []
-    for y in range(grid.feature_bins):
-        elites = [grid.cells.get((x, y)) for x in range(bins)]
-        name = f"{2 * y + 1}+" if y == grid.feature_bins - 1 else f"{2 * y + 1}-{2 * y + 2}"
+    for y, name in enumerate(names):
+        elites = [grid.cells.get((x, y)) for x in range(len(columns))]
         rows.append([name, *(f"{e.joint:.2f} ({e.id})" if e else "." for e in elites)])
     return Table.of(f"Best joint error in percent (id) by operations and features, {run.path}", "|".join(heads), rows)
 

@@ -13,7 +13,7 @@ from archive.elite import Elite
 from archive.proposal import Proposal
 from evaluator.experiments import data_hash
 from evaluator.fit.uncertainty import Certainty
-from evaluator.score import Errors
+from evaluator.score import MEANS, Errors
 from evolve import __version__
 from evolve.run.folder import Run
 from evolve.run.ranges import REMEDY, Ranges, ranges_of, read_ranges
@@ -241,7 +241,7 @@ def _number(section: Section, key: str) -> float | None:
 
 def _errors(section: Section, name: str) -> Errors:
     row = section.section(name, REMEDY)
-    return Errors(name, *(_number(row, latency) for latency in ("e2e", "ttft", "itl")))
+    return Errors(name, *(_number(row, latency) for latency in MEANS))
 
 
 def _constants(section: Section) -> dict[str, ConstantRecord]:

@@ -11,7 +11,7 @@ from evaluator.fit.fit import fit, fit_set
 from evaluator.intervals import STATISTICS, Residual, disagreements, figure_of
 from evaluator.judge import gates
 from evaluator.metrics import error_pct, mean, mean_abs
-from evaluator.score import SCORE_SEEDS, errors, predictions, score_set
+from evaluator.score import MEANS, SCORE_SEEDS, errors, predictions, score_set
 from evaluator.statistics import bias
 from evolve.run.program import Source
 from evolve.run.ranges import outside, ranges_of
@@ -23,7 +23,6 @@ from simulator.language.measure import constants, features, operations
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 
-MEANS = ("e2e", "ttft", "itl")
 RANKED = ("e2e", "e2e_p99")  # figures by which planners compare runs
 KNOWN = dict.fromkeys((*MEANS, *RANKED))
 LATER = "_later"  # suffix of figures averaged over the stages after the first, which has the cold starts

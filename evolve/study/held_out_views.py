@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from evaluator.intervals import STATISTICS
+from evaluator.score import MEANS
 from evolve import __version__
 from evolve.report.printing import prose, show
 from evolve.report.table import Row, Table, bias_label, number, passes, section
 from evolve.report.terms import legend
 from evolve.run.validations import OPTIMISTIC
-from evolve.study.held_out import LATER, MEANS, FoldResult
+from evolve.study.held_out import LATER, FoldResult
 from evolve.study.ranks import BEST, Ranking
 from evolve.study.validate import Validation
 from simulator.language.measure import constants, operations

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from evaluator.metrics import mean_abs, present
+from evaluator.score import MEANS
 from evaluator.statistics import SignedRank, bias, clustered_interval, interval, median_abs, signed_rank
-from evolve.study.held_out import FIGURES, MEANS, Figures, Row
+from evolve.study.held_out import FIGURES, Figures, Row
 from simulator.json import JsonObject
 from simulator.language.measure import features
 from simulator.language.parse import parse

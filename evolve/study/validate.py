@@ -13,7 +13,7 @@ from typing import Any
 
 from evaluator.experiments import data_hash
 from evaluator.intervals import Coverage, Residual, coverage, disagreements
-from evaluator.score import SCORE_SEEDS
+from evaluator.score import MEANS, SCORE_SEEDS
 from evolve import __version__
 from evolve.report.progress import Line
 from evolve.report.result import Means, RunReport
@@ -26,7 +26,6 @@ from evolve.run.program import Source
 from evolve.run.trust import CLASSES, TRUST_FILE, Trust, committee_of
 from evolve.study.folds import Fold, Winner, folder_of, folds_of, refit, winner_of
 from evolve.study.held_out import (
-    MEANS,
     RANKED,
     FoldResult,
     Row,

@@ -60,10 +60,9 @@ def columns(
 
 
 def merit(elite: Elite, rule: Rule) -> float | None:
-    """The merit by which champions are chosen; None if it needs a transfer error that was not measured."""
-    if rule.by == "transfer" and elite.transfer is None:
-        return None
-    return float(f"{rule.merit(elite):.{DIGITS}g}")
+    """The merit by which champions are chosen, rounded as other errors of elites are; None if it was not measured."""
+    merit = rule.measured_merit(elite)
+    return None if merit is None else float(f"{merit:.{DIGITS}g}")
 
 
 def _errors(elite: Elite, fitted: Sequence[str]) -> list[float | None]:

@@ -12,7 +12,7 @@ from evaluator.fit.loss import FitSet
 from evaluator.fit.uncertainty import uncertainty
 from evaluator.intervals import figure_of
 from evaluator.metrics import error_pct
-from evaluator.score import SCORE_SEEDS, ScoreSet, predictions, score_set
+from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, predictions, score_set
 from evolve.program.forecast import Bands, Comparison
 from evolve.program.predict import predict, warnings
 from evolve.program.show import Description, describe
@@ -26,7 +26,6 @@ from simulator.errors import InputError
 from simulator.json import JsonObject
 
 _LEVELS = {0.8: "80", 0.95: "95"}
-_MEANS = ("e2e", "ttft", "itl")
 
 
 class Details:
@@ -134,7 +133,7 @@ def _row(id: str, fitted: bool | None, summary: Comparison, stages: Sequence[Com
         "experiment": id,
         "fitted": fitted,
         "figures": {name: _figure(name, summary, summary.intervals) for name in FIGURES},
-        "stages": [{f"{name}_pct": _error(name, stage) for name in _MEANS} for stage in stages],
+        "stages": [{f"{name}_pct": _error(name, stage) for name in MEANS} for stage in stages],
     }
 
 

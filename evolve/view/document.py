@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from archive.champion import contenders
-from evaluator.score import summarise
+from evaluator.score import MEANS, summarise
 from evolve import __version__
 from evolve.report.result import RunReport, errors_of
 from evolve.report.run import rule_text
@@ -80,7 +80,7 @@ def _known(report: RunReport) -> JsonObject:
     """Mean absolute errors of the champion and of the known answers over the fitted experiments."""
     answers = {"champion": report.errors, **report.known} if report.known else {}
     means = {name: asdict(summarise(errors_of(rows, report.fitted))) for name, rows in answers.items()}
-    return {name: {x: score[x] for x in ("e2e", "ttft", "itl")} for name, score in means.items()}
+    return {name: {x: score[x] for x in MEANS} for name, score in means.items()}
 
 
 def _finite(value: Any) -> Any:

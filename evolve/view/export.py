@@ -20,21 +20,14 @@ MOST_DETAILS = 40  # programs of a run's front whose details are in an export; e
 HEAD = 4096  # bytes within which an export says that it is one
 
 
-def check_target(path: Path) -> None:
-    """Raises InputError if the file cannot be written, or holds something other than an earlier export."""
-    check_writable(path, "--export")
-    if path.is_file() and GENERATOR.encode() not in _head(path):
-        raise InputError(f"{path}: exists, and is not an export of evolve view: choose another --export, or remove it")
+def export(folders: Sequence[Path], page: Page, path: Path, show: Callable[[str], None]) -> int:
+    """Write the page of the runs in these folders to a file; returns its size in bytes. `show` displays how far it is.
 
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(HEAD)
-
-
-def export(runs: Sequence[Followed], page: Page, path: Path, show: Callable[[str], None]) -> int:
-    """Write the page of these runs to a file; returns its size in bytes. `show` displays how far it is."""
-    check_target(path)
+    Raises InputError if the file cannot be written or holds something other than an earlier export, or if a folder has
+    no run.
+    """
+    _check(path)  # before the runs are read, which may take a while
+    runs = [Followed(folder) for folder in folders]
     most = MOST_DETAILS // len(runs)
     details = [details_of(followed, most, show) for followed in runs]
     show("packing ...")
@@ -44,6 +37,18 @@ def export(runs: Sequence[Followed], page: Page, path: Path, show: Callable[[str
     except OSError as e:
         raise cannot_write(path, e, "--export") from None
     return len(text.encode())
+
+
+def _check(path: Path) -> None:
+    """Raises InputError if the file cannot be written, or holds something other than an earlier export."""
+    check_writable(path, "--export")
+    if path.is_file() and GENERATOR.encode() not in _head(path):
+        raise InputError(f"{path}: exists, and is not an export of evolve view: choose another --export, or remove it")
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(HEAD)
 
 
 def fitting(runs: Sequence[Followed], details: Sequence[JsonObject], most: int) -> bytes:

@@ -51,7 +51,7 @@ class Reading(Generic[T]):
         self._seen, self.value, self.problem = seen, self._empty, ""
         self.times += 1
         try:
-            self.value = self._read(self._file.parent)
+            self.value = self._read(self._file)
         except InputError as e:
             self.problem = str(e)
         except OSError as e:
@@ -59,7 +59,7 @@ class Reading(Generic[T]):
 
 
 class Telling:
-    """The journal of a run as it is told: the story of its outcomes, and its lines about calls to language models."""
+    """The journal of a run, read line by line: the story of its outcomes, and the calls to language models."""
 
     def __init__(self, run: Run) -> None:
         """Raises InputError if the journal is missing or damaged."""
@@ -113,7 +113,7 @@ class Followed:
         telling = Telling(run)
         self.run, self.telling, self.problem = run, telling, ""
         self.data: Data = data_of(run)
-        self._report: Reading[RunReport | None] = Reading(path / "report.json", _report, None)
+        self._report: Reading[RunReport | None] = Reading(path / "report.json", read_report, None)
         self._validation: Reading[JsonObject | None] = Reading(path / VALIDATION, validation_of, None)
         self._cpu: Reading[dict[int, float]] = Reading(path / CPU, _spent, {})
         best = champion_of(run, self.story.population.archive.members()) if run.shipped else None
@@ -193,12 +193,5 @@ class Followed:
         return [text for text in texts if text]
 
 
-def _report(run: Path) -> RunReport | None:
-    try:
-        return read_report(run / "report.json")
-    except FileNotFoundError:
-        return None
-
-
-def _spent(run: Path) -> dict[int, float]:
-    return {proposal: cpu_s for proposal, cpu_s in read_spent(run).items() if math.isfinite(cpu_s)}
+def _spent(file: Path) -> dict[int, float]:
+    return {proposal: cpu_s for proposal, cpu_s in read_spent(file.parent).items() if math.isfinite(cpu_s)}

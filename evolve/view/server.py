@@ -50,7 +50,7 @@ class Worker:
             future, task = self._tasks.get()
             try:
                 future.set_result(task())
-            except Exception as e:  # whoever waits for it gets it
+            except Exception as e:  # its future raises it
                 future.set_exception(e)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from evaluator.score import MEANS
 from evolve.run.folder import REMEDY
 from evolve.run.validations import calls
 from simulator.documents import read_json
@@ -13,19 +14,17 @@ from simulator.errors import InputError
 from simulator.json import JsonObject
 
 FILE = "validate.json"
-_MEANS = ("e2e", "ttft", "itl")
 
 
-def validation_of(run: Path) -> JsonObject | None:
-    """The held-out errors of a run, by kind of fold; None if it was not validated.
+def validation_of(file: Path) -> JsonObject | None:
+    """The held-out errors in the `file` of a run, by kind of fold; None if the run was not validated.
 
     A shipped run keeps the log of its validations only, which has no folds. Raises InputError if a file is damaged.
     """
-    path = run / FILE
     try:
-        raw = read_json(path, REMEDY)
+        raw = read_json(file, REMEDY)
     except OSError:
-        return _logged(run)
+        return _logged(file.parent)
     try:
         return {
             "call": raw["call"],
@@ -37,7 +36,7 @@ def validation_of(run: Path) -> JsonObject | None:
             ],
         }
     except (KeyError, TypeError, AttributeError):
-        raise InputError(f"{path}: is damaged: {REMEDY}") from None
+        raise InputError(f"{file}: is damaged: {REMEDY}") from None
 
 
 def _kind(raw: Mapping[str, Any], kind: str, summary: Mapping[str, Any]) -> JsonObject:
@@ -49,8 +48,8 @@ def _means(kind: str, summary: Mapping[str, Any]) -> JsonObject:
     bias = summary.get("bias_pct")
     return {
         "kind": kind,
-        "mean_abs_error_pct": {name: summary["mean_abs_error_pct"][name] for name in _MEANS},
-        "bias_pct": bias and {name: bias[name] for name in _MEANS},
+        "mean_abs_error_pct": {name: summary["mean_abs_error_pct"][name] for name in MEANS},
+        "bias_pct": bias and {name: bias[name] for name in MEANS},
         "coverage_80": None,
         "coverage_95": None,
     }
@@ -62,12 +61,12 @@ def _fold(fold: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> JsonObject:
     return {
         "name": fold["name"],
         "champion": best and {name: best[name] for name in ("id", "text", "candidates")},
-        "mean_abs_error_pct": {name: fold["mean_abs_error_pct"][name] for name in _MEANS},
+        "mean_abs_error_pct": {name: fold["mean_abs_error_pct"][name] for name in MEANS},
         "rows": [
             {
                 "experiment": row["experiment"],
-                **{name: row[name] for name in _MEANS},
-                "known": {name: {x: of_name[x] for x in _MEANS} for name, of_name in row["known"].items()},
+                **{name: row[name] for name in MEANS},
+                "known": {name: {x: of_name[x] for x in MEANS} for name, of_name in row["known"].items()},
             }
             for row in mine
         ],

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from evaluator.score import MEANS
 from evolve.program.fit.first_stage import StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
 from evolve.program.show import certainty_cells
@@ -72,7 +73,7 @@ def _methods_table(result: Calibration) -> Table:
     rows = []
     for t in result.tries:
         figures = t.to_json()
-        cells = [number(figures[x], 2, signed=False) for x in ("e2e", "ttft", "itl")]
+        cells = [number(figures[x], 2, signed=False) for x in MEANS]
         style = "bold" if t is result.best else ""
         rows.append(row(t.method, f"{t.fit.loss:.4g}", *cells, f"{t.seconds:.2f}", style=style))
     title = "Methods: loss of the fit's own replays, mean absolute errors in percent; the best is kept"
@@ -124,7 +125,7 @@ def _models_table(own: Sequence[ConstantChange]) -> Table:
 def _errors_table(result: Calibration) -> Table:
     before, after = ([asdict(r) for r in rows] for rows in (result.before, result.best.errors))
     rows = [
-        row(old["experiment"], *(f"{number(old[x])} -> {number(new[x])}" for x in ("e2e", "ttft", "itl")))
+        row(old["experiment"], *(f"{number(old[x])} -> {number(new[x])}" for x in MEANS))
         for old, new in zip(before, after, strict=True)
     ]
     pairs = zip(mean_cells(before)[:3], mean_cells(after)[:3], strict=True)

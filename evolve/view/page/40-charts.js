@@ -27,6 +27,10 @@ const roomyMargin = (right = 16) => ({ l: 62, r: right, t: NARROW.matches ? 118 
 /** A text that is shortened in its middle. */
 const shortened = (text, most) => (text.length <= most ? text : `${text.slice(0, Math.ceil(most / 2) - 1)}…${text.slice(-Math.floor(most / 2))}`);
 
+/** A name as plotly shows it beside a line or an axis, and in a hover template, where a percent sign begins a place. */
+const shortName = (text, most = 34) => plain(shortened(text, most));
+const hoverName = (text, most = 34) => shortName(text, most).replace(/%/g, "%%");
+
 /** An axis with its title; `more` overrides. */
 function axis(title, more = {}) {
   return {
@@ -168,6 +172,12 @@ function hover(run, i) {
   const text = [`program ${run.candidates.id[i]} · ${run.operator(i)}`, `joint ${percent(run.value("joint", i))} · transfer ${percent(run.value("transfer", i))}`];
   const more = run.candidates.sound[i] === false ? " · not sound" : "";
   return [...text, `complexity ${count(run.value("complexity", i))}${more}`].map(plain).join("<br>");
+}
+
+/** A line of steps, the `k`-th of up to three in a chart; a single point is a mark. */
+function stepTrace(name, x, y, k, hovertemplate) {
+  const line = { shape: "hv", color: palette()[k], width: 2.5, dash: ["solid", "dash", "dot"][k] };
+  return { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name, x, y, line, hovertemplate };
 }
 
 /** A scatter trace of programs at these positions, which can be selected. */

@@ -44,6 +44,19 @@ function predictionsOf(run, i) {
   });
 }
 
+/** Rows by whether the program was fitted on their experiment, {name, rows, marker} each; uses without rows are left out. */
+function byUse(rows) {
+  const uses = [[true, "fitted", "circle", palette()[0]], [false, "predicted only", "diamond-open", palette()[5]], [null, "unknown", "square-open", palette()[3]]];
+  return uses.map(([fitted, name, symbol, c]) => {
+    const open = symbol.endsWith("open");
+    const marker = { symbol, size: 10, color: c, line: { width: open ? 2 : 1, color: open ? c : colour("card") } };
+    return { name, rows: rows.filter((r) => (r.fitted ?? null) === fitted), marker };
+  }).filter((use) => use.rows.length);
+}
+
+/** How large a program is, in words. */
+const sizeText = (run, i) => ["operation", "constant", "field"].map((noun, k) => counted(run.value(["operations", "constants", "features"][k], i) ?? 0, noun)).join(", ");
+
 /** A figure without intervals, from what was observed (ms) and the error (%). */
 function figureOf(observed, error) {
   const known = isNumber(observed) && isNumber(error);

@@ -50,9 +50,8 @@ function cpuTotal(run) {
 function championText(run) {
   const i = run.at(run.champion);
   if (i === undefined) return [missing("There is no champion yet: no candidate was scored.", `evolve resume ${run.name}`)];
-  const size = `${counted(run.value("operations", i), "operation")}, ${counted(run.value("constants", i), "constant")}, ${counted(run.value("features", i), "field")} read`;
   return [
-    make("p", {}, "Program ", idButton(run.champion), ` · ${size} · proposed by ${run.operator(i)}`),
+    make("p", {}, "Program ", idButton(run.champion), ` · ${sizeText(run, i)} read · proposed by ${run.operator(i)}`),
     make("p", { class: "note" }, `Rule: ${run.rule}.`.replace("..", ".")),
     make("p", { class: "note" }, `Errors of candidates, here and in the tiles, are those that the search saw: arrival seed${run.arrival_seeds.length === 1 ? "" : "s"} ${run.arrival_seeds.join(", ")}. Predictions, as in Fit, and the known answers are means over arrival seeds 1 to 3.`),
     run.thinned ? make("p", { class: "note" }, `Of ${count(run.thinned.of)} candidates, ${count(run.thinned.kept)} are in this page: ${run.thinned.rule}. Totals count all.`) : null,
@@ -63,10 +62,7 @@ function championText(run) {
 function drawProgress(chart, run) {
   const best = run.best.filter((b) => isNumber(b.joint));
   if (!best.length) return chart.draw({ empty: nothingScored(run) });
-  const line = (name, value, k) => ({
-    type: "scatter", mode: best.length > 1 ? "lines" : "markers", name, x: best.map((b) => b.after), y: best.map(value), line: { shape: "hv", color: palette()[k], width: 2.5, dash: ["solid", "dash", "dot"][k] },
-    hovertemplate: `%{y:.2f} % ${name} after %{x:,} proposals<extra></extra>`,
-  });
+  const line = (name, value, k) => stepTrace(name, best.map((b) => b.after), best.map(value), k, `%{y:.2f} % ${name} after %{x:,} proposals<extra></extra>`);
   const merit = (b) => (isNumber(b.transfer) ? (b.joint + b.transfer) / 2 : b.joint);
   const last = best.at(-1);
   const i = run.at(run.champion);

@@ -51,10 +51,7 @@ function drawHistory(chart, run, along, measure, scale) {
 function lowestTrace(run, name, text, k, x) {
   const series = lowestSoFar(run, name);
   const at = turns(series);
-  return {
-    type: "scatter", mode: at.length > 1 ? "lines" : "markers", name: text, x: at.map(x), y: at.map((i) => series[i]), hovertemplate: `${text} %{y:.2f} %<extra></extra>`,
-    line: { shape: "hv", color: palette()[k], width: 2.5, dash: ["solid", "dash", "dot"][k] },
-  };
+  return stepTrace(text, at.map(x), at.map((i) => series[i]), k, `${text} %{y:.2f} %<extra></extra>`);
 }
 
 /** Positions of the candidates that set a new lowest value. */

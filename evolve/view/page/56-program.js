@@ -33,7 +33,7 @@ function programHead(run, detail, problem, command) {
   const warnings = detail?.warnings ?? [];
   return [
     make("h3", {}, `Program ${state.id}`, badges(run, i)),
-    make("p", {}, detail?.counts ?? `${counted(run.value("operations", i) ?? 0, "operation")}, ${counted(run.value("constants", i) ?? 0, "constant")}, ${counted(run.value("features", i) ?? 0, "field")} read`),
+    make("p", {}, detail?.counts ?? `${sizeText(run, i)} read`),
     problem ? make("p", { class: "note" }, problem, " ", command ? make("code", {}, command) : null) : null,
     warnings.length ? make("details", {}, make("summary", {}, `${counted(warnings.length, "remark")} on its predictions`), make("ul", { class: "warnings" }, warnings.map((w) => make("li", {}, w)))) : null,
   ];
@@ -75,9 +75,9 @@ function drawShares(chart, run, k, unit) {
   const scaled = (row) => (unit === "share" ? row.map((x, j) => (totals[j] ? (100 * x) / totals[j] : 0)) : row);
   const suffix = unit === "share" ? "%" : "µs";
   const traces = order.map((t, n) => ({
-    type: "scatter", mode: "lines", stackgroup: "terms", name: plain(shortened(shares.terms[t], NARROW.matches ? 34 : 60)), x: shares.batch, y: scaled(shares.us[t]), line: { width: 1, color: palette()[n % palette().length] },
+    type: "scatter", mode: "lines", stackgroup: "terms", name: shortName(shares.terms[t], NARROW.matches ? 34 : 60), x: shares.batch, y: scaled(shares.us[t]), line: { width: 1, color: palette()[n % palette().length] },
     fillpattern: n >= palette().length ? { shape: ["/", "\\", ".", "x"][Math.floor(n / palette().length - 1) % 4], solidity: 0.25 } : undefined,
-    hovertemplate: `${plain(shortened(shares.terms[t], 60)).replace(/%/g, "%%")}<br>batch %{x}: %{y:.3~s} ${suffix}<extra></extra>`, hoveron: "points",
+    hovertemplate: `${hoverName(shares.terms[t], 60)}<br>batch %{x}: %{y:.3~s} ${suffix}<extra></extra>`, hoveron: "points",
   }));
   const last = order[0];
   chart.draw({

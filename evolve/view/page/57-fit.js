@@ -31,12 +31,11 @@ function drawFit(chart, run, figure) {
   }
   const ends = points.flatMap((r) => [r.observed_ms, r.predicted_ms, r.low95, r.high95]).filter((x) => x > 0);
   const [low, high] = [Math.min(...ends) / 1.2, Math.max(...ends) * 1.2];
-  const kinds = [[true, "fitted", "circle", palette()[0]], [false, "predicted only", "diamond-open", palette()[5]], [null, "unknown", "square-open", palette()[3]]];
   const source = problem ? `Predicted means follow from the errors of the search. ${problem}` : "";
   chart.draw({
     traces: [
       { type: "scatter", mode: "lines", x: [low, high], y: [low, high], hoverinfo: "skip", showlegend: false, line: { color: colour("soft"), width: 1, dash: "dash" } },
-      ...kinds.flatMap(([fitted, name, symbol, c]) => fitTraces(points.filter((r) => (r.fitted ?? null) === fitted), name, symbol, c)),
+      ...byUse(points).flatMap(fitTraces),
     ],
     layout: { xaxis: logRangeAxis(`observed ${FIGURES[figure]} (ms)`, low, high), yaxis: logRangeAxis(`predicted ${FIGURES[figure]} (ms)`, low, high), showlegend: true, uirevision: `${state.id} ${figure}` },
     summary: `Program ${state.id}, ${FIGURES[figure]}: mean absolute error ${meanErrors(points)}. ${source}`,
@@ -51,8 +50,8 @@ function meanErrors(points) {
   return groups.map(([name, rows]) => `${percent(rows.reduce((sum, r) => sum + Math.abs(r.error_pct), 0) / rows.length)} on ${counted(rows.length, `${name} run`)}`).join(", ") || UNKNOWN;
 }
 
-function fitTraces(rows, name, symbol, c) {
-  if (!rows.length) return [];
+function fitTraces({ name, rows, marker }) {
+  const c = marker.color;
   const interval = (level, thickness, opacity) => {
     const known = rows.filter((r) => isNumber(r[`low${level}`]) && isNumber(r[`high${level}`]));
     return known.length ? [{
@@ -64,7 +63,7 @@ function fitTraces(rows, name, symbol, c) {
   return [
     ...interval(95, 1.2, 0.7), ...interval(80, 5, 0.35),
     {
-      type: "scatter", mode: "markers", name, x: rows.map((r) => r.observed_ms), y: rows.map((r) => r.predicted_ms), hoverinfo: "text", marker: { symbol, size: 10, color: c, line: { width: symbol.endsWith("open") ? 2 : 1, color: symbol.endsWith("open") ? c : colour("card") } },
+      type: "scatter", mode: "markers", name, x: rows.map((r) => r.observed_ms), y: rows.map((r) => r.predicted_ms), hoverinfo: "text", marker,
       text: rows.map((r) => [`${r.experiment}`, `observed ${number(r.observed_ms, 4)} ms, predicted ${number(r.predicted_ms, 4)} ms`, `error ${signed(r.error_pct)} %`].map(plain).join("<br>")),
     },
   ];

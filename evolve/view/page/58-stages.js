@@ -61,7 +61,7 @@ function drawStages(chart, run, latency, runs) {
     }],
     layout: {
       xaxis: axis("stage of the load", { tickvals: range(most), ticktext: range(most).map((k) => String(k + 1)), showgrid: false, zeroline: false }),
-      yaxis: axis("", { tickvals: range(rows.length), ticktext: rows.map((r) => plain(shortened(r.experiment, wide))), showgrid: false, zeroline: false, autorange: "reversed" }), uirevision: `${state.id}`,
+      yaxis: axis("", { tickvals: range(rows.length), ticktext: rows.map((r) => shortName(r.experiment, wide)), showgrid: false, zeroline: false, autorange: "reversed" }), uirevision: `${state.id}`,
     },
     height: Math.max(220, 90 + 24 * rows.length),
     summary: `Signed errors of the mean ${LATENCIES[latency]} in percent: predicted too low is negative, too high positive.`,
@@ -78,18 +78,14 @@ function drawResiduals(chart, run, latency, field, runs) {
   const rows = predictionsOn(run, runs).map((p) => ({ ...p, x: run.experiment(p.experiment)?.fields?.[field], y: p.figures[latency]?.error_pct }));
   const points = rows.filter((r) => isNumber(r.x) && isNumber(r.y));
   if (!points.length) return chart.draw({ empty: missing(run.isScored(selectedAt()) ? `No run has both ${fieldTitle(field)} and an error of ${LATENCIES[latency]}.` : "This program was rejected, so it has no errors.") });
-  const kinds = [[true, "fitted", "circle", palette()[0]], [false, "predicted only", "diamond-open", palette()[5]], [null, "unknown", "square-open", palette()[3]]];
-  const traces = kinds.map(([fitted, name, symbol, c]) => {
-    const own = points.filter((r) => (r.fitted ?? null) === fitted);
-    return {
-      type: "scatter", mode: "markers", name, x: own.map((r) => r.x), y: own.map((r) => r.y), marker: { symbol, color: c, size: 10, line: { width: symbol.endsWith("open") ? 2 : 1, color: symbol.endsWith("open") ? c : colour("card") } },
-      hoverinfo: "text", text: own.map((r) => [r.experiment, `${fieldTitle(field)}: ${number(r.x, 4)}`, `error ${signed(r.y)} %`].map(plain).join("<br>")),
-    };
-  });
+  const traces = byUse(points).map(({ name, rows: own, marker }) => ({
+    type: "scatter", mode: "markers", name, x: own.map((r) => r.x), y: own.map((r) => r.y), marker,
+    hoverinfo: "text", text: own.map((r) => [r.experiment, `${fieldTitle(field)}: ${number(r.x, 4)}`, `error ${signed(r.y)} %`].map(plain).join("<br>")),
+  }));
   const worst = points.reduce((a, b) => (Math.abs(b.y) > Math.abs(a.y) ? b : a));
   const slope = correlation(points);
   chart.draw({
-    traces: traces.filter((t) => t.x.length),
+    traces,
     layout: { xaxis: axis(fieldTitle(field)), yaxis: axis(`${LATENCIES[latency]} error (%)`, { zerolinecolor: colour("strong-line"), zerolinewidth: 1.5 }), showlegend: true, uirevision: `${state.id} ${field} ${latency}` },
     summary: `Program ${state.id}: the largest error is ${signed(worst.y)} % on ${worst.experiment}.${isNumber(slope) ? ` The correlation with ${fieldTitle(field)} is ${slope.toFixed(2)} over ${counted(points.length, "run")}.` : ""}`,
     table: () => table(`${LATENCIES[latency]} errors and ${fieldTitle(field)}`, [

@@ -83,8 +83,8 @@ function drawShare(chart, run, { size, ends, labels, proposals }) {
   const totals = ends.map((_, w) => labels.reduce((sum, name) => sum + proposals[name][w], 0));
   const share = (name) => proposals[name].map((n, w) => (totals[w] ? (100 * n) / totals[w] : 0));
   const traces = labels.map((name, k) => ({
-    type: "scatter", mode: ends.length > 1 ? "lines" : "markers", stackgroup: "all", name: plain(shortened(name, 34)), x: ends, y: share(name), line: { width: 0.5, color: windowColour(k, name) }, fillcolor: windowColour(k, name),
-    hovertemplate: `${plain(shortened(name, 34)).replace(/%/g, "%%")}: %{y:.0f} % of ${size} proposals<extra></extra>`, hoveron: "points",
+    type: "scatter", mode: ends.length > 1 ? "lines" : "markers", stackgroup: "all", name: shortName(name), x: ends, y: share(name), line: { width: 0.5, color: windowColour(k, name) }, fillcolor: windowColour(k, name),
+    hovertemplate: `${hoverName(name)}: %{y:.0f} % of ${size} proposals<extra></extra>`, hoveron: "points",
   }));
   const last = labels.map((name) => [name, share(name).at(-1)]).sort((a, b) => b[1] - a[1])[0];
   chart.draw({
@@ -98,7 +98,7 @@ function drawShare(chart, run, { size, ends, labels, proposals }) {
 function drawKept(chart, run, { ends, labels, kept, size }) {
   if (!run.size) return chart.draw({ empty: nothingScored(run) });
   const traces = labels.map((name, k) => ({
-    type: "bar", name: plain(shortened(name, 34)), x: ends, y: kept[name], marker: { color: windowColour(k, name) }, hovertemplate: `${plain(shortened(name, 34)).replace(/%/g, "%%")}: %{y:.1f} kept<extra></extra>`,
+    type: "bar", name: shortName(name), x: ends, y: kept[name], marker: { color: windowColour(k, name) }, hovertemplate: `${hoverName(name)}: %{y:.1f} kept<extra></extra>`,
   }));
   const all = run.candidates.kept.filter(Boolean).length;
   chart.draw({

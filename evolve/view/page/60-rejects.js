@@ -21,7 +21,7 @@ function drawRejects(chart, run) {
       type: "bar", orientation: "h", y: rows.map((_, k) => k), x: rows.map((r) => r[1].count), marker: { color: rows.map((_, k) => palette()[k ? 1 : 0]) }, text: rows.map((r) => `${count(r[1].count)} (${number(share(r[1].count), 2)} %)`),
       textposition: "auto", hoverinfo: "skip", cliponaxis: false,
     }],
-    layout: { xaxis: axis("proposals"), yaxis: axis("", { tickvals: rows.map((_, k) => k), ticktext: rows.map((r) => plain(shortened(r[0], 24))), autorange: "reversed" }), bargap: 0.25 },
+    layout: { xaxis: axis("proposals"), yaxis: axis("", { tickvals: rows.map((_, k) => k), ticktext: rows.map((r) => shortName(r[0], 24)), autorange: "reversed" }), bargap: 0.25 },
     height: 90 + 34 * rows.length,
     summary: `Of ${counted(run.totals.proposals, "proposal")}, ${count(run.totals.scored)} were scored and ${count(run.totals.proposals - run.totals.scored)} rejected.`,
     table: () => table("Proposals by where they ended", [

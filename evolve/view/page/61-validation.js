@@ -90,7 +90,7 @@ function drawHeldOut(chart, kind, latency) {
     traces: [...answers.map((name, k) => trace(name, (r) => r.known?.[name]?.[latency], k + 1, symbols[k % symbols.length])), trace("held out", (r) => r[latency], 0, "circle")],
     layout: {
       xaxis: axis(`${LATENCIES[latency]} error (%)`, { zerolinecolor: colour("strong-line"), zerolinewidth: 1.5, range: heldOutRange(rows, latency) }),
-      yaxis: axis("", { tickvals: range(rows.length), ticktext: rows.map((r) => plain(shortened(r.experiment, wide))), autorange: "reversed" }), showlegend: true, uirevision: `${kind.kind} ${latency}`,
+      yaxis: axis("", { tickvals: range(rows.length), ticktext: rows.map((r) => shortName(r.experiment, wide)), autorange: "reversed" }), showlegend: true, uirevision: `${kind.kind} ${latency}`,
     },
     height: 120 + 24 * rows.length,
     summary: ours.length ? `Mean absolute ${LATENCIES[latency]} error of runs held out: ${percent(ours.reduce((a, b) => a + b, 0) / ours.length)}; the largest is ${percent(Math.max(...ours))}. Known answers beyond the axis are in the table.` : "",

@@ -42,7 +42,7 @@ function drawCost(chart, rows) {
   const traces = models.map((model, k) => {
     let sum = 0;
     const y = rows.map((r) => (sum += (r.model ?? "unknown") === model && isNumber(r.usd) ? r.usd : 0));
-    return { type: "scatter", mode: rows.length > 1 ? "lines" : "markers", stackgroup: "cost", name: plain(shortened(model, 34)), x: range(rows.length).map((n) => n + 1), y, line: { width: 1, color: palette()[k % palette().length] }, hovertemplate: "$%{y:.4f} after %{x} requests<extra></extra>", hoveron: "points" };
+    return { type: "scatter", mode: rows.length > 1 ? "lines" : "markers", stackgroup: "cost", name: shortName(model), x: range(rows.length).map((n) => n + 1), y, line: { width: 1, color: palette()[k % palette().length] }, hovertemplate: "$%{y:.4f} after %{x} requests<extra></extra>", hoveron: "points" };
   });
   chart.draw({ traces, layout: { xaxis: axis("requests"), yaxis: axis("cost so far (USD)", { rangemode: "tozero", tickprefix: "$" }), showlegend: true }, summary: `${counted(rows.length, "request")} to ${counted(models.length, "model")}.` });
 }

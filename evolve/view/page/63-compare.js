@@ -26,9 +26,9 @@ function drawCompare(chart, runs, measure) {
   const lines = runs.map((run) => ({ run, steps: stepsOf(run, measure) })).filter((line) => line.steps.length);
   if (!lines.length) return chart.draw({ empty: missing(`No run of this page has a program whose ${LINES[measure]} is known.`) });
   const traces = lines.map(({ run, steps }, k) => ({
-    type: "scatter", mode: steps.length > 1 ? "lines" : "markers", name: plain(shortened(run.name, 40)), x: steps.map((s) => s[0]), y: steps.map((s) => s[1]),
+    type: "scatter", mode: steps.length > 1 ? "lines" : "markers", name: shortName(run.name, 40), x: steps.map((s) => s[0]), y: steps.map((s) => s[1]),
     line: { shape: "hv", width: lines.length >= ENOUGH_FOR_MEDIAN ? 1.4 : 2.5, color: palette()[k % palette().length], dash: ["solid", "dash", "dot", "dashdot"][Math.floor(k / palette().length) % 4] },
-    hovertemplate: `${plain(shortened(run.name, 40)).replace(/%/g, "%%")}: %{y:.2f} % after %{x:,} proposals<extra></extra>`,
+    hovertemplate: `${hoverName(run.name, 40)}: %{y:.2f} % after %{x:,} proposals<extra></extra>`,
   }));
   const finals = lines.map((l) => l.steps.at(-1)[1]).sort((a, b) => a - b);
   const alone = runs.length === 1 ? ` Give several runs to see them side by side: evolve view ${runs[0].name} OTHER-RUN.` : "";

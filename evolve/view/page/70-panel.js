@@ -25,14 +25,13 @@ function drawPanel(panel, bar, run) {
 function panelOf(run, i) {
   const c = run.candidates;
   const parents = parentsHere(run, state.id);
-  const sizes = isNumber(c.operations[i]) ? `${counted(c.operations[i], "operation")}, ${counted(c.constants[i] ?? 0, "constant")}, ${counted(c.features[i] ?? 0, "field")}` : null;
   const measures = ["joint", "transfer", "merit", "worst3"].filter((name) => isNumber(run.value(name, i)));
   const latencies = Object.entries(LATENCIES).filter(([name]) => isNumber(run.value(name, i)));
   return [
     make("p", {}, badges(run, i)),
     facts([
       ...measures.map((name) => [MEASURES[name].replace(" (%)", ""), percent(run.value(name, i))]), ...latencies.map(([name, text]) => [`${text} error`, percent(run.value(name, i))]),
-      sizes ? ["size", sizes] : null, ["proposed by", run.operator(i)], parents.length ? ["parents", parents.map((p) => [idButton(p), " "])] : null,
+      isNumber(c.operations[i]) ? ["size", sizeText(run, i)] : null, ["proposed by", run.operator(i)], parents.length ? ["parents", parents.map((p) => [idButton(p), " "])] : null,
       ["island", c.island[i] === null ? "all" : String(c.island[i])], isNumber(c.generation[i]) ? ["generation", count(c.generation[i])] : null,
       isNumber(c.cpu_s[i]) ? ["CPU time", `${number(c.cpu_s[i])} s`] : null, run.isScored(i) ? null : ["rejected at", run.stage(i)], c.why[i] ? ["why", c.why[i]] : null, c.idea[i] ? ["idea", c.idea[i]] : null,
     ]),

@@ -18,10 +18,10 @@ import step_tables
 import tiny_world
 import trace_files
 import yaml
+from commands import evolve
 from rich.cells import cell_len
 from trace_engine import simulate
 
-from evolve.cli import run_command
 from evolve.cli.entry import COMMANDS
 from evolve.report.terms import TERMS
 from simulator.text import hidden
@@ -37,10 +37,6 @@ def step_time(b, s, *, base: us = 5000.0, each: us/request = 100.0):
 """
 CONFIG = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
           "intermediate_size": 512, "vocab_size": 32000, "max_position_embeddings": 1024}  # fmt: skip
-
-
-def evolve(*args: object) -> int:
-    return run_command([str(arg) for arg in args])
 
 
 @pytest.fixture(scope="module")

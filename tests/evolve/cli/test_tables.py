@@ -12,13 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import tiny_world
+from commands import evolve
 from paths import ROOT
-
-from evolve.cli import run_command
-
-
-def evolve(*args: object) -> int:
-    return run_command([str(arg) for arg in args])
 
 
 @pytest.fixture(scope="module")

@@ -11,17 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import commands
 import matplotlib
 import numpy as np
 import pytest
 import tiny_world
+from commands import evolve
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from paths import ROOT
 
-from evolve.cli import run_command
 from evolve.cli.options import named_experiments
 from evolve.plot import fit, front, grid, history, pictures, style, terms
 from evolve.program.predict import predict
@@ -42,17 +43,9 @@ def step_time(b, s, *, base: us = 5000.0, each: us/request = 100.0, kv: us/token
 """
 
 
-def evolve(*args: object) -> int:
-    return run_command([str(arg) for arg in args])
-
-
 def refused(capsys: pytest.CaptureFixture[str], *args: object) -> str:
-    """The one line with which bad input is refused."""
-    capsys.readouterr()
-    assert evolve("plot", *args) == 2
-    out, err = capsys.readouterr()
-    assert not out and err.count("\n") == 1
-    return err.removeprefix("evolve: ").rstrip("\n")
+    """What `evolve plot ARGS` says of bad input."""
+    return commands.refused(capsys, "plot", *args).removeprefix("evolve: ").rstrip("\n")
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +76,8 @@ def line_of(axes: Axes, colour: str) -> np.ndarray:
 
 
 def test_the_examples_are_right() -> None:
-    for module in (style, grid):
-        results = doctest.testmod(module)
-        assert results.attempted and not results.failed
+    results = doctest.testmod(style)
+    assert results.attempted and not results.failed
 
 
 def test_a_history_is_that_of_the_report_at_the_end_of_every_generation(found: Searched) -> None:

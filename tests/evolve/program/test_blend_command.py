@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import evolve, refused
 from paths import ROOT
 from tiny_world import FITTED, copy
 
@@ -14,7 +15,6 @@ from archive.champion import contenders
 from archive.elite import Elite
 from evaluator.judge.gates import Gate
 from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
-from evolve.cli import run_command
 from evolve.program import check as checking
 from evolve.run.data import chosen
 from evolve.run.folder import open_run
@@ -26,24 +26,11 @@ from simulator.language.evaluate import evaluate
 from simulator.language.parse import parse
 
 
-def evolve(*args: object) -> int:
-    return run_command([str(arg) for arg in args])
-
-
 def printed(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
     capsys.readouterr()
     assert evolve("blend", *args, "--json") == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
     return result
-
-
-def refused(capsys: pytest.CaptureFixture[str], *args: object) -> str:
-    """The one line with which bad input is refused."""
-    capsys.readouterr()
-    assert evolve("blend", *args) == 2
-    out, err = capsys.readouterr()
-    assert not out and err.count("\n") == 1
-    return err
 
 
 def best(run: Path) -> list[Elite]:
@@ -114,20 +101,20 @@ def test_what_cannot_be_averaged_is_said_in_a_line(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     many = f"--top 99: {tiny_run} has {len(best(tiny_run))} programs to choose from: give fewer, or search longer"
-    assert many in refused(capsys, tiny_run, "--top", 99)
-    caps = refused(capsys, tiny_run, "--top", 3, "--max-operations", 5, "--max-constants", 2)
+    assert many in refused(capsys, "blend", tiny_run, "--top", 99)
+    caps = refused(capsys, "blend", tiny_run, "--top", 3, "--max-operations", 5, "--max-constants", 2)
     assert f"{tiny_run}: the mean of 3 programs has " in caps and "operations (at most 5 are allowed), " in caps
     assert ": average fewer with --top, or give --max-operations " in caps and " --max-constants " in caps
-    assert "is not a run" in refused(capsys, tmp_path)
-    assert "a program's file ends in .py" in refused(capsys, tiny_run, "--top", 3, "--out", tmp_path / "mixed.txt")
+    assert "is not a run" in refused(capsys, "blend", tmp_path)
+    assert "a program's file ends in .py" in refused(capsys, "blend", tiny_run, "--top", 3, "--out", tmp_path / "mixed.txt")
     other = copy(tiny_run, tmp_path)
     about = json.loads((other / "run.json").read_text()) | {"data": "0123"}
     (other / "run.json").write_text(json.dumps(about))
-    assert "made on data 0123, these are " in refused(capsys, other, "--top", 3)
+    assert "made on data 0123, these are " in refused(capsys, "blend", other, "--top", 3)
     (other / "run.json").write_text((tiny_run / "run.json").read_text())
-    assert "its committee is one program, which needs no average: give --top" in refused(capsys, other)
+    assert "its committee is one program, which needs no average: give --top" in refused(capsys, "blend", other)
     (other / "journal.jsonl").write_text("")
-    assert "no candidate could be scored: `evolve resume" in refused(capsys, other)
+    assert "no candidate could be scored: `evolve resume" in refused(capsys, "blend", other)
 
 
 def test_nothing_is_written_if_a_gate_refuses(

@@ -12,27 +12,14 @@ from pathlib import Path
 
 import pytest
 import tiny_world
+from commands import evolve, refused
 from console import EVOLVE, TIMEOUT_S
 from seen import by_id, exported, seen
 
-from evolve.cli import run_command
 from evolve.view import export as exporting
 from evolve.view import html
 from evolve.view.html import page
 from simulator.errors import InputError
-
-
-def evolve(*args: object) -> int:
-    return run_command([str(arg) for arg in args])
-
-
-def refused(capsys: pytest.CaptureFixture[str], *args: object) -> str:
-    """The one line with which bad input is refused."""
-    capsys.readouterr()
-    assert evolve("view", *args) == 2
-    out, err = capsys.readouterr()
-    assert not out and err.count("\n") == 1
-    return err
 
 
 def test_an_export_is_one_file_with_the_document_and_details(
@@ -64,10 +51,10 @@ def test_an_earlier_export_is_replaced_and_nothing_else_is(
     assert evolve("view", tiny_run, "--export", file, "--quiet") == 0
     assert "an earlier one" not in file.read_text()
     file.write_text("my notes")
-    assert f"{file}: exists, and is not an export of evolve view" in refused(capsys, tiny_run, "--export", file)
+    assert f"{file}: exists, and is not an export of evolve view" in refused(capsys, "view", tiny_run, "--export", file)
     assert file.read_text() == "my notes"
-    assert "is a folder" in refused(capsys, tiny_run, "--export", tmp_path)
-    assert "cannot be written" in refused(capsys, tiny_run, "--export", tmp_path / "no" / "run.html")
+    assert "is a folder" in refused(capsys, "view", tiny_run, "--export", tmp_path)
+    assert "cannot be written" in refused(capsys, "view", tiny_run, "--export", tmp_path / "no" / "run.html")
 
 
 def test_a_failed_export_leaves_no_file(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,14 +103,14 @@ def test_a_folder_of_runs_is_shown_as_its_runs(
 def test_what_is_no_run_is_refused(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path, tmp_path / "file", tmp_path / "no"):
-        assert refused(capsys, path).startswith(f"evolve: {path}: is not a run, nor a folder of runs: `evolve list` ")
+        assert refused(capsys, "view", path).startswith(f"evolve: {path}: is not a run, nor a folder of runs: `evolve list` ")
     for i in range(17):
         (tmp_path / f"{i}").mkdir()
         (tmp_path / f"{i}" / "run.json").write_text("{}")
-    assert "17 runs are too many for one page: name at most 16" in refused(capsys, tmp_path)
-    assert f"{tmp_path}/3: is not a run (no run.json, config.yaml)" in refused(capsys, tmp_path / "3")
-    assert "exclude each other" in refused(capsys, tiny_run, "--port", "0", "--json")
-    assert "Missing argument 'RUN...'" in refused(capsys)
+    assert "17 runs are too many for one page: name at most 16" in refused(capsys, "view", tmp_path)
+    assert f"{tmp_path}/3: is not a run (no run.json, config.yaml)" in refused(capsys, "view", tmp_path / "3")
+    assert "exclude each other" in refused(capsys, "view", tiny_run, "--port", "0", "--json")
+    assert "Missing argument 'RUN...'" in refused(capsys, "view")
 
 
 def test_without_the_extra_one_line_says_what_to_install(
@@ -135,7 +122,7 @@ def test_without_the_extra_one_line_says_what_to_install(
     page.cache_clear()
     monkeypatch.setattr(html, "_plotly", missing)
     for args in ((), ("--export", tmp_path / "run.html")):
-        assert refused(capsys, tiny_run, *args) == (
+        assert refused(capsys, "view", tiny_run, *args) == (
             "evolve: evolve view: needs the extra: pip install 'evolve-latency[view]'\n"
         )
     assert evolve("view", tiny_run, "--json") == 0  # needs no page
