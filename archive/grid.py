@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import pairwise
 
 from archive.elite import Elite
 
@@ -59,9 +60,11 @@ class Grid:
 
         >>> Grid(operation_cap=20, operation_bins=2, feature_bins=3).spans()
         (['1-10', '11-20'], ['1-2', '3-4', '5+'])
+        >>> Grid(operation_cap=3, operation_bins=4).spans()[0]  # more bins than sizes
+        ['1', '2', '3', 'none']
         """
-        cap, bins = self.operation_cap, self.operation_bins
-        columns = [f"{i * cap // bins + 1}{to}{(i + 1) * cap // bins}" for i in range(bins)]
+        edges = [-(-i * self.operation_cap // self.operation_bins) for i in range(self.operation_bins + 1)]
+        columns = [_span(low + 1, high, to) for low, high in pairwise(edges)]
         rows = [f"{2 * i + 1}{to}{2 * i + 2}" for i in range(self.feature_bins - 1)]
         return columns, [*rows, f"{2 * self.feature_bins - 1}+"]
 
@@ -81,3 +84,9 @@ class Grid:
             return Added.NOT
         self.cells[cell] = elite
         return Added.NEW if holder is None else Added.BETTER
+
+
+def _span(first: int, last: int, to: str) -> str:
+    if first >= last:
+        return str(first) if first == last else "none"
+    return f"{first}{to}{last}"

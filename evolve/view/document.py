@@ -45,12 +45,7 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
         "arrival_seeds": list(config.score.arrival_seeds),
         "islands": config.search.islands,
         "rule": rule_text(config.score.rule),
-        "grid": {
-            "operation_cap": archive.grid.operation_cap,
-            "operation_bins": archive.grid.operation_bins,
-            "feature_bins": archive.grid.feature_bins,
-            "features_per_bin": 2,  # see archive.grid
-        },
+        "grid": dict(zip(("operations", "features"), archive.grid.spans("–"), strict=True)),
         "experiments": experiments_json(followed.data, ids),
         "operators": list(names.operators),
         "stages": list(names.stages),

@@ -74,6 +74,23 @@ def test_grid_cells_by_hand() -> None:
     assert cells == [(0, 0), (0, 0), (1, 1), (9, 4), (9, 4)]
 
 
+@pytest.mark.parametrize("bins", [1, 3, 10])
+def test_the_span_of_a_cell_holds_the_sizes_that_are_in_it(bins: int) -> None:
+    for cap in range(1, 80):
+        grid = Grid(operation_cap=cap, operation_bins=bins)
+        columns, rows = grid.spans()
+        sizes: dict[int, list[int]] = {}
+        for operations in range(1, cap + 1):
+            sizes.setdefault(grid.cell_of(operations, 1)[0], []).append(operations)
+        for i, text in enumerate(columns):
+            ends = [int(end) for end in text.split("-")] if text != "none" else []
+            assert ends in ([], [sizes[i][0]], [sizes[i][0], sizes[i][-1]]) if i in sizes else not ends
+            assert len(ends) == min(len(sizes.get(i, [])), 2)
+        for features in range(1, 20):
+            low, _, high = rows[grid.cell_of(1, features)[1]].removesuffix("+").partition("-")
+            assert int(low) <= features <= int(high or 99)
+
+
 def test_grid_keeps_the_lowest_joint_error_and_the_earlier_on_ties() -> None:
     grid = Grid()
     assert grid.add(elite(0, joint=3.0)) is Added.NEW

@@ -67,14 +67,10 @@ function cellsAfter(run, island, outcomes) {
   return holders;
 }
 
-/** The texts of bins: `1–4`, ..., `37+`. `first(k)`: the smallest number in bin k. */
-const binTexts = (bins, first) => range(bins).map((k) => (k === bins - 1 ? `${first(k)}+` : first(k) === first(k + 1) - 1 ? `${first(k)}` : `${first(k)}–${first(k + 1) - 1}`));
-
 function drawGrid(chart, run, island, outcomes) {
   if (!run.scored.length) return chart.draw({ empty: nothingScored(run) });
-  const { operation_cap: cap, operation_bins: columns, feature_bins: rows, features_per_bin: perBin } = run.grid;
-  const columnTexts = binTexts(columns, (k) => Math.ceil((k * cap) / columns) + 1);
-  const rowTexts = binTexts(rows, (k) => k * perBin + 1);
+  const { operations: columnTexts, features: rowTexts } = run.grid;
+  const [columns, rows] = [columnTexts.length, rowTexts.length];
   const holders = cellsAfter(run, island, outcomes);
   const at = (column, row) => holders.get(`${column},${row}`);
   const cells = (value) => range(rows).map((row) => range(columns).map((column) => (at(column, row) === undefined ? null : value(at(column, row)))));
@@ -88,8 +84,8 @@ function drawGrid(chart, run, island, outcomes) {
       ...shades(), xgap: 2, ygap: 2, showscale: !NARROW.matches, colorbar: { ...colourBar("joint error (%)"), ...decades(low, high) },
     }, cellTexts(run, [...holders.values()], low, high)],
     layout: {
-      xaxis: axis("operations", { tickvals: range(columns), ticktext: columnTexts, showgrid: false, zeroline: false, range: [-0.5, columns - 0.5] }),
-      yaxis: axis("distinct fields read", { tickvals: range(rows), ticktext: rowTexts, showgrid: false, zeroline: false, range: [-0.5, rows - 0.5] }), uirevision: outcomes === 0 ? "0" : "grid",
+      xaxis: axis("operations", { tickvals: range(columns), ticktext: columnTexts.map((text) => shortName(text, 12)), showgrid: false, zeroline: false, range: [-0.5, columns - 0.5] }),
+      yaxis: axis("distinct fields read", { tickvals: range(rows), ticktext: rowTexts.map((text) => shortName(text, 12)), showgrid: false, zeroline: false, range: [-0.5, rows - 0.5] }), uirevision: outcomes === 0 ? "0" : "grid",
     },
     summary: best === undefined ? "All cells are empty." : `${count(holders.size)} of ${count(rows * columns)} cells are filled; the lowest joint error, ${percent(run.value("joint", best))}, is in the cell of ${columnTexts[run.candidates.cell[best][0]]} operations and ${rowTexts[run.candidates.cell[best][1]]} fields. A star marks programs that are not sound. Framed: the cell of the selected program.`,
     table: () => gridTable(run, [...holders.values()], columnTexts, rowTexts),
