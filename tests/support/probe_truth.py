@@ -19,9 +19,9 @@ from evaluator.fit.fit import fit_set
 from evaluator.fit.per_model import fit_scoped
 from evaluator.fit.problem import problem_of
 from evaluator.intervals import STATISTICS, Residual, disagreements, interval, scales
-from evaluator.score import predictions, score_set
+from evaluator.score import MEANS, predictions, score_set
 from evolve.program.loads import CANDIDATES, SEED, TARGETS, Planned, grid
-from evolve.program.prior import FIGURES, logs, sizes
+from evolve.program.prior import logs, sizes
 from evolve.program.probe import Probe, probe
 from evolve.run.program import Source
 from evolve.run.records import ConstantRecord, Record
@@ -95,7 +95,7 @@ class World:
         data = score_set([run.experiment for run in self.offered], [SEED])
         ours = predictions(self.program, data)
         deviations = logs(ours, [predictions(p, data) for p in self.members]) / math.sqrt(len(self.members))
-        self.deviations = deviations.reshape(len(self.members), len(self.offered), len(FIGURES))
+        self.deviations = deviations.reshape(len(self.members), len(self.offered), len(MEANS))
         self.shared, self.alone = sizes(held_out)
 
     def probe(self, count: int) -> Probe:
@@ -106,7 +106,7 @@ class World:
         by_figure = scales(self.trust.outside)
         widths = []
         for doubt in disagreements(program, members, self.targets, SEED):
-            for name in FIGURES:
+            for name in MEANS:
                 low, high = interval(100.0, doubt.spread[name] or 0.0, by_figure[name], 0.8)
                 widths.append(high - low)
         return float(np.mean(widths))
@@ -118,13 +118,13 @@ class World:
         errors = [STANDARD_ERRORS.get(name, 0.0) for name in names]
         theta = [max(x + error * rng.normal(), 0.05 * x) for x, error in zip(self.program.theta, errors, strict=True)]
         mixture = rng.normal(size=len(self.members))
-        shared = {tp: rng.multivariate_normal(np.zeros(len(FIGURES)), self.shared) for tp in TPS}
+        shared = {tp: rng.multivariate_normal(np.zeros(len(MEANS)), self.shared) for tp in TPS}
         truth = self.program.with_theta(tuple(theta))
         runs = []
         for i in chosen:
             e = self.offered[i].experiment
             moved = mixture @ self.deviations[:, i] + shared[e.engine.tensor_parallel]
-            runs.append(observed(truth, e, moved + rng.multivariate_normal(np.zeros(len(FIGURES)), self.alone)))
+            runs.append(observed(truth, e, moved + rng.multivariate_normal(np.zeros(len(MEANS)), self.alone)))
         fitted = [fit_scoped(problem_of(p, fit_set(runs), (), True)).programs[0] for p in (self.program, *self.members)]
         return self.width(self.program, self.members) - self.width(fitted[0], fitted[1:])
 

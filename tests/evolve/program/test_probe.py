@@ -15,10 +15,10 @@ from probe_truth import World, narrowed
 
 from evaluator.experiments import load_experiments
 from evaluator.intervals import WAITING, Residual, waiting_share
-from evaluator.score import predictions, score_set
+from evaluator.score import MEANS, predictions, score_set
 from evolve.cli import run_command
 from evolve.program.loads import CANDIDATES, bases, grid, sustained
-from evolve.program.prior import FIGURES, Prior, moved, sizes
+from evolve.program.prior import Prior, moved, sizes
 from evolve.run.program import load
 from simulator.experiment.experiment import Stage
 
@@ -109,7 +109,7 @@ def test_the_sizes_of_the_parts_come_from_the_residuals() -> None:
     shared, alone = (np.sqrt(np.diag(part)) for part in sizes(rows))
     assert shared == pytest.approx([0.1 / 0.6745, 0.0, 0.1 / 0.6745])
     assert alone == pytest.approx([0.0, 0.2 / 0.6745, 0.0], abs=1e-5)
-    nothing = [np.zeros((n, 2 * len(FIGURES))) for n in (1, 2, 0)]
+    nothing = [np.zeros((n, 2 * len(MEANS))) for n in (1, 2, 0)]
     runs = [
         run.experiment
         for run in grid(
@@ -120,7 +120,7 @@ def test_the_sizes_of_the_parts_come_from_the_residuals() -> None:
     # of one deployment: what is shared is learned by measuring the other run, whose noise is nothing
     assert prior.joint().posterior([0])[0] == pytest.approx(0.0, abs=1e-9)
     assert prior.joint().prior[0] == pytest.approx((0.1 / 0.6745) ** 2)
-    assert prior.spread([0]).tolist() == [[0.0] * len(FIGURES)]
+    assert prior.spread([0]).tolist() == [[0.0] * len(MEANS)]
 
 
 def test_the_command_writes_runs_that_predict_reads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
