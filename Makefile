@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test test-all llm view check docs pictures parity fuzz hostile traces champion kernels lock clean help
+.PHONY: run test test-all llm view cluster check docs pictures parity fuzz hostile traces champion kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -58,6 +58,9 @@ llm: $(VENV)/run  ## set up language models as proposers, which a run does not n
 view: $(VENV)/run  ## set up what `evolve view`, `evolve plot` and sums as formulas need
 	$(PIP) install --require-hashes -r requirements-view.lock
 
+cluster: $(VENV)/run  ## set up `--cluster`, which one machine does not need
+	$(PIP) install --require-hashes -r requirements-cluster.lock
+
 champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: five minutes
 	$(BIN)/evolve run --config both --seed 0 --out runs/champion
 	$(BIN)/python -m evolve.program.ship runs/champion
@@ -82,6 +85,7 @@ lock:  ## write the lock files anew from pyproject.toml
 	printf 'setuptools>=77\npython-dateutil<3\n' | $(VENV)-lock/bin/$(COMPILE) pyproject.toml - -o requirements.lock
 	$(VENV)-lock/bin/$(COMPILE) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 	$(VENV)-lock/bin/$(COMPILE) --extra llm -c requirements-dev.lock pyproject.toml -o requirements-llm.lock
+	$(VENV)-lock/bin/$(COMPILE) --extra cluster -c requirements-dev.lock pyproject.toml -o requirements-cluster.lock
 	$(VENV)-lock/bin/$(COMPILE) --extra view -c requirements-dev.lock pyproject.toml -o requirements-view.lock
 	rm -rf $(VENV)-lock
 

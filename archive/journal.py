@@ -10,11 +10,12 @@ import errno
 import json
 import lzma
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count, islice, takewhile
 from pathlib import Path
+from typing import Protocol
 
 from simulator.json import JsonObject
 
@@ -218,6 +219,13 @@ class Tail:
         self._file = (about.st_dev, about.st_ino)
         self._last, self._count = lines[-1] if lines else self._last, self._count + len(lines)
         return entries
+
+
+class Appended(Protocol):
+    """What lines are appended to, such as a journal."""
+
+    def append(self, entries: Sequence[JsonObject]) -> None:
+        """Keep these lines after those before."""
 
 
 class Journal:

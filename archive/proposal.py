@@ -12,6 +12,7 @@ from simulator.json import JsonObject
 MODEL = "llm:"  # prefix of a language model's name where an operator's name is expected
 SEED = "seed:"  # prefix of a starting program's name
 POLISH = "polish"  # the operator of a finalist whose constants were polished, and the stage that rejects it
+TIMEOUT = "timeout"  # the stage at which a proposal is rejected because its assessment took too long, twice
 JUDGES = "judges"  # the stage at which reviewing language models reject a proposal
 OUTCOME = "outcome"  # the kind of a journal line that holds an Outcome
 
@@ -20,7 +21,7 @@ OUTCOME = "outcome"  # the kind of a journal line that holds an Outcome
 class Rejected:
     """Why a candidate was rejected: the stage and one line of text.
 
-    Stages are parse, caps, units, bounds, numbers, fields, duplicate, the names of the gates, and replay.
+    Stages are parse, caps, units, bounds, numbers, fields, duplicate, the names of the gates, replay and timeout.
 
     >>> Rejected("units", "adds us to token").stage
     'units'

@@ -1,30 +1,15 @@
-"""How a command ends: JSON, one line on stderr with an exit status, or the report of long work."""
+"""How a command ends: JSON, one line on stderr with an exit status."""
 
 from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from evolve.processes import WorkStopped, available_cores
-from evolve.terminal import command, say
-from simulator.json import JsonObject
-
-
-class _Folder(Protocol):
-    @property
-    def path(self) -> Path: ...
-
-
-class _Report(Protocol):
-    def to_json(self) -> JsonObject: ...
-
-
-T = TypeVar("T", bound=_Folder)
-R = TypeVar("R", bound=_Report)
+from evolve.processes import WorkStopped
+from evolve.terminal import say
 
 
 def fail(message: str, status: int) -> int:
@@ -64,22 +49,3 @@ def resumable(continues: str) -> Iterator[None]:
         remedy = "put it back where it was" if gone else "make room, or make it writable"
         text = f"{e.filename}: {e.strerror}: {remedy}; then `{continues}` goes on from what is written"
         raise Ended(text, 1) from None
-
-
-def carry_out(
-    work: Callable[[T, int, bool], R],
-    folder: T,
-    workers: int | None,
-    as_json: bool,
-    quiet: bool,
-    show: Callable[[R], None],
-    good: Callable[[R], bool],
-) -> int:
-    """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1."""
-    with resumable(command("resume", folder.path)):
-        report = work(folder, workers or available_cores(), quiet)
-    if as_json:
-        print_json(report.to_json())
-    else:
-        show(report)
-    return 0 if good(report) else 1

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from evaluator.experiments import BUNDLED
+from evolve.cli.pools import pool_options
 from evolve.report.progress import tell_compilation
 from evolve.report.table import counted
 from evolve.run import program as programs
@@ -126,14 +127,13 @@ def tables_options(what: str) -> Callable[[Callable[..., Any]], Callable[..., An
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that `run` and `pilot` share."""
     seed = "Seed of the search: same seed, same archive."
-    workers = "Processes [default: all cores]; changes nothing but speed."
     experiments = "Fit these experiments instead of the bundled ones (repeatable)."
     config = "Bundled configuration (see `evolve list`) or a YAML file."
-    options = [
+    options: list[Callable[..., Any]] = [
         click.option("--config", "config_name", default="default", show_default=True, metavar="NAME|FILE", help=config),
         click.option("--budget", type=click.IntRange(min=1), help="Distinct candidates to fit."),
         click.option("--seed", type=click.IntRange(min=0), help=seed),
-        click.option("--workers", type=click.IntRange(min=1), help=workers),
+        pool_options,
         click.option("--out", type=click.Path(path_type=Path), help="Run folder to create [default: runs/NNNN]."),
         click.option("--experiments", multiple=True, metavar="FILE", help=experiments),
         click.option("--workloads", metavar="A,B", help="Fit only these workloads."),

@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
+from evolve.pool.local import local
 from evolve.propose.llm.preview import print_messages, was_answered, was_sent, would_send
 from evolve.report.progress import Line
 from evolve.run.data import chosen
 from evolve.run.folder import Run, open_run
-from evolve.search import workers
+from evolve.search.workers import workers_of
 
 
 @click.command()
@@ -48,4 +49,4 @@ def prompt(run_path: Path, number: int, sent: bool, answer: bool, as_json: bool)
 def _diagnosis(run: Run, text: str) -> str:
     """What the program's residuals on the run's experiments say, as a question shows it."""
     fitted, _ = chosen(run.config.data)
-    return workers.start(1, fitted, run.config, Line()).diagnose(text).result()
+    return workers_of(local(1, Line()), fitted, run.config).diagnose(text).result()

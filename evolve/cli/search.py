@@ -10,9 +10,9 @@ import click
 from click.core import ParameterSource
 
 from evaluator.experiments import BUNDLED
-from evolve.cli.endings import carry_out
 from evolve.cli.llm_options import llm_config, llm_options
 from evolve.cli.options import run_options
+from evolve.cli.pools import Where, carry_out, pool_options
 from evolve.propose.llm.setup import replay, with_limits
 from evolve.report.run import print_run
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
@@ -85,9 +85,9 @@ def run(
     if repeats > 1:
         _offline_only(config, "--repeats", "start a run for each --seed instead")
         several = seeds.start(config, repeats, options["out"])
-        return _work_repeats(several, options["workers"], options["as_json"], options["quiet"])
+        return _work_repeats(several, options["where"], options["as_json"], options["quiet"])
     new = run_module.start(config, options["out"])
-    return _work_run(new, options["workers"], options["as_json"], options["quiet"], known)
+    return _work_run(new, options["where"], options["as_json"], options["quiet"], known)
 
 
 @click.command()
@@ -120,7 +120,7 @@ def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
     search = replace(config.search, generations=generations, islands=1)
     budget = options["budget"] or generations * search.batch
     several = seeds.start(replace(config, search=search, budget=budget), repeats, options["out"], pilot=True)
-    return _work_repeats(several, options["workers"], options["as_json"], options["quiet"])
+    return _work_repeats(several, options["where"], options["as_json"], options["quiet"])
 
 
 def _starting_from(config: Config, programs: tuple[str, ...], only: bool) -> Config:
@@ -139,7 +139,7 @@ def _replay(recording: Path, options: dict[str, Any], known: bool) -> int:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
         if given and option.name not in ("replay", "out", "workers", "known", "as_json", "quiet"):
             raise InputError(f"--replay {recording}: uses the recorded settings: leave out {option.opts[0]}")
-    return _work_run(replay(recording, options["out"]), options["workers"], options["as_json"], options["quiet"], known)
+    return _work_run(replay(recording, options["out"]), options["where"], options["as_json"], options["quiet"], known)
 
 
 def _offline_only(config: Config, what: str, remedy: str) -> None:
@@ -173,12 +173,12 @@ def _config(options: dict[str, Any], models: str | None) -> Config:
 @click.option("--max-tokens", type=click.IntRange(min=0), help="The same for tokens; 0: no limit.")
 @click.option("--to", "line", metavar="LINE", type=click.IntRange(min=0),
               help="Go on from this line of the journal; the lines after it are kept in another file.")  # fmt: skip
-@click.option("--workers", type=click.IntRange(min=1), help="Processes [default: all cores].")
+@pool_options
 @known_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
 def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tokens: int | None, line: int | None,
-           workers: int | None, known: bool, as_json: bool, quiet: bool) -> int:  # fmt: skip
+           where: Where, known: bool, as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Continue a run, repeats or baselines after an interruption, exactly as if there had been none.
 
     A run of language models does not pay for an answer twice. With a higher limit it continues where the old one
@@ -193,9 +193,9 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
     if line is not None and (studies.is_comparison(run_path) or seeds.is_repeats(run_path)):
         raise InputError(f"{run_path}: has a journal for each of its searches: name the folder of one with --to")
     if studies.is_comparison(run_path):
-        return _work_baselines(studies.reopen(run_path), workers, as_json, quiet)
+        return _work_baselines(studies.reopen(run_path), where, as_json, quiet)
     if seeds.is_repeats(run_path):
-        return _work_repeats(seeds.reopen(run_path), workers, as_json, quiet)
+        return _work_repeats(seeds.reopen(run_path), where, as_json, quiet)
     run = open_run(run_path)
     if line is not None and (kept := rewind(run, line)):
         warn(f"lines after {line} are in {kept}")
@@ -204,7 +204,7 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
     limits = {"max_usd": max_usd, "max_calls": max_calls, "max_tokens": max_tokens}
     if raised := {name: limit for name, limit in limits.items() if limit is not None}:
         run = with_limits(run, raised)
-    return _work_run(run, workers, as_json, quiet, known)
+    return _work_run(run, where, as_json, quiet, known)
 
 
 @click.command()
@@ -216,10 +216,10 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder to create or add to [default: runs/baselines/NNNN]."
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Searches at a time [default: all cores].")
+@pool_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
-def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: Path | None, workers: int | None,
+def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: Path | None, where: Where,
               as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Compare our engine with other ways to search, under the same budget and the same evaluator.
 
@@ -239,21 +239,21 @@ def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: 
         warn(line)
     config = replace(load_config(config_name), budget=budget)
     comparison = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
-    return _work_baselines(comparison, workers, as_json, quiet)
+    return _work_baselines(comparison, where, as_json, quiet)
 
 
-def _work_run(run: Run, workers: int | None, as_json: bool, quiet: bool, known: bool) -> int:
+def _work_run(run: Run, where: Where, as_json: bool, quiet: bool, known: bool) -> int:
     """Finish a run. Status 1 if it has no champion."""
-    return carry_out(run_module.work, run, workers, as_json, quiet, lambda report: print_run(report, known),
+    return carry_out(run_module.work, run, where, as_json, quiet, lambda report: print_run(report, known),
                      lambda report: report.champion is not None)  # fmt: skip
 
 
-def _work_repeats(repeats: Repeats, workers: int | None, as_json: bool, quiet: bool) -> int:
+def _work_repeats(repeats: Repeats, where: Where, as_json: bool, quiet: bool) -> int:
     """Finish all repeats. Status 1 if none has a champion."""
-    return carry_out(seeds.work, repeats, workers, as_json, quiet, print_repeats, lambda report: bool(report.figures))
+    return carry_out(seeds.work, repeats, where, as_json, quiet, print_repeats, lambda report: bool(report.figures))
 
 
-def _work_baselines(comparison: Comparison, workers: int | None, as_json: bool, quiet: bool) -> int:
+def _work_baselines(comparison: Comparison, where: Where, as_json: bool, quiet: bool) -> int:
     """Finish all searches of a comparison. Status 1 if no engine has a median joint error at the full budget."""
-    return carry_out(studies.compare, comparison, workers, as_json, quiet, print_comparison,
+    return carry_out(studies.compare, comparison, where, as_json, quiet, print_comparison,
                      lambda report: report.any_scored)  # fmt: skip

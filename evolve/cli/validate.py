@@ -8,7 +8,7 @@ import click
 
 from evolve.cli.endings import print_json, resumable
 from evolve.cli.options import Tables, caps_options, load, tables_options
-from evolve.processes import available_cores
+from evolve.cli.pools import Where, pool_options
 from evolve.run.data import parse_list
 from evolve.run.folder import open_run
 from evolve.study.held_out_views import print_validation
@@ -37,15 +37,13 @@ from simulator.errors import InputError
     help="Compare with this program, refitted in every fold [default: the best known answer].",
 )
 @click.option("--again", is_flag=True, help="Validate although settings have changed since the first time.")
-@click.option(
-    "--workers", type=click.IntRange(min=1), help="Processes [default: all cores]; changes nothing but speed."
-)
+@pool_options
 @tables_options("a row for each fold and held-out experiment as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
 @caps_options
 def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: bool, against: str | None, again: bool,
-             workers: int | None, tables: Tables, as_json: bool, quiet: bool,
+             where: Where, tables: Tables, as_json: bool, quiet: bool,
              caps: dict[str, int]) -> int:  # fmt: skip
     """Measure held-out errors of a run: repeat the whole search in every fold, without what the fold holds out.
 
@@ -64,9 +62,9 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
         raise InputError(f"{run_path}: validate repeats the search in every fold, and would pay its models every time: "
                          "give --hindsight")  # fmt: skip
     source = load(against, caps) if against else None
-    options = Options(parse_list(folds), budget, hindsight, source, again, workers or available_cores(), quiet)
-    with resumable(f"{command('validate', run_path)} ..."):
-        result = make(run, options)
+    options = Options(parse_list(folds), budget, hindsight, source, again)
+    with resumable(f"{command('validate', run_path)} ..."), where.pool(quiet) as pool:
+        result = make(run, options, pool)
     tables.write("validation", "validation", result.to_json())
     if tables.on_stdout:
         return 0

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
-import multiprocessing
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -24,7 +21,9 @@ from evolve.ingest.options import Given, check_hardware
 from evolve.ingest.output import OLD, PART, QUALITY, STATE, State
 from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
-from evolve.processes import deaf_to_interrupts, end_with_parent
+from evolve.pool.local import Local
+from evolve.pool.process import Call
+from evolve.report.progress import Line
 from evolve.run.files import write_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -178,48 +177,23 @@ def _write(task: Task, part: Path, on_read: Callable[[int], None]) -> None:
     write_json(part / STATE, state.to_json())
 
 
-_queue: Any = None  # of a worker: where it reports the bytes it has read
-
-
-def _begin(queue: Any) -> None:
-    global _queue
-    _queue = queue
-    end_with_parent()
-
-
-def _work(task: Task) -> None:
-    ingest_folder(task, lambda count: _queue.put((task.folder.name, count)))
+def _work(task: Task, report: Callable[[int], None]) -> None:
+    ingest_folder(task, report)
 
 
 def _in_parallel(todo: Sequence[Task], workers: int, on_read: OnRead, on_done: Callable[[str], None]) -> None:
-    context = multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    with deaf_to_interrupts():  # this process handles Ctrl-C
-        pool = ProcessPoolExecutor(workers, context, _begin, (queue,))
-        # The largest folders first, so that none of them is left alone at the end.
-        runs: dict[Future[None], str] = {
-            pool.submit(_work, task): task.folder.name
-            for task in sorted(todo, key=lambda task: bytes_of(task.folder), reverse=True)
-        }
+    pool = Local(workers, Line(quiet=True))
+    # The largest folders first, so that none of them is left alone at the end.
+    tasks = sorted(todo, key=lambda task: bytes_of(task.folder), reverse=True)
     try:
-        while runs:
-            done, _ = wait(runs, timeout=0.2, return_when=FIRST_COMPLETED)
-            while not queue.empty():
-                on_read(*queue.get())
-            for future in done:
-                future.result()
-                on_done(runs.pop(future))
-        pool.shutdown()  # waits: a worker that has only just started would miss its queue, and print that
-    except BaseException as e:
-        for process in multiprocessing.active_children():
-            process.terminate()
-            process.join()
+        running = [
+            pool.submit(Call(_work, (task,), streams=True), number, partial(on_read, task.folder.name))
+            for number, task in enumerate(tasks)
+        ]
+        for task, waiting in zip(tasks, running, strict=True):
+            waiting.result()
+            on_done(task.folder.name)
+    finally:
+        pool.close()
         for task in todo:
             shutil.rmtree(task.out / f"{PART}{task.folder.name}", ignore_errors=True)
-        if isinstance(e, BrokenProcessPool):
-            left = ", ".join(sorted(runs.values())[:4])
-            text = f"{left}: the process that read it was killed (out of memory?): use fewer --workers"
-            raise InputError(text) from None
-        raise
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from archive.population import Population
 from evolve.interface.program import Program
 from evolve.interface.run import Run
+from evolve.pool.local import local
 from evolve.processes import WorkStopped, available_cores
 from evolve.report import progress
 from evolve.run import folder
@@ -110,20 +111,24 @@ def _named(program: Start) -> str:
 
 
 def _work(run: folder.Run, workers: int | None, on_progress: Watcher | None) -> Run:
-    watched = _Watched(run, on_progress) if on_progress else None
+    line = progress.Line(quiet=True)
+    watched = _Watched(run, line, on_progress) if on_progress else None
+    pool = local(workers or available_cores(), line)
     try:
-        run_module.work(run, workers or available_cores(), quiet=True, progress=watched)
+        run_module.work(run, pool, watched)
     except (KeyboardInterrupt, WorkStopped) as e:
         e.add_note(f"nothing is lost: evolve.resume({str(run.path)!r}) goes on")
         raise
+    finally:
+        pool.close()
     return Run(open_run(run.path))
 
 
 class _Watched(progress.Progress):
     """Progress that a function receives instead of the terminal."""
 
-    def __init__(self, run: folder.Run, watcher: Watcher) -> None:
-        super().__init__(run.config.budget, quiet=True)
+    def __init__(self, run: folder.Run, line: progress.Line, watcher: Watcher) -> None:
+        super().__init__(run.config.budget, line)
         self._run, self._watcher, self._last = run, watcher, -1
 
     def update(self, population: Population) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from evaluator.assess import NO_LIMITS, Scored
 from evaluator.score import error_rows, score_set
+from evolve.pool.local import Here, Local
 from evolve.propose.offline import operator_weights
 from evolve.report.printing import prose, show
 from evolve.report.progress import Line
 from evolve.report.table import Table
 from evolve.run import folder
 from evolve.run.data import chosen
-from evolve.search import workers
-from evolve.search.workers import Workers
+from evolve.search.workers import Workers, workers_of
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from simulator.stream import stream
@@ -52,15 +52,15 @@ def candidate_cost(announce: Callable[[str], None]) -> CandidateCost:
     fitted, _ = chosen(run.config.data)
     line = Line(True)
     announce("preparing the runs")
-    here = workers.start(1, fitted, run.config, line)
+    here = workers_of(Here(line), fitted, run.config)
     announce(f"proposing {COUNT} candidates")
     _proposed(here, [elite.text for elite in run.archive().members()][:1])  # compiles what is not cached
     begun = time.process_time()
     texts = _proposed(here, [elite.text for elite in run.archive().members()])
     proposal_ms = 1e3 * (time.process_time() - begun) / len(texts)
     announce(f"assessing {len(texts)} candidates")
-    here.assess(texts[0], NO_LIMITS).result()  # compiles what is not cached
-    verdicts = [here.assess(text, NO_LIMITS).result() for text in texts]
+    here.assess(0, texts[0], NO_LIMITS).result()  # compiles what is not cached
+    verdicts = [here.assess(0, text, NO_LIMITS).result() for text in texts]
     stages: Counter[str] = Counter()
     for _, seconds in verdicts:
         stages.update(seconds)
@@ -76,9 +76,9 @@ def candidate_cost(announce: Callable[[str], None]) -> CandidateCost:
     per_s = {}
     for count in COUNTS:
         announce(f"assessing them with {count} worker{'s' * (count > 1)}")
-        pool = Workers(workers.start_pool(count, fitted, run.config, line))
+        pool = Local(count, line)
         try:
-            per_s[count] = _per_second(pool, texts)
+            per_s[count] = _per_second(workers_of(pool, fitted, run.config), texts)
         finally:
             pool.close()
     return CandidateCost(
@@ -93,17 +93,17 @@ def _proposed(here: Workers, parents: Sequence[str]) -> list[str]:
     for number in range(COUNT):
         rng = stream(SEED, number)
         first, second = (parents[i] for i in rng.integers(len(parents), size=2))
-        text, _ = here.propose(first, second, rng, weights).result()
+        text, _ = here.propose(number, first, second, rng, weights).result()
         texts.append(text)
     return texts
 
 
-def _per_second(pool: Workers, texts: Sequence[str]) -> float:
-    """How many candidates the pool assesses per second, once all of its processes are ready."""
-    for waiting in [pool.assess(texts[0], NO_LIMITS) for _ in range(2 * max(COUNTS))]:
+def _per_second(workers: Workers, texts: Sequence[str]) -> float:
+    """How many candidates the workers assess per second, once all of them are ready."""
+    for waiting in [workers.assess(0, texts[0], NO_LIMITS) for _ in range(2 * max(COUNTS))]:
         waiting.result()
     begun = time.perf_counter()
-    for waiting in [pool.assess(text, NO_LIMITS) for text in texts]:
+    for waiting in [workers.assess(0, text, NO_LIMITS) for text in texts]:
         waiting.result()
     return len(texts) / (time.perf_counter() - begun)
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 
 from archive.elite import Elite
 from archive.population import Population, proposers, tournament
 from archive.proposal import MODEL, Outcome, Proposal
+from evolve.pool.pool import Promise
 from evolve.propose.bandit import Bandit
 from evolve.propose.offline import operator_weights
 from evolve.run.config import Config
 from simulator.stream import stream
-
-T_co = TypeVar("T_co", covariant=True)
 
 
 class Proposer(Protocol):
@@ -36,20 +35,13 @@ class Proposer(Protocol):
         """
 
 
-class Promise(Protocol[T_co]):
-    """A value that is being computed, possibly in another process."""
-
-    def result(self) -> T_co:
-        """The value, waited for. What the computation raised is raised here."""
-
-
 class Workers(Protocol):
     """Where operators are applied, possibly in other processes (see evolve.search.workers)."""
 
     def propose(
-        self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
+        self, number: int, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
     ) -> Promise[tuple[str, str]]:
-        """A changed copy of the program text `first`, and the name of what changed it."""
+        """A changed copy of the program text `first`, and the name of what changed it; `number`: of the proposal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +117,7 @@ class Operators:
         first, second = (
             tournament(place.parents, place.order, size, rng) for size in population.entrants(place.island)
         )
-        future = self._workers.propose(first.text, second.text, rng, dict(weights))
+        future = self._workers.propose(number, first.text, second.text, rng, dict(weights))
 
         def finish() -> Proposal:
             text, operator = future.result()

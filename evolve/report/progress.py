@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -15,10 +16,11 @@ REWRITE_S = 0.2  # between updates of the line in a terminal
 
 
 class Line:
-    """A progress line for long work; shows nothing if `quiet`."""
+    """A progress line for long work, which several threads may share; shows nothing if `quiet`."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
+        self._lock = threading.RLock()
         self.terminal = sys.stderr.isatty()
         self.every_s = REWRITE_S if self.terminal else EVERY_S
         self.shown = time.monotonic()
@@ -26,16 +28,17 @@ class Line:
 
     def show(self, text: str) -> None:
         """Show this text now."""
-        if self.quiet:
-            return
-        try:
-            if self.terminal:
-                rewrite(text.ljust(len(self.last)))
-                self.last = text
-            else:
-                say(text, err=True)
-        except OSError:
-            self.quiet = True  # stderr is full or gone, which is no reason to stop the work
+        with self._lock:
+            if self.quiet:
+                return
+            try:
+                if self.terminal:
+                    rewrite(text.ljust(len(self.last)))
+                    self.last = text
+                else:
+                    say(text, err=True)
+            except OSError:
+                self.quiet = True  # stderr is full or gone, which is no reason to stop the work
 
     def update(self, text: Callable[[], str]) -> None:
         """Show the text that this function returns, unless the last one was shown too recently."""
@@ -46,14 +49,16 @@ class Line:
 
     def note(self, text: str) -> None:
         """Show this text on a line that stays."""
-        self.show(text)
-        self.close()
+        with self._lock:
+            self.show(text)
+            self.close()
 
     def close(self) -> None:
         """End the line."""
-        if self.terminal and self.last and not self.quiet:
-            say(err=True)
-        self.last = ""
+        with self._lock:
+            if self.terminal and self.last and not self.quiet:
+                say(err=True)
+            self.last = ""
 
 
 def tell_compilation(quiet: Callable[[], bool]) -> None:
@@ -87,9 +92,8 @@ class Rate:
 class Progress:
     """How far a search is: candidates, candidates per second, elites, the champion's errors, time left."""
 
-    def __init__(self, budget: int, quiet: bool) -> None:
-        self.line = Line(quiet)
-        self.budget = budget
+    def __init__(self, budget: int, line: Line, workers: Callable[[], str] = lambda: "") -> None:
+        self.line, self.budget, self.workers = line, budget, workers
         self.resumed = 0  # outcomes that are in the journal already
         self.rate = Rate()
         self.models: Callable[[], str] | None = None  # the state of the language models, in words
@@ -117,6 +121,7 @@ class Progress:
         rate = self.rate.per_s(done)
         left = f"{(self.budget - population.fitted) / rate:.0f} s left" if done >= 10 else "time left unknown"
         models = f", {self.models()}" if self.models else ""
+        workers = f", {state}" if (state := self.workers()) else ""
         best = population.champion()
         errors = "no champion yet"
         if best is not None:
@@ -124,5 +129,6 @@ class Progress:
             errors = f"champion's joint error {best.joint:.2f} %{left_out}"
         accepted = len(population.archive.members())
         return (
-            f"{population.fitted}/{self.budget} candidates, {rate:.1f}/s, {accepted} accepted, {errors}{models}, {left}"
+            f"{population.fitted}/{self.budget} candidates, {rate:.1f}/s{workers}, {accepted} accepted, "
+            f"{errors}{models}, {left}"
         )

@@ -67,6 +67,7 @@ class SearchSettings:
     migrate_every: int = 10  # generations between migrations
     migrants: int = 2  # fittest elites that each island copies to the next one
     hopeless: float = 1.25  # times the joint error of its cell's best: refused if more by the mean field; 0: never
+    limit_s: float = 600.0  # of an assessment, tried twice; what takes longer is rejected; 0: none
     transfer_within: float = 1.5  # times the lowest transfer error: not computed to the end if it is more; 0: always
     finalists: int = 2  # best programs whose constants CMA-ES polishes on the replays at the end; 0: none
     grid: bool = True  # parents come from the MAP-Elites cells too, not only from the survivors of NSGA-II
@@ -195,6 +196,7 @@ def config_from(raw: object, where: str) -> Config:
         "score.within": config.score.within,
         "search.migrants": config.search.migrants,
         "search.finalists": config.search.finalists,
+        "search.limit_s": config.search.limit_s,
         "caps.conditionals": config.caps.conditionals,
         "llm.max_usd": config.llm.max_usd,
         "llm.max_calls": config.llm.max_calls,

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from archive.elite import Elite
-from archive.proposal import Outcome, Proposal, Rejected
+from archive.proposal import TIMEOUT, Outcome, Proposal, Rejected
 from evaluator.assess import Limits, Scored, read
+from evolve.pool.pool import TRIES, Promise
+from evolve.pool.process import TookTooLong
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
-from evolve.search.workers import Workers
+from evolve.search.workers import Timed, Workers
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
@@ -58,6 +60,7 @@ class Live:
 
     def __init__(self, config: Config, workers: Workers) -> None:
         self._caps, self._fields, self._workers = config.caps, field_set(config.search.fields), workers
+        self._limit_s = config.search.limit_s
 
     def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
         if admission.room <= 0:
@@ -69,22 +72,29 @@ class Live:
         if form in admission.taken:
             return _settled(Outcome(proposal, Rejected("duplicate", "this form was proposed before")))
         admission.take(form)
-        future = self._workers.assess(unparse(program), admission.limits(program))
+        future = self._workers.assess(proposal.id, unparse(program), admission.limits(program))
 
         def finish() -> Settled:
-            verdict, seconds = future.result()
+            verdict, seconds = self._waited(future)
             return Settled(Outcome(proposal, _elite(proposal, form, verdict), form), seconds)
 
         return finish
 
     def begin_polish(self, proposal: Proposal, elite: Elite) -> Pending:
-        future = self._workers.polish(elite.text)
+        future = self._workers.polish(proposal.id, elite.text)
 
         def finish() -> Settled:
-            verdict, seconds = future.result()
+            verdict, seconds = self._waited(future)
             return Settled(Outcome(proposal, _elite(proposal, elite.key, verdict)), seconds)
 
         return finish
+
+    def _waited(self, future: Promise[Timed]) -> Timed:
+        """A verdict, waited for; a rejection if it takes too long, which the journal keeps like any other."""
+        try:
+            return future.result()
+        except TookTooLong:
+            return Rejected(TIMEOUT, f"no verdict within {self._limit_s:g} s (search.limit_s), {TRIES} times"), {}
 
 
 class Remembering:

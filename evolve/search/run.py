@@ -18,6 +18,8 @@ from evaluator.committee import apart_pct
 from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, summarise
 from evolve import __version__
+from evolve.pool.pool import Pool
+from evolve.pool.process import Call
 from evolve.propose.llm import ledger
 from evolve.propose.llm.proposer import LanguageModels
 from evolve.propose.llm.setup import check, keep_prompts, models_of
@@ -36,14 +38,15 @@ from evolve.run.ranges import ranges_of
 from evolve.run.spent import Spent
 from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
-from evolve.search.workers import Workers
-from evolve.search.workers import start as start_workers
+from evolve.search.workers import workers_of
 from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
 from simulator.json import JsonObject
 from simulator.language.parse import parse
+
+KNOWN = "known.json"  # the errors of the known answers, in the folder of a run
 
 
 def start(config: Config, out: Path | None) -> Run:
@@ -102,8 +105,8 @@ def _named_by(spec: str, config: Config) -> Sequence[tuple[str, str]]:
     return [(spec, source.text)]
 
 
-def work(run: Run, workers: int, quiet: bool = False, progress: Progress | None = None, full: bool = True) -> RunReport:
-    """The report of a run, searched from where its journal ends to the end of its budget.
+def work(run: Run, pool: Pool, progress: Progress | None = None, full: bool = True) -> RunReport:
+    """The report of a run, searched by a pool from where its journal ends to the end of its budget.
 
     The report is written to report.json too. With `full` it has the known answers and the errors on what is not fitted;
     a fold of a validation goes without, so that its report shows no held-out error. Ctrl-C leaves the journal intact,
@@ -113,9 +116,9 @@ def work(run: Run, workers: int, quiet: bool = False, progress: Progress | None 
     run_folder.check_same(run, fitted)
     with run_folder.lock(run.path):
         past = run.outcomes()
-        progress = progress or Progress(run.config.budget, quiet)
+        progress = progress or Progress(run.config.budget, pool.line, pool.state)
         progress.resumed = len(past)
-        search, answers, calls = _search(run, past, fitted, others, workers, progress, full)
+        search, answers, calls = _search(run, past, fitted, others, pool, progress, full)
         run_folder.write_programs(run, search.population.archive.members())
         report = _report(run, search, fitted, others if full else [], answers, calls)
         write_json(run.path / "report.json", report.to_json())
@@ -128,15 +131,15 @@ def _search(
     past: Sequence[Outcome],
     fitted: Sequence[Experiment],
     others: Sequence[Experiment],
-    processes: int,
+    pool: Pool,
     progress: Progress,
     full: bool,
 ) -> tuple[Search, dict[str, list[Errors]], JsonObject]:
     """The finished search, the known answers (with `full`), and the totals of calls to language models, if there are
-    any. One pool of workers computes all of them."""
+    any."""
     config = run.config
     remembered = {outcome.proposal.id: outcome for outcome in past}
-    workers = start_workers(processes, fitted, config, progress.line)
+    workers = workers_of(pool, fitted, config)
     journal, spent = Journal(run.journal), Spent(run.path)
     models: LanguageModels | None = None
     calls: JsonObject = {}
@@ -160,9 +163,8 @@ def _search(
         answers: dict[str, list[Errors]] = {}
         if full:
             progress.stage("known answers")
-            answers = _known_answers(run, fitted, [*fitted, *others], workers)
+            answers = known_answers(run, fitted, others, pool)
     finally:
-        workers.close()
         progress.close()
         if models:
             models.close()
@@ -173,16 +175,16 @@ def _search(
     return search, answers, calls
 
 
-def _known_answers(
-    run: Run, fitted: Sequence[Experiment], everything: Sequence[Experiment], workers: Workers
+def known_answers(
+    run: Run, fitted: Sequence[Experiment], others: Sequence[Experiment], pool: Pool
 ) -> dict[str, list[Errors]]:
     """The errors of the known answers, by name. They depend only on the data, so the run's folder keeps them."""
-    path = run.path / "known.json"
+    path, everything = run.path / KNOWN, [*fitted, *others]
     identity = [data_hash(fitted), data_hash(everything)]
     if path.exists() and (stored := _stored(path, identity)):
         return stored
     tasks = baselines.tasks(fitted, everything)
-    futures = [workers.submit(baselines.solve, task) for task in tasks]
+    futures = [pool.submit(Call(baselines.solve, (task,))) for task in tasks]
     answers: dict[str, list[Errors]] = {name: [] for name in baselines.NAMES}
     for task, future in zip(tasks, futures, strict=True):
         answers[task.name] += future.result()

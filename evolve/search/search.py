@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from archive.archive import Archive
 from archive.champion import finalists, merit
-from archive.journal import Journal
+from archive.journal import Appended
 from archive.population import Population
 from archive.proposal import JUDGES, POLISH, SEED, Outcome, Proposal
 from evaluator.assess import Limits
@@ -43,7 +43,7 @@ class Search:
         population: Population,
         proposer: Proposer,
         assessor: Assessor,
-        journal: Journal,
+        journal: Appended,
         watch: Callable[[Population], None] = lambda population: None,
         spent: Callable[[int, float], None] = lambda proposal, cpu_s: None,
     ) -> None:

@@ -1,12 +1,12 @@
-"""Workers propose and assess candidates, in this process or in others, each of which prepares the data once."""
+"""What the workers of a search compute: proposals, verdicts, diagnoses, each on data that a process prepares once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ParamSpec, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,13 +18,11 @@ from evaluator.diagnose.diagnose import diagnose
 from evaluator.diagnose.explain import costs, gains
 from evaluator.fit.loss import FitSet
 from evaluator.judge.gates import Facts
-from evolve import processes
+from evolve.pool.pool import Pool, Promise
+from evolve.pool.process import Call, Parcel, parcel
 from evolve.propose.offline import propose
-from evolve.propose.proposer import Promise
 from evolve.propose.vocabulary import Vocabulary, vocabulary
-from evolve.report.progress import Line
 from evolve.run.config import Config
-from evolve.search.pool import Pool
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Expr, Program
@@ -32,69 +30,6 @@ from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
 Timed = tuple[Scored | Rejected, dict[str, float]]  # a verdict, and its CPU seconds by stage
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """What a process prepares before its first task."""
-
-    config: Config
-    data: Data
-    words: Vocabulary  # the fields that proposals may use
-    probe: Prober
-
-
-_here: _Prepared | None = None  # of this process
-
-
-def _prepare_worker(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> None:
-    processes.end_with_parent()
-    _prepare(experiments, config, hardware, kernels)
-
-
-def _prepare(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> None:
-    global _here
-    score = config.score
-    data = prepare(
-        experiments, score.arrival_seeds, score.moe_weight, hardware, kernels, score.left_out, score.tail
-    )
-    _here = _Prepared(config, data, vocabulary(experiments, config.search.fields), Prober(data.fit))
-
-
-def _prepared() -> _Prepared:
-    assert _here is not None, "a process prepares the data when it starts"
-    return _here
-
-
-def _propose(first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]) -> tuple[str, str]:
-    prepared = _prepared()
-    methods, caps = prepared.config.search.evolve, prepared.config.caps
-    child, operator = propose(
-        _parent(first), _parent(second), prepared.words, rng, methods, weights, prepared.probe, caps
-    )
-    return unparse(child), operator
-
-
-@lru_cache(maxsize=1024)
-def _parent(text: str) -> Program:
-    """The complete program of a parent's text; most are parents again and again."""
-    return complete(parse(text))
-
-
-def _assess(text: str, limits: Limits) -> Timed:
-    laps = Laps()
-    return assess(parse(text), _prepared().data, limits, laps), laps.seconds
-
-
-def _polish(text: str) -> Timed:
-    laps = Laps()
-    return polished(complete(parse(text)), _prepared().data, laps), laps.seconds
-
-
-def _diagnose(text: str) -> str:
-    return describe(diagnose(complete(parse(text)), _prepared().data))
 
 
 @dataclass(frozen=True)
@@ -112,88 +47,117 @@ class Prober:
         return costs(program, self.data)
 
 
-def prober() -> Prober:
-    """The prober of the data that this process prepared."""
-    return _prepared().probe
+@dataclass(frozen=True)
+class Prepared:
+    """What a process prepares before the first task of a search."""
+
+    config: Config
+    data: Data
+    words: Vocabulary  # the fields that proposals may use
+    probe: Prober
 
 
-class _Here:
-    """This process as a pool of its own: each task is carried out as soon as it is submitted."""
+def data_of(experiments: Sequence[Experiment], config: Config) -> Parcel:
+    """The data of a search as workers are sent it; each prepares it once."""
+    hardware = datasheet_deployments() if config.score.physics else {}
+    kernels = kernel_deployments() if config.score.physics and config.search.fields == "all" else {}
+    return parcel(_prepare, tuple(experiments), config, hardware, kernels)
 
-    def submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Promise[T]:
-        future: Future[T] = Future()
+
+def _prepare(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> Prepared:
+    score = config.score
+    data = prepare(
+        experiments, score.arrival_seeds, score.moe_weight, hardware, kernels, score.left_out, score.tail
+    )
+    return Prepared(config, data, vocabulary(experiments, config.search.fields), Prober(data.fit))
+
+
+def _propose(
+    prepared: Prepared, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
+) -> tuple[str, str]:
+    methods, caps = prepared.config.search.evolve, prepared.config.caps
+    child, operator = propose(
+        _parent(first), _parent(second), prepared.words, rng, methods, weights, prepared.probe, caps
+    )
+    return unparse(child), operator
+
+
+@lru_cache(maxsize=1024)
+def _parent(text: str) -> Program:
+    """The complete program of a parent's text; most are parents again and again."""
+    return complete(parse(text))
+
+
+def _assess(prepared: Prepared, text: str, limits: Limits) -> Timed:
+    laps = Laps()
+    return assess(parse(text), prepared.data, limits, laps), laps.seconds
+
+
+def _polish(prepared: Prepared, text: str) -> Timed:
+    laps = Laps()
+    return polished(complete(parse(text)), prepared.data, laps), laps.seconds
+
+
+def _diagnose(prepared: Prepared, text: str) -> str:
+    return describe(diagnose(complete(parse(text)), prepared.data))
+
+
+class Submits(Protocol):
+    """What carries out calls, such as a pool."""
+
+    def submit(self, call: Call, number: int = 0) -> Promise[Any]:
+        """The task of carrying out a call; the one with the lowest number comes first."""
+
+
+class Workers:
+    """A pool's workers for one search. Their results do not depend on how many there are.
+
+    `number` is that of a proposal: the lowest comes first, because the archive waits for it. Of several searches that
+    share a pool, the one that is behind comes first.
+    """
+
+    def __init__(self, pool: Submits, data: Parcel | None = None, limit_s: float | None = None) -> None:
+        self._pool, self._data, self._limit_s = pool, data, limit_s
+
+    def propose(
+        self, number: int, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
+    ) -> Promise[tuple[str, str]]:
+        """A changed copy of the program `first`, and the operator that changed it (see evolve.propose.offline)."""
+        return self._pool.submit(Call(_propose, (first, second, rng, weights), parcel=self._data), number)
+
+    def assess(self, number: int, text: str, limits: Limits) -> Promise[Timed]:
+        """The verdict on a program (see evaluator.assess). Waiting for it may raise TookTooLong."""
+        return self._pool.submit(Call(_assess, (text, limits), parcel=self._data, limit_s=self._limit_s), number)
+
+    def polish(self, number: int, text: str) -> Promise[Timed]:
+        """The verdict on a program after CMA-ES has polished its constants on the replays."""
+        return self._pool.submit(Call(_polish, (text,), parcel=self._data, limit_s=self._limit_s), number)
+
+    def diagnose(self, text: str) -> Promise[str]:
+        """A text about where the program is wrong on the fitted experiments."""
+        return self._pool.submit(Call(_diagnose, (text,), parcel=self._data))
+
+
+def workers_of(pool: Pool, experiments: Sequence[Experiment], config: Config) -> Workers:
+    """The workers of a search with this configuration on these experiments."""
+    return Workers(pool, data_of(experiments, config), config.search.limit_s or None)
+
+
+class _Inside:
+    """This process, which has the prepared data already, as a pool for one search."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+
+    def submit(self, call: Call, number: int = 0) -> Promise[Any]:
+        future: Future[Any] = Future()
         try:
-            future.set_result(call(*args, **kwargs))
+            future.set_result(call.function(self._prepared, *call.args, **call.kwargs))
         except Exception as e:
             future.set_exception(e)
         return future
 
-    def close(self) -> None:
-        """Nothing is to be closed."""
 
-
-class Workers:
-    """Processes that have prepared the data of a search. Their results do not depend on how many there are."""
-
-    def __init__(self, pool: Pool | _Here) -> None:
-        self._pool = pool
-
-    def propose(
-        self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
-    ) -> Promise[tuple[str, str]]:
-        """A changed copy of the program `first`, and the operator that changed it (see evolve.propose.offline)."""
-        return self._pool.submit(_propose, first, second, rng, weights)
-
-    def assess(self, text: str, limits: Limits) -> Promise[Timed]:
-        """The verdict on a program (see evaluator.assess)."""
-        return self._pool.submit(_assess, text, limits)
-
-    def polish(self, text: str) -> Promise[Timed]:
-        """The verdict on a program after CMA-ES has polished its constants on the replays."""
-        return self._pool.submit(_polish, text)
-
-    def diagnose(self, text: str) -> Promise[str]:
-        """A text about where the program is wrong on the fitted experiments."""
-        return self._pool.submit(_diagnose, text)
-
-    def submit(self, task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Promise[T]:
-        """The result of a task that does not need the prepared data."""
-        return self._pool.submit(task, *args, **kwargs)
-
-    def close(self) -> None:
-        """End the processes. Tasks that are still waiting are lost."""
-        self._pool.close()
-
-
-def here() -> Workers:
-    """This process, whose data is prepared, as the only worker."""
-    return Workers(_Here())
-
-
-def alone(count: int) -> bool:
-    """Whether so many workers are this process: a single one, if it computes as a worker process does."""
-    return count == 1 and processes.settled()
-
-
-def start(count: int, experiments: Sequence[Experiment], config: Config, line: Line) -> Workers:
-    """`count` worker processes with the data prepared, or this process, see `alone`.
-
-    The progress line reports a process that dies or does not answer.
-    """
-    if alone(count):
-        _prepare(*_to_prepare(experiments, config))
-        return here()
-    return Workers(start_pool(count, experiments, config, line))
-
-
-def start_pool(count: int, experiments: Sequence[Experiment], config: Config, line: Line) -> Pool:
-    """The pool of these worker processes (see `start`), for tasks that use `here` inside a process."""
-    processes.settle()  # for workers started by a library user; the command line has done it already
-    return Pool(count, _prepare_worker, _to_prepare(experiments, config), line)
-
-
-def _to_prepare(experiments: Sequence[Experiment], config: Config) -> tuple[Sequence[Experiment], Config, Facts, Facts]:
-    """The arguments of `_prepare`."""
-    hardware = datasheet_deployments() if config.score.physics else {}
-    kernels = kernel_deployments() if config.score.physics and config.search.fields == "all" else {}
-    return tuple(experiments), config, hardware, kernels
+def workers_inside(prepared: Prepared) -> Workers:
+    """The only worker of a search that is itself carried out in a worker process."""
+    return Workers(_Inside(prepared))

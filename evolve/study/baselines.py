@@ -1,11 +1,13 @@
 """Baselines: each engine searches under each seed, with a journal per search, and the results are compared.
 
-A search is one task of one process, so only its CPU times depend on how many run at once. Finished searches are not
-repeated, so an interrupted comparison can be resumed, and engines or seeds can be added to it.
+A search is one task of one worker, so only its CPU times depend on how many run at once. This process writes the lines
+that it reports. Finished searches are not repeated, so an interrupted comparison can be resumed, and engines or seeds
+can be added to it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,23 +19,22 @@ from archive.population import Population
 from archive.proposal import Outcome, is_outcome
 from evaluator.experiments import data_hash
 from evolve import __version__
-from evolve.propose.vocabulary import Vocabulary, vocabulary
-from evolve.report.progress import Line
+from evolve.pool.pool import Pool
+from evolve.pool.process import Call, Parcel
 from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen
 from evolve.run.files import write_json
 from evolve.run.folder import first_population
 from evolve.run.program import seed_texts
-from evolve.search import workers
 from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
+from evolve.search.workers import Prepared, data_of, workers_inside
 from evolve.study.comparison import CURVE, DONE, JOURNAL, Comparison, ComparisonReport, Curve, report_of, write_curves
 from evolve.study.engines.bench import Bench
 from evolve.study.engines.engines import ENGINES
 from evolve.study.study import read_about
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 
 FILE = "baselines.json"
@@ -92,104 +93,149 @@ class Task:
 
     engine: str
     config: Config  # with the seed and the budget of this search
-    words: Vocabulary  # the fields that step_time may read
-    folder: Path  # of the search's files
-
-    @property
-    def ended(self) -> bool:
-        """Whether the search is finished."""
-        return (self.folder / DONE).exists()
 
 
-def compare(comparison: Comparison, workers: int, quiet: bool = False) -> ComparisonReport:
+def compare(comparison: Comparison, pool: Pool) -> ComparisonReport:
     """Finish all searches, compare them, and write report.json and curves.csv.
 
     Ctrl-C leaves the journals intact, and `evolve resume` continues from them.
     """
     fitted, _ = chosen(comparison.config.data)
-    words = vocabulary(fitted, comparison.config.search.fields)
-    tasks = [
-        Task(engine, replace(comparison.config, seed=seed), words, comparison.folder(engine, seed))
+    searches = [
+        Searching(comparison.folder(engine, seed), Task(engine, replace(comparison.config, seed=seed)))
         for seed in comparison.search_seeds
         for engine in comparison.engines
     ]
     with run_folder.lock(comparison.path):
-        if todo := [task for task in tasks if not task.ended]:
-            _work(todo, tasks, fitted, min(workers, len(todo)), quiet)
+        try:
+            _work(searches, data_of(fitted, comparison.config), pool)
+        finally:
+            pool.line.close()
+            for search in searches:
+                search.close()
         report = report_of(comparison, fitted)
         write_json(comparison.path / "report.json", report.to_json())
         write_curves(comparison)
     return report
 
 
-def _work(todo: Sequence[Task], tasks: Sequence[Task], fitted: Sequence[Experiment], count: int, quiet: bool) -> None:
-    line, config = Line(quiet), tasks[0].config
-    if workers.alone(count):
-        workers.start(count, fitted, config, line)
-        try:
-            for task in todo:
-                search(task, lambda: line.update(lambda: _state(tasks, _assessed(tasks))))
-        finally:
-            line.close()
-        return
-    pool = workers.start_pool(count, fitted, config, line)
-    try:
-        running, assessed = [pool.submit(search, task) for task in todo], 0
-        while running:
-            for searching in running:
-                if searching.ready(line.every_s / len(running)):
-                    searching.result()
-            running = [searching for searching in running if not searching.answered]
-            if (now := _assessed(tasks)) > assessed:
-                assessed = now
-                pool.heard()
-            line.update(partial(_state, tasks, assessed))
-    finally:
-        pool.close()
-        line.close()
+def _work(searches: Sequence[Searching], data: Parcel, pool: Pool) -> None:
+    def watch(search: Searching, entry: Entry) -> None:
+        search.write(entry)
+        pool.line.update(lambda: _state(searches))
+
+    todo = [search for search in searches if not search.ended]
+    running = []
+    for number, search in enumerate(todo):
+        search.open()
+        call = Call(_search, (search.task, search.past, search.curve), parcel=data, streams=True)
+        running.append(pool.submit(call, number, partial(watch, search)))
+    for search, task in zip(todo, running, strict=True):
+        search.finish(*task.result())
 
 
-def _assessed(tasks: Sequence[Task]) -> int:
-    """How many candidates the searches have assessed, counted in their curves."""
-    curves = [task.folder / CURVE for task in tasks if not task.ended]
-    ended = sum(task.config.budget for task in tasks if task.ended)
-    return ended + sum(curve.read_bytes().count(b"\n") for curve in curves if curve.exists())
-
-
-def _state(tasks: Sequence[Task], assessed: int) -> str:
+def _state(searches: Sequence[Searching]) -> str:
     """How many candidates the searches have assessed, and which searches are running."""
-    running = [task.folder.name for task in tasks if not task.ended and (task.folder / CURVE).exists()]
-    return f"{assessed}/{sum(task.config.budget for task in tasks)} candidates; {', '.join(running)}"
+    running = [search.folder.name for search in searches if search.begun and not search.ended]
+    budgets = sum(search.task.config.budget for search in searches)
+    return f"{sum(search.assessed for search in searches)}/{budgets} candidates; {', '.join(running)}"
 
 
-def search(task: Task, watch: Callable[[], None] = lambda: None) -> None:
-    """Run a task in this process, from where its journal ends to the end of its budget.
+Entry = tuple[str, int, JsonObject]  # the file that it is a line of, its number there from 0, and the line
+
+
+class Searching:
+    """A search as the process that writes its files sees it; another one may carry it out."""
+
+    def __init__(self, folder: Path, task: Task) -> None:
+        self.folder, self.task = folder, task
+        self.past: list[Outcome] = []  # of the journal, when the search was started or resumed
+        self.curve: list[JsonObject] = []  # the lines of the learning curve
+        self.begun = False  # whether this process has heard of it
+        self._count = Counter[str]()  # lines of each file
+        self._files: dict[str, Journal] = {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the search is finished."""
+        return (self.folder / DONE).exists()
+
+    @property
+    def assessed(self) -> int:
+        """How many candidates are in the learning curve."""
+        return self.task.config.budget if self.ended else self._count[CURVE]
+
+    def open(self) -> None:
+        """Read the lines that are there, and open the files for more."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.past = _past(self.folder)
+        self.curve = read_journal(self.folder / CURVE)
+        self._count = Counter({JOURNAL: len(self.past), CURVE: len(self.curve)})
+        self._files = {name: Journal(self.folder / name) for name in (JOURNAL, CURVE)}
+
+    def write(self, entry: Entry) -> None:
+        """Write a line, unless it is there: a search whose worker was lost is repeated from where it was resumed."""
+        name, number, line = entry
+        self.begun = True
+        if number == self._count[name]:
+            self._files[name].append([line])
+            self._count[name] += 1
+
+    def finish(self, done: JsonObject, entries: Sequence[Entry]) -> None:
+        """Write what is missing, and that the search is finished."""
+        for entry in entries:
+            self.write(entry)
+        self.close()
+        write_json(self.folder / DONE, done)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+
+
+class _Lines:
+    """A file of a search that is carried out elsewhere: each new line is reported."""
+
+    def __init__(self, name: str, count: int, report: Callable[[Entry], None]) -> None:
+        self._name, self._count, self._report = name, count, report
+
+    def append(self, lines: Sequence[JsonObject]) -> None:
+        for line in lines:
+            self._report((self._name, self._count, line))
+            self._count += 1
+
+
+def _search(
+    prepared: Prepared,
+    task: Task,
+    past: Sequence[Outcome],
+    curve: Sequence[JsonObject],
+    report: Callable[[Entry], None],
+) -> tuple[JsonObject, list[Entry]]:
+    """What done.json keeps of a search that starts where its journal ends, and the lines of its files from there on.
 
     Engines are deterministic, so a search is resumed by starting it again with the outcomes in the journal.
     """
+    entries: list[Entry] = []
+
+    def line(entry: Entry) -> None:
+        entries.append(entry)
+        report(entry)
+
     engine = ENGINES[task.engine]
-    config = engine.config(task.config)
-    task.folder.mkdir(parents=True, exist_ok=True)
-    past = _past(task.folder)
-    here, population, curve = workers.here(), first_population(config), Curve(task.folder)
-    journal = Journal(task.folder / JOURNAL)
-
-    def after_outcome(population: Population) -> None:
-        curve.update(population)
-        watch()
-
-    try:
-        proposer = engine.proposer(Bench(config, task.words, workers.prober()))
-        assessor = Remembering(past, Live(config, here))
-        Search(config, population, proposer, assessor, journal, after_outcome).run(seed_texts())
-    finally:
-        curve.close()
-        journal.close()
-    write_json(task.folder / DONE, _ended(task, population))
+    config, own = engine.config(task.config), workers_inside(prepared)
+    population = first_population(config)
+    proposer = engine.proposer(Bench(config, prepared.words, prepared.probe, own))
+    assessor = Remembering({outcome.proposal.id: outcome for outcome in past}, Live(config, own))
+    journal, growing = _Lines(JOURNAL, len(past), line), Curve(curve, _Lines(CURVE, len(curve), line))
+    Search(config, population, proposer, assessor, journal, growing.update).run(seed_texts())
+    return _ended(task, population), entries
 
 
-def _past(folder: Path) -> dict[int, Outcome]:
-    """The outcomes in a search's journal, by proposal number."""
+def _past(folder: Path) -> list[Outcome]:
+    """The outcomes in a search's journal."""
     path = folder / JOURNAL
     try:
         lines = read_journal(path)
@@ -197,7 +243,7 @@ def _past(folder: Path) -> dict[int, Outcome]:
         raise InputError(f"{e}: remove {folder} to search again") from None
     if not all(map(is_outcome, lines)):
         raise InputError(f"{path}: is the journal of an older release: remove {folder} to search again")
-    return {line["id"]: Outcome.from_json(line) for line in lines}
+    return [Outcome.from_json(line) for line in lines]
 
 
 def _ended(task: Task, population: Population) -> JsonObject:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from archive.journal import Journal, read_journal
+from archive.journal import Appended, read_journal
 from archive.population import Population
 from evaluator.experiments import data_hash
 from evolve import __version__
@@ -51,16 +51,15 @@ class Comparison:
 
 
 class Curve:
-    """The learning curve of a search, kept in CURVE with a line per candidate.
+    """The learning curve of a search, which `file` keeps with a line per candidate, after the `lines` that it has.
 
     A line has the lowest joint error and worst3 so far and the lowest merit of a sound program so far, in percent and
     null if there is none yet, and the CPU seconds of all work so far.
     """
 
-    def __init__(self, folder: Path) -> None:
-        lines = read_journal(folder / CURVE)
+    def __init__(self, lines: Sequence[JsonObject], file: Appended) -> None:
         self._count, self._cpu_s = len(lines), lines[-1]["cpu_s"] if lines else 0.0
-        self._file = Journal(folder / CURVE)
+        self._file = file
         self._since = time.process_time()
 
     def update(self, population: Population) -> None:
@@ -80,10 +79,6 @@ class Curve:
             "cpu_s": round(self._cpu_s, 4),
         }
         self._file.append([line])
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 @dataclass(frozen=True, slots=True)

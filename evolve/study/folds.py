@@ -170,13 +170,12 @@ def winner_of(path: Path, report: RunReport) -> Winner | None:
     return Winner(best.text, best.key, best.id, trained, report.candidates, committee_of(open_run(path), best.key))
 
 
-def refit(text: str, fold: Fold) -> Winner:
-    """The program `text` with its constants refitted on the fold's training experiments, without a search.
+def refit(text: str, train: Sequence[Experiment]) -> Winner:
+    """The program `text` with its constants refitted on a fold's training experiments, without a search.
 
     The fit starts from the constants of `text`. A constant that the training experiments do not determine, as of a term
     that only matters for the held-out model, stays near its old value, which may have been fitted on what is held out.
     """
-    train = fold.train()
     program = fit(complete(parse(text)), fit_set(train), allow_hostile=True).program
     score = summarise(error_rows(program, score_set(train)))
     return Winner(unparse(program), key(program), None, {"e2e": score.e2e, "ttft": score.ttft, "itl": score.itl}, 0)

@@ -13,8 +13,8 @@ from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
 from evaluator.statistics import mean_interval
 from evaluator.transfer import capped
 from evolve.run.folder import open_run
-from evolve.study.folds import Fold
 from evolve.study.held_out import Compared
+from simulator.experiment.experiment import Experiment
 from simulator.language.parse import parse
 
 BEST = 100  # programs of a fold
@@ -53,20 +53,24 @@ class Ranking:
     inversions: Sequence[tuple[str, str]]
 
 
-def selects(path: Path, fold: Fold) -> float | None:
-    """Spearman's correlation between merit and held-out joint error over the BEST sound programs of a fold's search.
-
-    path: of the fold's run. Errors are those of one arrival seed, each at most evaluator.transfer.MOST_PCT.
-    """
+def best_of(path: Path) -> tuple[list[str], list[float]]:
+    """Texts and merits of the BEST sound programs of the run in the folder `path`, the best first."""
     run = open_run(path)
     rule = run.config.score.rule
     elites = {o.elite.key: o.elite for o in run.outcomes() if o.elite and o.elite.sound}
     best = sorted(elites.values(), key=lambda e: (rule.merit(e), e.id))[:BEST]
-    if len(best) < LEAST:
+    return [e.text for e in best], [rule.merit(e) for e in best]
+
+
+def selects(texts: Sequence[str], merits: Sequence[float], experiments: Sequence[Experiment]) -> float | None:
+    """Spearman's correlation between the merits of programs and their joint errors on held-out experiments.
+
+    Errors are those of one arrival seed, each at most evaluator.transfer.MOST_PCT.
+    """
+    if len(texts) < LEAST:
         return None
-    held = score_set(fold.held, SCORE_SEEDS[:1])
-    errors = [summarise([capped(row) for row in error_rows(parse(e.text), held)]).joint for e in best]
-    merits = [rule.merit(e) for e in best]
+    held = score_set(experiments, SCORE_SEEDS[:1])
+    errors = [summarise([capped(row) for row in error_rows(parse(text), held)]).joint for text in texts]
     if len(set(merits)) < 2 or len(set(errors)) < 2:
         return None
     return float(spearmanr(merits, errors).statistic)

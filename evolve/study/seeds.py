@@ -6,6 +6,7 @@ that ends with a verdict.
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,12 +15,14 @@ from pathlib import Path
 from archive.elite import Elite
 from evaluator.score import Errors, summarise
 from evolve import __version__
+from evolve.pool.pool import Pool
 from evolve.report.result import RunReport, errors_of
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.data import chosen
 from evolve.run.files import write_json
 from evolve.run.folder import Run
+from evolve.search.run import KNOWN, known_answers
 from evolve.search.run import start as start_run
 from evolve.study.statistics import Spread, spread
 from evolve.study.study import Member, carry_out, read_about
@@ -139,15 +142,18 @@ def reopen(path: Path) -> Repeats:
     return Repeats(path, tuple(run_folder.open_run(path / f"seed-{seed}") for seed in seeds), pilot)
 
 
-def work(repeats: Repeats, workers: int, quiet: bool = False) -> RepeatsReport:
+def work(repeats: Repeats, pool: Pool) -> RepeatsReport:
     """The report of the repeats, each searched from where its journal ends; written to report.json too."""
     first = repeats.runs[0]
-    fitted, _ = chosen(first.config.data)
+    fitted, others = chosen(first.config.data)
     for run in repeats.runs:
         run_folder.check_same(run, fitted)
     members = [Member(run.path, run.config) for run in repeats.runs]
-    finished = carry_out(members, "repeat", workers, quiet, full=True, known=first.path / "known.json")
-    report = report_of(repeats.path, first.config, [member.report for member in finished], repeats.pilot)
+    known_answers(first, fitted, others, pool)  # depend only on the data: the first one's are for all
+    for run in repeats.runs[1:]:
+        shutil.copy(first.path / KNOWN, run.path / KNOWN)
+    reports = carry_out(members, "repeat", pool, full=True, then=lambda number, member, progress: member.report)
+    report = report_of(repeats.path, first.config, reports, repeats.pilot)
     write_json(repeats.path / "report.json", report.to_json())
     return report
 

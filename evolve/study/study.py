@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from archive.population import Population
-from evolve.report.progress import Progress
+from evolve.pool.pool import Closed, Pool
+from evolve.report.progress import Progress, Rate
 from evolve.report.result import RunReport, read_report
 from evolve.run.config import Config
 from evolve.run.folder import REMEDY, open_run
 from evolve.search.run import start, work
 from simulator.documents import read_json
 from simulator.errors import InputError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +39,52 @@ class Finished:
 
 
 def carry_out(
-    members: Sequence[Member], noun: str, workers: int, quiet: bool, full: bool, known: Path | None = None
-) -> list[Finished]:
-    """Finish the runs of all members, in order, with one progress line for all of them.
+    members: Sequence[Member],
+    noun: str,
+    pool: Pool,
+    full: bool,
+    then: Callable[[int, Finished, Progress], T],
+) -> list[T]:
+    """Finish the runs of all members, and what `then` makes of each, in their order.
 
-    `noun` is what the line calls a member. `full`: see evolve.search.run.work. `known` is a file of known answers,
-    which all members share because they depend only on the data.
+    The searches go on side by side, and one pool carries out what all of them need; in this process, they follow each
+    other. `noun` is what the progress line calls a member. `full`: see evolve.search.run.work. `then` is called with a
+    member's number, its finished run and its progress, in a thread.
     """
-    progress = StudyProgress(members, noun, quiet)
-    runs = []
+    study = StudyProgress(members, noun, pool)
+
+    def finish(number: int) -> T:
+        member, progress = members[number], study.of[number]
+        report = finished(member.folder)
+        if report is not None:
+            progress.skip()
+            return then(number, Finished(report, False), progress)
+        run = open_run(member.folder) if member.folder.exists() else start(member.config, member.folder)
+        made = then(number, Finished(work(run, pool, progress, full), True), progress)
+        progress.end()
+        return made
+
     try:
-        for member in members:
-            report = finished(member.folder)
-            if report is not None:
-                progress.skip(member)
-                runs.append(Finished(report, False))
-                continue
-            run = open_run(member.folder) if member.folder.exists() else start(member.config, member.folder)
-            if known and known.exists() and not (run.path / known.name).exists():
-                shutil.copy(known, run.path / known.name)
-            progress.begin(member)
-            runs.append(Finished(work(run, workers, quiet, progress, full), True))
+        if pool.here:
+            return [finish(number) for number in range(len(members))]
+        return _side_by_side(finish, len(members), pool)
     finally:
-        progress.finish()
-    return runs
+        pool.line.close()
+
+
+def _side_by_side(finish: Callable[[int], T], count: int, pool: Pool) -> list[T]:
+    """What `finish` returns for each number below `count`, each in a thread. If one fails, all end."""
+    with ThreadPoolExecutor(count) as threads:
+        running = [threads.submit(finish, number) for number in range(count)]
+        try:
+            ended, _ = wait(running, return_when=FIRST_EXCEPTION)
+            failed = [error for future in ended if (error := future.exception())]
+            if failed:  # the others fail because the pool is closed
+                raise next((error for error in failed if not isinstance(error, Closed)), failed[0])
+        except BaseException:
+            pool.close()
+            raise
+        return [future.result() for future in running]
 
 
 def finished(folder: Path) -> RunReport | None:
@@ -81,53 +107,57 @@ def read_about(path: Path, missing: str) -> Mapping[str, Any]:
     return about
 
 
-class StudyProgress(Progress):
-    """A progress line for a study: which member is searched, how far it is, and the time left for all of them."""
+class StudyProgress:
+    """A progress line for a study: how many members are finished, the candidates of all, and the time left for all."""
 
-    def __init__(self, members: Sequence[Member], noun: str, quiet: bool) -> None:
-        super().__init__(sum(member.config.budget for member in members), quiet)
-        self.noun, self.count, self.number = noun, len(members), 0
-        self.behind = 0  # candidates in the budgets of the earlier members
-        self.before = 0  # candidates that this process assessed for earlier members
-        self.current = 0  # candidates that this process assessed for the current member
-        self.member = members[0]
+    def __init__(self, members: Sequence[Member], noun: str, pool: Pool) -> None:
+        self.noun, self.pool = noun, pool
+        self.rate = Rate()
+        self.of = [MemberProgress(member, self) for member in members]
 
-    def begin(self, member: Member) -> None:
-        """Call when the search of a member starts or is resumed."""
-        self.number += 1
-        self.member, self.current = member, 0
-        self.rate.before = None
-        self.line.show(self._where())
-
-    def skip(self, member: Member) -> None:
-        """Call for a member that is finished already."""
-        self.number += 1
-        self.behind += member.config.budget
-
-    def stage(self, name: str) -> None:
-        """Call when something other than the search of this member begins."""
-        super().stage(f"{self._where()}: {name}")
-
-    def close(self) -> None:
-        """Call when the search of a member ends. The line stays open for the next member, see `finish`."""
-        self.before += self.current
-        self.behind += self.member.config.budget
-
-    def finish(self) -> None:
-        """End the line."""
-        self.line.close()
-
-    def _where(self) -> str:
-        return f"{self.noun} {self.number}/{self.count} ({self.member.folder.name})"
-
-    def _text(self, population: Population, done: int) -> str:
-        self.current = done
-        assessed = self.before + done
-        rate = self.rate.per_s(assessed)
-        left = self.budget - self.behind - population.fitted
-        time_left = f"{left / rate:.0f} s left for all" if assessed >= 10 else "time left unknown"
-        best = min((e.joint for e in population.archive.grid.cells.values()), default=float("nan"))
+    def text(self) -> str:
+        """The line."""
+        budget = sum(progress.budget for progress in self.of)
+        assessed, done = sum(progress.fitted for progress in self.of), sum(progress.done for progress in self.of)
+        rate = self.rate.per_s(done)
+        left = sum(progress.budget - progress.fitted for progress in self.of if not progress.ended)
+        time_left = f"{left / rate:.0f} s left for all" if done >= 10 else "time left unknown"
+        best = min((progress.best for progress in self.of), default=math.nan)
+        state = self.pool.state()
         return (
-            f"{self._where()}: {population.fitted}/{self.member.config.budget} candidates, {rate:.1f}/s, "
+            f"{sum(progress.ended for progress in self.of)}/{len(self.of)} {self.noun}s finished: "
+            f"{assessed}/{budget} candidates, {rate:.1f}/s{f', {state}' if state else ''}, "
             f"best joint error in training {best:.2f} %, {time_left}"
         )
+
+
+class MemberProgress(Progress):
+    """The progress of one member of a study, shown in the line of all."""
+
+    def __init__(self, member: Member, study: StudyProgress) -> None:
+        super().__init__(member.config.budget, study.pool.line)
+        self._study, self._name = study, member.folder.name
+        self.fitted, self.done = 0, 0  # candidates in all, and those that this process assessed
+        self.best, self.ended = math.inf, False
+
+    def skip(self) -> None:
+        """Call if the member was finished before."""
+        self.fitted = self.budget
+        self.ended = True
+
+    def end(self) -> None:
+        """Call when everything of this member is done."""
+        self.ended = True
+
+    def update(self, population: Population) -> None:
+        if population.proposals >= self.resumed:
+            self.done = self.rate.done(population.fitted, bool(self.resumed))
+        self.fitted = population.fitted
+        self.best = min((e.joint for e in population.archive.grid.cells.values()), default=math.inf)
+        self.line.update(self._study.text)
+
+    def stage(self, name: str) -> None:
+        self.line.show(f"{self._study.noun} {self._name}: {name} ...")
+
+    def close(self) -> None:
+        """The line stays open for the other members."""

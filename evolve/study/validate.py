@@ -15,7 +15,9 @@ from evaluator.experiments import data_hash
 from evaluator.intervals import Coverage, Residual, coverage, disagreements
 from evaluator.score import MEANS, SCORE_SEEDS
 from evolve import __version__
-from evolve.report.progress import Line
+from evolve.pool.pool import Pool
+from evolve.pool.process import Call
+from evolve.report.progress import Progress
 from evolve.report.result import Means, RunReport
 from evolve.run import folder as run_folder
 from evolve.run import validations
@@ -36,9 +38,9 @@ from evolve.study.held_out import (
     result_of,
     rows_of,
 )
-from evolve.study.ranks import Ranking, Selection, rankings, selection, selects
+from evolve.study.ranks import Ranking, Selection, best_of, rankings, selection, selects
 from evolve.study.statistics import FieldCounts, Group, Summary, breakdown, fields_used, summary
-from evolve.study.study import Member, carry_out, finished
+from evolve.study.study import Finished, Member, carry_out, finished
 from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
@@ -55,8 +57,6 @@ class Options:
     hindsight: bool = False  # refit the run's champion in every fold instead of searching
     against: Source | None = None  # a program to compare with, refitted in every fold
     again: bool = False  # validate even if settings have changed since the first call
-    workers: int = 1
-    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ class Validation:
         }
 
 
-def validate(run: Run, options: Options) -> Validation:
-    """The held-out errors of a finished run.
+def validate(run: Run, options: Options, pool: Pool) -> Validation:
+    """The held-out errors of a finished run; a pool carries out the searches of all folds.
 
     They are written to RUN/validate.json (with `hindsight` to RUN/validate-hindsight.json), and a line about the call
     to RUN/validate.jsonl. Ctrl-C leaves every fold intact, and the same call continues from there. Raises InputError if
@@ -143,8 +143,8 @@ def validate(run: Run, options: Options) -> Validation:
         if changed and not options.again:
             raise InputError(f"{run.path}: settings have changed since the first validate ({'; '.join(changed)}): "
                              "change them back, or give --again, and the output will say so")  # fmt: skip
-        winners, searched = _winners(run, folds, options, report.champion.text)
-        results, rows = _results(folds, winners, options)
+        judged = _judged(run, folds, options, report.champion.text, pool)
+        results, rows = [j.result for j in judged], [row for j in judged for row in j.rows]
         kinds = list(dict.fromkeys(fold.kind for fold in folds))
         by_kind = {kind: [row for row in rows if row.kind == kind] for kind in kinds}
         members = committee_of(run, report.champion.key)
@@ -175,7 +175,7 @@ def validate(run: Run, options: Options) -> Validation:
             front_fields=fields_used(elite.text for elite in report.front),
             fold_fields={kind: fields_used(of_kind) for kind, of_kind in texts.items()},
             never_fitted=_never_fitted(report, others),
-            selection={} if options.hindsight else _selection(run, folds, options.quiet),
+            selection={} if options.hindsight else _selection(judged, run.config.seed),
             ranking=[
                 r
                 for kind, of_kind in by_kind.items()
@@ -189,24 +189,12 @@ def validate(run: Run, options: Options) -> Validation:
             ],
             intervals={name: coverage(trust.residuals(name)) for name in CLASSES},
         )
-        validations.append(run.path, _line(validation, protocol, searched))
+        validations.append(run.path, _line(validation, protocol, sum(j.searched for j in judged)))
         name = "validate-hindsight.json" if options.hindsight else "validate.json"
         write_json(run.path / name, validation.to_json())
         if not options.hindsight:
             write_json(run.path / TRUST_FILE, trust.to_json())
     return validation
-
-
-def _selection(run: Run, folds: Sequence[Fold], quiet: bool) -> dict[str, Selection]:
-    """By kind of fold, whether the merit selects; the folds have been searched."""
-    found: dict[str, dict[str, float | None]] = {}
-    line = Line(quiet)
-    for fold in folds:
-        if not fold.last_stage:
-            line.show(f"held-out errors of the best programs of {fold.folder} ...")
-            found.setdefault(fold.kind, {})[fold.name] = selects(folder_of(run.path / "validate", fold), fold)
-    line.close()
-    return {kind: selection(correlations, run.config.seed) for kind, correlations in found.items()}
 
 
 def _saturated(champion: str, committee: Sequence[str], others: Sequence[Experiment]) -> tuple[Residual, ...]:
@@ -222,35 +210,61 @@ def _never_fitted(report: RunReport, others: Sequence[Experiment]) -> list[Unfit
     return never_fitted(report.champion.text, [e for e in others if e.observed])
 
 
-def _winners(run: Run, folds: Sequence[Fold], options: Options, champion: str) -> tuple[list[Winner | None], int]:
-    """The program that predicts in each fold, and the number of folds that this call searched."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A fold's result, and the rows that it comes from.
+
+    searched: whether this call searched. selects: whether the search's merit selects, see evolve.study.ranks.selects.
+    """
+
+    result: FoldResult
+    rows: Sequence[Row]
+    searched: bool = False
+    selects: float | None = None
+
+
+def _judged(run: Run, folds: Sequence[Fold], options: Options, champion: str, pool: Pool) -> list[Judged]:
+    """Every fold with the errors of its program on what it holds out."""
     if options.hindsight:
-        line = Line(options.quiet)
-        winners: list[Winner | None] = []
-        for fold in folds:
-            line.show(f"refit in {fold.folder} ...")
-            winners.append(refit(champion, fold))
-        line.close()
-        return winners, 0
+        pool.line.show(f"refit and held-out errors of {len(folds)} folds ...")
+        refits = [pool.submit(Call(_refit, (champion, fold, fold.train(), options.against))) for fold in folds]
+        errors = [refitted.result() for refitted in refits]
+        pool.line.close()
+        return [Judged(result, rows) for result, rows in errors]
+
+    def finish(number: int, search: Finished, progress: Progress) -> Judged:
+        fold, path = folds[number], members[number].folder
+        progress.stage("held-out errors, known answers")
+        winner = winner_of(path, search.report)
+        errors = pool.submit(Call(_held_out, (fold, winner, fold.train(), options.against)))
+        correlation = None if fold.last_stage else pool.submit(Call(selects, (*best_of(path), fold.held)))
+        result, rows = errors.result()
+        return Judged(result, rows, search.searched, correlation.result() if correlation else None)
+
     members = [Member(folder_of(run.path / "validate", fold), fold.config) for fold in folds]
-    runs = carry_out(members, "fold", options.workers, options.quiet, full=False)
-    found = [winner_of(member.folder, run.report) for member, run in zip(members, runs, strict=True)]
-    return found, sum(run.searched for run in runs)
+    return carry_out(members, "fold", pool, full=False, then=finish)
 
 
-def _results(
-    folds: Sequence[Fold], winners: Sequence[Winner | None], options: Options
-) -> tuple[list[FoldResult], list[Row]]:
-    """The results of the folds, and the rows of all of them."""
-    results, rows, line = list[FoldResult](), list[Row](), Line(options.quiet)
-    for number, (fold, winner) in enumerate(zip(folds, winners, strict=True), 1):
-        line.show(f"held-out predictions and known answers of fold {number}/{len(folds)} ({fold.folder}) ...")
-        train = fold.train()
-        of_fold = rows_of(fold, winner, train, options.against)
-        results.append(result_of(fold, winner, train, of_fold))
-        rows += of_fold
-    line.close()
-    return results, rows
+def _refit(
+    champion: str, fold: Fold, train: Sequence[Experiment], against: Source | None
+) -> tuple[FoldResult, list[Row]]:
+    return _held_out(fold, refit(champion, train), train, against)
+
+
+def _held_out(
+    fold: Fold, winner: Winner | None, train: Sequence[Experiment], against: Source | None
+) -> tuple[FoldResult, list[Row]]:
+    rows = rows_of(fold, winner, train, against)
+    return result_of(fold, winner, train, rows), rows
+
+
+def _selection(judged: Sequence[Judged], seed: int) -> dict[str, Selection]:
+    """By kind of fold, whether the merit selects; the folds have been searched."""
+    correlations: dict[str, dict[str, float | None]] = {}
+    for j in judged:
+        if not j.result.fold.last_stage:
+            correlations.setdefault(j.result.fold.kind, {})[j.result.fold.name] = j.selects
+    return {kind: selection(of_kind, seed) for kind, of_kind in correlations.items()}
 
 
 def _line(validation: Validation, protocol: Mapping[str, Any], searched: int) -> JsonObject:

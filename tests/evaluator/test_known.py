@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,9 @@ import pytest
 
 from evaluator import baselines as known
 from evaluator.experiments import bundled_experiments
-from evolve.search.run import _known_answers
+from evolve.pool.local import Here
+from evolve.report.progress import Line
+from evolve.search.run import known_answers
 from simulator.bind import bind
 from simulator.experiment.experiment import Experiment, Mfu
 from simulator.fields import Active, raw_row
@@ -89,14 +90,14 @@ def test_the_datasheet_bound_knows_no_mfu() -> None:
 
 def test_answers_that_a_run_kept_are_used_unless_one_is_missing(tmp_path: Path) -> None:
     run: Any = SimpleNamespace(path=tmp_path)
-    with ThreadPoolExecutor(1) as pool:
-        answers = _known_answers(run, [LLAMA], [LLAMA], pool)
-        assert tuple(answers) == known.NAMES
-        kept = tmp_path / "known.json"
-        whole = json.loads(kept.read_text())
-        whole["answers"]["roofline"][0][1] = 77.0
-        kept.write_text(json.dumps(whole))
-        assert _known_answers(run, [LLAMA], [LLAMA], pool)["roofline"][0].e2e == 77.0
-        del whole["answers"][known.HOST_ROOFLINE]  # as an earlier release left it
-        kept.write_text(json.dumps(whole))
-        assert _known_answers(run, [LLAMA], [LLAMA], pool) == answers
+    pool = Here(Line(quiet=True))
+    answers = known_answers(run, [LLAMA], [], pool)
+    assert tuple(answers) == known.NAMES
+    kept = tmp_path / "known.json"
+    whole = json.loads(kept.read_text())
+    whole["answers"]["roofline"][0][1] = 77.0
+    kept.write_text(json.dumps(whole))
+    assert known_answers(run, [LLAMA], [], pool)["roofline"][0].e2e == 77.0
+    del whole["answers"][known.HOST_ROOFLINE]  # as an earlier release left it
+    kept.write_text(json.dumps(whole))
+    assert known_answers(run, [LLAMA], [], pool) == answers

@@ -1,20 +1,14 @@
-"""How a process is prepared for linear algebra, and what new processes do not take over."""
+"""How a process is prepared for linear algebra."""
 
 from __future__ import annotations
 
-import multiprocessing
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 from paths import ROOT
-from pool_tasks import prepare, prepared
 
 from evolve import processes
-from evolve.report.progress import Line
-from evolve.search.pool import Pool
 
 
 @pytest.mark.skipif(not processes.has_avx2(), reason="nothing is chosen for this processor")
@@ -37,40 +31,3 @@ print(processes.settled(), os.environ["OPENBLAS_CORETYPE"])
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert out.stdout.strip() == expected
-
-
-def test_a_pool_ends_its_own_processes_and_no_others() -> None:
-    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
-    other.start()
-    try:
-        pool = Pool(1, prepare, (7,), Line())
-        assert pool.submit(prepared, 3).result() == 21
-        pool.close()
-        assert other.is_alive()
-    finally:
-        other.kill()
-        other.join()
-    assert other.exitcode == -9  # by this test
-
-
-def test_the_main_module_is_back_after_processes_were_started() -> None:
-    before = sys.modules["__main__"]
-    with processes.without_main():
-        assert not hasattr(sys.modules["__main__"], "__file__")
-    assert sys.modules["__main__"] is before
-
-
-def test_outside_the_main_thread_no_signal_is_set() -> None:
-    raised: list[Exception] = []
-
-    def start() -> None:
-        try:
-            with processes.deaf_to_interrupts():
-                pass
-        except Exception as e:
-            raised.append(e)
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    thread.join()
-    assert not raised

@@ -77,6 +77,7 @@ CONFIGURATION = {
     "search.migrate_every": "generations between migrations",
     "search.migrants": "fittest elites that each island copies to the next one",
     "search.hopeless": "times the joint error of the best in its cell: a candidate with more by the mean field is refused; 0: none",
+    "search.limit_s": "seconds that a candidate's assessment may take; what takes longer is tried once more, then rejected; 0: no limit",
     "search.transfer_within": "times the lowest transfer error: one that exceeds this is not computed to the end; 0: all are",
     "search.finalists": "best programs whose constants CMA-ES polishes at the end; 0: none",
     "search.grid": "parents come from the MAP-Elites cells too, not only from the survivors of NSGA-II",

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
-def prepare(number: int) -> None:
-    os.environ["PREPARED"] = str(number)
+def prepare(number: int) -> int:
+    return number
 
 
-def prepared(factor: int) -> int:
-    return factor * int(os.environ["PREPARED"])
+def times(prepared: int, factor: int) -> int:
+    return factor * prepared
+
+
+def pid() -> int:
+    return os.getpid()
 
 
 def dies_once(marker: str) -> str:
@@ -21,23 +26,48 @@ def dies_once(marker: str) -> str:
     if not Path(marker).exists():
         Path(marker).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    Path(f"{marker}.done").touch()
     return "done"
 
 
-def prepared_after(marker: str, factor: int) -> int:
-    """What `prepared` returns, once `dies_once` has been called a second time."""
-    deadline = time.monotonic() + 30
-    while not Path(f"{marker}.done").exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError("it was not called again")
-        time.sleep(0.01)
-    return prepared(factor)
+def hangs_once(marker: str) -> str:
+    """Never return at the first call."""
+    if not Path(marker).exists():
+        Path(marker).touch()
+        time.sleep(600)
+    return "done"
+
+
+def hangs() -> None:
+    time.sleep(600)
 
 
 def dies() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def runs_out_of_memory() -> None:
+    raise MemoryError
+
+
 def refuses() -> None:
     raise ValueError("no")
+
+
+def refuses_strangely() -> None:
+    """Raise an exception that cannot be read again in another process."""
+
+    class Strange(Exception):
+        pass
+
+    raise Strange("no way")
+
+
+def writes(path: str, text: str) -> None:
+    with open(path, "a") as file:
+        file.write(text)
+
+
+def counts(most: int, report: Callable[[int], None]) -> int:
+    for number in range(most):
+        report(number)
+    return most

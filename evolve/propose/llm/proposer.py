@@ -16,6 +16,7 @@ import numpy as np
 
 from archive.population import Population
 from archive.proposal import MODEL, Outcome, Proposal
+from evolve.pool.pool import Promise
 from evolve.propose.llm import judges, notes, prompt
 from evolve.propose.llm.answer import Idea, ideas
 from evolve.propose.llm.availability import Availability
@@ -23,7 +24,7 @@ from evolve.propose.llm.calls import Call, CallLog, Messages
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.question import Question, checked, draw_parents
 from evolve.propose.llm.templates import Templates, fill
-from evolve.propose.proposer import Operators, Place, Promise, places
+from evolve.propose.proposer import Operators, Place, places
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
 from evolve.run.files import write_text

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from archive.journal import Journal
 from archive.proposal import is_outcome
+from evolve.pool.pool import Promise
 from evolve.propose.llm import client, templates
 from evolve.propose.llm.calls import call_log
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.prices import Price, prices_of
 from evolve.propose.llm.proposer import LanguageModels
-from evolve.propose.proposer import Operators, Promise
+from evolve.propose.proposer import Operators
 from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen

@@ -14,6 +14,7 @@ from evolve.propose.offline import Probe, operator_weights, propose
 from evolve.propose.vocabulary import Vocabulary
 from evolve.run.config import Config
 from evolve.run.program import seed_texts
+from evolve.search.workers import Workers
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
@@ -29,6 +30,7 @@ class Bench:
     config: Config  # with the seed and the budget of this search
     words: Vocabulary  # the fields that step_time may read
     probe: Probe  # the residuals of programs on the fitted experiments
+    workers: Workers  # of the search
 
     def seeds(self) -> list[Program]:
         """The shipped programs that every search starts from, completed but not fitted."""

@@ -10,7 +10,6 @@ from evolve.propose.offline import PROBING
 from evolve.propose.proposer import Operators, Proposer
 from evolve.run.config import OPERATORS, Config
 from evolve.run.data import parse_list
-from evolve.search import workers
 from evolve.study.engines import openevolve
 from evolve.study.engines.bench import Bench
 from evolve.study.engines.gp import Genetic
@@ -38,7 +37,7 @@ class Engine:
 
 
 def _operators(bench: Bench) -> Proposer:
-    return Operators(bench.config, workers.here())
+    return Operators(bench.config, bench.workers)
 
 
 ENGINES = {

@@ -5,7 +5,6 @@ import copy
 import errno
 import io
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -24,6 +23,7 @@ from console import EVOLVE, TIMEOUT_S, kill, wait_for
 from trace_engine import simulate
 from trace_files import write
 from trace_records import MODEL, Truth
+from worker_pids import worker_pids
 
 from evolve.cli import run_command
 from evolve.ingest.batch import ingest
@@ -32,8 +32,8 @@ from evolve.ingest.options import Given
 from evolve.ingest.read import clients, files, kv_events, otlp, traces
 from evolve.ingest.read.sources import find
 from evolve.ingest.write.tables import Writer
+from evolve.processes import WorkStopped
 from evolve.run import files as written_files
-from simulator.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -1044,17 +1044,28 @@ def test_options_and_changes_are_read_again(clean: Path, tmp_path: Path) -> None
     assert "max_num_seqs: 8" in (out / "experiments.yaml").read_text()
 
 
-def test_a_worker_that_is_killed_is_one_line(many_folders: Path, tmp_path: Path) -> None:
-    """As the kernel does where memory runs out."""
+def test_what_a_killed_worker_read_is_read_again(
+    many_folders: Path, whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    """The kernel kills where memory runs out. If it goes on doing so, the work is stopped."""
     folders, _ = find([many_folders])
+    killed = list[int]()
 
     def end_one(run: str, count: int) -> None:
-        multiprocessing.active_children()[0].kill()
+        if not killed:
+            killed.extend(worker_pids()[:1])
+            os.kill(killed[0], signal.SIGKILL)
 
-    with pytest.raises(InputError, match=r"was killed \(out of memory\?\): use fewer --workers") as error:
-        ingest(folders, tmp_path / "out", Given(GPU), 2, end_one, lambda run: None)
-    assert "\n" not in str(error.value)
-    assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
+    ingest(folders, tmp_path / "out", Given(GPU), 2, end_one, lambda run: None)
+    assert killed and contents(tmp_path / "out") == whole
+
+    def end_all(run: str, count: int) -> None:
+        for pid in worker_pids():
+            os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(WorkStopped, match="worker processes died"):
+        ingest(folders, tmp_path / "none", Given(GPU), 2, end_all, lambda run: None)
+    assert not [path for path in (tmp_path / "none").iterdir() if path.name.startswith(".")]
 
 
 # ---- anything

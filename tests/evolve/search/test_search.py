@@ -306,7 +306,7 @@ class Names:
     """Operators without a program: the verdict on a child follows from its parents, its operator and its stream."""
 
     def propose(
-        self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
+        self, number: int, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
     ) -> Future[tuple[str, str]]:
         operator = list(weights)[rng.choice(len(weights), p=np.array(list(weights.values())) / sum(weights.values()))]
         digest = int(sha256(f"{first}|{second}|{operator}|{rng.integers(6)}".encode()).hexdigest(), 16)

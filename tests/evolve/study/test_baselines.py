@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import shutil
 from collections.abc import Sequence
@@ -18,16 +19,17 @@ from archive.elite import Elite
 from archive.proposal import Outcome, Proposal, Rejected
 from evaluator.assess import read
 from evolve.cli import run_command
+from evolve.pool.local import Here
 from evolve.propose.offline import PROBING, operator_weights
 from evolve.propose.proposer import Proposer
-from evolve.propose.vocabulary import Vocabulary, vocabulary
+from evolve.propose.vocabulary import vocabulary
 from evolve.report.progress import Line
 from evolve.run.config import Config, load_config
 from evolve.run.data import chosen
 from evolve.run.folder import first_population
 from evolve.run.program import seed_texts
-from evolve.search.workers import prober, start
-from evolve.study.baselines import Task, search
+from evolve.search.workers import Prepared, data_of, workers_inside
+from evolve.study.baselines import Searching, Task, _work
 from evolve.study.comparison import CURVE, DONE, JOURNAL, verdict
 from evolve.study.engines import bench, openevolve
 from evolve.study.engines.bench import Bench, GlobalRandom
@@ -77,11 +79,20 @@ def config(one: Path) -> Config:
 
 
 @pytest.fixture(scope="module")
-def words(config: Config) -> Vocabulary:
-    """The vocabulary of the one experiment; the data are prepared in this process."""
-    fitted, _ = chosen(config.data)
-    start(1, fitted, config, Line())
-    return vocabulary(fitted, config.search.fields)
+def prepared(config: Config) -> Prepared:
+    """What a process prepares for a search on the one experiment."""
+    prepare, args = pickle.loads(data_of(chosen(config.data)[0], config).content)
+    made: Prepared = prepare(*args)
+    return made
+
+
+def bench_of(config: Config, prepared: Prepared) -> Bench:
+    return Bench(config, prepared.words, prepared.probe, workers_inside(prepared))
+
+
+def search(config: Config, task: Task, folder: Path) -> None:
+    """Carry out one search in this process."""
+    _work([Searching(folder, task)], data_of(chosen(config.data)[0], config), Here(Line(quiet=True)))
 
 
 @pytest.fixture(scope="module")
@@ -198,14 +209,14 @@ def proposals(proposer: Proposer, config: Config, past: Sequence[Outcome]) -> li
 
 @pytest.mark.parametrize("engine", INSTALLED)
 def test_every_engine_is_a_proposer_that_proposes_the_same_again_under_the_same_seed(
-    made: Path, config: Config, words: Vocabulary, engine: str
+    made: Path, config: Config, prepared: Prepared, engine: str
 ) -> None:
     past = outcomes(made / f"{engine}-0")[:SEEDS]
     before = random.getstate()
     asked, search = [], replace(config.search, batch=2)
     for seed in (3, 3, 4):
         settings = ENGINES[engine].config(replace(config, seed=seed, search=search))
-        asked.append(proposals(ENGINES[engine].proposer(Bench(settings, words, prober())), settings, past))
+        asked.append(proposals(ENGINES[engine].proposer(bench_of(settings, prepared)), settings, past))
         random.seed(seed)  # what others draw from the global stream is nothing to an engine
         random.random()
     assert asked[0] == asked[1] != asked[2]
@@ -217,10 +228,10 @@ def test_every_engine_is_a_proposer_that_proposes_the_same_again_under_the_same_
 
 
 def test_genetic_programming_knows_a_form_again_and_leaves_what_is_refused_without_an_error(
-    made: Path, config: Config, words: Vocabulary
+    made: Path, config: Config, prepared: Prepared
 ) -> None:
     past, population = outcomes(made / "gp-0")[:SEEDS], first_population(config)
-    engine = Genetic(Bench(config, words, prober()))
+    engine = Genetic(bench_of(config, prepared))
     engine.tell([(outcome, population.tell(outcome)) for outcome in past])
     scored, again, refused, *rest = engine.ask(population, 1)
     elite = next(o.elite for o in past if o.elite)
@@ -233,17 +244,17 @@ def test_genetic_programming_knows_a_form_again_and_leaves_what_is_refused_witho
 
 
 def test_genetic_programming_proposes_a_tree_once_even_where_deap_has_it_in_two_places(
-    config: Config, words: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    config: Config, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     population = first_population(config)
-    engine = Genetic(Bench(config, words, prober()))
+    engine = Genetic(bench_of(config, prepared))
     first, second, *_ = engine._first()
     monkeypatch.setattr(engine, "_first", lambda: [first, second, first])
     assert [p.text for p in engine.ask(population, 1)] == [text_of(tree, engine._language) for tree in (first, second)]
 
 
 def test_random_search_never_takes_a_result_as_a_parent(
-    config: Config, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Config, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seeds = {complete(parse(text, name)).functions for name, text in seed_texts()}
     real, children, chains = bench.propose, [], []
@@ -258,12 +269,12 @@ def test_random_search_never_takes_a_result_as_a_parent(
         return child, name
 
     monkeypatch.setattr(bench, "propose", watched)
-    search(Task("random", replace(config, budget=SEEDS + 14), words, tmp_path / "random"))
+    search(config, Task("random", replace(config, budget=SEEDS + 14)), tmp_path / "random")
     assert chains.count(True) >= 14 and chains.count(False) > 0
 
 
 def test_climbing_takes_the_best_so_far(
-    config: Config, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Config, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parents: list[Program] = []
     real = bench.propose
@@ -274,7 +285,7 @@ def test_climbing_takes_the_best_so_far(
 
     monkeypatch.setattr(bench, "propose", watched)
     # a seed under which a child soon beats the best of the shipped programs
-    search(Task("climb", replace(config, budget=SEEDS + 10, seed=5), words, tmp_path / "climb"))
+    search(config, Task("climb", replace(config, budget=SEEDS + 10, seed=5)), tmp_path / "climb")
     settled = outcomes(tmp_path / "climb")
     assert len(parents) == len(settled) - SEEDS >= 10
     best = []

@@ -14,7 +14,7 @@ from evaluator.intervals import STATISTICS
 from evaluator.score import Errors
 from evolve.study import ranks
 from evolve.study.held_out import Compared
-from evolve.study.ranks import BEST, Ranking, Selection, rankings, selection, selects
+from evolve.study.ranks import BEST, Ranking, Selection, best_of, rankings, selection, selects
 
 NONE: dict[str, float | None] = dict.fromkeys(STATISTICS)
 
@@ -44,8 +44,7 @@ def searched(monkeypatch: pytest.MonkeyPatch, elites: list[Elite]) -> float | No
     monkeypatch.setattr(ranks, "score_set", lambda held, seeds: held)
     monkeypatch.setattr(ranks, "parse", float)
     monkeypatch.setattr(ranks, "error_rows", lambda pct, _: [Errors("e", pct, pct, pct)])
-    fold: Any = SimpleNamespace(held=())
-    return selects(Path("run"), fold)
+    return selects(*best_of(Path("run")), ())
 
 
 def test_a_criterion_selects_if_it_orders_programs_by_their_held_out_errors(monkeypatch: pytest.MonkeyPatch) -> None:

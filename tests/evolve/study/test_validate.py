@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from tiny_world import DATA, FITTED, copy
+from worker_pids import worker_pids
 
 from archive.population import Population
 from evaluator.experiments import bundled_experiments
@@ -21,6 +22,8 @@ from evaluator.metrics import mean_abs
 from evaluator.score import predictions, score_set
 from evaluator.statistics import bias, clustered_interval, interval, median_abs, signed_rank
 from evolve.cli import run_command
+from evolve.pool.local import Here
+from evolve.report.progress import Line
 from evolve.run import validations
 from evolve.run.config import Config, DataSettings, config_from, load_config
 from evolve.run.data import but_last, chosen, fittable
@@ -29,7 +32,7 @@ from evolve.run.program import load
 from evolve.run.trust import read_trust
 from evolve.study.folds import Fold, folds_of
 from evolve.study.held_out import FIGURES, held_out_errors
-from evolve.study.study import Member, StudyProgress, carry_out
+from evolve.study.study import Member, MemberProgress, carry_out
 from simulator.errors import InputError
 from simulator.experiment.experiment import Observed, Stage
 
@@ -95,7 +98,7 @@ def test_a_folds_search_does_not_depend_on_held_out_figures(tmp_path: Path) -> N
         config = experiments_file(tmp_path / f"{factor}.yaml", factor)
         folds, _ = folds_of(config, ("models", "stages"), 10, chosen(config.data)[0])
         members = [Member(tmp_path / str(factor) / fold.folder, fold.config) for fold in folds]
-        carry_out(members, "fold", 1, quiet=True, full=False)
+        carry_out(members, "fold", Here(Line(quiet=True)), False, lambda number, search, progress: None)
         for member in members:
             journals.setdefault(member.folder.name, []).append((member.folder / "journal.jsonl").read_bytes())
     assert {name: a == b for name, (a, b) in journals.items()} == dict(zip(NAMES, (False, True, True), strict=True))
@@ -106,15 +109,15 @@ def test_interrupted_and_called_again_equals_uninterrupted(
     tiny_run: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = copy(tiny_run, tmp_path)
-    update = StudyProgress.update
+    update = MemberProgress.update
 
-    def interrupt(self: StudyProgress, population: Population) -> None:
+    def interrupt(self: MemberProgress, population: Population) -> None:
         update(self, population)
-        if self.number == 2 and population.proposals == 4:
+        if self._name == NAMES[1] and population.proposals == 4:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as m:
-        m.setattr(StudyProgress, "update", interrupt)
+        m.setattr(MemberProgress, "update", interrupt)
         assert run_command(["validate", str(path), *FOLDS]) == 130
     assert f"`evolve validate {path} ...` goes on" in capsys.readouterr().err
     assert not (path / "validate.jsonl").exists() and not (path / "validate.json").exists()
@@ -127,6 +130,33 @@ def test_interrupted_and_called_again_equals_uninterrupted(
     assert one.pop("run") != other.pop("run")
     assert one == other
     assert [call["searched_folds"] for call in validations.calls(path)] == [2]
+
+
+def test_folds_side_by_side_equal_folds_in_turn(
+    tiny_run: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By two workers, interrupted while all folds are being searched."""
+    path = copy(tiny_run, tmp_path)
+    update, two = MemberProgress.update, [*FOLDS[:4], "--workers", "2", "--quiet"]
+    met = set[str]()
+
+    def interrupt(self: MemberProgress, population: Population) -> None:
+        update(self, population)
+        met.add(self._name)
+        if len(met) == len(NAMES) and population.proposals == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as m:
+        m.setattr(MemberProgress, "update", interrupt)
+        assert run_command(["validate", str(path), *two]) == 130
+    assert f"`evolve validate {path} ...` goes on" in capsys.readouterr().err and not worker_pids()
+    assert run_command(["validate", str(path), *two]) == 0
+    one, other = result(path), result(reference)
+    assert one.pop("run") != other.pop("run")
+    assert one == other
+    for name in NAMES:
+        journals = [(run / "validate" / name / "journal.jsonl").read_bytes() for run in (path, reference)]
+        assert journals[0] == journals[1]
 
 
 def test_every_call_is_counted(again: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,88 @@
+"""Long work: the options that say where it is carried out, the pool that they name, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import click
+
+from evolve.cli.endings import print_json, resumable
+from evolve.pool.cluster import Cluster
+from evolve.pool.local import local
+from evolve.pool.pool import Pool
+from evolve.processes import available_cores
+from evolve.report.progress import Line
+from evolve.terminal import command
+from simulator.errors import InputError
+from simulator.json import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a command was asked to work: in so many processes of this machine, or on a cluster."""
+
+    workers: int | None = None  # None: one for each core
+    cluster: str | None = None  # see evolve.pool.cluster.Cluster
+
+    @contextmanager
+    def pool(self, quiet: bool) -> Iterator[Pool]:
+        """The pool, closed when the block ends."""
+        line = Line(quiet)
+        pool = Cluster(self.cluster, line) if self.cluster else local(self.workers or available_cores(), line)
+        try:
+            yield pool
+        finally:
+            pool.close()
+
+
+def pool_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --workers and --cluster; the command receives them as `where`."""
+
+    @click.option("--workers", type=click.IntRange(min=1),
+                  help="Processes [default: all cores]; changes nothing but speed.")  # fmt: skip
+    @click.option("--cluster", metavar="ADDRESS", help="Work on a cluster of dask.distributed: tcp://HOST:PORT, a "
+                  "scheduler file, or local:N for N workers on this machine.")  # fmt: skip
+    @wraps(command)
+    def with_where(workers: int | None, cluster: str | None, **options: Any) -> Any:
+        if workers is not None and cluster is not None:
+            raise InputError("--workers is for this machine, --cluster for others: give one of the two")
+        return command(where=Where(workers, cluster), **options)
+
+    return with_where
+
+
+class _Folder(Protocol):
+    @property
+    def path(self) -> Path: ...
+
+
+class _Report(Protocol):
+    def to_json(self) -> JsonObject: ...
+
+
+T = TypeVar("T", bound=_Folder)
+R = TypeVar("R", bound=_Report)
+
+
+def carry_out(
+    work: Callable[[T, Pool], R],
+    folder: T,
+    where: Where,
+    as_json: bool,
+    quiet: bool,
+    show: Callable[[R], None],
+    good: Callable[[R], bool],
+) -> int:
+    """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1."""
+    with resumable(command("resume", folder.path)), where.pool(quiet) as pool:
+        report = work(folder, pool)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        show(report)
+    return 0 if good(report) else 1

@@ -1,0 +1,268 @@
+"""A pool of the workers of dask.distributed. Each of their threads hands its tasks to a worker process of ours.
+
+So a task may take long, hold Python's lock, run out of memory or hang without its worker's losing touch with the
+scheduler, and linear algebra has the digits that it has here, however the worker was started. Dask does the rest: it
+sends tasks, keeps the queue, and repeats what a lost worker was doing.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from evolve import processes
+from evolve.pool.identity import identity
+from evolve.pool.pool import Pool, Task
+from evolve.pool.process import Call, Died, Parcel, WorkerProcess
+from evolve.pool.remote import carry_out, end_idle, introduce
+from evolve.processes import WorkStopped
+from evolve.report.progress import Line
+from simulator.errors import InputError
+
+INSTALL = "needs the extra: pip install 'evolve-latency[cluster]'"
+LOCAL = "local:"  # prefix of a number of workers to start on this machine
+CONNECT_S = 10.0  # to wait for a scheduler's answer
+WATCH_S = 1.0  # between two looks at which workers there are
+
+
+class Cluster(Pool):
+    """The workers of a scheduler. Those that would compute other digits are refused, each by a line that says why.
+
+    where: the scheduler's address (tcp://HOST:PORT), its scheduler file, or local:N for a cluster of N workers on this
+    machine. Workers may come and go. Raises InputError if dask.distributed is not installed or nothing answers there.
+    """
+
+    def __init__(self, where: str, line: Line) -> None:
+        super().__init__(line)
+        self._where = where
+        self._cluster, self._client = _connected(where)
+        self._settings = processes.settings()
+        self._identity = _own_identity(self._settings)
+        digest = blake2b(repr(sorted({**self._identity, **self._settings}.items())).encode(), digest_size=6).hexdigest()
+        self._resource = f"evolve-{digest}"  # that accepted workers have, one of it for each of their threads
+        self._name = f"{self._resource}-{uuid4().hex[:12]}"  # of this pool, among all on the cluster
+        self._numbers = count().__next__
+        self._running: dict[str, tuple[Task[Any], Any]] = {}  # tasks and their futures, by the future's key
+        self._held: list[Task[Any]] = []  # tasks that wait for the first worker
+        self._parcels: dict[str, Any] = {}  # futures, by the parcel's key
+        self._threads: dict[str, int] = {}  # of the workers that are accepted, by address
+        self._asked: dict[str, str] = {}  # workers that were asked what they are, and why they are refused, or ""
+        self._listener = ThreadPoolExecutor(1)  # hears reports in their order
+        self._client.subscribe_topic(self._name, self._hear)
+        self._wanted: Any = None  # the future of a task that shows the scheduler that work waits
+        self._closing = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+        line.note(f"scheduler {self._client.scheduler.address}, dashboard {self._client.dashboard_link}")
+
+    def state(self) -> str:
+        with self._lock:
+            workers, threads, tasks = len(self._threads), sum(self._threads.values()), len(self._open)
+        return f"{workers} worker{'s' * (workers != 1)}, {max(tasks - threads, 0)} queued"
+
+    def _begin(self, task: Task[Any]) -> None:
+        with self._lock:
+            if not self._threads:
+                self._held.append(task)
+                return
+            number = self._numbers()
+        key = f"{self._name}-{number}"
+        try:
+            future = self._client.submit(
+                carry_out,
+                replace(task.call, parcel=None),
+                self._sent(task.call.parcel),
+                self._settings,
+                self._name,
+                key=key,
+                pure=False,
+                priority=-task.number,
+                resources={self._resource: 1},
+            )
+        except Exception as e:  # whatever dask raises where the scheduler is gone
+            self._lost(e)
+            return
+        with self._lock:
+            self._running[key] = task, future
+        future.add_done_callback(partial(self._came, key))
+
+    def _sent(self, parcel: Parcel | None) -> Any:
+        """The future of a parcel, which a worker fetches once.
+
+        It is a task, not scattered data: what is scattered is lost with the workers that hold it.
+        """
+        if parcel is None:
+            return None
+        with self._lock:
+            if parcel.key not in self._parcels:
+                self._parcels[parcel.key] = self._client.submit(
+                    Parcel, parcel.content, parcel.key, key=f"{self._name}-{self._numbers()}-{parcel.key}",
+                    priority=1_000_000_000, resources={self._resource: 1},
+                )  # fmt: skip
+            return self._parcels[parcel.key]
+
+    def _came(self, key: str, future: Any) -> None:
+        """Note what became of a task. Called in a thread of dask's."""
+        with self._lock:
+            task, _ = self._running.pop(key, (None, None))
+        if task is None or self._ended:
+            return
+        try:
+            kind, value = future.result()
+        except Exception as e:
+            if future.status == "error" and type(e).__name__ == "KilledWorker":
+                self._raised(task, Died())
+            elif future.status == "error":
+                self._raised(task, e)
+            else:
+                self._lost(e)
+            return
+        if kind == "result":
+            self._answered(task, value)
+        else:
+            self._raised(task, value)
+
+    def _hear(self, event: tuple[float, Any]) -> None:
+        """Pass on a report, in its turn. Called in dask's own thread, which must not wait for files."""
+        key, content = event[1]
+        with self._lock:
+            task, _ = self._running.get(key, (None, None))
+        if task is not None:
+            self._listener.submit(self._told, task, content)
+
+    def _told(self, task: Task[Any], content: bytes) -> None:
+        try:
+            self._reported(task, pickle.loads(content))
+        except Exception as e:  # such as a full disk
+            self._raised(task, e)
+
+    def _lost(self, error: Exception) -> None:
+        self._end(WorkStopped(f"the scheduler {self._where} is lost ({type(error).__name__}): start it again"))
+
+    def _watch(self) -> None:
+        """Look which workers there are, and ask new ones what they are, until the pool is closed."""
+        while not self._closing.wait(WATCH_S if self._threads else WATCH_S / 10):
+            try:
+                listed = self._client.scheduler_info(n_workers=-1)["workers"]
+                if self._open and not listed:
+                    self._wanted = self._client.submit(int, key=f"{self._name}-wanted")  # so that a cluster scales up
+            except Exception:  # the tasks tell that the scheduler is gone
+                continue
+            accepted = {a: w["nthreads"] for a, w in listed.items() if self._resource in w["resources"]}
+            with self._lock:
+                if not accepted:
+                    # Tasks for which the scheduler has no worker do not wake up when one is accepted.
+                    self._held += [task for task, _ in self._running.values()]
+                    self._running, self._parcels = {}, {}
+                self._threads = accepted
+                held, self._held = (self._held, []) if accepted else ([], self._held)
+                new = [a for a in listed if a not in accepted and a not in self._asked]
+                self._asked = {a: why for a, why in self._asked.items() if a in listed} | dict.fromkeys(new, "")
+            for task in held:
+                self._begin(task)
+            for address in new:
+                threading.Thread(target=self._ask, args=(address, listed[address]["name"]), daemon=True).start()
+
+    def _ask(self, address: str, name: object) -> None:
+        """Ask a worker what it computes with. If that is what this process does, it gets tasks from now on."""
+        try:
+            answer = self._client.run(introduce, self._identity, self._settings, self._resource, workers=[address],
+                                      on_error="return")[address]  # fmt: skip
+        except Exception as e:
+            answer = e
+        if isinstance(answer, OSError):  # it went while it was asked, or the network did
+            with self._lock:
+                self._asked.pop(address, None)
+            return
+        why = answer if isinstance(answer, str) else f"{type(answer).__name__}: {answer}"
+        if not why or self._closing.is_set():
+            return
+        self.line.note(f"worker {name} ({address}) is refused: {why}")
+        with self._lock:
+            self._asked[address] = why
+            refused = not self._threads and all(self._asked.values())
+        if refused:
+            self._end(InputError(f"--cluster {self._where}: every worker is refused: install there what is here"))
+
+    def _why_silent(self) -> str:
+        return "" if self._threads else f": no worker at {self._where} yet"
+
+    def _release(self) -> None:
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._watcher.join(CONNECT_S)
+        with _quiet():
+            with self._lock:
+                futures = [future for _, future in self._running.values()]
+                addresses = list(self._threads)
+            if self._client.status == "running":
+                self._client.cancel(futures)
+                self._client.run(end_idle, workers=addresses, on_error="ignore", wait=False)
+        with _quiet():
+            self._client.close(timeout=CONNECT_S)
+        with _quiet():
+            if self._cluster is not None:
+                self._cluster.close(timeout=CONNECT_S)
+        self._listener.shutdown()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A context for goodbyes: who is gone already need not hear them."""
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _connected(where: str) -> tuple[Any, Any]:
+    """The local cluster that was started, None for another one, and the client of the scheduler."""
+    try:
+        # An optional library, which takes half a second to load.
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise InputError(f"--cluster: {INSTALL}") from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is in a line of ours
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of ports that are taken, and versions that differ
+        if where.startswith(LOCAL):
+            number = where.removeprefix(LOCAL)
+            if not number.isdecimal() or not int(number):
+                raise InputError(f"--cluster {where}: {number or 'nothing'} is no number of workers: give local:4, say")
+            cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, silence_logs=logging.CRITICAL)
+            return cluster, Client(cluster)
+        address: dict[str, str] = {"address": where}
+        if "://" not in where:
+            if not Path(where).is_file():
+                raise InputError(f"--cluster {where}: no such scheduler file: name one, tcp://HOST:PORT, or local:N")
+            address = {"scheduler_file": where}
+        try:
+            return None, Client(**address, timeout=CONNECT_S)
+        except (OSError, ValueError) as e:
+            raise InputError(f"--cluster {where}: no scheduler answers ({type(e).__name__}): start one with `dask "
+                             "scheduler`, or correct the address") from None  # fmt: skip
+
+
+def _own_identity(settings: Mapping[str, str]) -> dict[str, str]:
+    """What a worker process of this machine computes with."""
+    if processes.settled():
+        return identity()
+    process = WorkerProcess(settings)
+    try:
+        own: dict[str, str] = process.call(Call(identity))
+    finally:
+        process.close()
+    return own

@@ -1,0 +1,19 @@
+"""The worker processes of a process, by their command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def worker_pids(parent: int | None = None) -> list[int]:
+    """The ids of the worker processes that this process, or another one, has started."""
+    found = []
+    for task in Path(f"/proc/{parent or os.getpid()}/task").glob("*/children"):
+        for pid in task.read_text().split():
+            try:
+                if b"evolve.pool.child" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
+            except OSError:
+                continue  # it has just ended
+    return found
