@@ -222,7 +222,14 @@ class Tail:
 
 
 class Appended(Protocol):
-    """What lines are appended to, such as a journal."""
+    """What lines are appended to, such as a journal.
+
+    >>> class Kept(list[JsonObject]):
+    ...     append = list.extend
+    >>> (kept := Kept()).append([{"id": 0}])
+    >>> kept
+    [{'id': 0}]
+    """
 
     def append(self, entries: Sequence[JsonObject]) -> None:
         """Keep these lines after those before."""

@@ -72,14 +72,13 @@ R = TypeVar("R", bound=_Report)
 def carry_out(
     work: Callable[[T, Pool], R],
     folder: T,
-    where: Where,
+    pool: Pool,
     as_json: bool,
-    quiet: bool,
     show: Callable[[R], None],
     good: Callable[[R], bool],
 ) -> int:
     """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1."""
-    with resumable(command("resume", folder.path)), where.pool(quiet) as pool:
+    with resumable(command("resume", folder.path)):
         report = work(folder, pool)
     if as_json:
         print_json(report.to_json())

@@ -13,6 +13,7 @@ from evaluator.experiments import BUNDLED
 from evolve.cli.llm_options import llm_config, llm_options
 from evolve.cli.options import run_options
 from evolve.cli.pools import Where, carry_out, pool_options
+from evolve.pool.pool import Pool
 from evolve.propose.llm.setup import replay, with_limits
 from evolve.report.run import print_run
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
@@ -84,10 +85,10 @@ def run(
             say(best_programs(Path(spec), config.caps).note, err=True)
     if repeats > 1:
         _offline_only(config, "--repeats", "start a run for each --seed instead")
-        several = seeds.start(config, repeats, options["out"])
-        return _work_repeats(several, options["where"], options["as_json"], options["quiet"])
-    new = run_module.start(config, options["out"])
-    return _work_run(new, options["where"], options["as_json"], options["quiet"], known)
+    with options["where"].pool(options["quiet"]) as pool:  # before there is a folder: a cluster may not be there
+        if repeats > 1:
+            return _work_repeats(seeds.start(config, repeats, options["out"]), pool, options["as_json"])
+        return _work_run(run_module.start(config, options["out"]), pool, options["as_json"], known)
 
 
 @click.command()
@@ -119,8 +120,9 @@ def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
     _offline_only(config, "pilot", "use `evolve run --models`")
     search = replace(config.search, generations=generations, islands=1)
     budget = options["budget"] or generations * search.batch
-    several = seeds.start(replace(config, search=search, budget=budget), repeats, options["out"], pilot=True)
-    return _work_repeats(several, options["where"], options["as_json"], options["quiet"])
+    with options["where"].pool(options["quiet"]) as pool:
+        several = seeds.start(replace(config, search=search, budget=budget), repeats, options["out"], pilot=True)
+        return _work_repeats(several, pool, options["as_json"])
 
 
 def _starting_from(config: Config, programs: tuple[str, ...], only: bool) -> Config:
@@ -139,7 +141,8 @@ def _replay(recording: Path, options: dict[str, Any], known: bool) -> int:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
         if given and option.name not in ("replay", "out", "workers", "known", "as_json", "quiet"):
             raise InputError(f"--replay {recording}: uses the recorded settings: leave out {option.opts[0]}")
-    return _work_run(replay(recording, options["out"]), options["where"], options["as_json"], options["quiet"], known)
+    with options["where"].pool(options["quiet"]) as pool:
+        return _work_run(replay(recording, options["out"]), pool, options["as_json"], known)
 
 
 def _offline_only(config: Config, what: str, remedy: str) -> None:
@@ -193,9 +196,13 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
     if line is not None and (studies.is_comparison(run_path) or seeds.is_repeats(run_path)):
         raise InputError(f"{run_path}: has a journal for each of its searches: name the folder of one with --to")
     if studies.is_comparison(run_path):
-        return _work_baselines(studies.reopen(run_path), where, as_json, quiet)
+        comparison = studies.reopen(run_path)
+        with where.pool(quiet) as pool:
+            return _work_baselines(comparison, pool, as_json)
     if seeds.is_repeats(run_path):
-        return _work_repeats(seeds.reopen(run_path), where, as_json, quiet)
+        repeats = seeds.reopen(run_path)
+        with where.pool(quiet) as pool:
+            return _work_repeats(repeats, pool, as_json)
     run = open_run(run_path)
     if line is not None and (kept := rewind(run, line)):
         warn(f"lines after {line} are in {kept}")
@@ -204,7 +211,8 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
     limits = {"max_usd": max_usd, "max_calls": max_calls, "max_tokens": max_tokens}
     if raised := {name: limit for name, limit in limits.items() if limit is not None}:
         run = with_limits(run, raised)
-    return _work_run(run, where, as_json, quiet, known)
+    with where.pool(quiet) as pool:
+        return _work_run(run, pool, as_json, known)
 
 
 @click.command()
@@ -238,22 +246,22 @@ def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: 
     for line in left_out:
         warn(line)
     config = replace(load_config(config_name), budget=budget)
-    comparison = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
-    return _work_baselines(comparison, where, as_json, quiet)
+    with where.pool(quiet) as pool:
+        comparison = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
+        return _work_baselines(comparison, pool, as_json)
 
 
-def _work_run(run: Run, where: Where, as_json: bool, quiet: bool, known: bool) -> int:
+def _work_run(run: Run, pool: Pool, as_json: bool, known: bool) -> int:
     """Finish a run. Status 1 if it has no champion."""
-    return carry_out(run_module.work, run, where, as_json, quiet, lambda report: print_run(report, known),
+    return carry_out(run_module.work, run, pool, as_json, lambda report: print_run(report, known),
                      lambda report: report.champion is not None)  # fmt: skip
 
 
-def _work_repeats(repeats: Repeats, where: Where, as_json: bool, quiet: bool) -> int:
+def _work_repeats(repeats: Repeats, pool: Pool, as_json: bool) -> int:
     """Finish all repeats. Status 1 if none has a champion."""
-    return carry_out(seeds.work, repeats, where, as_json, quiet, print_repeats, lambda report: bool(report.figures))
+    return carry_out(seeds.work, repeats, pool, as_json, print_repeats, lambda report: bool(report.figures))
 
 
-def _work_baselines(comparison: Comparison, where: Where, as_json: bool, quiet: bool) -> int:
+def _work_baselines(comparison: Comparison, pool: Pool, as_json: bool) -> int:
     """Finish all searches of a comparison. Status 1 if no engine has a median joint error at the full budget."""
-    return carry_out(studies.compare, comparison, where, as_json, quiet, print_comparison,
-                     lambda report: report.any_scored)  # fmt: skip
+    return carry_out(studies.compare, comparison, pool, as_json, print_comparison, lambda report: report.any_scored)

@@ -234,8 +234,9 @@ def _connected(where: str) -> tuple[Any, Any]:
         from distributed import Client, LocalCluster
     except ImportError:
         raise InputError(f"--cluster: {INSTALL}") from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is in a line of ours
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    for name in [*logging.root.manager.loggerDict, "asyncio", "tornado.application"]:
+        if name.split(".")[0] in ("distributed", "asyncio", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what matters is in a line of ours
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of ports that are taken, and versions that differ
         if where.startswith(LOCAL):

@@ -5,21 +5,16 @@ from __future__ import annotations
 import platform
 import sys
 from hashlib import blake2b
+from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import scipy.linalg
 
-import archive
-import configs
-import evaluator
-import evolve
-import seeds
-import simulator
-import translate_go
+from evolve import __version__
 
-PACKAGES = (archive, configs, evaluator, evolve, seeds, simulator, translate_go)
+PACKAGES = ("archive", "configs", "evaluator", "evolve", "seeds", "simulator", "translate_go")
 LIBRARIES = ("cma", "deap", "numba", "numpy", "scipy")
 SIZE = 96  # of the matrices: larger than the blocks of any kernel of OpenBLAS
 
@@ -30,7 +25,7 @@ def identity() -> dict[str, str]:
         "Python": ".".join(map(str, sys.version_info[:2])),
         "machine": platform.machine(),
         **{name: version(name) for name in LIBRARIES},
-        "engine": f"{evolve.__version__}, sources {sources()}",
+        "engine": f"{__version__}, sources {sources()}",
         "linear algebra": linear_algebra(),
     }
 
@@ -39,7 +34,7 @@ def sources() -> str:
     """A digest of the engine's source and data files."""
     digest = blake2b(digest_size=6)
     for package in PACKAGES:
-        folder = Path(str(package.__file__)).parent
+        folder = Path(str(resources.files(package)))
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.suffix != ".pyc":
                 digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())

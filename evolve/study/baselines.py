@@ -7,6 +7,7 @@ can be added to it.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -152,6 +153,7 @@ class Searching:
         self.past: list[Outcome] = []  # of the journal, when the search was started or resumed
         self.curve: list[JsonObject] = []  # the lines of the learning curve
         self.begun = False  # whether this process has heard of it
+        self._lock = threading.Lock()
         self._count = Counter[str]()  # lines of each file
         self._files: dict[str, Journal] = {}
 
@@ -176,10 +178,11 @@ class Searching:
     def write(self, entry: Entry) -> None:
         """Write a line, unless it is there: a search whose worker was lost is repeated from where it was resumed."""
         name, number, line = entry
-        self.begun = True
-        if number == self._count[name]:
-            self._files[name].append([line])
-            self._count[name] += 1
+        with self._lock:  # a report may still be on its way when the result is there
+            self.begun = True
+            if number == self._count[name]:
+                self._files[name].append([line])
+                self._count[name] += 1
 
     def finish(self, done: JsonObject, entries: Sequence[Entry]) -> None:
         """Write what is missing, and that the search is finished."""

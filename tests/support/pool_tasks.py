@@ -71,3 +71,8 @@ def counts(most: int, report: Callable[[int], None]) -> int:
     for number in range(most):
         report(number)
     return most
+
+
+def slowly(prepared: int, seconds: float) -> int:
+    time.sleep(seconds)
+    return prepared
