@@ -226,13 +226,17 @@ class Appended(Protocol):
 
     >>> class Kept(list[JsonObject]):
     ...     append = list.extend
-    >>> (kept := Kept()).append([{"id": 0}])
-    >>> kept
-    [{'id': 0}]
     """
 
     def append(self, entries: Sequence[JsonObject]) -> None:
-        """Keep these lines after those before."""
+        """Keep these lines after those before.
+
+        >>> class Kept(list[JsonObject]):
+        ...     append = list.extend
+        >>> (kept := Kept()).append([{"id": 0}])
+        >>> kept
+        [{'id': 0}]
+        """
 
 
 class Journal:
