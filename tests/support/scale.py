@@ -72,7 +72,8 @@ def main() -> int:
     sizes = [SMALLEST * 10**i for i in range(12) if SMALLEST * 10**i < args.candidates and not args.only]
     print("  ".join(f.name for f in fields(Measured)))
     for size in [*sizes, args.candidates]:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone, tempfile.TemporaryDirectory() as home:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, spawn) as alone, tempfile.TemporaryDirectory() as home:
             path = Path(home) / "run"
             begun = time.perf_counter()
             lines = write(path, size, args.experiments)
