@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from elites import elite
+from elites import dominates, elite
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,12 +30,6 @@ JOINT = Rule("joint")
 
 def dominated(points: list[tuple[float, ...]], i: int) -> bool:
     return any(all(a <= b for a, b in zip(p, points[i], strict=True)) and p != points[i] for p in points)
-
-
-def dominates(a: Elite, b: Elite) -> bool:
-    """Dominance by its definition."""
-    ours, theirs = ((not e.sound, *e.objectives) for e in (a, b))
-    return ours != theirs and all(x <= y for x, y in zip(ours, theirs, strict=True))
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 6).map(float)] * 3), max_size=25))

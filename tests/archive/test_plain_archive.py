@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from deap import base, tools
-from elites import elite
+from elites import dominates, elite
 
 from archive.archive import Archive
 from archive.champion import Rule, champion, contenders, within
@@ -16,11 +16,6 @@ from archive.elite import Elite
 from archive.grid import Added, Grid
 from archive.pareto import fitness, fronts
 from archive.population import Island, Population
-
-
-def dominates(a: Elite, b: Elite) -> bool:
-    ours, theirs = ((not e.sound, *e.objectives) for e in (a, b))
-    return ours != theirs and all(x <= y for x, y in zip(ours, theirs, strict=True))
 
 
 @dataclass
