@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from archive.elite import Elite
+from archive.elite import UNMEASURED, Elite
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Rule:
         """
         if self.by == "joint":
             return elite.joint
-        return (elite.joint + elite.objectives[3]) / 2.0
+        return (elite.joint + (UNMEASURED if elite.transfer is None else elite.transfer)) / 2.0
 
     def measured_merit(self, elite: Elite) -> float | None:
         """The merit; None if it needs a transfer error that was not measured.
@@ -75,8 +75,9 @@ def within(elites: Iterable[Elite], rule: Rule) -> tuple[list[Elite], Rule]:
     [1, 2]
     """
     close, rule = contenders(elites, rule)
-    limit = (1.0 + rule.within) * min(map(rule.merit, close), default=0.0)
-    return [e for e in close if rule.merit(e) <= limit], rule
+    merits = [rule.merit(e) for e in close]
+    limit = (1.0 + rule.within) * min(merits, default=0.0)
+    return [e for e, merit in zip(close, merits, strict=True) if merit <= limit], rule
 
 
 def champion(elites: Iterable[Elite], rule: Rule, apart: Mapping[int, float] | None = None) -> Elite | None:

@@ -10,6 +10,7 @@ import errno
 import json
 import lzma
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -21,7 +22,9 @@ from simulator.json import JsonObject
 
 _CHECK, _END = b',"check":"', b'"}'
 _DIGITS = 12  # of a check: 48 bits
-MOST_BYTES = 1 << 30  # of a journal; a proposal takes about a kilobyte
+# Of an unpacked .xz, because a small one can hold terabytes, and of any line: nothing longer is ever in memory. A
+# proposal takes two or three kilobytes, and 60 bytes for each experiment beyond twenty.
+MOST_BYTES = 1 << 30
 _AT_ONCE = 1 << 24  # bytes that a Tail reads, or one line if that is longer: the values take several times as much
 _SUFFIX = len(_CHECK) + _DIGITS + len(_END)
 
@@ -63,7 +66,16 @@ def read_journal(path: Path) -> list[JsonObject]:
     >>> read_journal(Path("no-such-journal.jsonl"))
     []
     """
-    return [_entry(path, number, line) for number, line in enumerate(_lines(path))]
+    return list(entries(path))
+
+
+def entries(path: Path) -> Iterator[JsonObject]:
+    """The lines of `read_journal`, one at a time, so that a long journal is never in memory as a whole.
+
+    >>> list(entries(Path("no-such-journal.jsonl")))
+    []
+    """
+    return (_entry(path, number, line) for number, line in enumerate(_lines(path)))
 
 
 def unchecked(path: Path) -> int:
@@ -86,17 +98,18 @@ def cut(path: Path, good: int) -> Path | None:
     ...     print(cut(path, 1).name, read_journal(path))
     journal.after-1.jsonl [{'id': 0}]
     """
-    lines = list(islice(_lines(path), good))  # the line after them may be the damaged one, and is not looked at
-    if len(lines) < good:
-        raise ValueError(f"{path}: has {len(lines)} lines only")
-    end = lines[-1].end if lines else 0
-    rest = path.read_bytes()[end:]
-    if not rest:
+    # the line after them may be the damaged one, and is not looked at
+    ends = [line.end for line in islice(_lines(path), good)]
+    if len(ends) < good:
+        raise ValueError(f"{path}: has {len(ends)} lines only")
+    end = ends[-1] if ends else 0
+    if path.stat().st_size == end:
         return None
     names = (path.with_name(f"{path.stem}.after-{good}{f'.{n}' if n > 1 else ''}{path.suffix}") for n in count(1))
     kept = next(name for name in names if not name.exists())
-    with kept.open("wb") as file:
-        file.write(rest)
+    with path.open("rb") as whole, kept.open("wb") as file:
+        whole.seek(end)
+        shutil.copyfileobj(whole, file)
         file.flush()
         os.fsync(file.fileno())
     os.truncate(path, end)
@@ -105,12 +118,11 @@ def cut(path: Path, good: int) -> Path | None:
 
 def _lines(path: Path) -> Iterator[_Line]:
     """The complete lines, each compared with its check as soon as it is reached."""
-    return _chained(path, _content(path) if path.exists() else b"", _START, 0)
+    return _chained(path, _complete(path), _START, 0)
 
 
-def _chained(path: Path, raw: bytes, last: _Line, before: int) -> Iterator[_Line]:
-    """The complete lines in `raw`, which follows the line `last`; there are `before` lines in front of it."""
-    *lines, _torn = raw.split(b"\n")  # after the last newline comes nothing, or a torn line
+def _chained(path: Path, lines: Iterable[bytes], last: _Line, before: int) -> Iterator[_Line]:
+    """The lines, which follow the line `last`; there are `before` lines in front of them."""
     check, checked, end = last.check, last.checked, last.end
     for number, line in enumerate(lines, before):
         end += len(line) + 1
@@ -148,20 +160,31 @@ def _digest(before: bytes, body: bytes) -> bytes:
     return blake2b(before + body, digest_size=_DIGITS // 2).hexdigest().encode()
 
 
-def _content(path: Path) -> bytes:
-    """The bytes of a journal, unpacked. Raises ValueError for more than MOST_BYTES: a small .xz can hold terabytes."""
+def _complete(path: Path) -> Iterator[bytes]:
+    """The complete lines of a journal, unpacked, without their newlines; none if there is no file.
+
+    Raises ValueError for a file that is not an .xz by content, or for more than MOST_BYTES.
+    """
+    if not path.exists():
+        return
+    packed, read = path.suffix == ".xz", 0
     try:
-        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+        with lzma.open(path) if packed else path.open("rb") as file:
+            while line := file.readline(MOST_BYTES - read + 1):
+                if len(line) > MOST_BYTES - read:
+                    raise _too_long(path)
+                if not line.endswith(b"\n"):
+                    return  # a torn line
+                if packed:
+                    read += len(line)
+                yield line[:-1]
     except (lzma.LZMAError, EOFError) as e:
         raise ValueError(f"{path}: not an xz file ({e})") from None
-    if len(raw) > MOST_BYTES:
-        raise _too_long(path)
-    return raw
 
 
 def _too_long(path: Path) -> ValueError:
-    return ValueError(f"{path}: more than {MOST_BYTES >> 20:,} MiB of journal")
+    what = "journal" if path.suffix == ".xz" else "a line of a journal"
+    return ValueError(f"{path}: more than {MOST_BYTES >> 20:,} MiB of {what}")
 
 
 class Replaced(ValueError):
@@ -211,10 +234,11 @@ class Tail:
             file.seek(self._last.end)
             raw = file.read(_AT_ONCE)
             if b"\n" not in raw:
-                raw += file.read(MOST_BYTES)
-        if self._last.end + len(raw) > MOST_BYTES:
-            raise _too_long(self._path)
-        lines = list(_chained(self._path, raw, self._last, self._count))
+                raw += file.read(MOST_BYTES + 1 - len(raw))
+                if len(raw) > MOST_BYTES and raw.find(b"\n", 0, MOST_BYTES) < 0:
+                    raise _too_long(self._path)
+        *complete, _torn = raw.split(b"\n")  # after the last newline comes nothing, or a torn line
+        lines = list(_chained(self._path, complete, self._last, self._count))
         entries = [_entry(self._path, number, line) for number, line in enumerate(lines, self._count)]
         self._file = (about.st_dev, about.st_ino)
         self._last, self._count = lines[-1] if lines else self._last, self._count + len(lines)

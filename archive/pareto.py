@@ -1,4 +1,4 @@
-"""Pareto dominance and the ranks of NSGA-II, with deap's routines."""
+"""Pareto dominance and the ranks of NSGA-II, with deap's crowding distance."""
 
 from __future__ import annotations
 
@@ -6,23 +6,35 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from deap import base, tools
+import numpy as np
+from deap import base
 from deap.tools.emo import assignCrowdingDist
 
 from archive.elite import Elite
 
 
-def dominates(a: Elite, b: Elite) -> bool:
-    """Whether `a` is at least as good as `b` in every objective and better in one. Soundness is an objective too.
+def point(elite: Elite) -> tuple[float, ...]:
+    """What is compared on a front, to be minimised: unsound (0 or 1), worst3, joint, complexity, transfer.
 
     >>> from archive.elite import example
-    >>> dominates(example(joint=2.0), example(joint=3.0)), dominates(example(), example())
-    (True, False)
+    >>> point(example(joint=3.0, sound=False))
+    (1.0, 9.0, 3.0, 15.0, 1000.0)
     """
-    if a.joint > b.joint or a.worst3 > b.worst3:  # so it is with most pairs, and this is much faster than the rest
-        return False
-    ours, theirs = ((not e.sound, *e.objectives) for e in (a, b))
-    return ours != theirs and all(x <= y for x, y in zip(ours, theirs, strict=True))
+    return (float(not elite.sound), *elite.objectives)
+
+
+def relations(points: np.ndarray, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of the points dominate `point`, and which it dominates. The first axis has the objectives, minimised.
+
+    One point dominates another if it is at least as good in every objective and better in one.
+
+    >>> points = np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])  # three points, one in each column
+    >>> better, worse = relations(points, np.array([[2.0], [2.0]]))
+    >>> better.tolist(), worse.tolist()
+    ([True, False, False], [False, False, True])
+    """
+    no_worse, no_better = np.all(points <= point, axis=0), np.all(points >= point, axis=0)
+    return no_worse & ~no_better, no_better & ~no_worse
 
 
 def fronts(objectives: Sequence[Sequence[float]]) -> list[list[int]]:
@@ -31,10 +43,16 @@ def fronts(objectives: Sequence[Sequence[float]]) -> list[list[int]]:
     >>> fronts([(1.0, 4.0), (2.0, 2.0), (3.0, 3.0)])
     [[0, 1], [2]]
     """
-    points = [_Point(i, row) for i, row in enumerate(objectives)]
-    if len(points) < 2:
-        return [[p.index for p in points]] if points else []
-    return [sorted(p.index for p in front) for front in tools.sortNondominated(points, len(points))]
+    if not objectives:
+        return []
+    points = np.array(objectives).T
+    dominates, _ = relations(points[:, :, np.newaxis], points[:, np.newaxis, :])  # row by column
+    left, found = np.arange(len(objectives)), []
+    while left.size:
+        best = ~dominates[np.ix_(left, left)].any(axis=0)
+        found.append(left[best].tolist())
+        left = left[~best]
+    return found
 
 
 def ranks(objectives: Sequence[Sequence[float]]) -> list[tuple[int, float]]:
@@ -43,7 +61,7 @@ def ranks(objectives: Sequence[Sequence[float]]) -> list[tuple[int, float]]:
     >>> ranks([(1.0, 4.0), (2.0, 2.0), (3.0, 3.0)])  # the ends of a front have an infinite distance
     [(0, -inf), (0, -inf), (1, -inf)]
     """
-    points = [_Point(i, row) for i, row in enumerate(objectives)]
+    points = [_Point(row) for row in objectives]
     ranked: list[tuple[int, float]] = [(0, 0.0)] * len(points)
     for number, members in enumerate(fronts(objectives)):
         assignCrowdingDist([points[i] for i in members])
@@ -71,8 +89,7 @@ def fitness(elites: Sequence[Elite]) -> list[tuple[float, ...]]:
 class _Point:
     """A row of objectives in the form that deap expects: an object with a fitness."""
 
-    def __init__(self, index: int, objectives: Sequence[float]) -> None:
-        self.index = index
+    def __init__(self, objectives: Sequence[float]) -> None:
         self.fitness: Any = _fitness_class(len(objectives))(tuple(objectives))
 
 

@@ -29,7 +29,7 @@ class Island:
 
     Members are the cells of a grid (if `cells` is true) and the `size` fittest of all elites that were added. NSGA-II
     chooses the fittest on worst3, joint error, complexity and transfer error; sound elites come before unsound ones
-    (Deb's rule for constraints).
+    (Deb's rule for constraints). Only `add` and `select` may add survivors: the errors of their forms are kept.
 
     >>> from archive.elite import example
     >>> island = Island(Grid(), size=1)
@@ -44,6 +44,10 @@ class Island:
     size: int
     cells: bool = True
     survivors: list[Elite] = field(default_factory=list)
+    _lowest: dict[str, float] = field(init=False, repr=False, compare=False)  # joint error of each survivors' form
+
+    def __post_init__(self) -> None:
+        self._lowest = _lowest(self.survivors)
 
     def add(self, elite: Elite) -> Added:
         """Offer an elite to its cell. Until the next `select` it is also among the survivors.
@@ -53,8 +57,9 @@ class Island:
         >>> island.add(example()).name, island.add(example(id=2)).name  # the same form, no better
         ('NEW', 'NOT')
         """
-        if any(e.key == elite.key and e.joint <= elite.joint for e in self.survivors):
+        if elite.key in self._lowest and self._lowest[elite.key] <= elite.joint:
             return Added.NOT
+        self._lowest[elite.key] = elite.joint
         self.survivors.append(elite)
         return self.grid.add(elite)
 
@@ -62,6 +67,7 @@ class Island:
         """Keep only the fittest survivors."""
         if len(self.survivors) > self.size:
             self.survivors = self.fittest(self.size)
+            self._lowest = _lowest(self.survivors)
 
     def fittest(self, count: int) -> list[Elite]:
         """Up to `count` survivors, the fittest first.
@@ -120,6 +126,7 @@ class Population:
     best: list[tuple[float, float | None]] = field(default_factory=list)
     rejected: deque[Outcome] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _champion: tuple[int, Elite | None] = field(default=(-1, None), init=False, repr=False, compare=False)
 
     def tell(self, outcome: Outcome) -> bool:
         """Take in an outcome. True if its elite took a place on an island."""
@@ -148,7 +155,10 @@ class Population:
         >>> Population(Archive(Grid()), [], Rule()).champion() is None
         True
         """
-        return champion(self.archive.members(), self.rule)
+        changes = self.archive.changes
+        if self._champion[0] != changes:
+            self._champion = changes, champion(self.archive.members(), self.rule)
+        return self._champion[1]
 
     def end_generation(self) -> None:
         """Record how good the champion is now.
@@ -215,6 +225,11 @@ class Population:
             (float(not e.sound), self.rule.merit(e) + more, float(e.complexity))
             for e, more in zip(elites, excess, strict=True)
         ]
+
+
+def _lowest(elites: Sequence[Elite]) -> dict[str, float]:
+    """The lowest joint error of each form."""
+    return {e.key: e.joint for e in sorted(elites, key=lambda e: -e.joint)}
 
 
 def tournament(

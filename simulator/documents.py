@@ -16,7 +16,7 @@ import yaml
 
 from simulator.errors import InputError, shown
 
-MOST_BYTES = 64 << 20  # of a file; the largest that the project writes itself, a long run's report, has a few MB
+MOST_BYTES = 64 << 20  # of a file; the largest that the project writes itself is a run's report, which may be longer
 MOST_VALUES = 1_000_000  # of a file, with aliases expanded; 100 characters of text count as a value
 DEEPEST = 50  # levels of nesting; files of people have about eight
 LONGEST_TEXT = 1_000_000  # characters of one text
@@ -39,21 +39,22 @@ def read_bytes(path: Path, most: int = MOST_BYTES, where: str | None = None) -> 
     return data
 
 
-def read_json(path: Path, remedy: str) -> Any:
+def read_json(path: Path, remedy: str, times: int = 1) -> Any:
     """The JSON value in a file. Raises OSError, and InputError like `parse_json`."""
-    return parse_json(read_bytes(path), str(path), remedy)
+    return parse_json(read_bytes(path, times * MOST_BYTES), str(path), remedy, times)
 
 
-def parse_json(data: str | bytes, where: str, remedy: str) -> Any:
+def parse_json(data: str | bytes, where: str, remedy: str, times: int = 1) -> Any:
     """The JSON value of a text; NaN and Infinity become floats, for the caller to judge.
 
-    Raises InputError for a text that is not JSON, names a key twice, or exceeds a limit of this module.
+    Raises InputError for a text that is not JSON, names a key twice, or exceeds a limit of this module; it may have
+    `times` as many values.
     """
     try:
         text = data if isinstance(data, str) else data.decode(json.detect_encoding(data))
     except UnicodeDecodeError:
         raise InputError(f"{where}: not valid JSON, it is not UTF-8 text: {remedy}") from None
-    _check_json(text, where)
+    _check_json(text, where, times * MOST_VALUES)
     try:
         return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=_distinct)
     except json.JSONDecodeError as e:
@@ -63,7 +64,7 @@ def parse_json(data: str | bytes, where: str, remedy: str) -> Any:
     raise InputError(" ".join(f"{where}: {place}not valid JSON, {problem}: {remedy}".split()))
 
 
-def _check_json(text: str, where: str) -> None:
+def _check_json(text: str, where: str, most: int) -> None:
     """Raises InputError for JSON that exceeds a limit. A text that is not JSON may pass."""
     depth = values = 0
     for token in _JSON_TOKEN.finditer(text):
@@ -83,7 +84,7 @@ def _check_json(text: str, where: str) -> None:
                 problem = _too_long(length - 2)
             case _:
                 problem = _TOO_MANY_DIGITS
-        if problem := problem or _too_many(values):
+        if problem := problem or _too_many(values, most):
             raise InputError(f"{where}: line {_line(text, start)}: {problem}: {RIGHT_FILE}")
 
 
@@ -177,7 +178,7 @@ def _check_yaml(text: str, where: str) -> None:
             # What is not quoted, or has a tag, may be read as a number.
             if len(event.value) > LONGEST_NUMBER and (event.implicit[0] or event.tag) and _NUMERIC.match(event.value):
                 problem = _TOO_MANY_DIGITS
-        if problem := problem or _too_many(total):
+        if problem := problem or _too_many(total, MOST_VALUES):
             raise InputError(f"{where}: line {event.start_mark.line + 1}: {problem}: {RIGHT_FILE}")
 
 
@@ -192,8 +193,8 @@ def _too_deep(depth: int) -> str:
     return f"is nested too deeply, at most {DEEPEST} levels are read" if depth > DEEPEST else ""
 
 
-def _too_many(values: int) -> str:
-    return f"has more than {MOST_VALUES:,} values" if values > MOST_VALUES else ""
+def _too_many(values: int, most: int) -> str:
+    return f"has more than {most:,} values" if values > most else ""
 
 
 def _too_long(length: int) -> str:

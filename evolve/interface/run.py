@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 
 from archive.elite import Elite
-from archive.proposal import Outcome, is_outcome
 from evaluator.score import SCORE_SEEDS, error_rows, predictions, score_set
 from evolve.frames import ledger as ledger_frames
 from evolve.frames import predictions as prediction_frames
@@ -164,18 +163,14 @@ class Run:
         >>> len(evolve.load_run(path).ledger)
         0
         """
-        return ledger_frames.ledger(ledger.rows(self._lines))
+        return ledger_frames.ledger(ledger.rows(self._run.calls()))
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 
     @cached_property
-    def _lines(self) -> list[JsonObject]:
-        return self._run.lines()
-
-    @cached_property
     def _searched(self) -> Searched:
-        return Searched(self._run, [Outcome.from_json(line) for line in self._lines if is_outcome(line)])
+        return Searched(self._run, self._run.outcomes())
 
     @property
     def _champion(self) -> Elite | None:

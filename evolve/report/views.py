@@ -11,6 +11,7 @@ from evaluator.experiments import bundled_experiments, data_hash, hardware_table
 from evaluator.own_models import own_models
 from evolve import __version__
 from evolve.report.printing import prose, show
+from evolve.report.result import report_json
 from evolve.report.run import FRONT_LEGEND, front_table
 from evolve.report.table import Table, arrival_seeds
 from evolve.report.terms import legend
@@ -19,7 +20,6 @@ from evolve.run.folder import REMEDY, Run
 from evolve.run.program import seed_names
 from evolve.run.validations import calls_note
 from evolve.terminal import command, say
-from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
 
@@ -106,7 +106,7 @@ def _run_state(path: Path) -> RunState:
     report = path / "report.json"
     if not report.exists():
         return RunState(str(path), False, None, None)
-    raw = read_json(report, REMEDY)
+    raw = report_json(report)
     try:
         best = raw["champion"]
         return RunState(str(path), True, best["joint"] if best else None, best["id"] if best else None)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
 import yaml
 
 from archive.archive import Archive
 from archive.elite import Elite
 from archive.grid import Grid
-from archive.journal import Damaged, cut, read_journal, unchecked
+from archive.journal import Damaged, cut, entries, unchecked
 from archive.population import Island, Population
 from archive.proposal import Outcome, is_outcome
 from evaluator.experiments import data_hash
@@ -30,7 +31,6 @@ from simulator.json import JsonObject
 
 REMEDY = "restore it from a copy"
 START = "start"  # folder of the user's programs that a search starts from
-T = TypeVar("T")
 SURVIVORS = 48  # elites that an island keeps besides the cells of its grid
 
 
@@ -90,26 +90,37 @@ class Run:
 
     def outcomes(self) -> list[Outcome]:
         """The outcomes of all proposals, in the journal's order. Raises InputError if the journal is damaged."""
-        return [Outcome.from_json(line) for line in self.lines() if is_outcome(line)]
+        return [Outcome.from_json(line) for line in self.each_line() if is_outcome(line)]
+
+    def calls(self) -> list[JsonObject]:
+        """The lines about language models: the calls, and the outcomes of what they proposed. Raises like `lines`."""
+        return [line for line in self.each_line() if not is_outcome(line) or line.get("call")]
 
     def lines(self) -> list[JsonObject]:
         """The journal's complete lines: outcomes of proposals, and calls to language models.
 
         Raises InputError if the journal is missing, or damaged before its end.
         """
-        return self._checked(read_journal)
+        return list(self.each_line())
+
+    def each_line(self) -> Iterator[JsonObject]:
+        """The lines one at a time, since all of them take much more memory than their outcomes. Raises like `lines`."""
+        with self._faults():
+            yield from entries(self.written)
 
     def unchecked(self) -> int:
         """The number of the journal's lines that nothing protects from damage, because an older release wrote them.
 
         Raises InputError if the journal is missing or damaged.
         """
-        return self._checked(unchecked)
+        with self._faults():
+            return unchecked(self.written)
 
-    def _checked(self, read: Callable[[Path], T]) -> T:
-        """What is read from the journal. Raises InputError if the journal is missing or damaged."""
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Faults of the journal as InputErrors."""
         try:
-            return read(self.written)
+            yield
         except Damaged as e:
             raise InputError(f"{e}: restore the file from a copy, or go on from the last good line: "
                              f"`{command('resume', self.path, '--to', e.good)}`") from None  # fmt: skip

@@ -90,7 +90,7 @@ def attribution(run: Run) -> Attribution:
             of_name = counts.setdefault(name, dict.fromkeys(COUNTS, 0))
             for count, yes in zip(COUNTS, reached, strict=True):
                 of_name[count] += yes
-    costs = costs_of(ledger.rows(run.lines()))
+    costs = costs_of(ledger.rows(run.calls()))
     contributions = {
         name: Contribution(**counts.get(name, {}), cost=costs.get(name)) for name in dict.fromkeys([*counts, *costs])
     }
@@ -114,10 +114,12 @@ def _leaders(config: Config, outcomes: Sequence[Outcome]) -> tuple[Archive, set[
     """The archive of these outcomes, and the ids of the elites that were its champion when they were scored."""
     archive, leaders = empty_archive(config), set[int]()
     for outcome in outcomes:
-        if outcome.elite:
-            archive.add(outcome.elite)
-            if champion(archive.members(), config.score.rule) is outcome.elite:
-                leaders.add(outcome.elite.id)
+        if (
+            outcome.elite
+            and archive.add(outcome.elite)  # only a member can be the champion
+            and champion(archive.members(), config.score.rule) is outcome.elite
+        ):
+            leaders.add(outcome.elite.id)
     return archive, leaders
 
 

@@ -263,12 +263,12 @@ def _ledger(run: Run, stopped: str) -> JsonObject:
 
     `stopped`: why the calls ended before the search did, or "".
     """
-    lines = run.lines()
+    lines = run.calls()
     ledger.write(run.path / ledger.FILE, lines)
     # where only models should propose, operators propose in place of models that are not available
-    counted = run.config.search.proposer == "llm"
-    substitutes = sum(not line["operator"].startswith((MODEL, SEED, POLISH)) for line in filter(is_outcome, lines))
-    ending = {"replayed": run.about.replayed, "substitutes": substitutes if counted else 0, "stopped": stopped}
+    outcomes = filter(is_outcome, run.each_line() if run.config.search.proposer == "llm" else ())
+    substitutes = sum(not line["operator"].startswith((MODEL, SEED, POLISH)) for line in outcomes)
+    ending = {"replayed": run.about.replayed, "substitutes": substitutes, "stopped": stopped}
     return ledger.summary(lines) | ending
 
 

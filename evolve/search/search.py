@@ -81,7 +81,7 @@ class Search:
         Each assessment starts as soon as its proposal is made, while workers still make the later ones.
         """
         admission = Admission(
-            set(self.population.archive.keys),
+            self.population.archive.keys,  # not a copy: what is taken is there after the generation anyway
             self.config.budget - self.population.fitted,
             limits_of(self.population.archive, self.config.search),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import lzma
 import resource
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from elites import elite
+from elites import dominates, elite
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,9 +20,10 @@ from archive.archive import Archive
 from archive.champion import Rule, champion, finalists, merit
 from archive.elite import UNMEASURED, Elite
 from archive.grid import Added, Grid
-from archive.journal import Damaged, Journal, cut, read_journal, unchecked
-from archive.pareto import dominates, fitness, fronts, ranks
+from archive.journal import Damaged, Journal, Tail, cut, read_journal, unchecked
+from archive.pareto import fitness, fronts, ranks
 from archive.population import Island
+from simulator.json import JsonObject
 
 JOINT = Rule("joint")
 
@@ -233,6 +235,31 @@ def test_journal_damaged_before_its_end_is_an_error(tmp_path: Path) -> None:
         path.write_bytes(b'{"id":0}\n' + bad + b'\n{"id":2}\n')
         with pytest.raises(Damaged, match=r"journal.jsonl:2: not a JSON object"):
             read_journal(path)
+
+
+def test_a_packed_journal_is_limited_as_a_whole_and_another_by_its_longest_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, packed = tmp_path / "journal.jsonl", tmp_path / "journal.jsonl.xz"
+    lines = written(path, 30)
+    packed.write_bytes(lzma.compress(path.read_bytes()))
+    whole = read_journal(path)
+    assert read_journal(packed) == whole and len(whole) == 30
+    monkeypatch.setattr("archive.journal.MOST_BYTES", max(map(len, lines)))
+    assert read_journal(path) == whole and unchecked(path) == 0
+    monkeypatch.setattr("archive.journal._AT_ONCE", 10)
+
+    def followed(path: Path) -> list[JsonObject]:
+        tail = Tail(path)
+        return [entry for _ in lines for entry in tail.read()]
+
+    assert followed(path) == whole
+    with pytest.raises(ValueError, match=r"journal.jsonl.xz: more than 0 MiB of journal"):
+        read_journal(packed)
+    monkeypatch.setattr("archive.journal.MOST_BYTES", max(map(len, lines)) - 1)
+    for read in (read_journal, Journal, followed):
+        with pytest.raises(ValueError, match=r"journal.jsonl: more than 0 MiB of a line of a journal"):
+            read(path)
 
 
 @pytest.mark.parametrize("lost", ["deleted", "moved", "replaced"])

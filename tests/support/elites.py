@@ -1,4 +1,4 @@
-"""Elites with made-up figures."""
+"""Elites with made-up figures, and dominance by its definition."""
 
 from __future__ import annotations
 
@@ -15,3 +15,9 @@ def elite(
         joint=joint, e2e=joint, ttft=joint, itl=joint, rows=(("a", 1.0, -2.0, None),), operator="add", parents=(0, 1),
     )  # fmt: skip
     return replace(base, **more)  # type: ignore[arg-type]
+
+
+def dominates(a: Elite, b: Elite) -> bool:
+    """Whether `a` is at least as good as `b` in everything, soundness included, and better in something."""
+    ours, theirs = ((not e.sound, *e.objectives) for e in (a, b))
+    return ours != theirs and all(x <= y for x, y in zip(ours, theirs, strict=True))

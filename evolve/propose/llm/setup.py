@@ -74,7 +74,7 @@ def models_of(
     """The language models of a run, whether it is new, resumed or replayed."""
     config, recorded = run.config, bool(run.about.replayed)
     prices = {} if recorded else priced(config)
-    dispatch = Dispatch(call_log(run.lines()), journal, config.llm, prices, recorded)
+    dispatch = Dispatch(call_log(run.calls()), journal, config.llm, prices, recorded)
     texts = prompts_of(run)
     return LanguageModels(config, texts, dispatch, operators, diagnose, remembered, moe, run.path, show)
 
@@ -87,7 +87,7 @@ def replay(recording: Path, out: Path | None) -> Run:
     source = run_folder.open_run(recording)
     fitted, _ = chosen(source.config.data)
     run_folder.check_same(source, fitted)
-    calls = [line for line in source.lines() if not is_outcome(line)]
+    calls = [line for line in source.each_line() if not is_outcome(line)]
     if not calls:
         raise InputError(
             f"--replay {recording}: has no calls to language models: name a run of --proposer llm or mixed"

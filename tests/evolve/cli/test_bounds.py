@@ -18,6 +18,7 @@ from doc_tables import LEAST
 from archive import journal
 from evolve.cli import entry
 from evolve.cli.entry import run_command
+from evolve.report.result import LONGER
 from simulator import documents
 from simulator.documents import LONGEST_NUMBER, LONGEST_TEXT, parse_json, parse_yaml
 from simulator.errors import LONGEST_MESSAGE, InputError, shown
@@ -100,8 +101,9 @@ def test_yaml_that_cannot_be_meant(
 )
 @pytest.mark.parametrize("where", ["config", "case", "record", "run.json", "report.json"])
 def test_json_that_cannot_be_meant(
-    where: str, text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    where: str, text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     path = written(tmp_path, "mine.json", text)
     match where:
         case "config":
@@ -120,6 +122,7 @@ def test_json_that_cannot_be_meant(
             run.mkdir()
             written(run, "run.json", "{}")
             written(run, "report.json", text)
+            monkeypatch.setattr(documents, "MOST_VALUES", documents.MOST_VALUES // LONGER)
             args = ["list", "--runs", str(tmp_path)]
     assert problem in refusal(capsys, *args)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from elites import elite
 
 from archive.champion import Rule
 from evaluator.score import Errors
-from evolve.report.result import Refusals, RunReport, errors_of
+from evolve.report.result import Refusals, RunReport, errors_of, read_report
 from evolve.report.run import print_run, unsound
+from simulator import documents
+from simulator.errors import InputError
 
 ROWS = (Errors("a", 1.5, -2.0, None), Errors("b", -0.5, 3.0, 0.25))
 FULL = RunReport(
@@ -30,6 +33,15 @@ def test_a_report_is_read_back_as_it_was_written() -> None:
     assert json.dumps(again.to_json()) == text
     assert again.champion == FULL.champion and again.best == FULL.best and list(again.errors) == list(ROWS)
     assert again.calls == {"usd": 0.5}
+
+
+def test_a_report_may_have_more_values_than_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(FULL.to_json()))
+    monkeypatch.setattr(documents, "MOST_VALUES", 20)
+    assert read_report(path).champion == FULL.champion
+    with pytest.raises(InputError, match="more than 20 values"):
+        documents.read_json(path, "")
 
 
 def test_without_a_champion_there_are_no_errors_to_write() -> None:
