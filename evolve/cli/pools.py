@@ -40,18 +40,18 @@ class Where:
             pool.close()
 
 
-def pool_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --workers and --cluster; the command receives them as `where`."""
+def pool_options(command: Callable[..., Any], default: int | None = None) -> Callable[..., Any]:
+    """Add --workers (so many by default, one for each core if None) and --cluster; the command receives `where`."""
 
     @click.option("--workers", type=click.IntRange(min=1),
-                  help="Processes [default: all cores]; changes nothing but speed.")  # fmt: skip
+                  help=f"Processes [default: {default or 'all cores'}]; changes nothing but speed.")  # fmt: skip
     @click.option("--cluster", metavar="ADDRESS", help="Work on a cluster of dask.distributed: tcp://HOST:PORT, a "
                   "scheduler file, or local:N for N workers on this machine.")  # fmt: skip
     @wraps(command)
     def with_where(workers: int | None, cluster: str | None, **options: Any) -> Any:
         if workers is not None and cluster is not None:
             raise InputError("--workers is for this machine, --cluster for others: give one of the two")
-        return command(where=Where(workers, cluster), **options)
+        return command(where=Where(workers or default, cluster), **options)
 
     return with_where
 

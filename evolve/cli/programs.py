@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import Tables, caps_options, load, named_experiments, tables_options
+from evolve.cli.pools import Where, pool_options
 from evolve.program.check import check as check_program
 from evolve.program.check import fields_json, print_check, print_fields
 from evolve.program.fit.calibrate import Settings, calibrate
@@ -106,11 +108,12 @@ def check(
 @click.option("--sync", is_flag=True, help="With --steps: the engines did not schedule ahead.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, with its record next to "
               "it; per model: a file each, NAME-MODEL.py.")  # fmt: skip
+@partial(pool_options, default=1)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def fit(program: str, experiments: str | None, ids: str | None, only: str | None, scope: str | None,
         per_model: str | None, methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, out: Path | None,
-        as_json: bool, caps: dict[str, int]) -> int:  # fmt: skip
+        where: Where, as_json: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Fit a program's constants to experiments.
 
     The form stays the same. The output says of each constant how far it may be off, how far it moved, and whether the
@@ -123,7 +126,7 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
     evolve fit champion --experiments mine.yaml --only alpha
     evolve fit floor --scope per-model --out floors.py
     evolve fit floor --per-model weights,queueing_time.alpha0
-    evolve fit my_model.py --method all
+    evolve fit my_model.py --method all --workers 4
     evolve fit floor --steps ingested/ --out mine.py
     """
     if scope and per_model:
@@ -139,7 +142,8 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
     else:
         runs, fitted = (), named_experiments(experiments, ids)
         files = {e.id: experiments for e in fitted if experiments}
-    result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs))
+    with where.pool(quiet=False) as pool:
+        result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs), pool)
     if as_json:
         print_json(result.to_json())
     else:

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 from uuid import uuid4
 
@@ -48,6 +48,7 @@ class Cluster(Pool):
         super().__init__(line)
         self._where = where
         self._cluster, self._client = _connected(where)
+        processes.settle()  # if numpy is loaded already, this process computes other digits, see _own_identity
         self._settings = processes.settings()
         self._identity = _own_identity(self._settings)
         digest = blake2b(repr(sorted({**self._identity, **self._settings}.items())).encode(), digest_size=6).hexdigest()
@@ -59,6 +60,9 @@ class Cluster(Pool):
         self._parcels: dict[str, Any] = {}  # futures, by the parcel's key
         self._threads: dict[str, int] = {}  # of the workers that are accepted, by address
         self._asked: dict[str, str] = {}  # workers that were asked what they are, and why they are refused, or ""
+        self._arrived: SimpleQueue[Any] = SimpleQueue()  # futures that are done; None ends
+        self._collector = threading.Thread(target=self._collect, daemon=True)
+        self._collector.start()
         self._listener = ThreadPoolExecutor(1)  # hears reports in their order
         self._client.subscribe_topic(self._name, self._hear)
         self._wanted: Any = None  # the future of a task that shows the scheduler that work waits
@@ -96,7 +100,7 @@ class Cluster(Pool):
             return
         with self._lock:
             self._running[key] = task, future
-        future.add_done_callback(partial(self._came, key))
+        future.add_done_callback(self._arrived.put)
 
     def _sent(self, parcel: Parcel | None) -> Any:
         """The future of a parcel, which a worker fetches once.
@@ -113,14 +117,26 @@ class Cluster(Pool):
                 )  # fmt: skip
             return self._parcels[parcel.key]
 
-    def _came(self, key: str, future: Any) -> None:
-        """Note what became of a task. Called in a thread of dask's."""
-        with self._lock:
-            task, _ = self._running.pop(key, (None, None))
-        if task is None or self._ended:
-            return
+    def _collect(self) -> None:
+        """Fetch what has arrived, all at once, until the pool is closed: one by one takes the scheduler longer."""
+        while (first := self._arrived.get()) is not None:
+            futures = [first]
+            while not self._arrived.empty() and (future := self._arrived.get()) is not None:
+                futures.append(future)
+            values: dict[str, Any] = {}
+            with _quiet():  # what went wrong is found for each below
+                whole = [future for future in futures if future.status == "finished"]
+                values = dict(zip([future.key for future in whole], self._client.gather(whole), strict=True))
+            for future in futures:
+                with self._lock:
+                    task, _ = self._running.pop(future.key, (None, None))
+                if task is not None and not self._ended:
+                    self._came(task, future, values)
+
+    def _came(self, task: Task[Any], future: Any, values: Mapping[str, Any]) -> None:
+        """Note what became of a task."""
         try:
-            kind, value = future.result()
+            kind, value = values[future.key] if future.key in values else future.result()
         except Exception as e:
             if future.status == "error" and type(e).__name__ == "KilledWorker":
                 self._raised(task, Died())
@@ -216,6 +232,8 @@ class Cluster(Pool):
         with _quiet():
             if self._cluster is not None:
                 self._cluster.close(timeout=CONNECT_S)
+        self._arrived.put(None)
+        self._collector.join(CONNECT_S)
         self._listener.shutdown()
 
 
@@ -237,6 +255,7 @@ def _connected(where: str) -> tuple[Any, Any]:
     for name in [*logging.root.manager.loggerDict, "asyncio", "tornado.application"]:
         if name.split(".")[0] in ("distributed", "asyncio", "tornado"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what matters is in a line of ours
+    warnings.filterwarnings("ignore", "Sending large graph")  # a parcel, once
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of ports that are taken, and versions that differ
         if where.startswith(LOCAL):

@@ -69,7 +69,7 @@ def _identity(settings: Mapping[str, str]) -> dict[str, str]:
         return own
 
 
-def end_idle() -> None:
+async def end_idle() -> None:
     """End the worker processes that wait for calls."""
     while _idle:
         _idle.pop().close()

@@ -7,18 +7,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from evaluator.experiments import data_hash
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
-from evaluator.fit.per_model import fit_scoped, models_of, scoped
+from evaluator.fit.per_model import ScopedFit, fit_scoped, models_of, scoped
 from evaluator.fit.problem import Problem, problem_of
 from evaluator.fit.steps import step_positions
 from evaluator.fit.uncertainty import certainties, effective
 from evaluator.score import Errors, ScoreSet, error_rows, score_set
+from evolve.pool.local import Here
+from evolve.pool.pool import Pool
+from evolve.pool.process import Call, parcel
 from evolve.program.fit.first_stage import FirstStage, first_stage, stage_figures
 from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_for, save
 from evolve.program.steps.sources import Run
+from evolve.report.progress import Line
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
 from evolve.run.selectors import known_constants, positions
@@ -56,10 +61,15 @@ class Settings:
 
 
 def calibrate(
-    source: Source, experiments: Sequence[Experiment], out: Path | None, settings: Settings | None = None
+    source: Source,
+    experiments: Sequence[Experiment],
+    out: Path | None,
+    settings: Settings | None = None,
+    pool: Pool | None = None,
 ) -> Calibration:
     """Fit the program's constants on `experiments`, and write it and its record to `out` if given.
 
+    The methods are tried by the workers of `pool`, one after the other in this process without it.
     Raises InputError if nothing can be fitted, if no constants make the program usable, or if `out` cannot be written.
     """
     settings = settings or Settings()
@@ -72,7 +82,7 @@ def calibrate(
     data, score = fit_set(fitted), score_set(fitted)
     files = files_for(out, source.name, None if settings.shared else models_of(data))
     problem, stage = _problem(program, data, known, settings)
-    tries = tuple(_try(source, problem, method, score) for method in settings.methods)
+    tries = _tries(source, problem, settings.methods, score, pool or Here(Line(quiet=True)))
     best = min(tries, key=lambda t: t.fit.loss)
     trust, no_trust = _trust(source, data, best, settings)
     certainty = certainties(best.fit.problem, best.fit.phi)
@@ -149,15 +159,34 @@ def _trust(source: Source, data: FitSet, best: Try, settings: Settings) -> tuple
     return replace(trust, key=key(best.fit.programs[0]), committee=texts, data=own), None
 
 
-def _try(source: Source, problem: Problem, method: str, score: ScoreSet) -> Try:
+def _tries(
+    source: Source, problem: Problem, methods: Sequence[str], score: ScoreSet, pool: Pool
+) -> tuple[Try, ...]:
+    """The fits by these methods. The problem, which is large, goes to the workers once and does not come back."""
+    data = parcel(_unpacked, source.name, problem, score)
+    waiting = [pool.submit(Call(_fitted, (method,), parcel=data), number) for number, method in enumerate(methods)]
+    return tuple(
+        Try(method, replace(fit, problem=problem), errors, seconds)
+        for method, (fit, errors, seconds) in zip(methods, (task.result() for task in waiting), strict=True)
+    )
+
+
+def _unpacked(*values: Any) -> tuple[Any, ...]:
+    return values
+
+
+def _fitted(data: tuple[str, Problem, ScoreSet], method: str) -> tuple[ScopedFit, tuple[Errors, ...], float]:
+    """The fit by a method, without its problem, its errors, and the seconds that it took."""
+    name, problem, score = data
     begun = time.monotonic()
     try:
         fit = fit_scoped(problem, method)
     except HostileStep as e:
-        raise InputError(f"{source.name}: cannot be fitted on these experiments ({e}): change the program") from None
+        raise InputError(f"{name}: cannot be fitted on these experiments ({e}): change the program") from None
     seconds = time.monotonic() - begun
     errors: dict[int, Errors] = {}
     for group, program in zip(problem.groups, fit.programs, strict=True):
         rows = error_rows(program, score.subset(group.experiments))
         errors.update(zip(group.experiments, rows, strict=True))
-    return Try(method, fit, tuple(errors[i] for i in range(len(score.experiments))), seconds)
+    bare: Any = None
+    return replace(fit, problem=bare), tuple(errors[i] for i in range(len(score.experiments))), seconds
