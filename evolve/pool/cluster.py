@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from evolve.pool.process import Call, Died, Parcel, WorkerProcess
 from evolve.pool.remote import carry_out, end_idle, introduce
 from evolve.processes import WorkStopped
 from evolve.report.progress import Line
+from evolve.report.table import counted
 from simulator.errors import InputError
 
 INSTALL = "needs the extra: pip install 'evolve-latency[cluster]'"
@@ -69,12 +71,13 @@ class Cluster(Pool):
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
-        line.note(f"scheduler {self._client.scheduler.address}, dashboard {self._client.dashboard_link}")
+        workers = counted(len(self._client.scheduler_info(n_workers=-1)["workers"]), "worker")
+        line.note(f"scheduler {self._client.scheduler.address}, {workers}, dashboard {self._client.dashboard_link}")
 
     def state(self) -> str:
         with self._lock:
             workers, threads, tasks = len(self._threads), sum(self._threads.values()), len(self._open)
-        return f"{workers} worker{'s' * (workers != 1)}, {max(tasks - threads, 0)} queued"
+        return f"{counted(workers, 'worker')}, {max(tasks - threads, 0)} queued"
 
     def _begin(self, task: Task[Any]) -> None:
         with self._lock:
@@ -169,17 +172,21 @@ class Cluster(Pool):
 
     def _watch(self) -> None:
         """Look which workers there are, and ask new ones what they are, until the pool is closed."""
+        seen = time.monotonic()
         while not self._closing.wait(WATCH_S if self._threads else WATCH_S / 10):
             try:
                 listed = self._client.scheduler_info(n_workers=-1)["workers"]
                 if self._open and not listed:
                     self._wanted = self._client.submit(int, key=f"{self._name}-wanted")  # so that a cluster scales up
-            except Exception:  # the tasks tell that the scheduler is gone
+                seen = time.monotonic()
+            except Exception as e:  # tasks that were sent tell at once that the scheduler is gone, waiting ones do not
+                if time.monotonic() - seen > CONNECT_S:
+                    self._lost(e)
                 continue
             accepted = {a: w["nthreads"] for a, w in listed.items() if self._resource in w["resources"]}
             with self._lock:
-                if not accepted:
-                    # Tasks for which the scheduler has no worker do not wake up when one is accepted.
+                if not (accepted and self._threads):
+                    # What is sent while no worker is accepted does not wake up when one is: it must be sent again.
                     self._held += [task for task, _ in self._running.values()]
                     self._running, self._parcels = {}, {}
                 self._threads = accepted

@@ -111,7 +111,7 @@ def test_a_search_on_a_cluster_is_that_of_one_machine(
 ) -> None:
     args = ["run", "--config", str(tiny), "--budget", "30", "--cluster", two.address, "--out", str(tmp_path / "run")]
     assert run_command(args) == 0
-    assert f"scheduler {two.address}, dashboard http://127.0.0.1:" in capsys.readouterr().err
+    assert f"scheduler {two.address}, 2 workers, dashboard http://127.0.0.1:" in capsys.readouterr().err
     for name in ("journal.jsonl", "config.yaml"):
         assert (tmp_path / "run" / name).read_bytes() == (tiny_run / name).read_bytes()
 
