@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import signal
 import threading
 import time
 import warnings
@@ -269,7 +270,8 @@ def _connected(where: str) -> tuple[Any, Any]:
             number = where.removeprefix(LOCAL)
             if not number.isdecimal() or not int(number):
                 raise InputError(f"--cluster {where}: {number or 'nothing'} is no number of workers: give local:4, say")
-            cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, silence_logs=logging.CRITICAL)
+            with _deaf_to_interrupts():
+                cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, silence_logs=logging.CRITICAL)
             return cluster, Client(cluster)
         address: dict[str, str] = {"address": where}
         if "://" not in where:
@@ -281,6 +283,19 @@ def _connected(where: str) -> tuple[Any, Any]:
         except (OSError, ValueError) as e:
             raise InputError(f"--cluster {where}: no scheduler answers ({type(e).__name__}): start one with `dask "
                              "scheduler`, or correct the address") from None  # fmt: skip
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """A context in which new processes are started with Ctrl-C ignored: it is for this process alone."""
+    if threading.current_thread() is not threading.main_thread():  # others may not set signals
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _own_identity(settings: Mapping[str, str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from dask_cluster import DaskCluster, hands
 from paths import ROOT
 from pool_tasks import counts, dies, dies_once, hangs, pid, prepare, refuses, times
 from tiny_world import BRIEF, ONE
+from worker_pids import worker_pids
 
 from evolve.cli import run_command
 from evolve.pool import cluster as cluster_module
@@ -163,6 +164,19 @@ def test_a_search_whose_scheduler_is_lost_is_resumed(dask: DaskCluster, tiny: Pa
     assert err.endswith(f"start it again; nothing is lost: `evolve resume {run}` goes on\n")
     assert run_command(["resume", str(run), "--workers", "1", "--quiet"]) == 0
     assert (run / "journal.jsonl").read_bytes() == (tiny_run / "journal.jsonl").read_bytes()
+
+
+def test_an_interrupt_ends_a_local_cluster_in_silence(tiny: Path, tmp_path: Path) -> None:
+    """Ctrl-C in a terminal reaches the workers too, which are of the same process group."""
+    run = tmp_path / "run"
+    args = ["run", "--config", str(tiny), "--budget", "300", "--cluster", "local:2", "--quiet", "--out", str(run)]
+    process = subprocess.Popen([*EVOLVE, *args], stderr=subprocess.PIPE, text=True, cwd=ROOT, process_group=0)
+    wait_for(lambda: lines(run) >= 5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 130
+    assert err == f"evolve: interrupted; nothing is lost: `evolve resume {run}` goes on\n"
+    assert not worker_pids(process.pid) and lines(run) >= 5
 
 
 def test_a_worker_of_another_engine_is_refused_by_name(

@@ -182,6 +182,10 @@ def test_methods_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     result = fitted(capsys, "linear", "--id", SEVEN, "--method", "all")
     assert [m["method"] for m in result["methods"]] == list(METHODS)
     assert result["loss"] == min(m["loss"] for m in result["methods"])
+    again = fitted(capsys, "linear", "--id", SEVEN, "--method", "all", "--workers", "2")
+    for method in (*result["methods"], *again["methods"]):
+        assert method.pop("seconds") > 0
+    assert again == result
     assert fitted(capsys, "linear", "--id", SEVEN, "--method", "cma")["method"] == "cma"
 
 
