@@ -122,13 +122,16 @@ class StudyProgress:
         rate = self.rate.per_s(done)
         left = sum(progress.budget - progress.fitted for progress in self.of if not progress.ended)
         time_left = f"{left / rate:.0f} s left for all" if done >= 10 else "time left unknown"
-        best = min((progress.best for progress in self.of), default=math.nan)
-        state = self.pool.state()
-        return (
+        best = min(progress.best for progress in self.of)
+        parts = (
             f"{sum(progress.ended for progress in self.of)}/{len(self.of)} {self.noun}s finished: "
-            f"{assessed}/{budget} candidates, {rate:.1f}/s{f', {state}' if state else ''}, "
-            f"best joint error in training {best:.2f} %, {time_left}"
+            f"{assessed}/{budget} candidates",
+            f"{rate:.1f}/s",
+            self.pool.state(),
+            f"best joint error in training {best:.2f} %" if math.isfinite(best) else "",
+            time_left,
         )
+        return ", ".join(part for part in parts if part)
 
 
 class MemberProgress(Progress):
