@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 
 from crash_count import Tally, Watch
 from crash_network import Link, Namespace, free_port
-from crash_parts import killed, signalled
-from crash_world import World, compare, ended, finish, moment, written
+from crash_parts import killed, signalled, turns
+from crash_world import ALONE, World, compare, ended, finish, moment, written
 from dask_cluster import DaskCluster, hands
 
 SHORT_S = 5.0  # of a cut that connections survive
@@ -44,9 +44,7 @@ def disturbed(world: World, tally: Tally, dask: DaskCluster, count: int, disturb
 
     `disturb` returns whether there was something to disturb.
     """
-    for turn in range(10 * count):
-        if tally.done >= count:
-            return
+    for turn in turns(tally, count):
         job = world.job(WORKS[turn % len(WORKS)])
         watch = Watch(job.folder, tally)
         process = job.start("--cluster", str(dask.file))
@@ -59,7 +57,6 @@ def disturbed(world: World, tally: Tally, dask: DaskCluster, count: int, disturb
         watch.look()
         ended(tally, f"{job.folder.name} on a cluster", process, 0)
         compare(tally, job, watch)
-    tally.findings.append(f"only {tally.done} of {count} disturbances came in time")
 
 
 def workers_killed(world: World, tally: Tally, count: int) -> None:
@@ -89,9 +86,7 @@ def hands_killed(world: World, tally: Tally, count: int) -> None:
 
 def scheduler_killed(world: World, tally: Tally, count: int) -> None:
     """Kill the scheduler: the client ends by one line, and the work goes on without a cluster."""
-    for turn in range(10 * count):
-        if tally.done >= count:
-            return
+    for turn in turns(tally, count):
         with cluster(world) as dask:
             job = world.job(WORKS[turn % len(WORKS)])
             watch = Watch(job.folder, tally)
@@ -105,7 +100,7 @@ def scheduler_killed(world: World, tally: Tally, count: int) -> None:
             tally.done += in_time
             if in_time and (said.count("\n") != 1 or "is lost" not in said):
                 tally.findings.append(f"{job.folder.name}, the scheduler killed: {said[-300:]!r}")
-            finish(tally, job, watch, "--workers", "2")
+            finish(tally, job, watch, *ALONE)
 
 
 def worker_stopped(world: World, tally: Tally, count: int) -> None:
@@ -180,8 +175,8 @@ def proxied(world: World, tally: Tally, count: int) -> None:
 
 
 def _cuts(world: World, count: int) -> list[float]:
-    """How long each cut lasts, seconds: short ones and long ones in turn, in pairs."""
-    return [(SHORT_S, SHORT_S, world.stop_s, world.stop_s)[number % 4] for number in range(count)]
+    """How long each cut lasts, seconds: two short ones, then a long one."""
+    return [(SHORT_S, SHORT_S, world.stop_s)[number % 3] for number in range(count)]
 
 
 def _port(dask: DaskCluster, worker: subprocess.Popen[bytes]) -> int:
@@ -195,4 +190,3 @@ def _answers(host: str, port: int) -> bool:
     with suppress(OSError), socket.create_connection((host, port), 1.0):
         return True
     return False
-

@@ -6,46 +6,56 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from crash_count import Tally, Watch
-from crash_world import World, compare, ended, finish, kill, moment, written
+from crash_world import ALONE, World, compare, ended, finish, kill, moment, written
 from worker_pids import worker_pids
 
-EACH = 3  # kills of one job at most
+EACH = (2, 4)  # kills of one job, at least and at most
+TURNS = 10  # jobs for each disturbance at most: some end before it comes
+
+
+def turns(tally: Tally, count: int) -> Iterator[int]:
+    """The numbers of jobs, until so many disturbances are done; a finding if they did not come in time."""
+    for turn in range(TURNS * count):
+        if tally.done >= count:
+            return
+        yield turn
+    if tally.done < count:
+        tally.findings.append(f"only {tally.done} of {count} disturbances came in time")
 
 
 def killed(world: World, tally: Tally, count: int, works: Sequence[str], *where: str,
            numbers: Sequence[int] = (signal.SIGKILL,)) -> None:  # fmt: skip
     """Kill these commands at random moments, go on, kill again; then finish, and compare."""
-    for turn in range(10 * count):
-        if tally.done >= count:
-            return
-        job = world.job(works[turn % len(works)])
-        watch = Watch(job.folder, tally)
-        over = False
-        for _ in range(min(world.rng.randint(1, EACH), count - tally.done)):
-            tally.resumed += job.resumes
-            process = job.start(*where)
-            if not moment(job, watch, process):
-                ended(tally, f"{job.folder.name} undisturbed", process, 0)
-                over = True
-                break
-            watch.look()
-            kill(tally, job.folder.name, process, world.rng.choice(numbers))
-            watch.look()
-        if over:
+    for turn in turns(tally, count):
+        kills = min(world.rng.randint(*EACH), count - tally.done)
+        one_chain(world, tally, kills, works[turn % len(works)], where, numbers)
+
+
+def one_chain(
+    world: World, tally: Tally, count: int, work: str, where: Sequence[str], numbers: Sequence[int]
+) -> None:  # fmt: skip
+    """Kill one job so often, and finish it. If it ends before the next kill, it is compared as it is."""
+    job = world.job(work)
+    watch = Watch(job.folder, tally)
+    for _ in range(count):
+        tally.resumed += job.resumes
+        process = job.start(*where)
+        if not moment(job, watch, process):
+            ended(tally, f"{job.folder.name} undisturbed", process, 0)
             compare(tally, job, watch)
-        else:
-            finish(tally, job, watch, *where)
-    tally.findings.append(f"only {tally.done} of {count} kills came in time")
+            return
+        watch.look()
+        kill(tally, job.folder.name, process, world.rng.choice(numbers))
+        watch.look()
+    finish(tally, job, watch, *(where or ALONE))
 
 
 def workers_killed(world: World, tally: Tally, count: int, works: Sequence[str]) -> None:
     """Kill worker processes of local pools: the command ends as if nothing had been."""
-    for turn in range(10 * count):
-        if tally.done >= count:
-            return
+    for turn in turns(tally, count):
         job = world.job(works[turn % len(works)])
         watch = Watch(job.folder, tally)
         process = job.start()
@@ -71,9 +81,7 @@ def signalled(world: World, pids: Sequence[int], number: int) -> int | None:
 
 def worker_stopped(world: World, tally: Tally, count: int) -> None:
     """Stop a worker process of a local pool for a while."""
-    for turn in range(10 * count):
-        if tally.done >= count:
-            return
+    for turn in turns(tally, count):
         job = world.job(("run", "validate")[turn % 2])
         watch = Watch(job.folder, tally)
         process = job.start()

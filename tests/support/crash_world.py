@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,11 @@ from trace_files import write
 from trace_records import MODEL
 from worker_pids import worker_pids
 
+from evolve.cli import run_command
+
 HANG_S = 300
 LOCAL = ("--workers", "2")
+ALONE = ("--workers", "1")  # in the command's own process, which starts in half of the time
 GPU = "H100-SXM-80GB"
 CUT = 5  # lines of the journal that `resume` begins with
 ANYWHERE = 0.25  # share of the moments that do not wait for a record: half of them come before there is one
@@ -34,7 +39,7 @@ class Work:
     """A long command.
 
     begin: its words for a folder. again: those that go on with it, once the file `mark` is there. prepare: makes the
-    folder, if the command needs one. kept: about how many records it leaves.
+    folder, if the command needs one. kept: about how many records it leaves. seconds: about how long it takes.
     """
 
     begin: Callable[[World, Path], Sequence[object]]
@@ -42,6 +47,7 @@ class Work:
     mark: str = ""
     prepare: Callable[[World, Path], object] = lambda world, folder: None
     kept: int = 24
+    seconds: float = 8.0
 
 
 def _searching(world: World, folder: Path) -> list[object]:
@@ -81,7 +87,7 @@ WORKS = {
         kept=36,
     ),
     "ingest": Work(
-        lambda world, folder: ["ingest", world.traces, "--hardware", GPU, "--out", folder], kept=3
+        lambda world, folder: ["ingest", world.traces, "--hardware", GPU, "--out", folder], kept=3, seconds=4.0
     ),
 }  # fmt: skip
 
@@ -93,7 +99,6 @@ class World:
         self.home, self.rng, self.stop_s = home, random.Random(seed), stop_s
         self.config = tiny_world.write(home, "models: [llama-2-7b]", **BRIEF)
         self._undisturbed: dict[str, dict[str, Any]] = {}
-        self.seconds: dict[str, float] = {}  # that each undisturbed command took
         self._numbers = iter(range(1_000_000))
 
     @property
@@ -101,7 +106,7 @@ class World:
         """A finished run."""
         path = self.home / "whole"
         if not path.exists():
-            assert Job(self, "run", path).start("--workers", "1").wait(HANG_S) == 0
+            _alone(self, "run", path)
         return path
 
     @property
@@ -116,21 +121,25 @@ class World:
         return path
 
     def undisturbed(self, work: str) -> dict[str, Any]:
-        """What a command leaves that nobody disturbs."""
+        """What a command leaves that nobody disturbs, carried out by this process."""
         if work not in self._undisturbed:
-            job = Job(self, work, self.home / f"undisturbed-{work}")
-            since = time.monotonic()
-            _, err = (process := job.start()).communicate(timeout=HANG_S)
-            assert process.returncode == 0, err
-            self.seconds[work] = time.monotonic() - since
-            self._undisturbed[work] = results(job.folder)
-            shutil.rmtree(job.folder)
+            folder = self.whole if work == "run" else _alone(self, work, self.home / f"undisturbed-{work}")
+            self._undisturbed[work] = results(folder)
         return self._undisturbed[work]
 
     def job(self, work: str) -> Job:
         """A new job, whose undisturbed results are known."""
         self.undisturbed(work)
         return Job(self, work, self.home / f"{work}-{next(self._numbers)}")
+
+
+def _alone(world: World, work: str, folder: Path) -> Path:
+    """The folder that a command has made in this process."""
+    WORKS[work].prepare(world, folder)
+    words = [*WORKS[work].begin(world, folder), "--quiet", *ALONE]
+    with redirect_stdout(StringIO()):
+        assert run_command([str(word) for word in words]) == 0
+    return folder
 
 
 class Job:
@@ -175,7 +184,7 @@ def moment(job: Job, watch: Watch, process: subprocess.Popen[str]) -> bool:
     """
     rng = job.world.rng
     if rng.random() < ANYWHERE:
-        rest = rng.uniform(0.1, job.world.seconds[job.name])
+        rest = rng.uniform(0.1, job.work.seconds)
     else:
         rest = rng.uniform(0.0, 0.3)
         written(watch, process, watch.count() + 1 + rng.randrange(job.work.kept))
