@@ -39,7 +39,7 @@ class Work:
     """A long command.
 
     begin: its words for a folder. again: those that go on with it, once the file `mark` is there. prepare: makes the
-    folder, if the command needs one. kept: about how many records it leaves. seconds: about how long it takes.
+    folder, if the command needs one. kept: about how many records there are then. seconds: about how long it takes.
     """
 
     begin: Callable[[World, Path], Sequence[object]]
@@ -77,7 +77,7 @@ WORKS = {
     "validate": Work(
         lambda world, folder: ["validate", folder, "--budget", 9],
         prepare=lambda world, folder: shutil.copytree(world.whole, folder),
-        kept=18,
+        kept=50,
     ),
     "baselines": Work(
         lambda world, folder: ["baselines", "--config", world.config, "--budget", 9, "--seeds", 1, "--only", "random,gp",
@@ -187,7 +187,8 @@ def moment(job: Job, watch: Watch, process: subprocess.Popen[str]) -> bool:
         rest = rng.uniform(0.1, job.work.seconds)
     else:
         rest = rng.uniform(0.0, 0.3)
-        written(watch, process, watch.count() + 1 + rng.randrange(job.work.kept))
+        count = watch.count()
+        written(watch, process, count + 1 + rng.randrange(max(job.work.kept - count, 1)))
     try:
         process.wait(rest)
     except subprocess.TimeoutExpired:
