@@ -64,7 +64,7 @@ def workers_killed(world: World, tally: Tally, count: int) -> None:
     with cluster(world) as dask:
 
         def disturb() -> bool:
-            worker = dask.workers.pop(world.rng.randrange(len(dask.workers)))
+            worker = world.rng.choice([worker for worker in dask.workers if worker.poll() is None])
             worker.kill()
             worker.wait()
             dask.join()
