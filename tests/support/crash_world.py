@@ -97,7 +97,7 @@ class World:
 
     def __init__(self, home: Path, seed: int, stop_s: float = 60.0) -> None:
         self.home, self.rng, self.stop_s = home, random.Random(seed), stop_s
-        self.config = tiny_world.write(home, "models: [llama-2-7b]", **BRIEF)
+        self.config: Path = tiny_world.write(home, "models: [llama-2-7b]", **BRIEF)
         self._undisturbed: dict[str, dict[str, Any]] = {}
         self._numbers = iter(range(1_000_000))
 

@@ -29,7 +29,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "validate",
         "worker",
         "dask-client",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("ingest", "stop", "dask-worker", "dask-scheduler", "locks")),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("ingest", "stop", "dask-worker", "dask-scheduler", "locks")
+        ),
     ],
 )
 def test_what_is_disturbed_loses_nothing(world: World, name: str) -> None:
