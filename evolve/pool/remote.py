@@ -69,7 +69,7 @@ def _identity(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 async def end_idle() -> None:
-    """End the worker processes that wait for calls. A coroutine, since a worker of dask runs no other without waiting."""
+    """End the worker processes that wait for calls. A coroutine: a worker of dask runs nothing else without waiting."""
     while (waiting := _taken()) is not None:
         waiting.close()
 
