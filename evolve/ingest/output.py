@@ -23,7 +23,7 @@ from evolve.ingest.options import Given
 from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.ingest.write.schema import COLUMNS
-from evolve.run.files import write_json, write_text
+from evolve.run.files import without_draft, write_json, write_text
 from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -95,7 +95,7 @@ def check_home(home: Path) -> None:
     if not home.exists():
         return
     ours = {QUALITY, STATE, *(f"{table}.parquet" for table in COLUMNS)}
-    others = sorted(path.name for path in home.iterdir() if path.name not in ours)
+    others = sorted(path.name for path in home.iterdir() if without_draft(path.name) not in ours)
     if others:
         raise InputError(
             f"{shown_path(home / others[0])}: is not ours, and its folder is going to be replaced: move it away"

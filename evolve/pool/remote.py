@@ -20,8 +20,7 @@ _idle: list[WorkerProcess] = []  # of this worker; its threads take one each
 def _process(settings: Mapping[str, str]) -> Iterator[WorkerProcess]:
     """A worker process that waits for a call; the next caller gets it too, unless it died or hung."""
     process = None
-    while process is None and _idle:
-        waiting = _idle.pop()
+    while process is None and (waiting := _taken()) is not None:
         if waiting.alive and waiting.settings == settings:
             process = waiting
         else:
@@ -70,6 +69,14 @@ def _identity(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 async def end_idle() -> None:
-    """End the worker processes that wait for calls."""
-    while _idle:
-        _idle.pop().close()
+    """End the worker processes that wait for calls. A coroutine: a worker of dask runs nothing else without waiting."""
+    while (waiting := _taken()) is not None:
+        waiting.close()
+
+
+def _taken() -> WorkerProcess | None:
+    """The worker process that came to wait last; None if none waits. Several threads take them."""
+    try:
+        return _idle.pop()
+    except IndexError:
+        return None

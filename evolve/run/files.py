@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError
+
+_DRAFT = re.compile(r"\.[0-9]+\.new$")  # what the name of a draft ends with
 
 
 @contextmanager
@@ -34,6 +37,11 @@ def draft_of(path: Path) -> Iterator[Path]:
     finally:
         if replaceable:
             draft.unlink(missing_ok=True)
+
+
+def without_draft(name: str) -> str:
+    """The name of the file that a draft is for; any other name as it is. A process that is killed leaves its drafts."""
+    return _DRAFT.sub("", name)
 
 
 def write_text(path: Path, text: str) -> None:

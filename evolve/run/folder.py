@@ -186,10 +186,16 @@ def create(path: Path, config: Config, about: About) -> Run:
         write_json(path / "run.json", about.to_json())
         (path / "journal.jsonl").touch()
     except FileExistsError:
-        raise InputError(f"{path}: exists already: choose another --out, or `{command('resume', path)}`") from None
+        raise taken(path, is_run(path)) from None
     except OSError as e:
         raise InputError(f"{path}: cannot be written ({e.strerror}): choose another --out") from None
     return Run(path, config, about)
+
+
+def taken(path: Path, whole: bool) -> InputError:
+    """The error that a folder is there already. Unless it is `whole`, a process was killed while it made the folder."""
+    other = f"`{command('resume', path)}`" if whole else "remove it: it is not whole, and nothing can be resumed there"
+    return InputError(f"{path}: exists already: choose another --out, or {other}")
 
 
 def rewrite(run: Run, config: Config) -> Run:

@@ -26,7 +26,6 @@ from evolve.search.run import KNOWN, known_answers
 from evolve.search.run import start as start_run
 from evolve.study.statistics import Spread, spread
 from evolve.study.study import Member, carry_out, read_about
-from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.json import JsonObject
 from simulator.language.measure import features
@@ -119,7 +118,7 @@ def start(config: Config, repeats: int, out: Path | None, pilot: bool = False) -
     """
     path = out or run_folder.next_path()
     if path.exists():
-        raise InputError(f"{path}: exists already: choose another --out, or `{command('resume', path)}`")
+        raise run_folder.taken(path, is_repeats(path))
     seeds = list(range(config.seed, config.seed + repeats))
     runs = tuple(start_run(replace(config, seed=seed), path / f"seed-{seed}") for seed in seeds)
     about = {"engine": __version__, "data": runs[0].about.data, "seeds": seeds, "pilot": pilot}

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paths import ROOT
@@ -19,11 +19,11 @@ START_S = 60
 class DaskCluster:
     """A scheduler, and workers that come and go. Their output is in `folder`."""
 
-    def __init__(self, folder: Path, port: int = 0) -> None:
+    def __init__(self, folder: Path, port: int = 0, host: str = "127.0.0.1") -> None:
         self.folder, self.file = folder, folder / "scheduler.json"
         self.file.unlink(missing_ok=True)
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.scheduler = self._started("scheduler", "--host", "127.0.0.1", "--port", str(port),
+        self.scheduler = self._started("scheduler", "--host", host, "--port", str(port),
                                        "--scheduler-file", str(self.file), "--dashboard-address", "127.0.0.1:0")  # fmt: skip
         self._wait(self.file.exists)
 
@@ -36,11 +36,18 @@ class DaskCluster:
         """What a process has printed."""
         return (self.folder / f"{name}.log").read_text()
 
-    def join(self, *options: str, env: Mapping[str, str] = {}, nanny: bool = False) -> subprocess.Popen[bytes]:
-        """A new worker, once it is registered."""
+    def join(
+        self, *options: str, env: Mapping[str, str] = {}, nanny: bool = False, scheduler: str = "",
+        below: Sequence[str] = (),
+    ) -> subprocess.Popen[bytes]:  # fmt: skip
+        """A new worker, once it is registered.
+
+        scheduler: the address that it is given, if not that of the scheduler's file. below: a command that starts it.
+        """
         name = f"worker-{len(self.workers)}"
-        worker = self._started("worker", "--scheduler-file", str(self.file), "--nthreads", "1", "--name", name,
-                               "--no-dashboard", "--nanny" if nanny else "--no-nanny", *options, log=name, env=env)  # fmt: skip
+        worker = self._started("worker", *([scheduler] if scheduler else ["--scheduler-file", str(self.file)]),
+                               "--nthreads", "1", "--name", name, "--no-dashboard",
+                               "--nanny" if nanny else "--no-nanny", *options, log=name, env=env, below=below)  # fmt: skip
         self.workers.append(worker)
         self._wait(lambda: "Registered to:" in self.log(name))
         return worker
@@ -53,12 +60,12 @@ class DaskCluster:
             process.wait()
 
     def _started(
-        self, what: str, *options: str, log: str = "", env: Mapping[str, str] = {}
+        self, what: str, *options: str, log: str = "", env: Mapping[str, str] = {}, below: Sequence[str] = ()
     ) -> subprocess.Popen[bytes]:
         path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
         with (self.folder / f"{log or what}.log").open("w") as file:
             return subprocess.Popen(
-                [sys.executable, "-m", f"distributed.cli.dask_{what}", *options],
+                [*below, sys.executable, "-m", f"distributed.cli.dask_{what}", *options],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=self.folder,
                 env={**os.environ, "PYTHONPATH": path, **env},
             )  # fmt: skip

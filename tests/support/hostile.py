@@ -1,6 +1,6 @@
-"""A campaign against the product: kills, damaged files, bombs, foreign text, hostile programs, full disks.
+"""A campaign against the product: damaged files, bombs, foreign text, hostile programs, full disks.
 
-`python tests/support/hostile.py [--seed 0] [--only kills,files]`: a table of counts per part, exit status 1 if work was
+`python tests/support/hostile.py [--seed 0] [--only files,disk]`: a table of counts per part, exit status 1 if work was
 lost, a command ended in a traceback, hung, or printed a control character. It takes ten minutes on two cores.
 """
 
@@ -23,7 +23,6 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from subprocess import DEVNULL
 
 import tiny_world
 from tiny_world import ONE
@@ -134,45 +133,6 @@ def finish(part: Part, what: str, world: World, run: Path) -> None:
     args = [*EVOLVE, "resume", str(run), "--workers", "1", "--quiet"]
     ended(part, what, subprocess.run(args, capture_output=True, text=True, check=False, timeout=HANG_S), 0)
     same(part, what, world, run)
-
-
-def kills(world: World, part: Part) -> None:
-    """Kill the parent at random moments, resume, kill again; and kill workers, which must be replaced."""
-    for number in range(9):
-        run = world.home / f"killed-{number}"
-        for go in range(3):
-            part.tried += 1
-            args = ["resume", str(run), "--quiet"] if (run / "journal.jsonl").exists() else world.searching(run)[3:]
-            if run.exists() and not (run / "journal.jsonl").exists():
-                shutil.rmtree(run)  # killed while the folder was made
-            # Python's own helpers complain on stderr about a parent that was killed while it started them
-            child = subprocess.Popen([*EVOLVE, *args, "--workers", "2"], stdout=DEVNULL, stderr=DEVNULL)
-            time.sleep(world.rng.uniform(1.0, 7.0))
-            child.send_signal(world.rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
-            if child.wait(HANG_S) not in (0, 130, -signal.SIGKILL, -signal.SIGTERM):  # -15: on its way out
-                part.findings.append(f"kill {number}.{go}: status {child.returncode}")
-        if not (run / "journal.jsonl").exists():
-            continue
-        finish(part, f"kill {number}", world, run)
-    for number in range(6):
-        part.tried += 1
-        run = world.home / f"worker-{number}"
-        pipe = subprocess.PIPE
-        child = subprocess.Popen(world.searching(run, "--workers", "2"), stdout=pipe, stderr=pipe, text=True)
-        while not (run / "journal.jsonl").exists() or not (run / "journal.jsonl").stat().st_size:
-            time.sleep(0.05)
-        workers = [int(pid) for pid in _children(child.pid)]
-        os.kill(world.rng.choice(workers), signal.SIGKILL)
-        out, err = child.communicate(timeout=HANG_S)
-        ended(part, f"worker {number}", subprocess.CompletedProcess([], child.returncode, out, err), 0)
-        same(part, f"worker {number}", world, run)
-
-
-def _children(pid: int) -> list[str]:
-    """The worker processes of a process."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    children = [child for task in tasks for child in task.read_text().split()]
-    return [c for c in children if "spawn_main" in Path(f"/proc/{c}/cmdline").read_text()]
 
 
 def files(world: World, part: Part) -> None:
@@ -351,7 +311,7 @@ def disk(world: World, part: Part) -> None:
             part.findings.append(f"ulimit -v {kilobytes}: {process.stderr[-300:]!r}")
 
 
-PARTS = {part.__name__: part for part in (kills, files, bombs, texts, programs, disk)}
+PARTS = {part.__name__: part for part in (files, bombs, texts, programs, disk)}
 
 
 def main() -> int:

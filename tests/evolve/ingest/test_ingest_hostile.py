@@ -1031,6 +1031,15 @@ def test_again_reads_nothing(
     assert reused == set(others) and contents(tmp_path) == whole
 
 
+def test_a_draft_that_a_kill_left_is_replaced_with_its_folder(clean: Path, tmp_path: Path) -> None:
+    path, out = spoiled(clean, tmp_path), tmp_path / "out"
+    made(path, out)
+    (out / NAME / "ingest.json.4711.new").write_text("{")
+    assert made(path, out)["was"] == "as before"
+    assert made(path, out, max_num_seqs=8)["was"] == "made anew"
+    assert not list(out.rglob("*.new"))
+
+
 def test_options_and_changes_are_read_again(clean: Path, tmp_path: Path) -> None:
     path = spoiled(clean, tmp_path)
     out = tmp_path / "out"

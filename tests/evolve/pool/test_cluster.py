@@ -80,6 +80,15 @@ def test_tasks_are_carried_out_by_worker_processes_of_both_workers(
     assert used - {None} <= {number for worker in two.workers for number in hands(worker)}
 
 
+def test_idle_worker_processes_end_with_the_pool(dask: DaskCluster) -> None:
+    worker, pool = dask.join(), Cluster(str(dask.file), Line(quiet=True))
+    assert pool.submit(Call(times, (1,), parcel=SEVEN)).result() == 7
+    assert hands(worker)
+    pool.close()
+    wait_for(lambda: not hands(worker))
+    assert "Traceback" not in dask.log("worker-0") + dask.log("scheduler")
+
+
 def test_reports_arrive_before_the_result_and_in_order(pool: Cluster) -> None:
     heard = list[int]()
     assert pool.submit(Call(counts, (20,), streams=True), 0, heard.append).result() == 20
