@@ -193,9 +193,10 @@ def create(path: Path, config: Config, about: About) -> Run:
 
 
 def taken(path: Path, whole: bool) -> InputError:
-    """The error that a folder is there already. Unless it is `whole`, a process was killed while it made the folder."""
-    other = f"`{command('resume', path)}`" if whole else "remove it: it is not whole, and nothing can be resumed there"
-    return InputError(f"{path}: exists already: choose another --out, or {other}")
+    """The error that a folder is there already. `whole`: it can be resumed, and was not left by a kill half made."""
+    if whole:
+        return InputError(f"{path}: exists already: choose another --out, or `{command('resume', path)}`")
+    return InputError(f"{path}: exists already, and nothing in it can be resumed: choose another --out")
 
 
 def rewrite(run: Run, config: Config) -> Run:

@@ -366,7 +366,7 @@ def test_a_read_only_folder_is_one_line(files: Path, capsys: pytest.CaptureFixtu
 
 def test_an_existing_run_folder_is_not_overwritten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "run", "--budget", "5", "--out", str(files))
-    assert line == f"{files}: exists already: choose another --out, or `evolve resume {files}`"
+    assert line == f"{files}: exists already, and nothing in it can be resumed: choose another --out"
 
 
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
