@@ -64,7 +64,7 @@ LIBRARIES = {
     | {"ijson", "orjson"}  # of evolve.ingest: what traces are read with
     | {"deap", "openevolve"}  # of the rival engines
     | {"litellm"}  # of evolve.propose.llm.client alone, see test_llm_calls
-    | {"distributed"}  # of evolve.pool.cluster and evolve.pool.remote
+    | {"distributed"}  # of evolve.pool.connection and evolve.pool.remote
     | {"matplotlib", "pandas", "plotly", "sympy"},  # of frames, plot, view, interface, and formulas
 }
 MODULES = {

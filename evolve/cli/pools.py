@@ -33,7 +33,8 @@ class Where:
     def pool(self, quiet: bool) -> Iterator[Pool]:
         """The pool, closed when the block ends."""
         line = Line(quiet)
-        pool = Cluster(self.cluster, line) if self.cluster else local(self.workers or available_cores(), line)
+        here = self.cluster is None
+        pool = local(self.workers or available_cores(), line) if here else Cluster(str(self.cluster), line)
         try:
             yield pool
         finally:

@@ -7,9 +7,7 @@ sends tasks, keeps the queue, and repeats what a lost worker was doing.
 
 from __future__ import annotations
 
-import logging
 import pickle
-import signal
 import threading
 import time
 import warnings
@@ -19,12 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import count
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 from uuid import uuid4
 
 from evolve import processes
+from evolve.pool.connection import CONNECT_S, connected
 from evolve.pool.identity import identity
 from evolve.pool.pool import Pool, Task
 from evolve.pool.process import Call, Died, Parcel, WorkerProcess
@@ -34,9 +32,6 @@ from evolve.report.progress import Line
 from evolve.report.table import counted
 from simulator.errors import InputError
 
-INSTALL = "needs the extra: pip install 'evolve-latency[cluster]'"
-LOCAL = "local:"  # prefix of a number of workers to start on this machine
-CONNECT_S = 10.0  # to wait for a scheduler's answer
 WATCH_S = 1.0  # between two looks at which workers there are
 
 
@@ -50,7 +45,7 @@ class Cluster(Pool):
     def __init__(self, where: str, line: Line) -> None:
         super().__init__(line)
         self._where = where
-        self._cluster, self._client = _connected(where)
+        self._cluster, self._client = connected(where)
         processes.settle()  # if numpy is loaded already, this process computes other digits, see _own_identity
         self._settings = processes.settings()
         self._identity = _own_identity(self._settings)
@@ -72,13 +67,15 @@ class Cluster(Pool):
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
-        workers = counted(len(self._client.scheduler_info(n_workers=-1)["workers"]), "worker")
-        line.note(f"scheduler {self._client.scheduler.address}, {workers}, dashboard {self._client.dashboard_link}")
+        workers, address = len(self._client.scheduler_info(n_workers=-1)["workers"]), self._client.scheduler.address
+        waits = "" if workers else f"; waiting for workers: `dask worker {address}` starts one"
+        line.note(f"scheduler {address}, {counted(workers, 'worker')}, dashboard {self._client.dashboard_link}{waits}")
 
     def state(self) -> str:
         with self._lock:
             workers, threads, tasks = len(self._threads), sum(self._threads.values()), len(self._open)
-        return f"{counted(workers, 'worker')}, {max(tasks - threads, 0)} queued"
+        of_threads = f" with {threads} threads" if threads != workers else ""
+        return f"{counted(workers, 'worker')}{of_threads}, {max(tasks - threads, 0)} queued"
 
     def _begin(self, task: Task[Any]) -> None:
         with self._lock:
@@ -190,10 +187,13 @@ class Cluster(Pool):
                     # What is sent while no worker is accepted does not wake up when one is: it must be sent again.
                     self._held += [task for task, _ in self._running.values()]
                     self._running, self._parcels = {}, {}
+                gone = [address for address in self._threads if address not in accepted]
                 self._threads = accepted
                 held, self._held = (self._held, []) if accepted else ([], self._held)
                 new = [a for a in listed if a not in accepted and a not in self._asked]
                 self._asked = {a: why for a, why in self._asked.items() if a in listed} | dict.fromkeys(new, "")
+            for address in gone:
+                self.line.note(f"worker {address} has gone: what it was doing is done again")
             for task in held:
                 self._begin(task)
             for address in new:
@@ -251,51 +251,6 @@ def _quiet() -> Iterator[None]:
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _connected(where: str) -> tuple[Any, Any]:
-    """The local cluster that was started, None for another one, and the client of the scheduler."""
-    try:
-        # An optional library, which takes half a second to load.
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise InputError(f"--cluster: {INSTALL}") from None
-    for name in [*logging.root.manager.loggerDict, "asyncio", "tornado.application"]:
-        if name.split(".")[0] in ("distributed", "asyncio", "tornado"):
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what matters is in a line of ours
-    warnings.filterwarnings("ignore", "Sending large graph")  # a parcel, once
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of ports that are taken, and versions that differ
-        if where.startswith(LOCAL):
-            number = where.removeprefix(LOCAL)
-            if not number.isdecimal() or not int(number):
-                raise InputError(f"--cluster {where}: {number or 'nothing'} is no number of workers: give local:4, say")
-            with _deaf_to_interrupts():
-                cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, silence_logs=logging.CRITICAL)
-            return cluster, Client(cluster)
-        address: dict[str, str] = {"address": where}
-        if "://" not in where:
-            if not Path(where).is_file():
-                raise InputError(f"--cluster {where}: no such scheduler file: name one, tcp://HOST:PORT, or local:N")
-            address = {"scheduler_file": where}
-        try:
-            return None, Client(**address, timeout=CONNECT_S)
-        except (OSError, ValueError) as e:
-            raise InputError(f"--cluster {where}: no scheduler answers ({type(e).__name__}): start one with `dask "
-                             "scheduler`, or correct the address") from None  # fmt: skip
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """A context in which new processes are started with Ctrl-C ignored: it is for this process alone."""
-    if threading.current_thread() is not threading.main_thread():  # others may not set signals
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _own_identity(settings: Mapping[str, str]) -> dict[str, str]:

@@ -94,8 +94,9 @@ class Pool(ABC):
 
     def close(self) -> None:
         """End the work. Waiting for a task that is not answered raises Closed from now on."""
-        self._end(Closed())
-        self._release()
+        closing = threading.Thread(target=self._close)  # a second Ctrl-C interrupts the waiting, and not the closing
+        closing.start()
+        closing.join()
 
     def state(self) -> str:
         """The number of workers and of waiting tasks in words; "" where these say nothing new."""
@@ -148,12 +149,15 @@ class Pool(ABC):
             self._done(task)
             task.fail(error)
 
+    def _close(self) -> None:
+        self._end(Closed())
+        self._release()
+
     def _end(self, why: Exception) -> None:
         """Carry out no more tasks."""
         with self._lock:
             self._ended = self._ended or why
             left = list(self._open)
-            self._open.clear()
         for task in left:
             task.fail(self._ended)
 

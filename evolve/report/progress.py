@@ -119,7 +119,7 @@ class Progress:
 
     def _text(self, population: Population, done: int) -> str:
         rate = self.rate.per_s(done)
-        left = f"{(self.budget - population.fitted) / rate:.0f} s left" if done >= 10 else "time left unknown"
+        left = f", {(self.budget - population.fitted) / rate:.0f} s left" if done >= 10 else ", time left unknown"
         models = f", {self.models()}" if self.models else ""
         workers = f", {state}" if (state := self.workers()) else ""
         best = population.champion()
@@ -130,5 +130,5 @@ class Progress:
         accepted = len(population.archive.members())
         return (
             f"{population.fitted}/{self.budget} candidates, {rate:.1f}/s{workers}, {accepted} accepted, "
-            f"{errors}{models}, {left}"
+            f"{errors}{models}{left if population.fitted < self.budget else ''}"
         )

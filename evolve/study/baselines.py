@@ -123,7 +123,7 @@ def compare(comparison: Comparison, pool: Pool) -> ComparisonReport:
 def _work(searches: Sequence[Searching], data: Parcel, pool: Pool) -> None:
     def watch(search: Searching, entry: Entry) -> None:
         search.write(entry)
-        pool.line.update(lambda: _state(searches))
+        pool.line.update(lambda: _state(searches, pool.state()))
 
     todo = [search for search in searches if not search.ended]
     running = []
@@ -135,11 +135,12 @@ def _work(searches: Sequence[Searching], data: Parcel, pool: Pool) -> None:
         search.finish(*task.result())
 
 
-def _state(searches: Sequence[Searching]) -> str:
-    """How many candidates the searches have assessed, and which searches are running."""
+def _state(searches: Sequence[Searching], workers: str) -> str:
+    """How many candidates the searches have assessed, the state of the pool, and which searches are running."""
     running = [search.folder.name for search in searches if search.begun and not search.ended]
     budgets = sum(search.task.config.budget for search in searches)
-    return f"{sum(search.assessed for search in searches)}/{budgets} candidates; {', '.join(running)}"
+    assessed = f"{sum(search.assessed for search in searches)}/{budgets} candidates"
+    return f"{assessed}{f', {workers}' if workers else ''}; {', '.join(running)}"
 
 
 Entry = tuple[str, int, JsonObject]  # the file that it is a line of, its number there from 0, and the line

@@ -129,7 +129,7 @@ class StudyProgress:
             f"{rate:.1f}/s",
             self.pool.state(),
             f"best joint error in training {best:.2f} %" if math.isfinite(best) else "",
-            time_left,
+            time_left if left else "",
         )
         return ", ".join(part for part in parts if part)
 

@@ -23,7 +23,7 @@ from tiny_world import BRIEF, ONE
 from worker_pids import worker_pids
 
 from evolve.cli import run_command
-from evolve.pool import cluster as cluster_module
+from evolve.pool import connection
 from evolve.pool import pool as pool_module
 from evolve.pool.cluster import Cluster
 from evolve.pool.identity import identity, linear_algebra
@@ -231,7 +231,12 @@ def test_linear_algebra_has_a_digest_of_its_kernels() -> None:
         (["--cluster", "local:none"], "--cluster local:none: none is no number of workers: give local:4, say"),
         (["--cluster", "nothing.json"], "--cluster nothing.json: no such scheduler file: name one, tcp://HOST:PORT, or"),
         (["--cluster", "tcp://127.0.0.1:1"], "--cluster tcp://127.0.0.1:1: no scheduler answers (OSError): start one with"),
-        (["--cluster", "soup://here"], "--cluster soup://here: no scheduler answers (ValueError)"),
+        (["--cluster", "soup://here:1"], "--cluster soup://here:1: no scheduler answers (ValueError)"),
+        (["--cluster", "tcp://here"], "--cluster tcp://here: has no port: write it like tcp://HOST:8786"),
+        (["--cluster", "here:8786"], "--cluster here:8786: is not an address: write tcp://here:8786"),
+        (["--cluster", ""], "--cluster '': no such scheduler file: name one"),
+        (["--cluster", str(ROOT / "README.md")], "README.md: line 1: not valid JSON"),
+        (["--cluster", str(ROOT / "seeds" / "champion" / "run.json")], "run.json: names no address: it is not a file of"),
         (["--cluster", "local:2", "--workers", "2"], "--workers is for this machine, --cluster for others: give one"),
     ],
 )
@@ -239,7 +244,7 @@ def test_a_cluster_that_is_not_there_is_one_line(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], args: list[str],
     message: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(cluster_module, "CONNECT_S", 0.5)
+    monkeypatch.setattr(connection, "CONNECT_S", 0.5)
     assert run_command(["run", "--config", str(tiny), "--out", str(tmp_path / "run"), *args]) == 2
     err = capsys.readouterr().err
     assert message in err and err.count("\n") == 1
@@ -248,7 +253,7 @@ def test_a_cluster_that_is_not_there_is_one_line(
 
 def test_without_the_extra_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"--cluster: needs the extra: pip install 'evolve-latency\[cluster\]'"):
+    with pytest.raises(InputError, match=r"--cluster: needs the extra: `make cluster`"):
         Cluster("local:1", Line())
 
 

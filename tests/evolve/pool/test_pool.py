@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,6 +188,26 @@ def test_a_closed_pool_answers_nothing_any_more() -> None:
     with pytest.raises(Closed):
         pool.submit(Call(pid))
     pool.close()
+
+
+def test_a_second_interrupt_does_not_keep_a_pool_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while the first one's tasks are told; whoever waits for the others must not wait for ever."""
+    pool = Local(1, Line())
+    tasks = [pool.submit(Call(hangs)) for _ in range(3)]
+    join = threading.Thread.join
+
+    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
+        monkeypatch.setattr(threading.Thread, "join", join)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pool.close()
+    for task in tasks:
+        with pytest.raises(Closed):
+            task.result()
+    pool.close()
+    assert not worker_pids()
 
 
 def test_a_single_worker_is_this_process() -> None:
