@@ -83,7 +83,8 @@ class Cluster(Pool):
                 self._held.append(task)
                 return
             number = self._numbers()
-        key = f"{self._name}-{number}"
+        kind = task.call.function.__name__.strip("_")  # dask learns by it how long such tasks take
+        key = f"{kind}-{self._name}-{number}"
         try:
             future = self._client.submit(
                 carry_out,
