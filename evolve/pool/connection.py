@@ -40,8 +40,9 @@ def connected(where: str) -> tuple[Any, Any]:
             with _deaf_to_interrupts():
                 cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, silence_logs=logging.CRITICAL)
             return cluster, Client(cluster)
+        address = _address(where)
         try:
-            return None, Client(_address(where), timeout=CONNECT_S)
+            return None, Client(address, timeout=CONNECT_S)
         except (OSError, ValueError) as e:
             raise InputError(f"--cluster {where}: no scheduler answers ({type(e).__name__}): start one with `dask "
                              "scheduler`, or correct the address") from None  # fmt: skip
