@@ -11,13 +11,13 @@ import pickle
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from itertools import count
-from queue import SimpleQueue
 from typing import Any
 from uuid import uuid4
 
@@ -45,23 +45,22 @@ class Cluster(Pool):
     def __init__(self, where: str, line: Line) -> None:
         super().__init__(line)
         self._where = where
-        self._cluster, self._client = connected(where)
         processes.settle()  # if numpy is loaded already, this process computes other digits, see _own_identity
         self._settings = processes.settings()
-        self._identity = _own_identity(self._settings)
+        with ThreadPoolExecutor(1) as meanwhile:  # both take a second
+            own = meanwhile.submit(_own_identity, self._settings)
+            self._cluster, self._client = connected(where)
+        self._identity = own.result()
         digest = blake2b(repr(sorted({**self._identity, **self._settings}.items())).encode(), digest_size=6).hexdigest()
         self._resource = f"evolve-{digest}"  # that accepted workers have, one of it for each of their threads
         self._name = f"{self._resource}-{uuid4().hex[:12]}"  # of this pool, among all on the cluster
         self._numbers = count().__next__
-        self._running: dict[str, tuple[Task[Any], Any]] = {}  # tasks and their futures, by the future's key
+        self._running: dict[str, tuple[Task[Any], Any]] = {}  # tasks and their futures (None: not yet sent), by key
         self._held: list[Task[Any]] = []  # tasks that wait for the first worker
         self._parcels: dict[str, Any] = {}  # futures, by the parcel's key
         self._threads: dict[str, int] = {}  # of the workers that are accepted, by address
         self._asked: dict[str, str] = {}  # workers that were asked what they are, and why they are refused, or ""
-        self._arrived: SimpleQueue[Any] = SimpleQueue()  # futures that are done; None ends
-        self._collector = threading.Thread(target=self._collect, daemon=True)
-        self._collector.start()
-        self._listener = ThreadPoolExecutor(1)  # hears reports in their order
+        self._listener = ThreadPoolExecutor(1)  # hears of tasks, in the order in which the scheduler did
         self._client.subscribe_topic(self._name, self._hear)
         self._wanted: Any = None  # the future of a task that shows the scheduler that work waits
         self._closing = threading.Event()
@@ -82,9 +81,9 @@ class Cluster(Pool):
             if not self._threads:
                 self._held.append(task)
                 return
-            number = self._numbers()
-        kind = task.call.function.__name__.strip("_")  # dask learns by it how long such tasks take
-        key = f"{kind}-{self._name}-{number}"
+            kind = task.call.function.__name__.strip("_")  # dask learns by it how long such tasks take
+            key = f"{kind}-{self._name}-{self._numbers()}"
+            self._running[key] = task, None  # before it is sent: the answer may be here before `submit` returns
         try:
             future = self._client.submit(
                 carry_out,
@@ -101,8 +100,9 @@ class Cluster(Pool):
             self._lost(e)
             return
         with self._lock:
-            self._running[key] = task, future
-        future.add_done_callback(self._arrived.put)
+            if key in self._running:  # or it has been told already, and dask may forget it
+                self._running[key] = task, future
+        future.add_done_callback(partial(self._later, self._finished))
 
     def _sent(self, parcel: Parcel | None) -> Any:
         """The future of a parcel, which a worker fetches once.
@@ -119,52 +119,50 @@ class Cluster(Pool):
                 )  # fmt: skip
             return self._parcels[parcel.key]
 
-    def _collect(self) -> None:
-        """Fetch what has arrived, all at once, until the pool is closed: one by one takes the scheduler longer."""
-        while (first := self._arrived.get()) is not None:
-            futures = [first]
-            while not self._arrived.empty() and (future := self._arrived.get()) is not None:
-                futures.append(future)
-            values: dict[str, Any] = {}
-            with _quiet():  # what went wrong is found for each below
-                whole = [future for future in futures if future.status == "finished"]
-                values = dict(zip([future.key for future in whole], self._client.gather(whole), strict=True))
-            for future in futures:
-                with self._lock:
-                    task, _ = self._running.pop(future.key, (None, None))
-                if task is not None and not self._ended:
-                    self._came(task, future, values)
-
-    def _came(self, task: Task[Any], future: Any, values: Mapping[str, Any]) -> None:
-        """Note what became of a task."""
-        try:
-            kind, value = values[future.key] if future.key in values else future.result()
-        except Exception as e:
-            if future.status == "error" and type(e).__name__ == "KilledWorker":
-                self._raised(task, Died())
-            elif future.status == "error":
-                self._raised(task, e)
-            else:
-                self._lost(e)
-            return
-        if kind == "result":
-            self._answered(task, value)
-        else:
-            self._raised(task, value)
-
     def _hear(self, event: tuple[float, Any]) -> None:
-        """Pass on a report, in its turn. Called in dask's own thread, which must not wait for files."""
-        key, content = event[1]
+        """Note an event of a task. Called in dask's own thread, which must not wait for files."""
+        self._later(self._told, *event[1])
+
+    def _later(self, note: Callable[..., None], *args: Any) -> None:
+        with suppress(RuntimeError):  # the pool is closed
+            self._listener.submit(note, *args)
+
+    def _told(self, key: str, content: bytes) -> None:
+        """Take what a task reports, returns or has raised."""
         with self._lock:
             task, _ = self._running.get(key, (None, None))
-        if task is not None:
-            self._listener.submit(self._told, task, content)
-
-    def _told(self, task: Task[Any], content: bytes) -> None:
+        if task is None or self._ended:
+            return
+        kind, value = pickle.loads(content)
+        if kind != "line":
+            with self._lock:
+                self._running.pop(key, None)
         try:
-            self._reported(task, pickle.loads(content))
+            if kind == "line":
+                self._reported(task, value)
+            elif kind == "result":
+                self._answered(task, value)
+            else:
+                self._raised(task, value)
         except Exception as e:  # such as a full disk
             self._raised(task, e)
+
+    def _finished(self, future: Any) -> None:
+        """Note that dask is done with a task. If it went well, what became of it was told before."""
+        with self._lock:
+            task, _ = self._running.pop(future.key, (None, None))
+        if task is None or self._ended:
+            return
+        if future.status == "finished":
+            self._raised(task, Died())
+            return
+        try:
+            future.result()
+        except Exception as e:
+            if future.status != "error":
+                self._lost(e)
+            else:
+                self._raised(task, Died() if type(e).__name__ == "KilledWorker" else e)
 
     def _lost(self, error: Exception) -> None:
         self._end(WorkStopped(f"the scheduler {self._where} is lost ({type(error).__name__}): start it again"))
@@ -182,10 +180,12 @@ class Cluster(Pool):
                 if time.monotonic() - seen > CONNECT_S:
                     self._lost(e)
                 continue
+            stale: list[Any] = []
             accepted = {a: w["nthreads"] for a, w in listed.items() if self._resource in w["resources"]}
             with self._lock:
                 if not (accepted and self._threads):
                     # What is sent while no worker is accepted does not wake up when one is: it must be sent again.
+                    stale = [future for _, future in self._running.values() if future] + list(self._parcels.values())
                     self._held += [task for task, _ in self._running.values()]
                     self._running, self._parcels = {}, {}
                 gone = [address for address in self._threads if address not in accepted]
@@ -193,6 +193,9 @@ class Cluster(Pool):
                 held, self._held = (self._held, []) if accepted else ([], self._held)
                 new = [a for a in listed if a not in accepted and a not in self._asked]
                 self._asked = {a: why for a, why in self._asked.items() if a in listed} | dict.fromkeys(new, "")
+            if stale:
+                with _quiet():
+                    self._client.cancel(stale)
             for address in gone:
                 self.line.note(f"worker {address} has gone: what it was doing is done again")
             for task in held:
@@ -231,7 +234,7 @@ class Cluster(Pool):
         self._watcher.join(CONNECT_S)
         with _quiet():
             with self._lock:
-                futures = [future for _, future in self._running.values()]
+                futures = [future for _, future in self._running.values() if future]
                 addresses = list(self._threads)
             if self._client.status == "running":
                 self._client.cancel(futures)
@@ -241,8 +244,6 @@ class Cluster(Pool):
         with _quiet():
             if self._cluster is not None:
                 self._cluster.close(timeout=CONNECT_S)
-        self._arrived.put(None)
-        self._collector.join(CONNECT_S)
         self._listener.shutdown()
 
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-import signal
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +20,7 @@ def connected(where: str) -> tuple[Any, Any]:
     """The local cluster that was started, None for another one, and the client of the scheduler."""
     try:
         # An optional library, which takes half a second to load.
+        import dask
         from distributed import Client, LocalCluster
     except ImportError:
         raise InputError(f"--cluster: {INSTALL}") from None
@@ -37,8 +34,11 @@ def connected(where: str) -> tuple[Any, Any]:
             number = where.removeprefix(LOCAL)
             if not number.isdecimal() or not int(number):
                 raise InputError(f"--cluster {where}: {number or 'nothing'} is no number of workers: give local:4, say")
-            with _deaf_to_interrupts():
-                cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, silence_logs=logging.CRITICAL)
+            # Workers in this process: they only hand on tasks, and what carries these out are processes anyway.
+            # There is nothing to profile in that, and looking every 10 ms would take some percent of a core.
+            with dask.config.set({"distributed.worker.profile.enabled": False}):
+                cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, processes=False,
+                                       silence_logs=logging.CRITICAL)  # fmt: skip
             return cluster, Client(cluster)
         address = _address(where)
         try:
@@ -63,16 +63,3 @@ def _address(where: str) -> str:
         return str(read_json(Path(where), "name the file that `dask scheduler --scheduler-file` wrote")["address"])
     except (KeyError, TypeError):
         raise InputError(f"--cluster {where}: names no address: it is not a file of `dask scheduler`") from None
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """A context in which new processes are started with Ctrl-C ignored: it is for this process alone."""
-    if threading.current_thread() is not threading.main_thread():  # others may not set signals
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from evolve.pool.identity import identity
@@ -35,21 +36,27 @@ def _process(settings: Mapping[str, str]) -> Iterator[WorkerProcess]:
             process.close()
 
 
-def carry_out(call: Call, parcel: Parcel | None, settings: Mapping[str, str], topic: str) -> tuple[str, Any]:
-    """("result", the result of a call), or ("raised", what it raised). What it reports are events of the topic."""
+def carry_out(call: Call, parcel: Parcel | None, settings: Mapping[str, str], topic: str) -> None:
+    """Carry out a call, and log as events of the topic: its key, and what it reports, returns or raises, pickled.
+
+    Events are at the scheduler before it hears that the task is done. A result of dask's would stay on this worker
+    until it is fetched, and be lost with it.
+    """
     from distributed import get_worker  # an optional library, which is loaded where this is called
 
     worker = get_worker()
     key = worker.get_current_task()
 
-    def report(value: Any) -> None:
-        worker.log_event(topic, (key, pickle.dumps(value)))
+    def tell(kind: str, value: Any) -> None:
+        worker.log_event(topic, (key, pickle.dumps((kind, value))))
 
     try:
         with _process(settings) as process:
-            return "result", process.call(replace(call, parcel=parcel), report)
+            result = process.call(replace(call, parcel=parcel), partial(tell, "line"))
     except Exception as e:
-        return "raised", e
+        tell("raised", e)
+    else:
+        tell("result", result)
 
 
 async def introduce(expected: Mapping[str, str], settings: Mapping[str, str], resource: str, dask_worker: Any) -> str:
