@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from archive.elite import UNMEASURED, Elite
+from archive.elite import Elite
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Rule:
         """
         if self.by == "joint":
             return elite.joint
-        return (elite.joint + (UNMEASURED if elite.transfer is None else elite.transfer)) / 2.0
+        return (elite.joint + elite.charged_transfer) / 2.0
 
     def measured_merit(self, elite: Elite) -> float | None:
         """The merit; None if it needs a transfer error that was not measured.

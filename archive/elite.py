@@ -67,14 +67,22 @@ class Elite:
         return self.operations + self.constants
 
     @property
+    def charged_transfer(self) -> float:
+        """The transfer error by which elites are compared: an unmeasured one counts as the worst.
+
+        >>> example(transfer=4.0).charged_transfer, example(transfer=None).charged_transfer
+        (4.0, 1000.0)
+        """
+        return UNMEASURED if self.transfer is None else self.transfer
+
+    @property
     def objectives(self) -> tuple[float, float, float, float]:
         """(worst3, joint, complexity, transfer), all to be minimised. An unmeasured transfer error counts as the worst.
 
         >>> example(worst3=9.0, joint=3.0, operations=10, constants=5).objectives
         (9.0, 3.0, 15.0, 1000.0)
         """
-        transfer = UNMEASURED if self.transfer is None else self.transfer
-        return (self.worst3, self.joint, float(self.complexity), transfer)
+        return (self.worst3, self.joint, float(self.complexity), self.charged_transfer)
 
     def rounded(self) -> Elite:
         """The elite with its errors rounded to DIGITS significant digits, because the last bits are only noise.

@@ -11,12 +11,11 @@ import json
 import lzma
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count, islice, takewhile
 from pathlib import Path
-from typing import Protocol
 
 from simulator.json import JsonObject
 
@@ -243,24 +242,6 @@ class Tail:
         self._file = (about.st_dev, about.st_ino)
         self._last, self._count = lines[-1] if lines else self._last, self._count + len(lines)
         return entries
-
-
-class Appended(Protocol):
-    """What lines are appended to, such as a journal.
-
-    >>> class Kept(list[JsonObject]):
-    ...     append = list.extend
-    """
-
-    def append(self, entries: Sequence[JsonObject]) -> None:
-        """Keep these lines after those before.
-
-        >>> class Kept(list[JsonObject]):
-        ...     append = list.extend
-        >>> (kept := Kept()).append([{"id": 0}])
-        >>> kept
-        [{'id': 0}]
-        """
 
 
 class Journal:

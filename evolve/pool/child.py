@@ -58,14 +58,13 @@ def _answer(connection: Connection, kept: Kept, message: bytes) -> None:
         connection.send_bytes(pickle.dumps((kind, value)))
 
     try:
-        function, args, kwargs, key, content, streams = pickle.loads(message)
-        dropped = None
+        call, key, content = pickle.loads(message)
+        first, dropped = [], None
         if key is not None:
             value, dropped = kept.of(key, content)
-            args = (value, *args)
+            first = [value]
         send("begun", dropped)
-        more = {"report": partial(send, "line")} if streams else {}
-        answer = pickle.dumps(("result", function(*args, **kwargs, **more)))
+        answer = pickle.dumps(("result", call.carried_out(first, partial(send, "line"))))
     except MemoryError:
         os._exit(1)  # as if the system had killed it: the call is carried out elsewhere
     except Exception as e:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from typing import Any
 
 from evolve import processes
 from evolve.pool.child import Kept
-from evolve.pool.pool import Pool, Promise, Task
+from evolve.pool.pool import Pool, Promise, Task, at_once
 from evolve.pool.process import Call, WorkerProcess
 from evolve.report.progress import Line
 
@@ -27,14 +26,11 @@ class Here(Pool):
         self._kept = Kept()
 
     def submit(self, call: Call, number: int = 0, heard: Callable[[Any], None] = lambda value: None) -> Promise[Any]:
-        future: Future[Any] = Future()
-        try:
-            first = (self._kept.of(call.parcel.key, call.parcel.content)[0],) if call.parcel else ()
-            more = {"report": heard} if call.streams else {}
-            future.set_result(call.function(*first, *call.args, **call.kwargs, **more))
-        except Exception as e:
-            future.set_exception(e)
-        return future
+        def compute() -> Any:
+            first = [self._kept.of(call.parcel.key, call.parcel.content)[0]] if call.parcel else []
+            return call.carried_out(first, heard)
+
+        return at_once(compute)
 
     def _begin(self, task: Task[Any]) -> None:
         raise AssertionError("nothing waits in this process")

@@ -28,6 +28,16 @@ class Promise(Protocol[T_co]):
         """The value, waited for. What the computation raised is raised here."""
 
 
+def at_once(compute: Callable[[], T_co]) -> Promise[T_co]:
+    """The promise of a value that is computed now, in this process."""
+    future: Future[T_co] = Future()
+    try:
+        future.set_result(compute())
+    except Exception as e:
+        future.set_exception(e)
+    return future
+
+
 class Closed(Exception):
     """The pool was closed before the task had its answer."""
 

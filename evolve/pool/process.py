@@ -10,8 +10,8 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from multiprocessing import Pipe
 from pathlib import Path
@@ -47,18 +47,19 @@ class Call:
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
     parcel: Parcel | None = None
     limit_s: float | None = None
     streams: bool = False
 
     def message(self, with_parcel: bool) -> bytes:
         """The call as a process is sent it, with or without the content of its parcel."""
-        parcel = self.parcel
-        content = parcel.content if parcel and with_parcel else None
-        return pickle.dumps(
-            (self.function, self.args, dict(self.kwargs), parcel.key if parcel else None, content, self.streams)
-        )
+        key, content = (self.parcel.key, self.parcel.content) if self.parcel else (None, None)
+        return pickle.dumps((replace(self, parcel=None), key, content if with_parcel else None))
+
+    def carried_out(self, first: Sequence[Any], report: Callable[[Any], None]) -> Any:
+        """What the function returns in this process. `first`: the value of the parcel, if there is one."""
+        more = {"report": report} if self.streams else {}
+        return self.function(*first, *self.args, **more)
 
 
 def parcel(prepare: Callable[..., Any], *args: Any) -> Parcel:

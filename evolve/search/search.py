@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from archive.archive import Archive
 from archive.champion import finalists, merit
-from archive.journal import Appended
 from archive.population import Population
 from archive.proposal import JUDGES, POLISH, SEED, Outcome, Proposal
 from evaluator.assess import Limits
 from evolve.propose.proposer import Proposer
 from evolve.run.config import Config, SearchSettings
 from evolve.search.assessor import Admission, Assessor, Pending
+from simulator.json import JsonObject
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.key import key
@@ -27,6 +28,13 @@ from simulator.language.parse import parse
 
 # The transfer error is not computed if the joint error exceeds this multiple of the lowest.
 JOINT_WITHIN = 2.0
+
+
+class Appended(Protocol):
+    """What keeps the lines of a search, such as a journal."""
+
+    def append(self, entries: Sequence[JsonObject]) -> None:
+        """Keep these lines after those before."""
 
 
 class Search:

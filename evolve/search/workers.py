@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +17,7 @@ from evaluator.diagnose.diagnose import diagnose
 from evaluator.diagnose.explain import costs, gains
 from evaluator.fit.loss import FitSet
 from evaluator.judge.gates import Facts
-from evolve.pool.pool import Pool, Promise
+from evolve.pool.pool import Pool, Promise, at_once
 from evolve.pool.process import Call, Parcel, parcel
 from evolve.propose.offline import propose
 from evolve.propose.vocabulary import Vocabulary, vocabulary
@@ -150,12 +149,7 @@ class _Inside:
         self._prepared = prepared
 
     def submit(self, call: Call, number: int = 0) -> Promise[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(call.function(self._prepared, *call.args, **call.kwargs))
-        except Exception as e:
-            future.set_exception(e)
-        return future
+        return at_once(partial(call.function, self._prepared, *call.args))
 
 
 def workers_inside(prepared: Prepared) -> Workers:

@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from archive.journal import Appended, read_journal
+from archive.journal import read_journal
 from archive.population import Population
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.run.config import Config
 from evolve.run.files import draft_of
 from evolve.run.folder import REMEDY
+from evolve.search.search import Appended
 from evolve.study.engines.engines import ENGINES, OURS
 from evolve.study.statistics import Spread, spread
 from simulator.documents import read_json

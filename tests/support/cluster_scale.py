@@ -10,6 +10,7 @@ import argparse
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 import pool_tasks
 from distributed import LocalCluster
@@ -63,11 +64,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=0.1, help="that a task sleeps")
     seconds = parser.parse_args().seconds
-    here, there = measured(lambda pool: cost_ms(pool, 2), 2)
+    here, there = measured(partial(cost_ms, workers=2), 2)
     print(f"an empty task: {here:.2f} ms with processes of this machine, {there:.2f} ms with dask", flush=True)
     print(f"workers  busy with tasks of {seconds} s: processes of this machine, dask")
     for workers in (2, 8, 16, 32, 64):
-        busy = measured(lambda pool, n=workers: busy_share(pool, n, seconds), workers)  # type: ignore[misc]
+        busy = measured(partial(busy_share, workers=workers, seconds=seconds), workers)
         print(f"{workers:7}  {busy[0]:.0%}  {busy[1]:.0%}", flush=True)
 
 

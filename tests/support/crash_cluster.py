@@ -13,7 +13,8 @@ from crash_count import Tally, Watch
 from crash_network import Link, Namespace, free_port
 from crash_parts import killed, signalled, turns
 from crash_world import ALONE, World, compare, ended, finish, moment, written
-from dask_cluster import DaskCluster, hands
+from dask_cluster import DaskCluster
+from worker_pids import worker_pids
 
 SHORT_S = 5.0  # of a cut that connections survive
 WORKS = ("run", "validate", "repeats")
@@ -78,7 +79,7 @@ def hands_killed(world: World, tally: Tally, count: int) -> None:
     with cluster(world) as dask:
 
         def disturb() -> bool:
-            pids = [pid for worker in dask.workers for pid in hands(worker)]
+            pids = [pid for worker in dask.workers for pid in worker_pids(worker.pid)]
             return signalled(world, pids, signal.SIGKILL) is not None
 
         disturbed(world, tally, dask, count, disturb)
@@ -141,7 +142,7 @@ def unplugged(world: World, tally: Tally, count: int) -> None:
                     return True
 
                 disturbed(world, tally, dask, tally.done + 1, disturb)
-                if worker.poll() is not None:  # it has given up; whoever manages a cluster starts another one
+                if worker.poll() is not None:  # it has given up, and a real cluster would start another
                     worker = dask.join(*options, below=namespace.below)
                     port = _port(dask, worker)
     finally:

@@ -7,11 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from paths import ROOT
-from worker_pids import worker_pids
 
 START_S = 60
 
@@ -70,14 +69,14 @@ class DaskCluster:
                 env={**os.environ, "PYTHONPATH": path, **env},
             )  # fmt: skip
 
-    def _wait(self, ready: object) -> None:
-        deadline = time.monotonic() + START_S
-        while not ready():  # type: ignore[operator]
-            if time.monotonic() > deadline:
-                raise TimeoutError("\n".join(path.read_text() for path in self.folder.glob("*.log")))
-            time.sleep(0.05)
+    def _wait(self, ready: Callable[[], object]) -> None:
+        wait_until(ready, START_S, lambda: "\n".join(path.read_text() for path in self.folder.glob("*.log")))
 
 
-def hands(worker: subprocess.Popen[bytes]) -> list[int]:
-    """The worker processes that a worker without a nanny has started."""
-    return worker_pids(worker.pid)
+def wait_until(ready: Callable[[], object], limit_s: float, why: Callable[[], str] = lambda: "") -> None:
+    """Return once `ready` is true. Raises TimeoutError, which says `why`, if it is not in time."""
+    deadline = time.monotonic() + limit_s
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError(why())
+        time.sleep(0.05)

@@ -75,6 +75,12 @@ def copy(run: Path, folder: Path) -> Path:
     return Path(shutil.copytree(run, folder / "run"))
 
 
+def written(run: Path) -> int:
+    """The number of complete lines in the journal of a run, 0 before there is one."""
+    path = run / "journal.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def lines(run: Path) -> list[dict[str, Any]]:
     """The journal of a run."""
     return [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]

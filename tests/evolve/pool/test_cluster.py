@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import tiny_world
 from console import EVOLVE
-from dask_cluster import DaskCluster, hands
+from dask_cluster import DaskCluster, wait_until
 from paths import ROOT
 from pool_tasks import counts, dies, dies_once, hangs, pid, prepare, refuses, times
-from tiny_world import BRIEF, ONE
+from tiny_world import BRIEF, ONE, written
 from worker_pids import worker_pids
 
 from evolve.cli import run_command
@@ -63,10 +63,7 @@ def pool(two: DaskCluster) -> Iterator[Cluster]:
 
 
 def wait_for(ready: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(ready, WAIT_S)
 
 
 def test_tasks_are_carried_out_by_worker_processes_of_both_workers(
@@ -77,16 +74,31 @@ def test_tasks_are_carried_out_by_worker_processes_of_both_workers(
     wait_for(lambda: pool.state() == "2 workers, 0 queued")
     slow = [pool.submit(Call(time.sleep, (0.5,))) for _ in range(2)]
     used = {pool.submit(Call(pid), -1).result() for _ in range(3)} | {task.result() for task in slow}
-    assert used - {None} <= {number for worker in two.workers for number in hands(worker)}
+    assert used - {None} <= {number for worker in two.workers for number in worker_pids(worker.pid)}
 
 
 def test_idle_worker_processes_end_with_the_pool(dask: DaskCluster) -> None:
     worker, pool = dask.join(), Cluster(str(dask.file), Line(quiet=True))
     assert pool.submit(Call(times, (1,), parcel=SEVEN)).result() == 7
-    assert hands(worker)
+    assert worker_pids(worker.pid)
     pool.close()
-    wait_for(lambda: not hands(worker))
+    wait_for(lambda: not worker_pids(worker.pid))
     assert "Traceback" not in dask.log("worker-0") + dask.log("scheduler")
+
+
+def test_a_worker_killed_among_many_short_tasks_holds_nothing_up(dask: DaskCluster) -> None:
+    """Some are done and not yet answered then, and the data that they need are gone too."""
+    pool = Cluster(str(dask.file), Line(quiet=True))
+    try:
+        worker = dask.join()
+        for turn in range(3):
+            tasks = [pool.submit(Call(times, (i,), parcel=SEVEN), i) for i in range(150)]
+            assert tasks[30 * turn].result() == 210 * turn
+            worker.kill()
+            worker = dask.join()
+            assert [task.result() for task in tasks] == [7 * i for i in range(150)]
+    finally:
+        pool.close()
 
 
 def test_reports_arrive_before_the_result_and_in_order(pool: Cluster) -> None:
@@ -137,11 +149,6 @@ def test_a_comparison_on_a_cluster_is_that_of_one_machine(two: DaskCluster, tmp_
         assert (tmp_path / "there" / journal.parent.name / "journal.jsonl").read_bytes() == journal.read_bytes()
 
 
-def lines(run: Path) -> int:
-    path = run / "journal.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
 def test_workers_that_come_and_go_change_nothing(dask: DaskCluster, tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     """One is killed in the middle, another retires, a third and a fourth join."""
     first, run = dask.join(), tmp_path / "run"
@@ -149,10 +156,10 @@ def test_workers_that_come_and_go_change_nothing(dask: DaskCluster, tiny: Path, 
     args = ["run", "--config", str(tiny), "--budget", "30", "--cluster", str(dask.file), "--quiet", "--out", str(run)]
     searching = threading.Thread(target=lambda: ended.append(run_command(args)))
     searching.start()
-    wait_for(lambda: lines(run) >= 5)
+    wait_for(lambda: written(run) >= 5)
     first.kill()
     second = dask.join()
-    wait_for(lambda: lines(run) >= 15)
+    wait_for(lambda: written(run) >= 15)
     dask.join()
     second.send_signal(signal.SIGTERM)  # as a cluster ends a worker that it no longer wants
     searching.join(WAIT_S)
@@ -165,7 +172,7 @@ def test_a_search_whose_scheduler_is_lost_is_resumed(dask: DaskCluster, tiny: Pa
     run = tmp_path / "run"
     args = ["run", "--config", str(tiny), "--budget", "30", "--cluster", str(dask.file), "--out", str(run)]
     process = subprocess.Popen([*EVOLVE, *args, "--quiet"], stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    wait_for(lambda: lines(run) >= 5)
+    wait_for(lambda: written(run) >= 5)
     dask.scheduler.kill()
     _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 1 and err.count("\n") == 1
@@ -180,12 +187,12 @@ def test_an_interrupt_ends_a_local_cluster_in_silence(tiny: Path, tmp_path: Path
     run = tmp_path / "run"
     args = ["run", "--config", str(tiny), "--budget", "300", "--cluster", "local:2", "--quiet", "--out", str(run)]
     process = subprocess.Popen([*EVOLVE, *args], stderr=subprocess.PIPE, text=True, cwd=ROOT, process_group=0)
-    wait_for(lambda: lines(run) >= 5)
+    wait_for(lambda: written(run) >= 5)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
     assert err == f"evolve: interrupted; nothing is lost: `evolve resume {run}` goes on\n"
-    assert not worker_pids(process.pid) and lines(run) >= 5
+    assert not worker_pids(process.pid) and written(run) >= 5
 
 
 def test_a_worker_of_another_engine_is_refused_by_name(

@@ -191,7 +191,7 @@ def test_a_closed_pool_answers_nothing_any_more() -> None:
 
 
 def test_a_second_interrupt_does_not_keep_a_pool_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes while the first one's tasks are told; whoever waits for the others must not wait for ever."""
+    """Every task must still be told that the pool is closed: threads wait for them."""
     pool = Local(1, Line())
     tasks = [pool.submit(Call(hangs)) for _ in range(3)]
     join = threading.Thread.join

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from console import EVOLVE, kill, wait_for
 from paths import ROOT
-from tiny_world import BRIEF, FITTED, ONE, copy, lines, run, write
+from tiny_world import BRIEF, FITTED, ONE, copy, lines, run, write, written
 
 from evolve.cli import run_command
 from evolve.report.result import cpu_by_stage
@@ -34,11 +34,6 @@ def process_of(config: Path, out: Path, workers: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*EVOLVE, *args], cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-
-
-def written(path: Path) -> int:
-    """How many whole lines the journal of a run has, that may not be there yet."""
-    return journal(path).count(b"\n") if (path / "journal.jsonl").exists() else 0
 
 
 def test_budget_counts_distinct_candidates_that_reach_fitting(tiny_run: Path) -> None:
