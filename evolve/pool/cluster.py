@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from itertools import count
 from typing import Any
@@ -102,7 +101,6 @@ class Cluster(Pool):
         with self._lock:
             if key in self._running:  # or it has been told already, and dask may forget it
                 self._running[key] = task, future
-        future.add_done_callback(partial(self._later, self._finished))
 
     def _sent(self, parcel: Parcel | None) -> Any:
         """The future of a parcel, which a worker fetches once.
@@ -173,6 +171,10 @@ class Cluster(Pool):
         while not self._closing.wait(WATCH_S if self._threads else WATCH_S / 10):
             try:
                 listed = self._client.scheduler_info(n_workers=-1)["workers"]
+                with self._lock:
+                    done = [future for _, future in self._running.values() if future and future.done()]
+                for future in done:  # mostly because something went wrong, and seldom because it was told just now
+                    self._later(self._finished, future)
                 if self._open and not listed:
                     self._wanted = self._client.submit(int, key=f"{self._name}-wanted")  # so that a cluster scales up
                 seen = time.monotonic()

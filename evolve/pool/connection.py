@@ -13,6 +13,10 @@ from simulator.errors import InputError
 
 INSTALL = "needs the extra: `make cluster`, or pip install 'evolve-latency[cluster]'"
 LOCAL = "local:"  # prefix of a number of workers to start on this machine
+UNWATCHED = {  # settings of dask: by default its watching itself takes some percent of a core
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "500ms",
+}
 CONNECT_S = 10.0  # to wait for an answer of a scheduler
 
 
@@ -35,8 +39,7 @@ def connected(where: str) -> tuple[Any, Any]:
             if not number.isdecimal() or not int(number):
                 raise InputError(f"--cluster {where}: {number or 'nothing'} is no number of workers: give local:4, say")
             # Workers in this process: they only hand on tasks, and what carries these out are processes anyway.
-            # There is nothing to profile in that, and looking every 10 ms would take some percent of a core.
-            with dask.config.set({"distributed.worker.profile.enabled": False}):
+            with dask.config.set(UNWATCHED):
                 cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, processes=False,
                                        silence_logs=logging.CRITICAL)  # fmt: skip
             return cluster, Client(cluster)

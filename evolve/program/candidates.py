@@ -89,13 +89,12 @@ def candidate_cost(announce: Callable[[str], None]) -> CandidateCost:
 def _proposed(here: Workers, parents: Sequence[str]) -> list[str]:
     """The texts of the first COUNT offline proposals, each of two members drawn by its own stream."""
     weights = operator_weights({})
-    texts = []
+    chosen = []
     for number in range(COUNT):
         rng = stream(SEED, number)
         first, second = (parents[i] for i in rng.integers(len(parents), size=2))
-        text, _ = here.propose(number, first, second, rng, weights).result()
-        texts.append(text)
-    return texts
+        chosen.append((first, second, rng))
+    return [text for text, _ in here.propose(0, chosen, weights).result()]
 
 
 def _per_second(workers: Workers, texts: Sequence[str]) -> float:

@@ -20,6 +20,7 @@ from evaluator.judge.gates import Facts
 from evolve.pool.pool import Pool, Promise, at_once
 from evolve.pool.process import Call, Parcel, parcel
 from evolve.propose.offline import propose
+from evolve.propose.proposer import Changed, Chosen
 from evolve.propose.vocabulary import Vocabulary, vocabulary
 from evolve.run.config import Config
 from simulator.experiment.experiment import Experiment
@@ -71,14 +72,13 @@ def _prepare(experiments: Sequence[Experiment], config: Config, hardware: Facts,
     return Prepared(config, data, vocabulary(experiments, config.search.fields), Prober(data.fit))
 
 
-def _propose(
-    prepared: Prepared, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
-) -> tuple[str, str]:
+def _propose(prepared: Prepared, chosen: Sequence[Chosen], weights: Mapping[str, float]) -> list[Changed]:
     methods, caps = prepared.config.search.evolve, prepared.config.caps
-    child, operator = propose(
-        _parent(first), _parent(second), prepared.words, rng, methods, weights, prepared.probe, caps
-    )
-    return unparse(child), operator
+    children = [
+        propose(_parent(first), _parent(second), prepared.words, rng, methods, weights, prepared.probe, caps)
+        for first, second, rng in chosen
+    ]
+    return [(unparse(child), operator) for child, operator in children]
 
 
 @lru_cache(maxsize=1024)
@@ -118,11 +118,9 @@ class Workers:
     def __init__(self, pool: Submits, data: Parcel | None = None, limit_s: float | None = None) -> None:
         self._pool, self._data, self._limit_s = pool, data, limit_s
 
-    def propose(
-        self, number: int, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
-    ) -> Promise[tuple[str, str]]:
-        """A changed copy of the program `first`, and the operator that changed it (see evolve.propose.offline)."""
-        return self._pool.submit(Call(_propose, (first, second, rng, weights), parcel=self._data), number)
+    def propose(self, number: int, chosen: Sequence[Chosen], weights: Mapping[str, float]) -> Promise[list[Changed]]:
+        """Changed copies of the programs chosen, and the operators that changed them (see evolve.propose.offline)."""
+        return self._pool.submit(Call(_propose, (chosen, weights), parcel=self._data), number)
 
     def assess(self, number: int, text: str, limits: Limits) -> Promise[Timed]:
         """The verdict on a program (see evaluator.assess). Waiting for it may raise TookTooLong."""

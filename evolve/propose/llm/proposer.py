@@ -92,7 +92,7 @@ class LanguageModels:
             if not claimed:
                 claimed = self._claim(place, len(started), questions)
             if place.number in self._remembered or claimed == 0:
-                started.append(self._operators.start(place, population, weights))
+                started += self._operators.start([place], population, weights)
             elif claimed is None:
                 started.append(_nothing)
             else:
@@ -249,7 +249,7 @@ class LanguageModels:
     def _of_model(self, place: Place, weights: Mapping[str, float], question: Question) -> Proposal | None:
         """A model's proposal for a place; an operator's if no answer came; None if nothing was asked."""
         if question.granted and not question.candidates:
-            return self._operators.start(place, self._population, weights)()
+            return self._operators.start([place], self._population, weights)[0]()
         return question.proposal(place.number - question.number, self._config.llm.judge_below)
 
     # what the steps share

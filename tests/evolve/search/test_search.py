@@ -20,7 +20,7 @@ from archive.journal import Journal, read_journal
 from archive.population import Population
 from archive.proposal import JUDGES, POLISH, Outcome, Proposal, Rejected
 from evaluator.assess import NO_LIMITS, Limits
-from evolve.propose.proposer import Operators
+from evolve.propose.proposer import Chosen, Operators
 from evolve.run.config import Config, SearchSettings
 from evolve.run.folder import first_population
 from evolve.search.assessor import Admission, Pending, Remembering, Settled
@@ -306,14 +306,19 @@ class Names:
     """Operators without a program: the verdict on a child follows from its parents, its operator and its stream."""
 
     def propose(
-        self, number: int, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
-    ) -> Future[tuple[str, str]]:
+        self, number: int, chosen: Sequence[Chosen], weights: Mapping[str, float]
+    ) -> Future[list[tuple[str, str]]]:
+        future: Future[list[tuple[str, str]]] = Future()
+        future.set_result([self._changed(*one, weights) for one in chosen])
+        return future
+
+    def _changed(
+        self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
+    ) -> tuple[str, str]:
         operator = list(weights)[rng.choice(len(weights), p=np.array(list(weights.values())) / sum(weights.values()))]
         digest = int(sha256(f"{first}|{second}|{operator}|{rng.integers(6)}".encode()).hexdigest(), 16)
         verdict = {0: "?", 1: "!"}.get(digest % 8, f"{1 + digest % 997 / 100}")
-        future: Future[tuple[str, str]] = Future()
-        future.set_result((f"{operator} {verdict}", operator))
-        return future
+        return f"{operator} {verdict}", operator
 
 
 def goes_on(path: Path, config: Config, outcomes: Mapping[int, Outcome], interrupt_after: int | None = None) -> Judge:
