@@ -93,14 +93,15 @@ def scheduler_killed(world: World, tally: Tally, count: int) -> None:
             watch = Watch(job.folder, tally)
             process = job.start("--cluster", str(dask.file))
             written(watch, process, 1)
-            in_time = moment(job, watch, process)
+            moment(job, watch, process)
             watch.look()
             dask.scheduler.kill()
-            said = ended(tally, f"{job.folder.name}, the scheduler killed", process, *((1,) if in_time else (0,)))
+            said = ended(tally, f"{job.folder.name}, the scheduler killed", process, 0, 1)
             watch.look()
-            tally.done += in_time
-            if in_time and (said.count("\n") != 1 or "is lost" not in said):
-                tally.findings.append(f"{job.folder.name}, the scheduler killed: {said[-300:]!r}")
+            if process.returncode:  # 0: the command did not need the scheduler any more
+                tally.done += 1
+                if said.count("\n") != 1 or "is lost" not in said:
+                    tally.findings.append(f"{job.folder.name}, the scheduler killed: {said[-300:]!r}")
             finish(tally, job, watch, *ALONE)
 
 
