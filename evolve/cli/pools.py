@@ -33,8 +33,7 @@ class Where:
     def pool(self, quiet: bool) -> Iterator[Pool]:
         """The pool, closed when the block ends."""
         line = Line(quiet)
-        here = self.cluster is None
-        pool = local(self.workers or available_cores(), line) if here else Cluster(str(self.cluster), line)
+        pool = local(self.workers or available_cores(), line) if self.cluster is None else Cluster(self.cluster, line)
         try:
             yield pool
         finally:

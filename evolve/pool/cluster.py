@@ -127,14 +127,11 @@ class Cluster(Pool):
 
     def _told(self, key: str, content: bytes) -> None:
         """Take what a task reports, returns or has raised."""
+        kind, value = pickle.loads(content)
         with self._lock:
-            task, _ = self._running.get(key, (None, None))
+            task, _ = (self._running.get if kind == "line" else self._running.pop)(key, (None, None))
         if task is None or self._ended:
             return
-        kind, value = pickle.loads(content)
-        if kind != "line":
-            with self._lock:
-                self._running.pop(key, None)
         try:
             if kind == "line":
                 self._reported(task, value)

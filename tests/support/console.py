@@ -23,6 +23,15 @@ def wait_for(met: Callable[[], bool], process: subprocess.Popen[str]) -> None:
         time.sleep(0.01)
 
 
+def wait_until(ready: Callable[[], object], limit_s: float, why: Callable[[], str] = lambda: "") -> None:
+    """Return once `ready` is true. Raises TimeoutError, which says `why`, if it is not in time."""
+    deadline = time.monotonic() + limit_s
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError(why())
+        time.sleep(0.05)
+
+
 def kill(process: subprocess.Popen[str]) -> str:
     """End it and its workers; what it had written to stderr."""
     with suppress(ProcessLookupError):

@@ -36,21 +36,11 @@ class Part:
     kills: bool = True
 
 
-def _killed(work: str) -> Callable[[World, Tally, int], None]:
-    return partial(_commands, works=(work,))
+def _killed(*works: str, number: int = signal.SIGKILL) -> Callable[[World, Tally, int], None]:
+    return partial(crash_parts.killed, works=works, numbers=(number,))
 
 
-def _commands(world: World, tally: Tally, count: int, works: tuple[str, ...]) -> None:
-    crash_parts.killed(world, tally, count, works)
-
-
-def _workers(world: World, tally: Tally, count: int) -> None:
-    crash_parts.workers_killed(world, tally, count, ("run", "validate", "repeats", "ingest", "baselines"))
-
-
-def _terminated(world: World, tally: Tally, count: int) -> None:
-    crash_parts.killed(world, tally, count, ("run", "validate"), numbers=(signal.SIGTERM,))
-
+_workers = partial(crash_parts.workers_killed, works=("run", "validate", "repeats", "ingest", "baselines"))
 
 PARTS = (
     Part("run", "`run` killed", _killed("run"), 8),
@@ -64,7 +54,7 @@ PARTS = (
     Part("dask-hand", "a worker process below a dask worker killed", crash_cluster.hands_killed, 3),
     Part("dask-scheduler", "the scheduler killed", crash_cluster.scheduler_killed, 2),
     Part("dask-client", "a command on a cluster killed", crash_cluster.clients_killed, 3),
-    Part("terminate", "`run` and `validate` sent SIGTERM", _terminated, 4, False),
+    Part("terminate", "`run` and `validate` sent SIGTERM", _killed("run", "validate", number=signal.SIGTERM), 4, False),
     Part("stop", "a local worker process stopped", crash_parts.worker_stopped, 1, False),
     Part("dask-stop", "a dask worker stopped", crash_cluster.worker_stopped, 1, False),
     Part("network", "a dask worker's namespace cut from the network", crash_cluster.unplugged, 3, False),

@@ -49,7 +49,7 @@ def disturbed(world: World, tally: Tally, dask: DaskCluster, count: int, disturb
         job = world.job(WORKS[turn % len(WORKS)])
         watch = Watch(job.folder, tally)
         process = job.start("--cluster", str(dask.file))
-        written(watch, process, 1)
+        written(watch, process, watch.count() + 1)
         while tally.done < count and moment(job, watch, process):
             watch.look()
             if disturb():
@@ -92,7 +92,7 @@ def scheduler_killed(world: World, tally: Tally, count: int) -> None:
             job = world.job(WORKS[turn % len(WORKS)])
             watch = Watch(job.folder, tally)
             process = job.start("--cluster", str(dask.file))
-            written(watch, process, 1)
+            written(watch, process, watch.count() + 1)  # it is connected then: `validate` begins with records
             moment(job, watch, process)
             watch.look()
             dask.scheduler.kill()

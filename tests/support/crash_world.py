@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tiny_world
-from console import EVOLVE
+from console import EVOLVE, wait_until
 from crash_count import Tally, Watch, differences, results
 from paths import ROOT
 from tiny_world import BRIEF
@@ -241,12 +241,10 @@ def kill(tally: Tally, what: str, process: subprocess.Popen[str], number: int) -
     tally.done += 1
     if process.returncode not in (-number, 130):
         tally.findings.append(f"{what}: status {process.returncode} after signal {number}")
-    deadline = time.monotonic() + 30
-    while left := [pid for pid in workers if running(pid)]:
-        if time.monotonic() > deadline:
-            tally.findings.append(f"{what}: worker processes {left} outlive it")
-            return
-        time.sleep(0.02)
+    try:
+        wait_until(lambda: not any(map(running, workers)), 30)
+    except TimeoutError:
+        tally.findings.append(f"{what}: worker processes {[*filter(running, workers)]} outlive it")
 
 
 def running(pid: int) -> bool:

@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from console import wait_until
 from paths import ROOT
 
 START_S = 60
@@ -71,12 +71,3 @@ class DaskCluster:
 
     def _wait(self, ready: Callable[[], object]) -> None:
         wait_until(ready, START_S, lambda: "\n".join(path.read_text() for path in self.folder.glob("*.log")))
-
-
-def wait_until(ready: Callable[[], object], limit_s: float, why: Callable[[], str] = lambda: "") -> None:
-    """Return once `ready` is true. Raises TimeoutError, which says `why`, if it is not in time."""
-    deadline = time.monotonic() + limit_s
-    while not ready():
-        if time.monotonic() > deadline:
-            raise TimeoutError(why())
-        time.sleep(0.05)

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 import tiny_world
-from console import EVOLVE
-from dask_cluster import DaskCluster, wait_until
+from console import EVOLVE, wait_until
+from dask_cluster import DaskCluster
 from paths import ROOT
 from pool_tasks import counts, dies, dies_once, hangs, pid, prepare, refuses, times
 from tiny_world import BRIEF, ONE, written

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import tiny_world
+from console import wait_until
 from paths import ROOT
 from pool_tasks import (
     counts,
@@ -234,10 +235,7 @@ def test_processes_end_with_their_owner(tmp_path: Path) -> None:
     assert len(workers) == 2
     owner.kill()
     owner.communicate()
-    deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 20)
 
 
 def test_a_stopped_process_is_named(
