@@ -6,17 +6,20 @@ import csv
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from evaluator.own_models import own_models
+from evaluator.traces.read import files_beside
 from simulator.documents import parse_yaml, read_bytes
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment, Mfu
+from simulator.experiment.experiment import Arrival, Experiment, Mfu
 from simulator.experiment.file import BEGIN, experiments_from_mapping
+from simulator.experiment.trace import Trace
+from simulator.json import JsonObject
 
 BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
 
@@ -42,7 +45,8 @@ def load_experiments(path: Path) -> list[Experiment]:
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path}: cannot be read ({why}): name a YAML file of experiments") from None
-    return experiments_from_mapping(parse_yaml(data, str(path), BEGIN), str(path), known_models(), hardware_table())
+    raw = parse_yaml(data, str(path), BEGIN)
+    return experiments_from_mapping(raw, str(path), known_models(), hardware_table(), files_beside(path))
 
 
 def source_runs(name: str) -> dict[str, str]:
@@ -101,15 +105,37 @@ def hardware_table() -> dict[str, Mapping[str, Any]]:
 
 def data_hash(experiments: Sequence[Experiment]) -> str:
     """16 hex digits that change with any figure, setting or fact of the experiments, but not with their order."""
-    values = sorted((asdict(e) for e in experiments), key=lambda e: str(e["id"]))
-    for e in values:  # leave out later fields at their defaults, so that hashes of earlier releases stay valid
-        if e["components"] is None:
-            del e["components"]
-        if e["mfu"] == asdict(Mfu()):
-            del e["mfu"]
-        del e["weight_bits"]  # the facts hold it in bytes
+    values = sorted(map(_values, experiments), key=lambda e: str(e["id"]))
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _values(e: Experiment) -> JsonObject:
+    """All that an experiment says. Later fields at their defaults are left out, so that hashes of earlier releases stay
+    valid."""
+    workload = e.workload
+    values = {f.name: getattr(e, f.name) for f in fields(e) if f.name not in ("workload", "weight_bits")}
+    values |= {name: asdict(values[name]) for name in ("engine", "observed", "components", "mfu") if values[name]}
+    if e.components is None:
+        del values["components"]
+    if e.mfu == Mfu():
+        del values["mfu"]
+    load: JsonObject = {name: getattr(workload, name) for name in ("name", "ignore_eos", "timeout_s")}
+    load["stages"] = [_without_defaults(asdict(stage), None) for stage in workload.stages]
+    if isinstance(workload.source, Trace):
+        load["trace"] = workload.source.digest
+    else:
+        profile = workload.source
+        load |= _without_defaults(asdict(profile), None, keep=("prompt_len_mean",))
+        load["arrival"] = profile.arrival.kind if profile.arrival == Arrival(profile.arrival.kind) else load["arrival"]
+        for name in ("question_len", "output_len"):
+            fixed = getattr(profile, name).fixed
+            load[name] = load[name] if fixed is None else int(fixed)
+    return {**values, "workload": load}
+
+
+def _without_defaults(values: JsonObject, default: object, keep: Sequence[str] = ()) -> JsonObject:
+    return {name: value for name, value in values.items() if name in keep or value != default}
 
 
 def published_errors() -> list[PublishedError]:

@@ -24,6 +24,7 @@ from simulator.bind import BoundAll, Deployments, deployments_in_order
 from simulator.clock.steps import steps_of
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.load import Load, load_of
+from simulator.experiment.workload import seeds_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import Replay, replay_bound
@@ -103,8 +104,9 @@ class NothingCompletes(Exception):
 
 
 def score_set(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SEEDS) -> ScoreSet:
-    """`experiments` with their loads under the arrival seeds."""
-    return ScoreSet(tuple(experiments), tuple(tuple(load_of(e, s) for s in seeds) for e in experiments))
+    """`experiments` with their loads under the arrival seeds; a trace is the same under all of them."""
+    loads = tuple(tuple(load_of(e, seed) for seed in seeds_of(e.workload, seeds)) for e in experiments)
+    return ScoreSet(tuple(experiments), loads)
 
 
 def predictions(program: Program, data: ScoreSet) -> list[Prediction]:

@@ -82,11 +82,12 @@ class Origin:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Experiments with the loads of one arrival seed, and their load stages as the mean field's table."""
+    """Experiments with the loads of one arrival seed, and their load stages as the mean field has them (fit.Stages)."""
 
     experiments: tuple[Experiment, ...]
     loads: tuple[Load, ...]
     table: np.ndarray
+    bins: np.ndarray
     deployments: Deployments
 
     def run_means(self, of_stages: np.ndarray) -> np.ndarray:
@@ -101,7 +102,8 @@ class Traffic:
 def traffic_of(experiments: Sequence[Experiment], seed: int) -> Traffic:
     """The traffic of the experiments under an arrival seed."""
     loads = tuple(load_of(e, seed) for e in experiments)
-    return Traffic(tuple(experiments), loads, stages_of(experiments, loads).table, deployments_in_order(experiments))
+    stages = stages_of(experiments, loads)
+    return Traffic(tuple(experiments), loads, stages.table, stages.bins, deployments_in_order(experiments))
 
 
 def term_shares(program: Program, traffic: Traffic) -> list[list[TermShare]]:
@@ -240,5 +242,5 @@ def _running(program: Program, traffic: Traffic) -> np.ndarray:
 
 def _machine(program: Program, traffic: Traffic, table: np.ndarray) -> Machine:
     code = assemble(program)
-    everyone = [range(len(traffic.experiments))]
-    return machine(code, table, traffic.deployments.base(code), everyone, np.arange(len(program.theta))[None])
+    everyone, place = [range(len(traffic.experiments))], np.arange(len(program.theta))[None]
+    return machine(code, table, traffic.bins, traffic.deployments.base(code), everyone, place)

@@ -13,7 +13,7 @@ from simulator.clock.run import HostileStep, Run, run_clock
 from simulator.clock.steps import Steps, steps_of
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import Load, load_of
-from simulator.experiment.workload import Requests
+from simulator.experiment.trace import Requests
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.vm import clamps

@@ -24,7 +24,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("simulator.bind", "simulator.fields"),
     ("simulator.clock", "translate_go"),
     ("simulator.replay",),
-    ("evaluator.host_summary", "evaluator.metrics", "evaluator.own_models"),
+    ("evaluator.host_summary", "evaluator.metrics", "evaluator.own_models", "evaluator.traces"),
     ("evaluator.experiments",),
     ("evaluator.deployments", "evaluator.design", "evaluator.fit", "evaluator.statistics"),
     ("evaluator.factors", "evaluator.judge", "evaluator.score"),
@@ -59,7 +59,8 @@ LIBRARIES = {
     | {"pyarrow", "scipy"},  # of simulator.kernels alone, see below
     "archive": {"deap", "numpy"},
     "translate_go": {"numpy"},
-    "evaluator": {"cma", "numpy", "numba", "scipy", "yaml"},
+    "evaluator": {"cma", "numpy", "numba", "scipy", "yaml"}
+    | {"pyarrow"},  # of evaluator.traces alone, see below
     "evolve": {"numpy", "pyarrow", "yaml", "click", "rich", "scipy"}
     | {"ijson", "orjson"}  # of evolve.ingest: what traces are read with
     | {"deap", "openevolve"}  # of the rival engines
@@ -131,6 +132,12 @@ def test_no_modules_import_each_other() -> None:
 
     for module in MODULES:
         walk(module, ())
+
+
+def test_tables_are_read_in_one_package_of_the_evaluator() -> None:
+    for path in (ROOT / "evaluator").rglob("*.py"):
+        tops = {name.split(".")[0] for name in imported(path)}
+        assert path.parent.name == "traces" or "pyarrow" not in tops, path
 
 
 def test_tables_of_measurements_are_read_in_one_package_of_the_simulator() -> None:

@@ -7,7 +7,7 @@ the smaller its weight.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -102,7 +102,7 @@ class FitSet:
         table[:, DEPLOYMENT] = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
         first = tuple(int(x) for x in np.cumsum([0, *(len(r) for r in rows)])[:-1])
         observed_ms = self.stages.observed_ms[every]
-        stages = replace(self.stages, table=table, observed_ms=observed_ms, first=first)
+        stages = Stages(table, self.stages.bins[every], observed_ms, first)
         experiments = tuple(self.experiments[i] for i in keep)
         return FitSet(experiments, stages, tuple(self.loads[i] for i in keep), self.noise[every], self.ratio[every])
 

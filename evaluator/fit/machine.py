@@ -26,16 +26,17 @@ from simulator.schema import (
 from simulator.vm import run
 
 ENDS = 6  # step times around a number of decodes: with 0, 1, 2 prompts there, and at one decode more
+COLD_STEP, QUEUE = ENDS, ENDS + 1  # rows of Machine.moves: a step that fills the cold cache, the time to the queue
 
 
 class Machine(NamedTuple):
     """A program ready to run on the deployments of some experiments, with room to work in.
 
     rows, static, step, raw, request, results: of simulator.language.opcodes.Code. which, static_which, step_which: see
-    duals.varying. table: float64[stages, 12], the load stages. base: float64[experiments, slots], value vectors.
+    duals.varying. table, bins: the load stages, see `Stages`. base: float64[experiments, slots], value vectors.
     group: int64[experiments], of each experiment. place: int64[groups, theta], where the constants of a group are in
     phi, the vector of all. Room to work in: v: float64[slots], values; d: float64[slots, theta], their slopes; theta:
-    float64[theta], constants; times: float64[ENDS] and moves: float64[ENDS + 1, theta], step times and their slopes.
+    float64[theta], constants; times: float64[ENDS] and moves: float64[ENDS + 2, theta], times and their slopes.
     """
 
     rows: np.ndarray
@@ -48,6 +49,7 @@ class Machine(NamedTuple):
     static_which: int
     step_which: int
     table: np.ndarray
+    bins: np.ndarray
     base: np.ndarray
     group: np.ndarray
     place: np.ndarray
@@ -59,7 +61,12 @@ class Machine(NamedTuple):
 
 
 def machine(
-    code: Code, table: np.ndarray, base: np.ndarray, members: Sequence[Sequence[int]], place: np.ndarray
+    code: Code,
+    table: np.ndarray,
+    bins: np.ndarray,
+    base: np.ndarray,
+    members: Sequence[Sequence[int]],
+    place: np.ndarray,
 ) -> Machine:
     """The machine of a program; `members` are the experiments of each group, the other arguments as in `Machine`."""
     which, static_which, step_which = varying(code)
@@ -71,8 +78,8 @@ def machine(
     a, b, c, e = code.results
     return Machine(
         code.rows, code.static, code.step, code.raw, code.request, (a, b, c, e), which, static_which, step_which,
-        table, base, group, np.ascontiguousarray(place, dtype=np.int64).reshape(len(members), code.constants),
-        np.zeros(code.slots), d, np.zeros(code.constants), np.zeros(ENDS), np.zeros((ENDS + 1, code.constants)),
+        table, bins, base, group, np.ascontiguousarray(place, dtype=np.int64).reshape(len(members), code.constants),
+        np.zeros(code.slots), d, np.zeros(code.constants), np.zeros(ENDS), np.zeros((ENDS + 2, code.constants)),
     )  # fmt: skip
 
 
@@ -105,20 +112,3 @@ def step_us(rows, static, step, raw, slot, v, n, k, chunk, shortest, span):  # t
     v[raw + KV_DECODE_MAX] = longest
     run(rows, static, step, v)
     return v[slot]
-
-
-@njit
-def ends_us(rows, static, step, raw, slot, v, low, chunk, shortest, span):  # type: ignore[no-untyped-def]
-    """Step times with 0, 1 and 2 prompts at `low` decodes, and at one decode more."""
-    t0 = step_us(rows, static, step, raw, slot, v, low, 0, chunk, shortest, span)
-    t3 = step_us(rows, static, step, raw, slot, v, low + 1, 0, chunk, shortest, span)
-    if not chunk > 0.0:  # nothing is computed of any prompt
-        return t0, t0, t0, t3, t3, t3
-    return (
-        t0,
-        step_us(rows, static, step, raw, slot, v, low, 1, chunk, shortest, span),
-        step_us(rows, static, step, raw, slot, v, low, 2, chunk, shortest, span),
-        t3,
-        step_us(rows, static, step, raw, slot, v, low + 1, 1, chunk, shortest, span),
-        step_us(rows, static, step, raw, slot, v, low + 1, 2, chunk, shortest, span),
-    )

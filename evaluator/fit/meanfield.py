@@ -1,9 +1,11 @@
 """The mean field of load stages: Little's law instead of a replay, microseconds of work instead of milliseconds.
 
-In a steady stage n decodes run at once, n = rate x (output_len - 1) x mean step time(n), at most the request limit,
-and a share of the steps carries prompt chunks. Straight lines join the step times at whole n, so that the prediction
-moves smoothly with the constants. What is lost (fluctuation, order, saturation) comes back by the ratio to a full
-replay, with which `corrections.py` scales these figures.
+In a steady stage n decodes run at once, n = rate x mean (output_len - 1) x mean step time(n), at most the request
+limit, and a share of the steps carries prompt chunks. Where requests differ in length, a histogram of at most MOST_BINS
+bins stands for the prompts, and a uniform distribution of the same mean and variance for the contexts of the decodes.
+Straight lines join the step times at whole n, so that the prediction moves smoothly with the constants. What is lost
+(fluctuation, order, saturation) comes back by the ratio to a full replay, with which `corrections.py` scales these
+figures.
 """
 
 from __future__ import annotations
@@ -12,22 +14,32 @@ import math
 
 import numpy as np
 
-from evaluator.fit.machine import ends_us, load, step_us
+from evaluator.fit.machine import load, step_us
 from simulator.jit import njit
 from simulator.vm import run
 
 # Columns of the table of load stages.
 (
     RATE,  # requests/us
-    OUTPUT, INPUT,  # output and prompt tokens of a request
-    UNCACHED,  # prompt tokens that a request computes, if it computes any
+    OUTPUT, INPUT,  # mean output and prompt tokens of a request; of the outputs none counts as less than 1
+    UNCACHED,  # mean prompt tokens that a request computes, if it computes any
     FULL_HITS,  # share of the requests whose whole prompt is cached
     SEQS, BUDGET,  # limits on requests and tokens of a step
     DURATION,  # us
     DEPLOYMENT,  # position of the experiment
     OBSERVED_N,  # decodes that run at once by the observed ITL, NaN without one
     COLD, COLD_LEN,  # prompts computed in full because nothing is cached yet, and their tokens
-) = range(12)  # fmt: skip
+    SHORTEST, SPAN,  # the shortest context of a decode in tokens, and by how much the longest is longer
+    BINS,  # how many bins the histogram of the prompts has
+) = range(15)  # fmt: skip
+# Columns of the histogram.
+(
+    BIN_SHARE,  # share of the requests
+    BIN_COMPUTED,  # share of those that compute a part of their prompt
+    BIN_INPUT,  # mean prompt tokens
+    BIN_UNCACHED,  # mean prompt tokens computed, of those that compute any
+) = range(4)  # fmt: skip
+MOST_BINS = 16
 
 
 @njit
@@ -84,7 +96,7 @@ def closing(ends, part, need, rate, chunks, hits):  # type: ignore[no-untyped-de
 
 
 @njit
-def _solve(rows, static, step, raw, slot, v, row, chunk, chunks, shortest, span, limit):  # type: ignore[no-untyped-def]
+def _solve(rows, static, step, raw, slot, v, row, bins, room, chunks, limit):  # type: ignore[no-untyped-def]
     """The number of running decodes n with n = need x mean step time(n), at most `limit`.
 
     Newton's method on need x mean step time(n) - n from the observed number, halving the bracket where that fails.
@@ -93,12 +105,12 @@ def _solve(rows, static, step, raw, slot, v, row, chunk, chunks, shortest, span,
     a, b = 0.0, limit  # more arrives than is served at a, less at b (above the limit nothing is known at first)
     c = min(row[OBSERVED_N], limit) if row[OBSERVED_N] == row[OBSERVED_N] else limit / 2.0
     low, before = math.floor(c), np.inf
-    ends = ends_us(rows, static, step, raw, slot, v, low, chunk, shortest, span)
+    ends = ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks)
     tried = False  # the limit itself
     for _ in range(100):
         if math.floor(c) != low:  # the step times depend on the whole numbers around c only
             low = math.floor(c)
-            ends = ends_us(rows, static, step, raw, slot, v, low, chunk, shortest, span)
+            ends = ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks)
         gap = need * mean_step(ends, c - low, rate, chunks, hits)[0] - c
         if abs(gap) <= 1e-10 * limit:
             break
@@ -119,14 +131,52 @@ def _solve(rows, static, step, raw, slot, v, row, chunk, chunks, shortest, span,
 
 
 @njit
-def shape(row, fixed_load):  # type: ignore[no-untyped-def]
-    """(decode steps of a request, tokens of the shortest context, tokens by which the longest is longer, tokens that
-    decodes leave for prompts in a step, chunks of a prompt, tokens of a chunk) of a load stage."""
-    decodes = row[OUTPUT] - 1.0
+def shape(row, bins, fixed_load):  # type: ignore[no-untyped-def]
+    """(decode steps of a request, tokens that decodes leave for prompts in a step, mean chunks of a prompt) of a load
+    stage."""
     beside = row[OBSERVED_N] if fixed_load else row[SEQS]
     room = max(row[BUDGET] - min(beside, row[BUDGET] - 1.0), 1.0)
-    chunks = max(math.ceil(row[UNCACHED] / room), 1.0)
-    return decodes, row[INPUT], max(decodes - 1.0, 0.0), room, chunks, row[UNCACHED] / chunks
+    chunks = 0.0
+    for k in range(int(row[BINS])):
+        chunks += bins[k, BIN_COMPUTED] * chunks_of(bins[k, BIN_UNCACHED], room)
+    return row[OUTPUT] - 1.0, room, chunks
+
+
+@njit
+def chunks_of(tokens, room):  # type: ignore[no-untyped-def]
+    """The chunks of a prompt that computes `tokens`, at most `room` in a step."""
+    return max(math.ceil(tokens / room), 1.0)
+
+
+@njit
+def ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks):  # type: ignore[no-untyped-def]
+    """Step times with 0, 1 and 2 prompts at `low` decodes, and at one decode more; of a chunk of any bin, the mean."""
+    shortest, span = row[SHORTEST], row[SPAN]
+    t0 = step_us(rows, static, step, raw, slot, v, low, 0, 0.0, shortest, span)
+    t3 = step_us(rows, static, step, raw, slot, v, low + 1, 0, 0.0, shortest, span)
+    t1, t2, t4, t5 = 0.0, 0.0, 0.0, 0.0
+    for k in range(int(row[BINS])):
+        parts = chunks_of(bins[k, BIN_UNCACHED], room)
+        share, chunk = bins[k, BIN_COMPUTED] * parts / chunks, bins[k, BIN_UNCACHED] / parts
+        if chunk > 0.0:
+            t1 += share * step_us(rows, static, step, raw, slot, v, low, 1, chunk, shortest, span)
+            t2 += share * step_us(rows, static, step, raw, slot, v, low, 2, chunk, shortest, span)
+            t4 += share * step_us(rows, static, step, raw, slot, v, low + 1, 1, chunk, shortest, span)
+            t5 += share * step_us(rows, static, step, raw, slot, v, low + 1, 2, chunk, shortest, span)
+        else:  # nothing is computed of any prompt
+            t1, t2, t4, t5 = t1 + share * t0, t2 + share * t0, t4 + share * t3, t5 + share * t3
+    return t0, t1, t2, t3, t4, t5
+
+
+@njit
+def queueing_us(m, row, bins):  # type: ignore[no-untyped-def]
+    """The mean time from arrival to queue."""
+    total = 0.0
+    for k in range(int(row[BINS])):
+        m.v[m.request] = bins[k, BIN_INPUT]
+        run(m.rows, m.step, m.rows.shape[0], m.v)
+        total += bins[k, BIN_SHARE] * m.v[m.results[1]]
+    return total
 
 
 @njit
@@ -141,26 +191,22 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
     for i in range(m.table.shape[0]):
         if not active[i]:
             continue
-        row = m.table[i]
+        row, bins = m.table[i], m.bins[i]
         deployment = int(row[DEPLOYMENT])
         if deployment != settled:
             load(m, phi, deployment)
             settled = deployment
         token = v[m.results[2]] if m.results[2] >= 0 else 0.0
         completion = v[m.results[3]] if m.results[3] >= 0 else 0.0
-        queueing = 0.0
-        if m.results[1] >= 0:
-            v[m.request] = row[INPUT]
-            run(rows, step, rows.shape[0], v)
-            queueing = v[m.results[1]]
-        decodes, shortest, span, room, chunks, chunk = shape(row, fixed_load)
+        queueing = queueing_us(m, row, bins) if m.results[1] >= 0 else 0.0
+        decodes, room, chunks = shape(row, bins, fixed_load)
         limit, wait = row[SEQS], 0.0
         n = row[OBSERVED_N]
         if not fixed_load or n != n:
-            n = _solve(rows, static, step, raw, slot, v, row, chunk, chunks, shortest, span, limit)
+            n = _solve(rows, static, step, raw, slot, v, row, bins, room, chunks, limit)
         running[i] = n
         low = math.floor(n)
-        ends = ends_us(rows, static, step, raw, slot, v, low, chunk, shortest, span)
+        ends = ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks)
         mean, own, square = mean_step(ends, n - low, row[RATE], chunks, row[FULL_HITS])
         if n >= limit:  # more arrives than is served: the queue grows until the stage ends
             served = limit / max(decodes * mean, 1e-9)
@@ -170,7 +216,8 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
         slowed = 1.0
         if row[COLD] > 0.0:  # every step that fills the cold cache delays all running requests
             parts = math.ceil(row[COLD_LEN] / room)
-            full = step_us(rows, static, step, raw, slot, v, low, 1, row[COLD_LEN] / parts, shortest, span)
+            chunk = row[COLD_LEN] / parts
+            full = step_us(rows, static, step, raw, slot, v, low, 1, chunk, row[SHORTEST], row[SPAN])
             slowed += max(full - ends[0], 0.0) * parts * row[COLD] / row[DURATION]
         decode = decodes * (mean * slowed + token)
         means_ms[i, 0] = (ttft + decode + completion) / 1e3

@@ -267,7 +267,7 @@ def grouped_problem(
         program, code, data, groups,
         start=value[position], low=low[position], high=high[position], origin=origin[position], pull=pull[position],
         measured=measured[position], position=position,
-        machine=machine(code, data.stages.table, data.deployments.base(code), members, index),
+        machine=machine(code, data.stages.table, data.stages.bins, data.deployments.base(code), members, index),
         held=tuple(held), fitted_before=fitted_before, believed=tuple(believed),
     )  # fmt: skip
 

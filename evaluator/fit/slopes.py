@@ -8,19 +8,25 @@ from __future__ import annotations
 import math
 
 from evaluator.fit.duals import differentiate
-from evaluator.fit.machine import ENDS, load, step_us
+from evaluator.fit.machine import COLD_STEP, ENDS, QUEUE, load, step_us
 from evaluator.fit.meanfield import (
+    BIN_COMPUTED,
+    BIN_INPUT,
+    BIN_SHARE,
+    BIN_UNCACHED,
+    BINS,
     BUDGET,
     COLD,
     COLD_LEN,
     DEPLOYMENT,
     DURATION,
     FULL_HITS,
-    INPUT,
     OBSERVED_N,
-    OUTPUT,
     RATE,
     SEQS,
+    SHORTEST,
+    SPAN,
+    chunks_of,
     closing,
     mean_slopes,
     mean_step,
@@ -43,7 +49,7 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
                 slopes_ms[i, c, j] = 0.0
         if not active[i]:
             continue
-        row = m.table[i]
+        row, bins = m.table[i], m.bins[i]
         deployment = int(row[DEPLOYMENT])
         if deployment != settled:
             load(m, phi, deployment)
@@ -53,20 +59,35 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
                 d[m.request + REFERENCE, j] = d[slot, j]
             settled = deployment
         if m.results[1] >= 0:
-            v[m.request] = row[INPUT]
-            run(rows, step, rows.shape[0], v)
-            differentiate(rows, which, m.step_which, which.size, v, d)
-        decodes, shortest, span, room, chunks, chunk = shape(row, fixed_load)
+            for j in range(m.theta.size):
+                e[QUEUE, j] = 0.0
+            for k in range(int(row[BINS])):
+                v[m.request] = bins[k, BIN_INPUT]
+                run(rows, step, rows.shape[0], v)
+                differentiate(rows, which, m.step_which, which.size, v, d)
+                for j in range(m.theta.size):
+                    e[QUEUE, j] += bins[k, BIN_SHARE] * d[m.results[1], j]
+        decodes, room, chunks = shape(row, bins, fixed_load)
+        shortest, span = row[SHORTEST], row[SPAN]
         rate, hits, limit = row[RATE], row[FULL_HITS], row[SEQS]
         n = running[i]
         low = math.floor(n)
         part = n - low
         for k in range(ENDS):
-            prompts = k % 3 if chunk > 0.0 else 0
-            m.times[k] = step_us(rows, static, step, raw, slot, v, low + k // 3, prompts, chunk, shortest, span)
-            differentiate(rows, which, m.static_which, m.step_which, v, d)
+            m.times[k] = 0.0
             for j in range(m.theta.size):
-                e[k, j] = d[slot, j]
+                e[k, j] = 0.0
+            for b in range(int(row[BINS]) if k % 3 > 0 else 1):  # without a prompt all bins are alike
+                parts = chunks_of(bins[b, BIN_UNCACHED], room)
+                share, chunk = bins[b, BIN_COMPUTED] * parts / chunks, bins[b, BIN_UNCACHED] / parts
+                if k % 3 == 0:
+                    share = 1.0
+                prompts = k % 3 if chunk > 0.0 else 0
+                us = step_us(rows, static, step, raw, slot, v, low + k // 3, prompts, chunk, shortest, span)
+                differentiate(rows, which, m.static_which, m.step_which, v, d)
+                m.times[k] += share * us
+                for j in range(m.theta.size):
+                    e[k, j] += share * d[slot, j]
         ends = m.times[0], m.times[1], m.times[2], m.times[3], m.times[4], m.times[5]
         mean, _, square = mean_step(ends, part, rate, chunks, hits)
         saturated = n >= limit
@@ -74,13 +95,13 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
         rises = ends[3] - ends[0], ends[4] - ends[1], ends[5] - ends[2]  # with one decode more
         need = rate * decodes
         closes = closing(ends, part, need, rate, chunks, hits)
-        parts, delay = 0.0, 0.0
+        filling, delay = 0.0, 0.0
         if row[COLD] > 0.0:
-            parts = math.ceil(row[COLD_LEN] / room)
-            full = step_us(rows, static, step, raw, slot, v, low, 1, row[COLD_LEN] / parts, shortest, span)
+            filling = math.ceil(row[COLD_LEN] / room)
+            full = step_us(rows, static, step, raw, slot, v, low, 1, row[COLD_LEN] / filling, shortest, span)
             differentiate(rows, which, m.static_which, m.step_which, v, d)
             for j in range(m.theta.size):
-                e[ENDS, j] = d[slot, j]
+                e[COLD_STEP, j] = d[slot, j]
             delay = full - ends[0]
         late = saturated and rate * max(decodes * mean, 1e-9) > limit
         for j in range(m.theta.size):
@@ -96,13 +117,13 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
             completion = d[m.results[3], j] if m.results[3] >= 0 else 0.0
             ttft = (moves * square + mean * square_moves) / 2.0 + own_moves * chunks + token
             if m.results[1] >= 0:
-                ttft += d[m.results[1], j]
+                ttft += e[QUEUE, j]
             if late:
                 ttft += rate * decodes * moves / limit * row[DURATION] / 2.0
             slowed, slows = 1.0, 0.0
             if delay > 0.0:
-                share = parts * row[COLD] / row[DURATION]
-                slowed, slows = 1.0 + delay * share, (e[ENDS, j] - e[0, j]) * share
+                share = filling * row[COLD] / row[DURATION]
+                slowed, slows = 1.0 + delay * share, (e[COLD_STEP, j] - e[0, j]) * share
             decode = decodes * (moves * slowed + mean * slows + token)
             p = m.place[m.group[deployment], j]
             slopes_ms[i, 0, p] += (ttft + decode + completion) / 1e3
@@ -121,7 +142,8 @@ def cold_slopes(m, phi, slopes_us):  # type: ignore[no-untyped-def]
         differentiate(m.rows, m.which, 0, m.static_which, m.v, m.d)
         n = math.floor(row[OBSERVED_N]) if row[OBSERVED_N] == row[OBSERVED_N] else 1.0
         chunk = min(row[COLD_LEN], max(row[BUDGET] - n, 1.0))
-        step_us(m.rows, m.static, m.step, m.raw, m.results[0], m.v, n, 1, chunk, row[INPUT], row[OUTPUT])
+        # The contexts of the decodes are spread over the whole answer.
+        step_us(m.rows, m.static, m.step, m.raw, m.results[0], m.v, n, 1, chunk, row[SHORTEST], row[SPAN] + 2.0)
         differentiate(m.rows, m.which, m.static_which, m.step_which, m.v, m.d)
         for j in range(phi.size):
             slopes_us[i, j] = 0.0

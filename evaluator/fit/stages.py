@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.fit.meanfield import OBSERVED_N, SEQS
+from evaluator.fit.meanfield import BIN_INPUT, MOST_BINS, OBSERVED_N, SEQS
 from evaluator.metrics import new_tokens
 from simulator.bind import bind
 from simulator.experiment.experiment import Experiment, Observation
 from simulator.experiment.load import Load
-from simulator.experiment.workload import prompt_lengths
+from simulator.experiment.workload import distinct_prompts, gaps_of, prompt_lengths, rates
 from simulator.language.complete import complete
 from simulator.language.ir import Function, Number, Program
 from simulator.language.opcodes import assemble
@@ -24,11 +24,13 @@ from simulator.replay import Replay, replay_bound
 class Stages:
     """The load stages of several experiments as arrays.
 
-    table: float64[stages, 12], with the columns of `meanfield.py`. observed_ms: float64[stages, 3], mean E2E,
-    TTFT, ITL; NaN where not observed. first: the row of each experiment's first stage.
+    table: float64[stages, 15], with the columns of `meanfield.py`. bins: float64[stages, most bins, 4], the histogram
+    of each stage's prompts. observed_ms: float64[stages, 3], mean E2E, TTFT, ITL; NaN where not observed. first: the
+    row of each experiment's first stage.
     """
 
     table: np.ndarray
+    bins: np.ndarray
     observed_ms: np.ndarray
     first: tuple[int, ...]
 
@@ -40,42 +42,98 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
     """
     rows: list[list[float]] = []
     observed, first = [], []
-    for i, e in enumerate(experiments):
+    histograms: list[np.ndarray] = []
+    for i, (e, load) in enumerate(zip(experiments, loads, strict=True)):
         first.append(len(rows))
         lengths = prompt_lengths(e.workload)
-        shared = e.engine.prefix_caching and e.workload.groups > 0
-        prompts = _computed(e, loads[i])
-        cold = float(len(lengths)) if shared else 0.0  # prompts that the first stage has to prefill in full
+        prompts = distinct_prompts(e.workload) if e.engine.prefix_caching else 0
+        alike = gaps_of(e.workload) is not None and bool(lengths.max() - lengths.min() <= 1)
+        new = new_tokens(paced(e, load))
         for j, stage in enumerate(e.workload.stages):
             means = _means_ms(_observation(e, j))
             observed.append(means)
-            rate, output = stage.rate / 1e6, float(e.workload.output_len)
-            n = rate * (output - 1) * means[2] * 1e3
-            uncached, hits = prompts[j]
+            chosen = load.requests.stage == j
+            traffic = _alike(e, lengths) if alike else _mixed(load, chosen)
+            # The first use of every prompt does not count: it is computed in full.
+            bins = histogram(load, new, chosen & (np.arange(len(new)) >= prompts), 1 if alike else MOST_BINS)
+            if alike:
+                bins[0, BIN_INPUT] = traffic.prompt
+            histograms.append(bins)
+            rate = rates(e.workload, load.requests)[j] / 1e6
+            computed = new[chosen & (np.arange(len(new)) >= prompts)]
+            n = rate * (traffic.output - 1) * means[2] * 1e3
             rows.append(
-                [rate, output, float(lengths.mean()), uncached, hits, e.engine.max_num_seqs,
-                 e.engine.max_num_batched_tokens, stage.duration_s * 1e6, i, n,
-                 min(cold, stage.rate * stage.duration_s) if j == 0 else 0.0, float(lengths.mean())]
+                [rate, traffic.output, traffic.prompt, _mean(computed[computed > 0]), _mean(computed == 0),
+                 e.engine.max_num_seqs, e.engine.max_num_batched_tokens, stage.duration_s * 1e6, i, n,
+                 min(float(prompts), stage.rate * stage.duration_s) if j == 0 else 0.0, traffic.prompt,
+                 traffic.shortest, traffic.span, len(bins)]
             )  # fmt: skip
     table = np.array(rows)
     table[:, OBSERVED_N] = np.minimum(table[:, OBSERVED_N], table[:, SEQS])
-    return Stages(table, np.array(observed), tuple(first))
+    bins = np.zeros((len(rows), max(map(len, histograms)), 4))
+    for row, of_stage in zip(bins, histograms, strict=True):
+        row[: len(of_stage)] = of_stage
+    return Stages(table, bins, np.array(observed), tuple(first))
 
 
-def _computed(experiment: Experiment, load: Load) -> list[tuple[float, float]]:
-    """For each load stage: the mean prompt tokens computed by requests that compute any, and the share of requests that
-    find their whole prompt cached. The first use of every prompt does not count."""
-    replay = paced(experiment, load)
-    stage = replay.requests.stage
-    new = new_tokens(replay)
-    new[: experiment.workload.groups * experiment.workload.prompts_per_group] = -1
-    computed = []
-    for j in range(len(experiment.workload.stages)):
-        repeated = new[(stage == j) & (new >= 0)]
-        some = repeated[repeated > 0]
-        mean = float(some.mean()) if len(some) else 0.0
-        computed.append((mean, float((repeated == 0).mean()) if len(repeated) else 0.0))
-    return computed
+@dataclass(frozen=True)
+class _Traffic:
+    """Mean tokens of an answer and of a prompt; the shortest context of a decode, by how much the longest is longer."""
+
+    output: float
+    prompt: float
+    shortest: float
+    span: float
+
+
+def _alike(e: Experiment, lengths: np.ndarray) -> _Traffic:
+    """Requests of one length: the contexts of their decodes are spread evenly over the answer."""
+    output, prompt = float((gaps_of(e.workload) or 0) + 1), float(lengths.mean())
+    return _Traffic(output, prompt, prompt, max(output - 1.0 - 1.0, 0.0))
+
+
+def _mixed(load: Load, chosen: np.ndarray) -> _Traffic:
+    """Requests of many lengths: a uniform distribution with the mean and variance of the contexts of their decodes.
+
+    Of a request's decodes the contexts are spread evenly over its answer. A long answer decodes for longer, so it is
+    met as often as it has decodes.
+    """
+    inputs = load.requests.input_len[chosen].astype(float)
+    decodes = np.maximum(load.requests.output_len[chosen] - 1.0, 0.0)
+    prompt, output = _mean(inputs), 1.0 + _mean(decodes)
+    if not decodes.sum() > 0.0:
+        return _Traffic(output, prompt, prompt, 0.0)
+    share, spans = decodes / decodes.sum(), np.maximum(decodes - 1.0, 0.0)
+    middles = inputs + spans / 2.0
+    mean = float(share @ middles)
+    span = math.sqrt(12.0 * float(share @ (np.square(middles - mean) + np.square(spans) / 12.0)))
+    return _Traffic(output, prompt, mean - span / 2.0, span)
+
+
+def histogram(load: Load, new: np.ndarray, chosen: np.ndarray, most: int) -> np.ndarray:
+    """float64[bins, 4]: the prompts of the chosen requests by the tokens that are computed of them, in at most `most`
+    bins with about as many of these tokens each.
+
+    `new`: prompt tokens that each request computes.
+    """
+    rows = np.flatnonzero(chosen)
+    order = rows[np.argsort(new[rows], kind="stable")]
+    before = np.cumsum(new[order]) - new[order]
+    total = max(int(new[order].sum()), 1)
+    bin_of = np.minimum(before * most // total, most - 1)
+    computing = max(int((new[order] > 0).sum()), 1)
+    bins = []
+    for b in np.unique(bin_of):
+        members = order[bin_of == b]
+        some, prompt = new[members][new[members] > 0], _mean(load.requests.input_len[members])
+        bins.append([len(members) / len(order), len(some) / computing, prompt, _mean(some)])
+    if not any(computed for _, computed, _, _ in bins):  # of the prompt of any request
+        return np.array([[1.0, 1.0, _mean(load.requests.input_len[order]), 0.0]])
+    return np.array(bins)
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else 0.0
 
 
 def paced(experiment: Experiment, load: Load) -> Replay:

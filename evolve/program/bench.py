@@ -28,7 +28,7 @@ from simulator.clock.run import Run, run_clock
 from simulator.clock.steps import Steps, steps_of
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import Limits, Load, load_of
-from simulator.experiment.workload import Requests
+from simulator.experiment.trace import Requests
 from simulator.jit import njit
 from simulator.json import JsonObject
 from simulator.language.complete import complete
@@ -221,7 +221,7 @@ def best_ms(work: Callable[[], list[Run]]) -> tuple[float, list[Run]]:
 def candidates(experiment: Experiment, load: Load) -> tuple[float, float]:
     """Milliseconds from a new text to opcodes ready to run, the median of CANDIDATES different texts, and the MiB by
     which the process grew while it took in and replayed the later nine tenths of them."""
-    few = Load(Requests(**{k: v[:50] for k, v in vars(load.requests).items()}), load.limits)
+    few = Load(load.requests.of(np.arange(50)), load.limits)
     times, before = [], 0.0
     for i in range(CANDIDATES):
         if i == CANDIDATES // 10:

@@ -6,20 +6,18 @@ The formats are those of the host simulator's recordings, which the exactness te
 from __future__ import annotations
 
 import difflib
-import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv
 
+from evaluator.traces.csv import EMPTY, header, read_columns
 from simulator.documents import read_json
 from simulator.errors import InputError, Section
 from simulator.experiment.limits import ENGINE as MOST
 from simulator.experiment.load import NEVER, Limits
-from simulator.experiment.workload import Requests
+from simulator.experiment.trace import Requests
 
 ALPHA = ("base_us", "per_input_token_us", "per_output_token_us", "completion_us")
 LINEAR = ("b0_us", "per_prefill_token_us", "per_decode_request_us", "per_decode_kv_token_us", "floor_us")
@@ -35,7 +33,6 @@ ENGINE = {
 TRACE = ("row", "arrival_s", "input_len", "output_len", "prefix_group", "prefix_len", "timeout_s")
 NEEDED = ("arrival_s", "input_len", "output_len")
 LONGEST = 2**30  # tokens of a prompt or an answer
-NO_TIMEOUT = -math.inf  # an empty timeout_s
 LATEST_S = 1e11  # seconds: 10^17 us, far below what an int64 holds
 
 
@@ -137,7 +134,7 @@ def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
     deadline = np.zeros(n, np.int64)
     if "timeout_s" in columns:
         given = columns["timeout_s"]
-        limited = given != NO_TIMEOUT
+        limited = given != EMPTY
         wrong = limited & ~((given >= 1e-6) & (given <= LATEST_S))
         _refuse(path, "timeout_s", wrong, given, f"give seconds from 1e-6 to {LATEST_S:g}, or nothing")
         deadline[limited] = arrival[limited] + (given[limited] * 1e6).astype(np.int64)
@@ -155,52 +152,19 @@ def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
     if (arrival[1:] >= arrival[:-1]).all():
         return requests, number
     order = np.argsort(arrival, kind="stable")
-    return Requests(**{name: values[order] for name, values in vars(requests).items()}), number[order]
+    return requests.of(order), number[order]
 
 
 def _columns(path: Path) -> dict[str, np.ndarray]:
-    """The columns of a trace by name, as numpy; an empty timeout_s is NO_TIMEOUT."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise InputError(f"{path}: is a pipe or a device, and a trace is read twice: save it as a file")
-    try:
-        with path.open("rb") as file:
-            header = file.readline(65536).decode("utf-8-sig").strip()
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read ({e.strerror}): name a CSV file") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}:1: is not text: name a CSV file") from None
-    names = [name.strip().strip('"') for name in header.split(",")]
+    """The columns of a trace by name, as numpy; an empty timeout_s is EMPTY."""
+    names = header(path)
     for name in NEEDED:
         if name not in names:
-            raise InputError(f"{path}:1: the column {name} is missing: the header names {header[:100]!r}")
+            raise InputError(f"{path}:1: the column {name} is missing: the header names {','.join(names)[:100]!r}")
     _check_names(path, names)
     kinds = {"arrival_s": pa.float64(), "timeout_s": pa.float64(), "row": pa.int64()}
-    wanted = [name for name in TRACE if name in names]
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
-    line = 2
-    try:
-        reader = csv.open_csv(
-            path,
-            csv.ReadOptions(use_threads=False, block_size=1 << 24, column_names=names, skip_rows=1),
-            convert_options=csv.ConvertOptions(
-                column_types={name: kinds.get(name, pa.int32()) for name in wanted},
-                include_columns=wanted,
-                null_values=[""],
-            ),
-        )
-        for batch in reader:
-            for name in wanted:
-                column = batch.column(name)
-                if column.null_count and name != "timeout_s":
-                    at = line + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-                    raise InputError(f"{path}:{at}: {name} is empty: give a number")
-                column = column.fill_null(NO_TIMEOUT) if name == "timeout_s" else column
-                parts[name].append(column.to_numpy(zero_copy_only=False))
-            line += batch.num_rows
-    except pa.ArrowInvalid as e:
-        raise InputError(_complaint(path, names, " ".join(str(e).split()))) from None
-    # joined one by one, and the parts of each freed, so that memory holds only one column twice
-    return {name: np.concatenate(parts.pop(name) or [np.zeros(0)]) for name in wanted}
+    wanted = {name: kinds.get(name, pa.int32()) for name in TRACE if name in names}
+    return read_columns(path, names, wanted, ("timeout_s",))
 
 
 def _check_names(path: Path, names: list[str]) -> None:
@@ -211,19 +175,6 @@ def _check_names(path: Path, names: list[str]) -> None:
         close = difflib.get_close_matches(name, [absent for absent in TRACE if absent not in names], 1, 0.8)
         if name not in TRACE and close:
             raise InputError(f"{path}:1: the column {name!r} is not read: did you mean {close[0]!r}?")
-
-
-def _complaint(path: Path, names: list[str], why: str) -> str:
-    """pyarrow's message with lines for rows and names for columns."""
-    row, column = re.search(r"Row #(\d+)", why), re.search(r"column #(\d+)", why)
-    value = re.search(r"invalid value '(.*)'", why)
-    where = f"{path}:{row[1]}" if row else str(path)
-    if column and value:
-        return f"{where}: {names[int(column[1])]} is {value[1]!r}: give a number that fits"
-    expected = re.search(r"Expected (\d+) columns, got (\d+)", why)
-    if expected:
-        return f"{where}: has {expected[2]} fields but the header has {expected[1]}: correct the line"
-    return f"{where}: {why}: correct the file"
 
 
 def _refuse(path: Path, name: str, wrong: np.ndarray, values: np.ndarray, remedy: str) -> None:

@@ -40,6 +40,12 @@ class Planned:
 
     experiment: Experiment
     entry: JsonObject
+    shape: str
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Tokens of every prompt and of every answer."""
+        return SHAPES[self.shape]
 
     @property
     def rate(self) -> float:
@@ -53,10 +59,10 @@ class Planned:
     @property
     def load_generator(self) -> JsonObject:
         """What the config.yaml of inference-perf says of this load. No prompt repeats."""
-        w = self.experiment.workload
+        w, (prompt, answer) = self.experiment.workload, self.lengths
         prompts = {
             "num_groups": 1, "num_prompts_per_group": round(sum(s.rate * s.duration_s for s in w.stages)),
-            "system_prompt_len": COMMON, "question_len": w.question_len - COMMON, "output_len": w.output_len,
+            "system_prompt_len": COMMON, "question_len": prompt - COMMON, "output_len": answer,
         }  # fmt: skip
         return {
             "load": {
@@ -69,10 +75,10 @@ class Planned:
         }
 
     def to_json(self) -> JsonObject:
-        e, w = self.experiment, self.experiment.workload
+        e, w, (prompt, answer) = self.experiment, self.experiment.workload, self.lengths
         return {
             "id": e.id, "model": e.model, "hardware": e.hardware, "tp": e.engine.tensor_parallel, "workload": w.name,
-            "rate": self.rate, "prompt_len": w.question_len, "output_len": w.output_len,
+            "rate": self.rate, "prompt_len": prompt, "output_len": answer,
             "duration_s": w.stages[0].duration_s, "gpu_minutes": self.gpu_minutes,
             "load_generator": self.load_generator,
         }  # fmt: skip
@@ -130,7 +136,8 @@ def _planned(base: JsonObject, tp: int, shape: str, rate: float, name: str) -> P
     workload = {"name": shape, "arrival": "poisson", "stages": [{"rate": rate, "duration_s": DURATION_S}],
                 "prompt_len": prompt, "output_len": answer}  # fmt: skip
     entry = {"id": f"{name}tp{tp}-{shape}-{rate:g}", **base, "engine": engine, "workload": workload}
-    return Planned(experiment_from_mapping(entry, f"probe: {entry['id']}", known_models(), hardware_table()), entry)
+    experiment = experiment_from_mapping(entry, f"probe: {entry['id']}", known_models(), hardware_table())
+    return Planned(experiment, entry, shape)
 
 
 def names(deployments: Sequence[JsonObject]) -> Iterator[str]:

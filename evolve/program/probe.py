@@ -198,9 +198,9 @@ def print_probe(result: Probe, out: Path | None) -> None:
 def _runs_table(result: Probe) -> Table:
     rows = []
     for run in result.runs:
-        e, w = run.experiment, run.experiment.workload
-        load = f"{run.rate:g}", str(w.question_len), str(w.output_len), f"{w.stages[0].duration_s:.0f}"
-        rows.append([e.id, e.model, str(e.engine.tensor_parallel), w.name, *load, f"{run.gpu_minutes:g}"])
+        e, (prompt, answer) = run.experiment, run.lengths
+        load = f"{run.rate:g}", str(prompt), str(answer), f"{e.workload.stages[0].duration_s:.0f}"
+        rows.append([e.id, e.model, str(e.engine.tensor_parallel), e.workload.name, *load, f"{run.gpu_minutes:g}"])
     heads = "run|~model|>TP|workload|>requests/s|>prompt tokens|>output tokens|>seconds|>GPU minutes"
     what = "What to measure, in this order, of" if result.helps else "What would tell most, though too little, of"
     title = f"{what} {counted(result.candidates, 'possible run')}"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import Experiment, Profile, Workload
 from simulator.experiment.facts import Facts
-from simulator.experiment.workload import prompt_lengths
+from simulator.experiment.workload import output_lengths, prompt_lengths
 from simulator.fields import Active, BatchFields
 from simulator.language.evaluate import value
 from simulator.language.ir import Expr, Field, walk
@@ -165,14 +165,21 @@ def _typical(experiments: Sequence[Experiment], mean: dict[str, float], measured
 
     Fields of measured kernels are included if `measured`; they are looked up for the model of median size.
     """
-    context = float(np.mean([e.workload.system_prompt_len + e.workload.question_len + e.workload.output_len / 2
-                             for e in experiments]))  # fmt: skip
+    context = float(np.mean([_context(e.workload) for e in experiments]))
     batch = [Active(512, max(int(context), 513) + i, 1) for i in range(48)] + [Active(600, 592, 8)]
     middle = sorted(experiments, key=lambda e: e.facts["model_params_b"])[len(experiments) // 2]
     fields = BatchFields(batch, Facts({**mean, "reference_step_us": 1e4}, middle.facts.deployed))
     typical = {(scope, name): fields[scope, name] for scope, name in fields if measured or name not in KERNELS}
     typical["r", "input_len"] = context
     return typical
+
+
+def _context(workload: Workload) -> float:
+    """Tokens of context of a typical decode: a prompt, and half an answer."""
+    load, answer = workload.source, float(output_lengths(workload).mean())
+    if isinstance(load, Profile) and load.question_len.fixed is not None:
+        return load.system_prompt_len + load.question_len.fixed + answer / 2
+    return float(prompt_lengths(workload).mean()) + answer / 2
 
 
 def field_set(name: str) -> frozenset[str] | None:

@@ -11,6 +11,7 @@ from evolve.run.config import DataSettings
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.observations import together
+from simulator.experiment.workload import first_stages
 
 
 def experiments_of(files: Sequence[str]) -> list[Experiment]:
@@ -57,7 +58,8 @@ def but_last(e: Experiment) -> Experiment:
     """
     if len(e.workload.stages) < 2 or e.observed is None or not e.observed.stages:
         return e
-    workload, stages = replace(e.workload, stages=e.workload.stages[:-1]), e.observed.stages[:-1]
+    stages = e.observed.stages[:-1]
+    workload = first_stages(e.workload, len(stages))
     summary = stages[0] if len(stages) == 1 else together(stages, workload)
     return replace(e, workload=workload, observed=Observed(summary, stages))
 

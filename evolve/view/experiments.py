@@ -10,7 +10,8 @@ from evaluator.intervals import figure_of
 from evolve.run.data import chosen
 from evolve.run.folder import Run
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import Experiment, Profile
+from simulator.experiment.workload import offered, output_lengths, prompt_lengths
 from simulator.json import JsonObject
 
 FIGURES = ("e2e", "ttft", "itl", "e2e_p99", "ttft_p99")
@@ -71,13 +72,12 @@ def _row(e: Experiment, use: str) -> JsonObject:
 
 
 def _load(e: Experiment) -> dict[str, float]:
-    load = e.workload
+    load, profile = e.workload, e.workload.source
     duration_s = sum(stage.duration_s for stage in load.stages)
-    offered = sum(stage.rate * stage.duration_s for stage in load.stages)
     return {
-        "rate_rps": offered / duration_s,
+        "rate_rps": offered(load) / duration_s,
         "duration_s": duration_s,
-        "prompt_tokens": load.prompt_len_mean or float(load.system_prompt_len + load.question_len),
-        "shared_prompt_tokens": float(load.system_prompt_len if load.groups else 0),
-        "output_tokens": float(load.output_len),
+        "prompt_tokens": float(prompt_lengths(load).mean()),
+        "shared_prompt_tokens": float(profile.system_prompt_len) if isinstance(profile, Profile) else 0.0,
+        "output_tokens": float(output_lengths(load).mean()),
     }

@@ -66,6 +66,15 @@ def lift(column, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def piece_key(q, rules, r, i):  # type: ignore[no-untyped-def]
+    """The key of block `i` of a prompt that is made of pieces: the piece that its last token is in, and which of the
+    blocks that end in this piece it is."""
+    j = ((i + 1) * rules.block - 1) // q.piece_len
+    ends = q.piece_len // rules.block + 1  # the most blocks that end in a piece
+    return np.int64(q.piece[q.piece_first[r] + j]) * ends + i - j * q.piece_len // rules.block
+
+
+@inlined
 def own_key(q, w, r):  # type: ignore[no-untyped-def]
     """The key of the first block of request `r`'s prompt after its shared prefix, or -1 if no request looks it up."""
     if q.prompt[r] >= 0:
@@ -74,8 +83,10 @@ def own_key(q, w, r):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def key_of(q, w, r, i):  # type: ignore[no-untyped-def]
+def key_of(q, rules, w, r, i):  # type: ignore[no-untyped-def]
     """The key of block `i` of request `r`'s prompt, or -1 if no request looks it up."""
+    if q.piece.size > 0:
+        return piece_key(q, rules, r, i) if i < q.prompt_blocks[r] else np.int64(-1)
     shared = np.int64(q.shared_blocks[r])
     if i < shared:
         return np.int64(w.group_key[q.group[r]] + i)
@@ -126,14 +137,14 @@ def preempt(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
     r = w.who[i]
     forget(w, log, reach, i, k)
     ours = np.int64(q.prompt_blocks[r]) - q.shared_blocks[r]
-    if rules.caching and q.prompt[r] < 0 and w.region[r] < 0 and ours > 0:
+    if rules.caching and q.piece.size == 0 and q.prompt[r] < 0 and w.region[r] < 0 and ours > 0:
         # From now on the request looks up its blocks itself, so those that are full get their keys.
         w.region[r] = s.keys
         s.keys += ours
         stored = w.held[i] * rules.block - w.spare[i]
         if stored >= w.progress[i]:  # else its prompt was cached whole, and it holds no block of it
             for b in range(q.shared_blocks[r], min(stored // rules.block, np.int64(q.prompt_blocks[r]))):
-                name(c.blocks, c.holder, w.table[i, b], key_of(q, w, r, b))
+                name(c.blocks, c.holder, w.table[i, b], key_of(q, rules, w, r, b))
     if s.running == 1:  # it has the whole cache and still finds no room
         s.alone = s.alone + 1 if s.lone == r else 1
         s.lone = r

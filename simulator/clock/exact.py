@@ -21,7 +21,6 @@ from simulator.clock.batch import (
     key_of,
     lift,
     lower,
-    own_key,
     preempt,
     single_contexts,
 )  # fmt: skip
@@ -109,12 +108,12 @@ def serve_running(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-
         if prompt:
             row, own = w.table[i], w.held[i]
             if 0 < w.spare[i] <= want:  # the chunk fills the block that was begun
-                key = key_of(q, w, r, own - 1)
+                key = key_of(q, rules, w, r, own - 1)
                 if key >= 0:
                     name(c.blocks, c.holder, row[own - 1], key)
             stored = own * rules.block - w.spare[i] + want
             for b in range(own, own + need):  # only full blocks can be found
-                key = key_of(q, w, r, b) if (b + 1) * rules.block <= stored else np.int64(-1)
+                key = key_of(q, rules, w, r, b) if (b + 1) * rules.block <= stored else np.int64(-1)
                 row[b] = take(c.blocks, c.holder, c.counts, key)
             w.goal[i] += want
             chunks = with_chunk(chunks, want, done)
@@ -141,12 +140,9 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
     while s.running < rules.max_seqs and s.waiting > 0 and tokens_left > 0:
         r = first_waiting(w, s)
         cached, idle, whole = np.int64(0), np.int64(0), np.int64(q.prompt_blocks[r])
-        shared, common, own = np.int64(q.shared_blocks[r]), np.int64(0), own_key(q, w, r)
-        if shared > 0:
-            common = w.group_key[q.group[r]]
         while cached < whole:  # find the prompt's blocks in order, up to the first that is missing
-            key = common + cached if cached < shared else own + cached - shared
-            if (cached >= shared and own < 0) or c.holder[key] < 0:
+            key = key_of(q, rules, w, r, cached)
+            if key < 0 or c.holder[key] < 0:
                 break
             idle += c.blocks[c.holder[key], REFERENCES] == 0
             cached += 1
@@ -174,11 +170,11 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
         if want > 0:  # a prompt found whole claims no block
             row = w.table[i]
             for b in range(cached):
-                row[b] = c.holder[common + b if b < shared else own + b - shared]
+                row[b] = c.holder[key_of(q, rules, w, r, b)]
                 claim(c.blocks, c.counts, row[b])
             stored = cached * rules.block + want
             for b in range(cached, cached + need):
-                key = key_of(q, w, r, b) if (b + 1) * rules.block <= stored else np.int64(-1)
+                key = key_of(q, rules, w, r, b) if (b + 1) * rules.block <= stored else np.int64(-1)
                 row[b] = take(c.blocks, c.holder, c.counts, key)
             w.spare[i], w.held[i] = (cached + need) * rules.block - stored, cached + need
             chunks = with_chunk(chunks, want, np.int64(0))  # PI is still 0: the cached length is not visible

@@ -27,6 +27,10 @@ class Queue(NamedTuple):
     prompt_blocks: Any  # whole KV blocks of the prompt
     all_blocks: Any  # KV blocks of prompt and output
     deadline_us: Any  # when the client gives up, 0 for never
+    # what prompts are made of (experiment.trace.Chains); empty if prompt and group say it
+    piece_first: Any  # where a request's pieces begin in `piece`
+    piece: Any
+    piece_len: Any  # tokens
 
 
 class Rules(NamedTuple):

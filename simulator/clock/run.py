@@ -94,7 +94,7 @@ def run_clock(
     """
     limits = load.limits
     columns = load.columns if order is None else tuple(column[order] for column in load.columns)
-    queue = Queue(queued_us, *columns)
+    queue = Queue(queued_us, *(*columns, *_pieces(load, order)))
     rules = Rules(
         max_seqs=limits.max_seqs,
         budget=limits.budget,
@@ -117,7 +117,7 @@ def run_clock(
 
 def _may_be_fast(load: Load, q: Queue) -> bool:
     """Whether nothing rules the fast clock out: no horizon, regular prompts, no client that gives up in the queue."""
-    if load.limits.horizon_us != NEVER or not (load.ample or load.regular):
+    if load.limits.horizon_us != NEVER or load.chains or not (load.ample or load.regular):
         return False
     return load.patient or not ((q.deadline_us > 0) & (q.deadline_us <= q.queued_us)).any()
 
@@ -185,7 +185,7 @@ def _exact(
 ) -> Run:
     """The run by the exact clock. `wanted`: whether an account is."""
     n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
-    group_key, after_groups = _first_keys(q.group, q.shared_blocks, load.groups, 0)
+    group_key, after_groups = _first_keys(q.group, q.shared_blocks, load.groups, _piece_keys(q, rules))
     prompt_key, keys = _first_keys(q.prompt, q.prompt_blocks - q.shared_blocks, load.prompts, after_groups)
     widest = min(int(q.all_blocks.max(initial=1)), rules.blocks) + 1
     small = ("order", "who", "progress", "goal", "granted", "spare", "held", "left")
@@ -224,6 +224,19 @@ def _exact(
         work.outcome == GAVE_UP, int(s["waiting"]), int(s["running"]), int(s["step"]), int(s["clamped"]),
         int(s["preemptions"]), int(s["failures"]), False, account,
     )  # fmt: skip
+
+
+def _pieces(load: Load, order: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, int]:
+    """The last three columns of Queue."""
+    if load.chains is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int32), 1
+    chains = load.chains if order is None else load.chains.of(order)
+    return chains.first, chains.number, chains.piece_len
+
+
+def _piece_keys(q: Queue, rules: Rules) -> int:
+    """How many keys the pieces of prompts take, see batch.piece_key."""
+    return (int(q.piece.max()) + 1) * (q.piece_len // rules.block + 1) if q.piece.size else 0
 
 
 def _no_times(n: int) -> Times:

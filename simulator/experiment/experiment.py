@@ -7,17 +7,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from simulator.experiment.distribution import Distribution
 from simulator.experiment.facts import Facts
+from simulator.experiment.trace import Trace
 
-ARRIVALS = ("constant", "poisson", "even")
+ARRIVALS = ("constant", "poisson", "even", "gamma", "burst")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How the requests of a stage arrive.
+
+    `kind` is one of ARRIVALS: constant and poisson both mean sorted uniform times in the stage, even means evenly
+    spaced times, gamma gaps with the coefficient of variation `cv`, burst `size` requests at once at sorted uniform
+    times.
+    """
+
+    kind: str
+    cv: float = 1.0
+    size: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of the load: `rate` requests/s offered for `duration_s` seconds."""
+    """A stage of the load: `rate` requests/s offered for `duration_s` seconds. What it has of its own, the
+    arrivals or the lengths in tokens, takes the place of the profile's."""
 
     rate: float
     duration_s: float
+    arrival: Arrival | None = None
+    question_len: Distribution | None = None
+    output_len: Distribution | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +65,45 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
+class Session:
+    """Conversations: how many turns each has, and the seconds from one turn's arrival to that of the next."""
+
+    turns: Distribution
+    think_time_s: Distribution
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a load generator draws requests from. Lengths in tokens.
+
+    `groups` * `prompts_per_group` distinct prompts are used in turn; the first `system_prompt_len` tokens are shared
+    within a group. With prompts_per_group = 0 no prompt repeats, and with groups = 0 nothing is shared: every request
+    has its own prompt of `question_len` tokens. With a `session`, requests are the turns of conversations: a prompt is
+    that of the turn before, its answer, and `question_len` new tokens. `prompt_len_mean` is the observed mean of
+    prompts whose lengths are constant.
+    """
+
+    arrival: Arrival
+    groups: int
+    prompts_per_group: int
+    system_prompt_len: int
+    question_len: Distribution
+    prompt_len_mean: float | None
+    output_len: Distribution
+    session: Session | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """The load. `name` is a label and never a feature.
 
-    `groups` * `prompts_per_group` distinct prompts are used in turn; the first `system_prompt_len` tokens are shared
-    within a group. With groups = 0 nothing is shared: every request has its own prompt of `question_len` tokens.
-    `arrival` is one of ARRIVALS: constant and poisson both mean sorted uniform times in each stage, even means evenly
-    spaced times. `timeout_s` limits the time from arrival to the last token at the client; None is no limit.
+    `source`: what the requests are drawn from, or the recorded ones; of a trace the stages are its time windows.
+    `timeout_s` limits the time from arrival to the last token at the client; None is no limit.
     """
 
     name: str
     stages: tuple[Stage, ...]
-    arrival: str
-    groups: int
-    prompts_per_group: int
-    system_prompt_len: int
-    question_len: int
-    prompt_len_mean: float | None
-    output_len: int
+    source: Profile | Trace
     ignore_eos: bool
     timeout_s: float | None
 
@@ -81,7 +122,7 @@ class Statistic:
 class Observation:
     """What was measured over a run or a stage, in ms.
 
-    Only the mean of ITL is known: (mean E2E - mean TTFT) / (output_len - 1).
+    Where all answers are equally long, the mean ITL is (mean E2E - mean TTFT) / (output_len - 1).
     """
 
     e2e_ms: Statistic

@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from simulator.errors import InputError, Section, nearest, nearest_listed, shown
+from simulator.errors import InputError, Section, nearest_listed, shown
 from simulator.experiment import limits
 from simulator.experiment.deployment import deployment_facts
-from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage, Workload
+from simulator.experiment.experiment import Engine, Experiment, Observed, Profile, Workload
 from simulator.experiment.hardware import gpu_of, mfu_of
-from simulator.experiment.observations import FREE, doubts, only, read_components, read_observed
-from simulator.experiment.workload import prompt_lengths
+from simulator.experiment.observations import FREE, doubts, measured, only, read_components, read_observed
+from simulator.experiment.trace import Trace
+from simulator.experiment.workload import longest_request, offered
+from simulator.experiment.workload_entry import NO_FILES, Files, read_workload
 from simulator.json import JsonObject
 from simulator.model.architecture import architecture
 from simulator.model.omissions import affecting
@@ -28,22 +30,17 @@ EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "
 ENGINE = tuple(f.name for f in fields(Engine))
 FLAGS = ("chunked_prefill", "prefix_caching", "kv_cpu_offload")
 OPTIONAL = ("max_model_len", "total_kv_blocks", "version")
-SHARED_PREFIX = ("groups", "prompts_per_group", "system_prompt_len", "question_len")
-WORKLOAD = (
-    *("name", "stages", "arrival", "shared_prefix", "prompt_len", "prompt_len_mean"),
-    *("output_len", "ignore_eos", "timeout_s"),
-)
-
 LONGEST_NOTES = 20_000  # characters of x_note: they are printed with results
-STAGES = "give at least one {rate, duration_s}"
 BEGIN = "begin with `version: 1` and `experiments:`"
 
 Table = Mapping[str, Mapping[str, Any]]
 """Entries of configs/models.yaml or configs/hardware.yaml, by id or name and by every alias."""
 
 
-def experiments_from_mapping(raw: object, file: str, models: Table, hardware: Table) -> list[Experiment]:
-    """All experiments of a file; `file` is its name in messages. Ids must be unique."""
+def experiments_from_mapping(
+    raw: object, file: str, models: Table, hardware: Table, files: Files = NO_FILES
+) -> list[Experiment]:
+    """All experiments of a file; `file` is its name in messages. Ids must be unique. `files` reads what it names."""
     if not isinstance(raw, Mapping):
         raise InputError(f"{file}: must be a mapping, got {shown(raw)}: {BEGIN}")
     top = Section(file, "", raw)
@@ -56,7 +53,7 @@ def experiments_from_mapping(raw: object, file: str, models: Table, hardware: Ta
         ident = entry.raw.get("id")
         named = isinstance(ident, str) and bool(ident.strip())
         where = f"{file}: experiment {shown(ident)}" if named else f"{file}: experiments[{i}]"
-        experiment = experiment_from_mapping(entry.raw, where, models, hardware)
+        experiment = experiment_from_mapping(entry.raw, where, models, hardware, files)
         if experiment.id in seen:
             raise InputError(f"{where}: id is used twice: give every experiment a different id")
         seen.add(experiment.id)
@@ -64,7 +61,9 @@ def experiments_from_mapping(raw: object, file: str, models: Table, hardware: Ta
     return experiments
 
 
-def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, hardware: Table) -> Experiment:
+def experiment_from_mapping(
+    raw: Mapping[str, Any], where: str, models: Table, hardware: Table, files: Files = NO_FILES
+) -> Experiment:
     """One experiment. Every message begins with `where`, for example `my.yaml: experiment 'x'`."""
     top = Section(where, "", raw)
     only(top, EXPERIMENT)
@@ -72,8 +71,8 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
     model, config = _model(top, models)
     gpu_name, gpu = _hardware(top, hardware)
     engine = _engine(top)
-    workload = _workload(top)
-    observed = read_observed(top, workload) if top.has("observed") else None
+    workload = read_workload(top, files)
+    observed = _observed(top, workload)
     facts = deployment_facts(config, gpu, engine, where)
     _fits(top, engine, workload, facts)
     return Experiment(
@@ -86,7 +85,7 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
         quality=top.name("quality") if "quality" in raw else "clean",
         facts=facts,
         notes=(
-            *(o.text for o in affecting(facts.omitted, _longest_request(workload))),
+            *(o.text for o in affecting(facts.omitted, longest_request(workload))),
             *_notes(engine, workload, "generation_config" in config, top.has("model_config")),
             *doubts(observed, workload),
             *_free_notes(top),
@@ -170,105 +169,42 @@ def engine_of(e: Section) -> Engine:
     return Engine(**given)
 
 
-def _workload(top: Section) -> Workload:
-    w = top.section("workload", "describe the load: name, stages, prompts, output_len")
-    only(w, WORKLOAD)
-    name = w.name("name")
-    most = limits.MOST_TOKENS
-    stages = tuple(_stage(s) for s in w.sections("stages", STAGES, most=limits.MOST_STAGES))
-    offered = sum(stage.rate * stage.duration_s for stage in stages)
-    if offered > limits.MOST_REQUESTS:
-        problem = f"offer {offered:.3g} requests, at most {limits.MOST_REQUESTS:.0e} are replayed"
-        raise w.error("stages", problem, "shorten the stages")
-    if (lasting := sum(stage.duration_s for stage in stages)) > limits.MOST_SECONDS:
-        raise w.error("stages", f"last {lasting:.3g} s, at most {limits.MOST_SECONDS:.0e} are replayed", "shorten them")
-    arrival = w.text("arrival") if "arrival" in w.raw else "poisson"
-    if arrival not in ARRIVALS:
-        raise w.error("arrival", f"{shown(arrival)} is not known", nearest(arrival, ARRIVALS))
-    if w.has("shared_prefix") == w.has("prompt_len"):
-        problem = "and prompt_len exclude each other" if w.has("shared_prefix") else "is missing"
-        raise w.error("shared_prefix", problem, "give either shared_prefix or prompt_len")
-    if w.has("shared_prefix"):
-        p = w.section("shared_prefix", "give groups, prompts_per_group, system_prompt_len, question_len")
-        only(p, SHARED_PREFIX)
-        groups = p.whole("groups", "give the number of shared prefixes", least=1, most=limits.MOST_PROMPTS)
-        per_group = p.whole("prompts_per_group", "give the number of prompts per shared prefix", least=1)
-        if groups * per_group > limits.MOST_PROMPTS:
-            problem = (
-                f"times groups are {groups * per_group:.3g} prompts, at most {limits.MOST_PROMPTS:.0e} are replayed"
-            )
-            raise p.error("prompts_per_group", problem, "give fewer")
-        system = p.whole("system_prompt_len", "give the shared tokens of a prompt", most=most)
-        question = p.whole("question_len", "give the tokens of a prompt that are its own", least=1, most=most)
-    else:
-        groups = per_group = system = 0
-        question = w.whole("prompt_len", "give the prompt's length in tokens", least=1, most=most)
-    mean = w.number("prompt_len_mean", "give tokens", least=1, most=most) if w.has("prompt_len_mean") else None
-    longest = limits.MOST_SECONDS
-    patience = "give seconds, or null for none"
-    timeout = w.number("timeout_s", patience, above=0, most=longest) if w.has("timeout_s") else None
-    output = w.whole("output_len", "give the tokens every request generates", least=1, most=most)
-    if (tokens := offered * ((mean or system + question) + output)) > limits.MOST_LOAD_TOKENS:
-        problem = (
-            f"of {output} and the prompts make {tokens:.3g} tokens, at most {limits.MOST_LOAD_TOKENS:.0e} are replayed"
-        )
-        raise w.error("output_len", problem, "shorten the stages, the prompts or the answers")
-    return Workload(
-        name=name,
-        stages=stages,
-        arrival=arrival,
-        groups=groups,
-        prompts_per_group=per_group,
-        system_prompt_len=system,
-        question_len=question,
-        prompt_len_mean=mean,
-        output_len=output,
-        ignore_eos=w.flag("ignore_eos", True),
-        timeout_s=timeout,
-    )
-
-
-def _stage(s: Section) -> Stage:
-    only(s, ("rate", "duration_s"))
-    rate = s.number("rate", "give the offered load in requests/s", above=0, most=limits.MOST_RATE)
-    duration_s = s.number("duration_s", "give the stage's length in seconds", above=0, most=limits.MOST_SECONDS)
-    stage = Stage(rate, duration_s)
-    if round(stage.rate * stage.duration_s) < 1:
-        raise s.error(
-            "duration_s", f"of {stage.duration_s:g} s at {rate:g} requests/s offers no request", "lengthen it"
-        )
-    return stage
+def _observed(top: Section, workload: Workload) -> Observed | None:
+    """The measurements as they are written, or else those that a trace has of its requests."""
+    if top.has("observed"):
+        return read_observed(top, workload)
+    return measured(workload.source, len(workload.stages)) if isinstance(workload.source, Trace) else None
 
 
 def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, float]) -> None:
     """Check that the KV cache can hold a request, one that does not fit would be preempted for ever, and that the sums
     over a batch stay exact."""
-    longest = _longest_request(workload)
-    together = min(engine.max_num_seqs, round(sum(stage.rate * stage.duration_s for stage in workload.stages)))
+    longest = min(longest_request(workload), int(facts["max_model_len"]))  # a longer one is refused
+    together = min(engine.max_num_seqs, round(offered(workload)))
     if together * longest > limits.MOST_CONTEXT:
         problem = f"of {together} requests of {longest} tokens makes {together * longest:.3g} tokens in a batch, "
         problem += f"at most {limits.MOST_CONTEXT:.0e} are exact"
         raise Section(top.where, "engine", {}).error("max_num_seqs", problem, "give fewer or shorter requests")
     room = facts["kv_blocks"] * engine.block_size
-    if room < longest - 1 and longest <= facts["max_model_len"]:
+    if room < longest - 1:
         problem = f"= {facts['kv_blocks']:.0f} holds {room:.0f} tokens, and one request needs {longest}"
         raise Section(top.where, "engine", {}).error("total_kv_blocks", problem, "give more blocks or shorter requests")
 
 
-def _longest_request(workload: Workload) -> int:
-    """The most tokens of a request, prompt and answer."""
-    return int(prompt_lengths(workload).max()) + workload.output_len
-
-
 def _notes(engine: Engine, workload: Workload, sampling_known: bool, given: bool) -> tuple[str, ...]:
     """Notes on what the replay assumes or leaves out for this experiment. given: it has a model_config."""
-    notes = []
+    notes = list(workload.source.notes) if isinstance(workload.source, Trace) else []
     if not sampling_known:
         # A shipped model has one, so without a model_config this is a model of the user's own.
         again = "keep the model again with `evolve model add CONFIG --generation-config FILE --replace`"
         remedy = "give it inside model_config" if given else again
         notes.append(f"generation_config is unknown: taken as without top_p, top_k and repetition penalty; {remedy}")
-    if workload.groups and workload.prompt_len_mean is None:
+    match workload.source:
+        case Profile(groups=groups, prompt_len_mean=None, session=None, question_len=question):
+            assumed = groups > 0 and question.fixed is not None
+        case _:
+            assumed = False
+    if assumed:
         notes.append("prompt length taken as system_prompt_len + question_len")
     if not engine.chunked_prefill:
         notes.append("chunked_prefill: false is not replayed")

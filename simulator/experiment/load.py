@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from simulator.experiment.experiment import Experiment
-from simulator.experiment.workload import Requests, requests
+from simulator.experiment.trace import Chains, Requests
+from simulator.experiment.workload import requests
 
 NEVER = np.iinfo(np.int64).max  # a time that never comes
 
@@ -79,8 +80,13 @@ class Load:
         return blocks.astype(np.int32)
 
     @cached_property
+    def chains(self) -> Chains | None:
+        """What the prompts are made of, None if that is said by prompt and group or does not matter."""
+        return self.requests.chains if self.limits.caching else None
+
+    @cached_property
     def columns(self) -> tuple[np.ndarray, ...]:
-        """The columns of clock.queue.Queue after the first, the time of queueing."""
+        """The columns of clock.queue.Queue from `input_len` to `deadline_us`."""
         r = self.requests
         prompt, group, shared = r.prompt, r.group, self.shared_blocks
         if not self.limits.caching:  # no two prompts share anything
@@ -109,6 +115,8 @@ class Load:
         The fast clock relies on it.
         """
         r = self.requests
+        if self.chains:
+            return False
         return _same(r.group, r.shared_len) and _same(r.prompt, r.group) and _same(r.prompt, r.input_len)
 
     @cached_property

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import fields
 from itertools import pairwise
 
+import numpy as np
+
 from simulator.errors import Section
 from simulator.experiment.experiment import Components, Observation, Observed, Statistic, Workload
 from simulator.experiment.limits import MOST_MS, MOST_STAGES
+from simulator.experiment.trace import Trace
+from simulator.experiment.workload import gaps_of
 
 FREE = ("source", "published", "reported", "harness", "x_")
 PERCENTILES = ("mean", "p50", "p90", "p99")
@@ -25,7 +29,7 @@ def read_observed(top: Section, workload: Workload) -> Observed:
     """The key `observed` of an experiment."""
     o = top.section("observed", "give summary and stages, or leave it out")
     only(o, ("summary", "stages"))
-    gaps = workload.output_len - 1
+    gaps = gaps_of(workload)
     summary = _observation(o.section("summary", "give the run's figures"), gaps) if o.has("summary") else None
     if not o.has("stages"):
         return Observed(summary, ())
@@ -37,8 +41,11 @@ def read_observed(top: Section, workload: Workload) -> Observed:
     return Observed(summary or together(stages, workload), stages)
 
 
-def _observation(o: Section, gaps: int) -> Observation:
-    """One set of figures. If both means are known, a missing ITL is (E2E - TTFT)/gaps, where gaps = output_len - 1."""
+def _observation(o: Section, gaps: int | None) -> Observation:
+    """One set of figures. If both means are known, a missing ITL is (E2E - TTFT)/gaps.
+
+    `gaps`: output_len - 1, or None if answers differ in length.
+    """
     only(o, OBSERVATION)
     itl = o.number("itl_mean_ms", "give milliseconds", least=0, most=MOST_MS) if o.has("itl_mean_ms") else None
     completed = o.whole("completed", "give a number of requests") if o.has("completed") else None
@@ -52,6 +59,39 @@ def _observation(o: Section, gaps: int) -> Observation:
         if itl is None and gaps:
             itl = (e2e.mean - ttft.mean) / gaps
     return Observation(e2e, ttft, Statistic(mean=itl), completed, failed)
+
+
+def measured(trace: Trace, stages: int) -> Observed | None:
+    """The figures of the requests of a trace, as a whole and per window; None if nothing was recorded of them."""
+    if trace.recorded is None:
+        return None
+    stage = trace.requests.stage
+    return Observed(_figures(trace, stage >= 0), tuple(_figures(trace, stage == i) for i in range(stages)))
+
+
+def _figures(trace: Trace, chosen: np.ndarray) -> Observation:
+    """The figures of the chosen requests, bool per request. Those without an E2E did not complete."""
+    assert trace.recorded, "the caller has asked"
+    e2e, ttft = trace.recorded.e2e_ms, trace.recorded.ttft_ms
+    gaps = trace.requests.output_len - 1
+    done = chosen & ~np.isnan(e2e)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        itl = (e2e - ttft) / gaps
+    return Observation(
+        e2e_ms=_of_requests(e2e[done]),
+        ttft_ms=_of_requests(ttft[done & ~np.isnan(ttft)]),
+        itl_ms=_of_requests(itl[done & ~np.isnan(ttft) & (gaps > 0)]),
+        completed=int(done.sum()),
+        failed=int(chosen.sum() - done.sum()),
+    )
+
+
+def _of_requests(values_ms: np.ndarray) -> Statistic:
+    """Mean and percentiles (linear interpolation) of requests; all None without any."""
+    if not len(values_ms):
+        return Statistic()
+    p50, p90, p99 = np.percentile(values_ms, (50, 90, 99))
+    return Statistic(*map(float, (values_ms.mean(), p50, p90, p99)))
 
 
 def read_components(top: Section) -> Components | None:
@@ -103,7 +143,7 @@ def _statistic(o: Section, key: str) -> Statistic:
 
 def doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
     """Notes on observations that are probably wrong."""
-    summary, gaps = observed.summary if observed else None, workload.output_len - 1
+    summary, gaps = observed.summary if observed else None, gaps_of(workload)
     if summary is None or not gaps:
         return ()
     e2e, ttft, itl = (s.mean for s in (summary.e2e_ms, summary.ttft_ms, summary.itl_ms))

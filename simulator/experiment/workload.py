@@ -1,4 +1,4 @@
-"""An experiment's requests, as the load generator sent them.
+"""An experiment's requests, as they were recorded or as the load generator sent them.
 
 Stages start on schedule. `poisson` and `constant` both mean round(rate x duration) sorted uniform times in the stage,
 which is what the load generator did; `even` means evenly spaced. Prompts are used in turn. If a mean length is given,
@@ -9,73 +9,223 @@ from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from simulator.experiment.experiment import Experiment, Workload
+from simulator.experiment.experiment import Arrival, Experiment, Profile, Session, Workload
+from simulator.experiment.trace import Requests, Trace, cut
 from simulator.stream import stream
 
-
-@dataclass(frozen=True)
-class Requests:
-    """One row per request, in order of arrival. Times in microseconds, lengths in tokens."""
-
-    arrival_us: np.ndarray  # int64
-    stage: np.ndarray  # int32
-    input_len: np.ndarray  # int32
-    output_len: np.ndarray  # int32
-    prompt: np.ndarray  # int32: which distinct prompt it sends, -1 if no other request sends it
-    group: np.ndarray  # int32: requests of a group begin with the same `shared_len` tokens, -1 for none
-    shared_len: np.ndarray  # int32
-    deadline_us: np.ndarray  # int64: when the client gives up, 0 for never
-
-    def __len__(self) -> int:
-        return len(self.arrival_us)
+LENGTHS, SESSIONS = 1, 2  # streams of an experiment beside that of its arrivals
 
 
 def prompt_lengths(workload: Workload) -> np.ndarray:
+    """int64[prompts]: the lengths of the prompts in tokens, each distinct one once.
+
+    Of a distribution, its quantiles stand for them; of conversations, those of the first turns and of later ones with
+    the mean history.
+    """
+    match workload.source:
+        case Trace(requests=requests):
+            return requests.input_len.astype(np.int64)
+        case profile:
+            if _is_constant(workload, profile):
+                return _constant_lengths(profile)
+            questions = dict.fromkeys(s.question_len or profile.question_len for s in workload.stages)
+            lengths = np.concatenate([q.quantiles() for q in questions])
+            histories = np.zeros(1)
+            if profile.session:
+                turn = lengths.mean() + output_lengths(workload).mean()
+                histories = turn * np.arange(max(round(profile.session.turns.quantiles().mean()), 1))
+            whole = profile.system_prompt_len + lengths[None] + histories[:, None]
+            return np.maximum(np.rint(whole.ravel()), 1).astype(np.int64)
+
+
+def _is_constant(workload: Workload, profile: Profile) -> bool:
+    """Whether all prompts are equally long, but for those that have an observed mean."""
+    own = any(stage.question_len for stage in workload.stages)
+    return profile.question_len.fixed is not None and not own and profile.session is None
+
+
+def _constant_lengths(profile: Profile) -> np.ndarray:
     """int64[prompts]: the length of every distinct prompt in tokens, with long and short ones evenly interleaved."""
-    count = max(workload.groups * workload.prompts_per_group, 1)
-    if workload.prompt_len_mean is None:
-        return np.full(count, workload.system_prompt_len + workload.question_len, dtype=np.int64)
-    low = math.floor(workload.prompt_len_mean)
-    longer = round((workload.prompt_len_mean - low) * count)
+    count = max(profile.groups * profile.prompts_per_group, 1)
+    if profile.prompt_len_mean is None:
+        return np.full(count, profile.system_prompt_len + int(profile.question_len.mean), dtype=np.int64)
+    low = math.floor(profile.prompt_len_mean)
+    longer = round((profile.prompt_len_mean - low) * count)
     index = np.arange(count)
-    return low + ((index + 1) * longer // count - index * longer // count)
+    return np.asarray(low + ((index + 1) * longer // count - index * longer // count))
+
+
+def output_lengths(workload: Workload) -> np.ndarray:
+    """int64[answers]: the lengths of the answers in tokens; of a distribution, its quantiles stand for them."""
+    match workload.source:
+        case Trace(requests=requests):
+            return requests.output_len.astype(np.int64)
+        case profile:
+            answers = dict.fromkeys(s.output_len or profile.output_len for s in workload.stages)
+            lengths = np.rint(np.concatenate([a.quantiles() for a in answers]))
+            return np.asarray(np.maximum(lengths, 1).astype(np.int64))
+
+
+def longest_request(workload: Workload) -> int:
+    """The most tokens that a request may have, prompt and answer."""
+    match workload.source:
+        case Trace(requests=r):
+            return int((r.input_len.astype(np.int64) + r.output_len).max())
+        case profile:
+            question = max((s.question_len or profile.question_len).most for s in workload.stages)
+            answer = max((s.output_len or profile.output_len).most for s in workload.stages)
+            turns = profile.session.turns.most if profile.session else 1.0
+            fixed = profile.prompt_len_mean
+            prompt = math.ceil(fixed) if fixed is not None else profile.system_prompt_len + turns * question
+            return round(prompt + turns * answer)
+
+
+def gaps_of(workload: Workload) -> int | None:
+    """The tokens of every answer after its first, None if answers differ in length."""
+    lengths = output_lengths(workload)
+    return int(lengths[0]) - 1 if (lengths == lengths[0]).all() else None
+
+
+def distinct_prompts(workload: Workload) -> int:
+    """How many distinct prompts the requests use in turn; 0 if they do not."""
+    match workload.source:
+        case Profile(session=None) as profile:
+            return profile.groups * profile.prompts_per_group
+        case _:
+            return 0
+
+
+def offered(workload: Workload) -> float:
+    """Requests offered in all stages."""
+    return sum(stage.rate * stage.duration_s for stage in workload.stages)
+
+
+def rates(workload: Workload, sent: Requests) -> list[float]:
+    """Requests/s of every stage. Of conversations, whose later turns may come in later stages, those `sent` count."""
+    source = workload.source
+    if isinstance(source, Trace) or source.session is None:
+        return [stage.rate for stage in workload.stages]
+    counts = np.bincount(sent.stage, minlength=len(workload.stages))
+    return [float(n) / stage.duration_s for n, stage in zip(counts, workload.stages, strict=True)]
+
+
+def is_recorded(workload: Workload) -> bool:
+    """Whether the arrivals are recorded ones, which are the same under every arrival seed."""
+    return isinstance(workload.source, Trace)
+
+
+def seeds_of(workload: Workload, seeds: Sequence[int]) -> Sequence[int]:
+    """The arrival seeds under which the load differs: the first alone for a trace."""
+    return seeds[:1] if is_recorded(workload) else seeds
+
+
+def first_stages(workload: Workload, count: int) -> Workload:
+    """The load in its first `count` stages alone; of a trace, that of its first windows."""
+    stages = workload.stages[:count]
+    match workload.source:
+        case Trace() as trace:
+            rows = np.arange(len(trace.requests)) <= np.flatnonzero(trace.requests.stage < count)[-1]
+            return replace(workload, stages=stages, source=cut(trace, rows, f"{count} windows"))
+        case _:
+            return replace(workload, stages=stages)
 
 
 def requests(experiment: Experiment, seed: int) -> Requests:
-    """The experiment's requests. `seed` and the experiment's id determine the arrivals."""
-    workload = experiment.workload
-    rng = stream(seed, zlib.crc32(experiment.id.encode()))
-    times, stages, start = [], [], 0.0
-    for i, stage in enumerate(workload.stages):
-        n = round(stage.rate * stage.duration_s)
-        if workload.arrival == "even":
-            offsets = (np.arange(n) + 0.5) * stage.duration_s / max(n, 1)
-        else:
-            offsets = np.sort(rng.random(n)) * stage.duration_s
-        times.append(start + offsets)
-        stages.append(np.full(n, i, dtype=np.int32))
-        start += stage.duration_s
-    arrival = (np.concatenate(times) * 1e6).astype(np.int64)
-    lengths = prompt_lengths(workload)
-    n = len(arrival)
-    turn = np.arange(n, dtype=np.int32)
-    which = turn % np.int32(len(lengths))
-    if workload.groups:
-        prompt, group, shared = which, which // np.int32(workload.prompts_per_group), workload.system_prompt_len
-    else:  # every request has a different prompt
-        prompt, group, shared = np.full(n, -1, np.int32), np.full(n, -1, np.int32), 0
+    """The experiment's requests. `seed` and the experiment's id determine what is drawn; a trace is as recorded."""
+    match experiment.workload.source:
+        case Trace(requests=recorded):
+            return recorded
+        case profile:
+            return _drawn(experiment.workload, profile, seed, zlib.crc32(experiment.id.encode()))
+
+
+def _drawn(workload: Workload, profile: Profile, seed: int, name: int) -> Requests:
+    """The requests of a profile, which the numbers `seed` and `name` determine."""
+    rng, lengths_rng = stream(seed, name), stream(seed, name, LENGTHS)
+    counts = [round(stage.rate * stage.duration_s) for stage in workload.stages]
+    starts = np.cumsum([0.0, *(stage.duration_s for stage in workload.stages)])
+    n = sum(counts)
+    each = list(zip(workload.stages, counts, strict=True))
+    turns = _turns(profile.session, stream(seed, name, SESSIONS), counts) if profile.session else None
+    first = [stage_turns == 0 for stage_turns in turns] if turns else [np.full(count, True) for count in counts]
+    times = [
+        start + _offsets(rng, stage.arrival or profile.arrival, int(opens.sum()), stage.duration_s)
+        for start, stage, opens in zip(starts, workload.stages, first, strict=False)
+    ]
+    questions = np.concatenate([(s.question_len or profile.question_len).draw_whole(lengths_rng, k) for s, k in each])
+    answers = np.concatenate([(s.output_len or profile.output_len).draw_whole(lengths_rng, k) for s, k in each])
+    questions, answers = np.maximum(questions, 1), np.maximum(answers, 1)
+    arrival_s, stage_of = np.concatenate(times), np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    number, system = np.arange(n, dtype=np.int32), profile.system_prompt_len
+    prompt = group = np.full(n, -1, np.int32)
+    if profile.session:
+        opens = np.concatenate(first)
+        prompt = (np.cumsum(opens) - 1).astype(np.int32)
+        if profile.groups:
+            group = prompt % np.int32(profile.groups)
+        thought = np.where(opens, 0.0, profile.session.think_time_s.draw(lengths_rng, n))
+        arrival_s = arrival_s[prompt] + _since(opens, thought)
+        inputs = system + _since(opens, questions + answers) - answers
+        stage_of = np.minimum(np.searchsorted(starts[1:], arrival_s, "right"), len(counts) - 1).astype(np.int32)
+    elif distinct := distinct_prompts(workload):
+        prompt = number % np.int32(distinct)
+        group = prompt // np.int32(profile.prompts_per_group)
+        lengths = prompt_lengths(workload)
+        inputs = lengths[prompt] if _is_constant(workload, profile) else system + questions[prompt]
+    else:
+        if profile.groups:
+            group = number % np.int32(profile.groups)
+        constant_length = prompt_lengths(workload)[0]
+        inputs = np.full(n, constant_length) if _is_constant(workload, profile) else system + questions
+    arrival = (arrival_s * 1e6).astype(np.int64)
     patience = workload.timeout_s
-    return Requests(
+    drawn = Requests(
         arrival_us=arrival,
-        stage=np.concatenate(stages),
-        input_len=lengths[which].astype(np.int32),
-        output_len=np.full(n, workload.output_len, dtype=np.int32),
+        stage=stage_of,
+        input_len=inputs.astype(np.int32),
+        output_len=answers.astype(np.int32),
         prompt=prompt,
         group=group,
-        shared_len=np.full(n, shared, dtype=np.int32),
+        shared_len=np.full(n, system if profile.groups else 0, dtype=np.int32),
         deadline_us=np.zeros(n, np.int64) if patience is None else arrival + int(patience * 1e6),
     )
+    # Later turns come among the first ones of other conversations.
+    return drawn.of(np.argsort(arrival, kind="stable")) if profile.session else drawn
+
+
+def _turns(session: Session, rng: np.random.Generator, counts: Sequence[int]) -> list[np.ndarray]:
+    """For every stage, the turn that each of its requests is in its conversation, from 0."""
+    turns = []
+    for count in counts:
+        lengths = np.maximum(session.turns.draw_whole(rng, count), 1)  # more conversations than are needed
+        starts = np.cumsum(lengths) - lengths
+        turns.append((np.arange(lengths.sum()) - np.repeat(starts, lengths))[:count])
+    return turns
+
+
+def _since(opens: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The running sum of `values` from the last place at which `opens` is true, that place included."""
+    total = np.cumsum(values)
+    start = np.flatnonzero(opens)
+    sums: np.ndarray = total - (total - values)[start][np.cumsum(opens) - 1]
+    return sums
+
+
+def _offsets(rng: np.random.Generator, arrival: Arrival, n: int, duration_s: float) -> np.ndarray:
+    """float64[n]: sorted arrival times in seconds from the start of a stage of `duration_s`."""
+    match arrival.kind:
+        case "even":
+            return (np.arange(n) + 0.5) * duration_s / max(n, 1)
+        case "gamma":  # gaps of this shape, as long together as the stage: n arrivals, as in the other kinds
+            ends = np.cumsum(rng.gamma(1.0 / arrival.cv**2, size=n + 1))
+            return np.asarray(ends[:-1] / ends[-1] * duration_s)
+        case "burst":
+            bursts = -(-n // arrival.size)
+            return np.asarray(np.repeat(np.sort(rng.random(bursts)) * duration_s, arrival.size)[:n])
+        case _:
+            return np.sort(rng.random(n)) * duration_s

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from laws import KERNELS, constants, law
+from loads import workload
 from probe_truth import observed
 
 from evaluator.assess import Rejected, Scored, assess, prepare, read
@@ -182,7 +183,7 @@ def test_the_joint_error_of_stage_means_is_that_of_the_runs() -> None:
 
 def test_a_stage_counts_less_the_more_its_arrivals_move_it() -> None:
     busy, calm = RUNS["llama-2-70b-tp4-general"], SOME[0]
-    even = replace(calm, workload=replace(calm.workload, arrival="even"))
+    even = replace(calm, workload=workload(calm.workload, arrival="even"))
     data = fit_set([busy, even])
     n = len(busy.workload.stages)
     # the same arrivals under every seed

@@ -27,6 +27,7 @@ from evaluator.sensitivity import (
     traffic_of,
 )
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.workload import gaps_of
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 
@@ -89,7 +90,7 @@ def test_shares_of_terms_of_requests_that_are_alone_are_their_parts_of_the_e2e()
     e = alone(CALM)
     (shares,) = term_shares(TWO_TERMS, traffic_of([e], 1))
     # A prompt of 591 tokens fits a step, so a request takes 8 ms of delay and 248 steps of 9,000 + 30 x 80 us.
-    steps = e.workload.output_len
+    steps = gaps_of(e.workload) + 1
     e2e_us = 8000.0 + steps * (9000.0 + 30.0 * 80)
     expected = {"base": 9000.0 * steps, "layer * s.layers": 2400.0 * steps}
     assert [s.term.method for s in shares] == ["step_time", "step_time"]  # the delay's 0.3 % is left out
@@ -178,7 +179,7 @@ def test_origins_add_up_to_the_scale_of_the_interval() -> None:
 
 def test_errors_of_constants_by_hand_and_what_correlation_makes_of_them() -> None:
     traffic = traffic_of([alone(CALM)], 1)
-    steps = CALM.workload.output_len
+    steps = gaps_of(CALM.workload) + 1
     e2e_us = 8000.0 + steps * (9000.0 + 30.0 * 80)
     base, layer = 200.0 * steps / e2e_us, 2.5 * 80 * steps / e2e_us  # 200 us of a step each
     errors = {"step_time.base": 200.0, "step_time.layer": 2.5, "step_time.gone": 9.0}

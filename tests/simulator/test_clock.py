@@ -16,7 +16,7 @@ from simulator.bind import Bound, bind
 from simulator.clock.run import NeverEnds
 from simulator.clock.steps import steps_of
 from simulator.experiment.load import NEVER, Limits, Load
-from simulator.experiment.workload import Requests
+from simulator.experiment.trace import Chains, Requests
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.replay import Replay, replay_bound
@@ -54,6 +54,20 @@ def bound_of(text: str) -> Bound:
 
 
 @st.composite
+def chains_of(draw: st.DrawFn, inputs: np.ndarray) -> Chains:
+    """Prompts of these lengths that are made of pieces, in a tree with two branches at every piece."""
+    piece_len = draw(st.sampled_from([4, 7, 16, 30]))
+    numbers: dict[tuple[int, ...], int] = {}
+    chains = []
+    for size in inputs:
+        pieces = -(-int(size) // piece_len)
+        branches = draw(st.lists(st.integers(0, 1), min_size=pieces, max_size=pieces))
+        chains.append([numbers.setdefault(tuple(branches[: i + 1]), len(numbers)) for i in range(len(branches))])
+    first = np.cumsum([0, *map(len, chains)])
+    return Chains(first, np.array([n for chain in chains for n in chain], np.int32), piece_len)
+
+
+@st.composite
 def loads(draw: st.DrawFn) -> Load:
     n = draw(st.integers(1, 50))
     gaps = draw(st.lists(st.integers(0, draw(st.sampled_from([0, 300, 3_000, 20_000]))), min_size=n, max_size=n))
@@ -68,6 +82,13 @@ def loads(draw: st.DrawFn) -> Load:
         prefix = np.minimum(inputs, prefix + alone * 7)
         alone |= True
     prompt = np.where(alone, -1, which)
+    chains = None
+    match draw(st.sampled_from(["same", "same", "conversations", "pieces"])):
+        case "conversations":  # a prompt goes on where an earlier one ended
+            inputs = np.maximum(inputs + np.array(draw(st.lists(st.integers(-40, 40), min_size=n, max_size=n))), 1)
+            prefix = np.minimum(prefix, inputs)
+        case "pieces":
+            chains, prefix, prompt = draw(chains_of(inputs)), 0 * inputs, 0 * inputs - 1
     arrival = np.cumsum(gaps)
     patience = draw(st.sampled_from([0, 0, 0, 4_000, 40_000]))
     requests = Requests(
@@ -79,6 +100,7 @@ def loads(draw: st.DrawFn) -> Load:
         group=np.where(prefix > 0, group, -1).astype(np.int32),
         shared_len=prefix.astype(np.int32),
         deadline_us=np.where(which == 0, 0, arrival + patience).astype(np.int64) if patience else np.zeros(n, np.int64),
+        chains=chains,
     )
     block = draw(st.sampled_from([1, 4, 16]))
     need = -(-160 // block)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from loads import workload
 from paths import ROOT, SHARED
 
 from evaluator.experiments import (
@@ -23,8 +24,20 @@ from evaluator.experiments import (
     published_errors,
 )
 from simulator.errors import InputError
-from simulator.experiment.experiment import Engine, Experiment, Mfu, Observation, Stage, Statistic, Workload
+from simulator.experiment.distribution import constant
+from simulator.experiment.experiment import (
+    Arrival,
+    Engine,
+    Experiment,
+    Mfu,
+    Observation,
+    Profile,
+    Stage,
+    Statistic,
+    Workload,
+)
 from simulator.experiment.file import experiments_from_mapping
+from simulator.experiment.workload import gaps_of
 from simulator.kernels.tables import names as kernel_tables
 
 HERE = SHARED / "data"
@@ -85,7 +98,8 @@ def test_defaults() -> None:
         "clean",
     )
     assert x.engine == Engine(1, 128, 2048, None, 16, 0.9, True, True, 0, None, False)
-    assert x.workload == Workload("chat", (Stage(2.0, 30.0),), "poisson", 2, 3, 10, 90, None, 20, True, None)
+    prompts = Profile(Arrival("poisson"), 2, 3, 10, constant(90), None, constant(20))
+    assert x.workload == Workload("chat", (Stage(2.0, 30.0),), prompts, True, None)
     assert x.observed is None
     assert x.facts["max_model_len"] == 4096  # the model's own limit
     assert x.notes == ("prompt length taken as system_prompt_len + question_len",)
@@ -109,7 +123,7 @@ def test_every_setting_is_read() -> None:
     (x,) = read(raw)
     assert x.engine == Engine(**engine)
     assert (x.facts["kv_blocks"], x.facts["kv_cpu_offload"], x.facts["block_size"]) == (777, 1, 32)
-    assert (x.workload.arrival, x.workload.timeout_s, x.workload.prompt_len_mean) == ("even", 300.0, 99.5)
+    assert (profile_of(x).arrival, x.workload.timeout_s, profile_of(x).prompt_len_mean) == (Arrival("even"), 300.0, 99.5)
     none = Statistic()
     assert x.observed is not None
     assert x.observed.summary == Observation(
@@ -127,8 +141,8 @@ def test_every_setting_is_read() -> None:
 def test_prompt_len_means_that_nothing_is_shared() -> None:
     raw = changed("experiments.0.workload.prompt_len", 123)
     del raw["experiments"][0]["workload"]["shared_prefix"]
-    w = read(raw)[0].workload
-    assert (w.groups, w.prompts_per_group, w.system_prompt_len, w.question_len) == (0, 0, 0, 123)
+    p = profile_of(read(raw)[0])
+    assert (p.groups, p.prompts_per_group, p.system_prompt_len, p.question_len) == (0, 0, 0, constant(123))
     assert read(raw)[0].notes == ()
 
 
@@ -146,6 +160,11 @@ def test_inline_model_and_hardware() -> None:
     (x,) = read(raw)
     assert (x.model, x.hardware) == ("me/mine-FP8", "my-gpu")
     assert (x.facts["bytes_per_us"], x.facts["repetition_penalty"], x.facts["is_fp8"]) == (6.7e6, 1, 1)
+
+
+def profile_of(x: Experiment) -> Profile:
+    assert isinstance(x.workload.source, Profile)
+    return x.workload.source
 
 
 FIRST = "my.yaml: experiment 'x': "
@@ -354,7 +373,7 @@ def test_bundled_figures_are_consistent() -> None:
         for o in (x.observed.summary, *x.observed.stages):
             assert o.e2e_ms.mean is not None
             assert o.ttft_ms.mean is not None
-            itl = (o.e2e_ms.mean - o.ttft_ms.mean) / (x.workload.output_len - 1)
+            itl = (o.e2e_ms.mean - o.ttft_ms.mean) / gaps_of(x.workload)
             assert o.itl_ms.mean == pytest.approx(itl, abs=6e-5)
         for stage, o in zip(x.workload.stages, x.observed.stages, strict=True):
             if o.completed is not None and o.failed is not None:
@@ -385,7 +404,7 @@ def test_data_hash_sees_every_figure_and_not_the_order() -> None:
     for other in (
         replace(first, observed=nudged),
         replace(first, facts={**first.facts, "tp": 2.0}),
-        replace(first, workload=replace(first.workload, output_len=1)),
+        replace(first, workload=workload(first.workload, output_len=1)),
         replace(first, quality="overloaded"),
     ):
         assert data_hash([other, *runs[1:]]) != known

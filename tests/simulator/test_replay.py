@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from loads import workload
 from plain_clock import host, step_function
 
 from evaluator.experiments import bundled_experiments
 from evaluator.metrics import components_ms, error_pct, observe_all, run_means_ms, stage_means
 from simulator.bind import bind, ticks
 from simulator.clock.run import HostileStep
-from simulator.experiment.experiment import Engine, Experiment, Stage, Workload
+from simulator.experiment.experiment import Engine, Experiment, Stage
 from simulator.experiment.load import Load, load_of
 from simulator.experiment.workload import prompt_lengths, requests
 from simulator.language.complete import complete
@@ -27,14 +28,11 @@ def experiment(**changes: object) -> Experiment:
     """Two stages of a small load; keyword arguments change the workload, or the engine if it has such a knob."""
     knobs = {k: v for k, v in changes.items() if k in Engine.__dataclass_fields__}
     rest = {k: v for k, v in changes.items() if k not in knobs}
-    workload = Workload(
-        name="test", stages=(Stage(5.0, 4.0), Stage(20.0, 3.0)), arrival="poisson", groups=2, prompts_per_group=3,
-        system_prompt_len=40, question_len=20, prompt_len_mean=60.5, output_len=9, ignore_eos=True, timeout_s=None,
-    )  # fmt: skip
+    load = workload(groups=2, prompts_per_group=3, system_prompt_len=40, prompt_len_mean=60.5)
     engine = replace(Engine(max_num_seqs=4, max_num_batched_tokens=64), **knobs)  # type: ignore[arg-type]
     facts = {**FACTS, "max_model_len": float(engine.max_model_len or FACTS["max_model_len"])}
     facts["kv_blocks"] = float(engine.total_kv_blocks or FACTS["kv_blocks"])
-    return Experiment("test", "m", "gpu", engine, replace(workload, **rest), None, "clean", facts)  # type: ignore[arg-type]
+    return Experiment("test", "m", "gpu", engine, workload(load, **rest), None, "clean", facts)
 
 
 PROGRAM = complete(

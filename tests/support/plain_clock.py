@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from simulator.experiment.load import Limits
-from simulator.experiment.workload import Requests
+from simulator.experiment.trace import Requests
 from simulator.fields import Active, BatchFields
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import Program
@@ -281,6 +281,9 @@ class Host:
 def prompt_tokens(load: Requests, row: int) -> list[object]:
     """Distinct objects where prompts differ, equal ones where they share."""
     size, group, prompt = int(load.input_len[row]), int(load.group[row]), int(load.prompt[row])
+    if load.chains:
+        pieces = load.chains.number[load.chains.first[row] : load.chains.first[row + 1]].tolist()
+        return [("piece", pieces[i // load.chains.piece_len], i) for i in range(size)]
     shared = min(int(load.shared_len[row]), size) if group >= 0 else 0
     owner = ("prompt", prompt) if prompt >= 0 else ("request", row)
     return [("group", group, i) for i in range(shared)] + [(owner, i) for i in range(shared, size)]

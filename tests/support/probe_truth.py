@@ -27,6 +27,7 @@ from evolve.run.program import Source
 from evolve.run.records import ConstantRecord, Record
 from evolve.run.trust import Trust
 from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
+from simulator.experiment.workload import gaps_of
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
@@ -134,7 +135,7 @@ def observed(truth: Program, e: Experiment, moved: np.ndarray) -> Experiment:
     summary = predictions(truth, score_set([e], [77]))[0].predicted.summary
     assert summary and summary.e2e_ms.mean and summary.ttft_ms.mean
     e2e, ttft = summary.e2e_ms.mean * math.exp(moved[0]), summary.ttft_ms.mean * math.exp(moved[1])
-    itl = (e2e - ttft) / (e.workload.output_len - 1)
+    itl = (e2e - ttft) / gaps_of(e.workload)
     figures = Observation(Statistic(e2e), Statistic(ttft), Statistic(itl))
     return replace(e, observed=Observed(figures, (figures,)))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.workload import prompt_lengths
+from simulator.experiment.experiment import Experiment, Profile
+from simulator.experiment.workload import distinct_prompts, output_lengths, prompt_lengths
 from simulator.fields import Active
 
 ASSUMED = (
@@ -51,7 +51,7 @@ def estimate(summary: Summary, experiment: Experiment, asynchronous: bool) -> tu
     """
     w, block = experiment.workload, experiment.engine.block_size
     prompt = float(prompt_lengths(w).mean())
-    length, span = round(prompt), max(w.output_len - 2, 0)
+    length, span = round(prompt), max(round(float(output_lengths(w).mean())) - 2, 0)
     p, tokens = summary.prefill_reqs, summary.prefill_tokens
     firsts = 0 if not asynchronous else p if tokens <= p else p // 2
     prefills = p - firsts
@@ -80,10 +80,11 @@ def estimate(summary: Summary, experiment: Experiment, asynchronous: bool) -> tu
 
 def _hidden(running: int, experiment: Experiment, prompt: float) -> float:
     """KV tokens of the running requests that are in blocks counted for another one of them."""
-    w, block = experiment.workload, experiment.engine.block_size
-    if not w.groups or not experiment.engine.prefix_caching:
+    w, block, load = experiment.workload, experiment.engine.block_size, experiment.workload.source
+    if not isinstance(load, Profile) or not load.groups or not experiment.engine.prefix_caching:
         return 0.0
-    system = w.system_prompt_len // block * block
-    surplus = max(running - w.groups * w.prompts_per_group, 0)
+    system = load.system_prompt_len // block * block
+    prompts = distinct_prompts(w)
+    surplus = max(running - prompts, 0) if prompts else 0
     whole = math.floor(prompt) // block * block
-    return float(system * (running - min(w.groups, running)) + (whole - system) * surplus)
+    return float(system * (running - min(load.groups, running)) + (whole - system) * surplus)

@@ -77,7 +77,7 @@ def test_constants_move_as_far_together_as_their_errors_and_correlations_say() -
 def test_rates_are_shares_of_what_the_program_sustains_and_no_prompt_repeats() -> None:
     program = load("champion").complete
     runs = grid(program, {"model": "llama-3.1-8b", "hardware": "H100"}, (1,), CANDIDATES, "")
-    assert len(runs) == 9 and all(run.experiment.workload.groups == 0 for run in runs)
+    assert len(runs) == 9 and all(run.experiment.workload.source.groups == 0 for run in runs)
     first = runs[0].experiment
     most = sustained(program, first)
     # arrivals depend on the id, and the id on the rate

@@ -1,0 +1,74 @@
+"""Columns of a CSV file by name, with errors that name the line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from simulator.errors import InputError
+
+EMPTY = -np.inf  # an empty cell of a column of floats that may have some
+
+
+def header(path: Path) -> list[str]:
+    """The names in the first line. Raises InputError if the file cannot be read as text."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError(f"{path}: is a pipe or a device, and a trace is read twice: save it as a file")
+    try:
+        with path.open("rb") as file:
+            text = file.readline(65536).decode("utf-8-sig").strip()
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read ({e.strerror}): name a CSV file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}:1: is not text: name a CSV file") from None
+    return [name.strip().strip('"') for name in text.split(",")]
+
+
+def read_columns(
+    path: Path, names: Sequence[str], kinds: Mapping[str, pa.DataType], may_be_empty: Collection[str]
+) -> dict[str, np.ndarray]:
+    """The columns in `kinds` of a file whose header has `names`. Only floats and texts may be empty: EMPTY, and "".
+
+    Raises InputError naming the line of a value that is not of its kind.
+    """
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in kinds}
+    line = 2
+    try:
+        reader = csv.open_csv(
+            path,
+            csv.ReadOptions(use_threads=False, block_size=1 << 24, column_names=list(names), skip_rows=1),
+            convert_options=csv.ConvertOptions(
+                column_types=dict(kinds), include_columns=list(kinds), null_values=[""], strings_can_be_null=False
+            ),
+        )
+        for batch in reader:
+            for name, kind in kinds.items():
+                column = batch.column(name)
+                if column.null_count and name not in may_be_empty:
+                    at = line + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+                    raise InputError(f"{path}:{at}: {name} is empty: give a number")
+                column = column.fill_null(EMPTY) if pa.types.is_floating(kind) else column
+                parts[name].append(column.to_numpy(zero_copy_only=False))
+            line += batch.num_rows
+    except pa.ArrowInvalid as e:
+        raise InputError(_complaint(path, names, " ".join(str(e).split()))) from None
+    # joined one by one, and the parts of each freed, so that memory holds only one column twice
+    return {name: np.concatenate(parts.pop(name) or [np.zeros(0)]) for name in kinds}
+
+
+def _complaint(path: Path, names: Sequence[str], why: str) -> str:
+    """pyarrow's message with lines for rows and names for columns."""
+    row, column = re.search(r"Row #(\d+)", why), re.search(r"column #(\d+)", why)
+    value = re.search(r"invalid value '(.*)'", why)
+    where = f"{path}:{row[1]}" if row else str(path)
+    if column and value:
+        return f"{where}: {names[int(column[1])]} is {value[1]!r}: give a number that fits"
+    expected = re.search(r"Expected (\d+) columns, got (\d+)", why)
+    if expected:
+        return f"{where}: has {expected[2]} fields but the header has {expected[1]}: correct the line"
+    return f"{where}: {why}: correct the file"

@@ -1,0 +1,252 @@
+"""What each format of traces calls its columns, and in which units it has them.
+
+Ours, as CSV or parquet: arrival_s, input_len, output_len, and optionally what COLUMNS lists. The table `requests` that
+`evolve ingest` writes. Mooncake's JSON lines (Qin et al. 2024, arXiv:2407.00079, section 4), whose hash_ids number
+prefixes in pieces of 512 tokens. The CSV files of the Azure LLM inference traces (2023, 2024) and of BurstGPT (Wang et
+al. 2024, arXiv:2401.17644). The result file of vLLM's serving benchmark, saved with --save-detailed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+from evaluator.traces.csv import header, read_columns
+from simulator.documents import read_json
+from simulator.errors import InputError, shown
+
+NEEDED = ("arrival_s", "input_len", "output_len")
+SERVED = ("e2e_ms", "ttft_ms")  # how a request fared
+COLUMNS = (*NEEDED, "prompt", "prefix_group", "prefix_len", "stage", "timeout_s", *SERVED)
+HASHES, HASH_TOKENS = "hash_ids", "hash_tokens"  # numbers of a prompt's pieces, and a piece's tokens; parquet alone
+MOONCAKE_TOKENS = 512
+# What the requests table of `evolve ingest` calls them: by the client, and by the server for rows that it alone saw.
+OURS = {"arrival_s": "start_s", "input_len": "prompt_tokens", "output_len": "output_tokens", "prompt": "prompt",
+        "stage": "stage", "e2e_ms": "e2e_ms", "ttft_ms": "ttft_ms"}  # fmt: skip
+SERVER = {"arrival_ns": "queued_ns", "e2e_us": "server_e2e_us", "ttft_us": "server_ttft_us"}
+AZURE = {"input_len": "ContextTokens", "output_len": "GeneratedTokens"}
+AZURE_TIME = "TIMESTAMP"
+BURSTGPT = {"arrival_s": "Timestamp", "input_len": "Request tokens", "output_len": "Response tokens"}
+MOST_TIMES = 20  # what JSON files of people may hold: a result has a number for each token
+DETAILED = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The requests of a file in its order: columns of COLUMNS, float64[requests], NaN for what a row does not have.
+
+    `place(i)` names row i in messages. hashes: the numbers of each row's pieces, in a flat array, and where each row's
+    begin; `hash_tokens` the tokens of a piece. `about`: what a reader of results must know.
+    """
+
+    columns: dict[str, np.ndarray]
+    place: Callable[[int], str]
+    hashes: tuple[np.ndarray, np.ndarray] | None = None
+    hash_tokens: int = MOONCAKE_TOKENS
+    about: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.columns["arrival_s"])
+
+
+def read_rows(path: Path) -> Rows:
+    """The requests of a file in any of the formats, which its ending and its columns tell apart.
+
+    Raises InputError naming file, place and remedy.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file: name a trace, CSV, parquet, JSON lines or JSON")
+    readers = {".parquet": _parquet, ".jsonl": _mooncake, ".ndjson": _mooncake, ".json": _benchmark}
+    try:
+        return readers.get(path.suffix.lower(), _csv)(path)
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read ({e.strerror or type(e).__name__}): name another file") from None
+
+
+def _csv(path: Path) -> Rows:
+    names = header(path)
+
+    def line(i: int) -> str:
+        return f"{path}:{i + 2}"
+
+    if AZURE_TIME in names and set(AZURE.values()) <= set(names):
+        kinds = {AZURE_TIME: pa.string(), **dict.fromkeys(AZURE.values(), pa.float64())}
+        found = read_columns(path, names, kinds, ())
+        return Rows({"arrival_s": _seconds(found[AZURE_TIME], line), **_renamed(found, AZURE)}, line)
+    if set(BURSTGPT.values()) <= set(names):
+        found = read_columns(path, names, dict.fromkeys(BURSTGPT.values(), pa.float64()), ())
+        return Rows(_renamed(found, BURSTGPT), line)
+    aliases = OURS if "start_s" in names else {name: name for name in COLUMNS}
+    _check_names(path, names, aliases)
+    wanted = {own: theirs for own, theirs in aliases.items() if theirs in names}
+    kinds = dict.fromkeys(wanted.values(), pa.float64())
+    optional = [name for own, name in wanted.items() if own not in NEEDED or aliases is OURS]
+    found = read_columns(path, names, kinds, optional)
+    return Rows({own: np.where(np.isinf(found[t]), np.nan, found[t]) for own, t in wanted.items()}, line)
+
+
+def _parquet(path: Path) -> Rows:
+    def row(i: int) -> str:
+        return f"{path}: row {i}"
+
+    try:
+        schema = pq.read_schema(path)
+        names = schema.names
+        aliases = OURS if "start_s" in names else {name: name for name in COLUMNS}
+        _check_names(path, names, aliases)
+        wanted = {own: theirs for own, theirs in aliases.items() if theirs in names}
+        seen = [name for name in SERVER.values() if name in names] if aliases is OURS else []
+        hashed = [HASHES, HASH_TOKENS] if {HASHES, HASH_TOKENS} <= set(names) else []
+        table = pq.read_table(path, columns=[*wanted.values(), *seen, *hashed])
+        columns = {own: _floats(table.column(theirs)) for own, theirs in wanted.items()}
+        server = {own: _floats(table.column(theirs)) for own, theirs in SERVER.items() if theirs in seen}
+    except (pa.ArrowException, OSError) as e:
+        why = " ".join(str(e).split())[:200]
+        raise InputError(f"{path}: is not a parquet file with these columns ({why}): write it again") from None
+    if server:
+        columns = _by_server(columns, server)
+    if not hashed:
+        return Rows(columns, row)
+    sizes = _floats(table.column(HASH_TOKENS))
+    if len(sizes) and not (sizes == sizes[0]).all():
+        raise InputError(f"{path}: {HASH_TOKENS} differs from row to row: give one size of pieces")
+    hashes = _lists(table.column(HASHES).combine_chunks())
+    return Rows(columns, row, hashes, int(sizes[0]) if len(sizes) else MOONCAKE_TOKENS)
+
+
+def _by_server(columns: dict[str, np.ndarray], server: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The columns with the server's times where no client's are known of any request."""
+    if not np.isnan(columns["arrival_s"]).all():
+        return columns
+    times = {"arrival_s": server["arrival_ns"] / 1e9}
+    times |= {f"{name}_ms": server[f"{name}_us"] / 1e3 for name in ("e2e", "ttft") if f"{name}_us" in server}
+    return {**columns, **times}
+
+
+def _mooncake(path: Path) -> Rows:
+    def line(i: int) -> str:
+        return f"{path}:{i + 1}"
+
+    kinds = pa.schema([("timestamp", pa.float64()), ("input_length", pa.float64()), ("output_length", pa.float64()),
+                       (HASHES, pa.list_(pa.int64()))])  # fmt: skip
+    try:
+        options = pj.ParseOptions(explicit_schema=kinds, unexpected_field_behavior="ignore")
+        table = pj.read_json(path, pj.ReadOptions(block_size=1 << 24), options)
+    except (pa.ArrowException, OSError) as e:
+        raise InputError(_damaged_line(path, " ".join(str(e).split()))) from None
+    names = {"arrival_s": "timestamp", "input_len": "input_length", "output_len": "output_length"}
+    columns = {own: _floats(table.column(theirs)) for own, theirs in names.items()}
+    for own, theirs in names.items():
+        if (lost := np.isnan(columns[own])).any():
+            raise InputError(f"{line(int(lost.argmax()))}: {theirs} is missing: give a number")
+    columns["arrival_s"] = columns["arrival_s"] / 1e3
+    ids = table.column(HASHES).combine_chunks()
+    return Rows(columns, line, _lists(ids) if ids.null_count < len(ids) else None)
+
+
+def _damaged_line(path: Path, why: str) -> str:
+    """The complaint about the first line that is no JSON object of the right kinds."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, text in enumerate(file, 1):
+            try:
+                value = json.loads(text) if text.strip() else {}
+            except (ValueError, RecursionError):
+                return f"{path}:{number}: is not JSON: correct or remove the line"
+            if not isinstance(value, dict):
+                return f"{path}:{number}: must be an object with timestamp, input_length, output_length: correct it"
+            for name in ("timestamp", "input_length", "output_length"):
+                if isinstance(value.get(name, 0), bool) or not isinstance(value.get(name, 0), int | float):
+                    return f"{path}:{number}: {name} is {shown(value[name])}: give a number"
+            ids = value.get(HASHES) or []
+            if not (isinstance(ids, list) and all(type(i) is int for i in ids)):
+                return f"{path}:{number}: {HASHES} must be a list of whole numbers: correct it"
+    return f"{path}: {why}: write a JSON object on each line"
+
+
+def _benchmark(path: Path) -> Rows:
+    value = read_json(path, "save the benchmark's result again", MOST_TIMES)
+    if not isinstance(value, dict) or "input_lens" not in value:
+        raise InputError(f"{path}: has no input_lens: save the benchmark's result with --save-detailed")
+    if "start_times" not in value:
+        text = "vLLM saves them since 0.11.1: benchmark again, or describe the load by its rate and lengths"
+        raise InputError(f"{path}: has no start_times, so it is not known when requests arrived: {text}")
+    lists: dict[str, list[Any]] = {}
+    for name in DETAILED:
+        items, first = value.get(name), value["input_lens"]
+        if not isinstance(items, list) or not isinstance(first, list) or len(items) != len(first):
+            raise InputError(f"{path}: {name} must be a list with one entry a request: save the result again")
+        lists[name] = items
+    numbers = {name: _numbers(path, name, lists[name]) for name in DETAILED if name != "itls"}
+    for i, gaps in enumerate(lists["itls"]):
+        if not isinstance(gaps, list) or not all(type(gap) in (int, float) for gap in gaps):
+            raise InputError(f"{path}: itls[{i}] must be a list of seconds, got {shown(gaps)}: save the result again")
+    sums = np.array([sum(gaps) for gaps in lists["itls"]])
+    answered = numbers["output_lens"] > 0  # a request that failed has neither tokens nor times
+    ttft_s = np.where(answered & (numbers["ttfts"] > 0), numbers["ttfts"], np.nan)
+    columns = {
+        "arrival_s": numbers["start_times"], "input_len": numbers["input_lens"], "output_len": numbers["output_lens"],
+        "ttft_ms": 1e3 * ttft_s, "e2e_ms": 1e3 * (ttft_s + sums),
+    }  # fmt: skip
+    return Rows(columns, lambda i: f"{path}: request {i}")
+
+
+def _numbers(path: Path, name: str, items: Sequence[Any]) -> np.ndarray:
+    for i, item in enumerate(items):
+        if type(item) not in (int, float):
+            raise InputError(f"{path}: {name}[{i}] must be a number, got {shown(item)}: save the result again")
+    return np.array(items, dtype=float)
+
+
+def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> None:
+    """Raises InputError if a column that every trace needs is missing, or one of two that go together."""
+    for own in NEEDED:
+        if aliases[own] not in names:
+            known = "arrival_s, input_len, output_len; or Mooncake, Azure, BurstGPT, vLLM's benchmark"
+            text = ", ".join(names)[:100]
+            raise InputError(f"{path}: the column {aliases[own]} is missing among {text}: a trace has {known}")
+    if aliases is not OURS and ("prefix_group" in names) != ("prefix_len" in names):
+        raise InputError(f"{path}: prefix_group and prefix_len go together: give both columns or neither")
+
+
+def _seconds(texts: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
+    """float64: seconds from the first of these dates and times, as 2023-11-16 18:17:03.9799600, all in UTC."""
+    plain = pc.replace_substring_regex(pa.array(texts, pa.string()), r"(\+00:?00|Z)$", "")
+    try:
+        ns = plain.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        wrong = next(i for i in range(len(plain)) if not _is_time(plain[i]))
+        text = "give a date and time as 2023-11-16 18:17:03.97"
+        raise InputError(f"{place(wrong)}: {AZURE_TIME} is {shown(texts[wrong])}: {text}") from None
+    return np.asarray((ns - ns.min(initial=ns[0] if len(ns) else 0)) / 1e9)
+
+
+def _is_time(text: pa.Scalar) -> bool:
+    try:
+        text.cast(pa.timestamp("ns"))
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _renamed(found: dict[str, np.ndarray], names: dict[str, str]) -> dict[str, np.ndarray]:
+    return {own: found[theirs] for own, theirs in names.items()}
+
+
+def _floats(column: pa.ChunkedArray) -> np.ndarray:
+    """A column as float64, NaN where it is empty."""
+    return np.asarray(pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy())
+
+
+def _lists(column: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
+    """(the items of all lists, where each row's begin and the last one's end)."""
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    return column.flatten().to_numpy(zero_copy_only=False), np.concatenate([[0], np.cumsum(counts)])

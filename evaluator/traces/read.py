@@ -1,0 +1,193 @@
+"""The files that an experiments file names: traces, and lists of lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from hashlib import file_digest, sha256
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from evaluator.traces.csv import header, read_columns
+from evaluator.traces.formats import Rows, read_rows
+from simulator.errors import InputError
+from simulator.experiment import limits
+from simulator.experiment.trace import WINDOW_REQUESTS, WINDOW_S, Chains, Recorded, Requests, Trace, windows
+from simulator.experiment.workload_entry import Files
+
+LATEST_S = 1e9  # seconds from the first arrival to the last
+MOST_ABOUT = 1e15  # ns or s since any epoch that clocks begin at
+
+
+def files_beside(path: Path) -> Files:
+    """How the files that an experiments file at `path` names are read: relative names are relative to its folder."""
+    return Files(partial(_trace, path.parent), partial(_lengths, path.parent))
+
+
+def _trace(folder: Path, name: str, window_s: float | None, window_requests: int | None) -> Trace:
+    return read_trace(folder / name, name, window_s, window_requests)
+
+
+def read_trace(
+    path: Path, name: str, window_s: float | None = None, window_requests: int | None = None
+) -> Trace:
+    """The trace in a file of any of the formats; `name` is what the trace calls it.
+
+    Its windows are its stages if it has some and neither argument is given, else time windows of at least `window_s`
+    seconds (default WINDOW_S) and `window_requests` requests (default WINDOW_REQUESTS). Requests without tokens, which
+    failed, are left out. Raises InputError naming file, place and remedy.
+    """
+    rows = read_rows(path)
+    if not len(rows):
+        raise InputError(f"{path}: holds no request: give a row for each below the header")
+    kept = _with_tokens(rows, path)
+    number = partial(_column, rows, kept)
+    arrival_s = number("arrival_s", -MOST_ABOUT, MOST_ABOUT, "seconds")
+    arrival_s = arrival_s - arrival_s.min()
+    if (late := arrival_s > LATEST_S).any():
+        place = rows.place(int(kept[int(late.argmax())]))
+        raise InputError(f"{place}: arrives {LATEST_S:g} s after the first: give seconds, or cut the trace")
+    inputs = number("input_len", 1, limits.MOST_TOKENS, "whole tokens")
+    outputs = number("output_len", 1, limits.MOST_TOKENS, "whole tokens")
+    _check_size(path, inputs, outputs)
+    order = np.argsort(arrival_s, kind="stable")
+    arrival = (arrival_s[order] * 1e6).astype(np.int64)
+    inputs, outputs = inputs[order].astype(np.int32), outputs[order].astype(np.int32)
+    kept = kept[order]
+    optional = partial(_optional, rows, kept)
+    group, shared = _numbers_of(optional("prefix_group", 0, 2**53, "whole numbers")), np.zeros(len(kept), np.int32)
+    if "prefix_group" in rows.columns:
+        shared = np.nan_to_num(optional("prefix_len", 0, limits.MOST_TOKENS, "whole tokens")).astype(np.int32)
+        if (beyond := (group >= 0) & (shared > inputs)).any():
+            place = rows.place(int(kept[int(beyond.argmax())]))
+            raise InputError(f"{place}: prefix_len is above input_len: give at most input_len, which includes it")
+    timeout_s = optional("timeout_s", 1e-6, LATEST_S, "seconds")
+    deadline = np.where(np.isnan(timeout_s), 0, arrival + (np.nan_to_num(timeout_s) * 1e6).astype(np.int64))
+    stage = _stages(rows, kept, arrival, window_s, window_requests)
+    chains = _chains(rows, kept, inputs)
+    requests = Requests(
+        arrival_us=arrival, stage=stage, input_len=inputs, output_len=outputs,
+        prompt=_repeated(_numbers_of(optional("prompt", 0, 2**53, "whole numbers"))),
+        group=np.where(shared > 0, group, -1).astype(np.int32), shared_len=np.where(group >= 0, shared, 0),
+        deadline_us=deadline, chains=chains,
+    )  # fmt: skip
+    with path.open("rb") as file:
+        content = file_digest(file, "sha256").hexdigest()
+    digest = sha256(f"{content} {window_s} {window_requests}".encode()).hexdigest()[:16]
+    return Trace(name, digest, requests, _recorded(optional), _notes(rows, kept, name))
+
+
+def _with_tokens(rows: Rows, path: Path) -> np.ndarray:
+    """The rows that have tokens, and a time where that may be missing. Raises InputError if there are none."""
+    columns = rows.columns
+    answered = (columns["input_len"] != 0) & (columns["output_len"] != 0)
+    known = ~(np.isnan(columns["output_len"]) | np.isnan(columns["input_len"]) | np.isnan(columns["arrival_s"]))
+    kept = np.flatnonzero(answered & known)
+    if not len(kept):
+        raise InputError(f"{path}: no request has an arrival, a prompt and an answer: name another file")
+    return kept
+
+
+def _column(rows: Rows, kept: np.ndarray, name: str, least: float, most: float, unit: str) -> np.ndarray:
+    """A column of the rows that are kept. Raises InputError at a value out of range, or a fraction of a whole unit."""
+    values = rows.columns[name][kept]
+    with np.errstate(invalid="ignore"):
+        wrong = (values < least) | (values > most) | np.isinf(values)
+        if unit.startswith("whole"):
+            wrong |= values != np.rint(values)
+    if (wrong & ~np.isnan(values)).any():
+        i = int(wrong.argmax())
+        text = f"{name} is {values[i]:.15g}: give {unit} from {least:g} to {most:g}"
+        raise InputError(f"{rows.place(int(kept[i]))}: {text}")
+    return np.asarray(values)
+
+
+def _optional(rows: Rows, kept: np.ndarray, name: str, least: float, most: float, unit: str) -> np.ndarray:
+    """`_column`, all NaN if the file has none."""
+    return _column(rows, kept, name, least, most, unit) if name in rows.columns else np.full(len(kept), np.nan)
+
+
+def _check_size(path: Path, inputs: np.ndarray, outputs: np.ndarray) -> None:
+    if len(inputs) > limits.MOST_REQUESTS:
+        text = f"at most {limits.MOST_REQUESTS:.0e} are replayed: cut it"
+        raise InputError(f"{path}: has {len(inputs):,} requests, {text}")
+    if (tokens := inputs.sum() + outputs.sum()) > limits.MOST_LOAD_TOKENS:
+        text = f"at most {limits.MOST_LOAD_TOKENS:.0e} are replayed: cut it"
+        raise InputError(f"{path}: its prompts and answers make {tokens:.3g} tokens, {text}")
+
+
+def _numbers_of(values: np.ndarray) -> np.ndarray:
+    """int64: names given as numbers, numbered anew from 0 in order of size; -1 where there is none."""
+    known = ~np.isnan(values)
+    numbers = np.full(len(values), -1, np.int64)
+    numbers[known] = np.unique(values[known], return_inverse=True)[1]
+    return numbers
+
+
+def _repeated(prompt: np.ndarray) -> np.ndarray:
+    """int32: the numbers of prompts that more than one request sends, -1 for the others."""
+    counts = np.bincount(prompt[prompt >= 0], minlength=1)
+    several = np.where(counts > 1, np.cumsum(counts > 1) - 1, -1)
+    return np.where(prompt >= 0, several[prompt], -1).astype(np.int32)
+
+
+def _stages(
+    rows: Rows, kept: np.ndarray, arrival_us: np.ndarray, window_s: float | None, window_requests: int | None
+) -> np.ndarray:
+    """int32 per request: its stage in the file, or its time window."""
+    given = rows.columns.get("stage")
+    if given is None or np.isnan(given[kept]).any() or window_s is not None or window_requests is not None:
+        return windows(arrival_us, window_s or WINDOW_S, window_requests or WINDOW_REQUESTS)
+    stage = np.unique(given[kept], return_inverse=True)[1].astype(np.int32)
+    if (back := np.diff(stage) < 0).any():
+        place = rows.place(int(kept[int(back.argmax()) + 1]))
+        raise InputError(f"{place}: its stage is below that of an earlier arrival: correct it, or give window_s")
+    return stage
+
+
+def _chains(rows: Rows, kept: np.ndarray, inputs: np.ndarray) -> Chains | None:
+    """The pieces of the prompts; those that have no number in the file get one of their own."""
+    if rows.hashes is None:
+        return None
+    items, first = rows.hashes
+    size = rows.hash_tokens
+    codes = pa.array(items).dictionary_encode() if len(items) else None
+    numbers = codes.indices.to_numpy() if codes is not None else np.zeros(0, np.int32)
+    distinct = len(codes.dictionary) if codes is not None else 0
+    need = -(-inputs.astype(np.int64) // size)
+    starts = np.concatenate([[0], np.cumsum(need)])
+    have = np.minimum(np.diff(first)[kept], need)
+    total = int(starts[-1])
+    place = np.arange(total) - np.repeat(starts[:-1], need)
+    numbered = place < np.repeat(have, need)
+    piece = distinct + np.arange(total)
+    piece[numbered] = numbers[(np.repeat(first[:-1][kept], need) + place)[numbered]]
+    own = np.cumsum(~numbered) - 1
+    piece[~numbered] = distinct + own[~numbered]
+    return Chains(starts, piece.astype(np.int32), size)
+
+
+def _recorded(optional: Callable[[str, float, float, str], np.ndarray]) -> Recorded | None:
+    """How the requests fared; None if the file says it of none."""
+    e2e, ttft = (optional(name, 0, limits.MOST_MS, "milliseconds") for name in ("e2e_ms", "ttft_ms"))
+    return None if np.isnan(e2e).all() and np.isnan(ttft).all() else Recorded(e2e, ttft)
+
+
+def _notes(rows: Rows, kept: np.ndarray, name: str) -> tuple[str, ...]:
+    left_out = len(rows) - len(kept)
+    if not left_out:
+        return rows.about
+    return (*rows.about, f"{left_out:,} of {len(rows):,} requests of {name} have no tokens or no arrival: left out")
+
+
+def _lengths(folder: Path, name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """The values listed in a CSV file, one a line below a header, and how often each occurs."""
+    path = folder / name
+    names = header(path)
+    (values,) = read_columns(path, names, {names[0]: pa.float64()}, ()).values()
+    if not len(values) or not np.isfinite(values).all():
+        raise InputError(f"{path}: must list numbers, one a line below a header: correct it")
+    distinct, counts = np.unique(values, return_counts=True)
+    return tuple(map(float, distinct)), tuple(map(int, counts))

@@ -1,0 +1,136 @@
+"""Recorded requests: when each arrived, how long prompt and answer were, what it shared, and how it fared.
+
+Times are microseconds from the first arrival, lengths tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+WINDOW_S = 60.0  # the least length of a time window
+WINDOW_REQUESTS = 200  # the fewest requests of one
+SHORT = 0.9  # of its least length, which the last window may have: nobody knows when the load ended
+NOT_COUNTED = -1  # in `Requests.stage`: replayed, but part of no figure
+
+
+@dataclass(frozen=True)
+class Chains:
+    """What prompts are made of: each is a chain of numbered pieces of `piece_len` tokens, the last of which may be cut.
+
+    A number stands for a piece *and* all pieces before it, so that prompts with a number in common begin alike up to
+    there. The numbers of request i are `number[first[i]:first[i + 1]]`, as many as its prompt has pieces.
+    """
+
+    first: np.ndarray  # int64[requests + 1]
+    number: np.ndarray  # int32
+    piece_len: int  # tokens
+
+    def of(self, rows: np.ndarray) -> Chains:
+        """The chains of these rows, in their order."""
+        counts = np.diff(self.first)[rows]
+        first = np.concatenate([[0], np.cumsum(counts)])
+        places = np.repeat(self.first[rows] - first[:-1], counts) + np.arange(first[-1])
+        return Chains(first, self.number[places], self.piece_len)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """One row per request, in order of arrival. Times in microseconds, lengths in tokens."""
+
+    arrival_us: np.ndarray  # int64
+    stage: np.ndarray  # int32, NOT_COUNTED for requests whose latencies are part of no figure
+    input_len: np.ndarray  # int32
+    output_len: np.ndarray  # int32
+    prompt: np.ndarray  # int32: requests with the same number send beginnings of one text; -1 if no other sends it
+    group: np.ndarray  # int32: requests of a group begin with the same `shared_len` tokens, -1 for none
+    shared_len: np.ndarray  # int32
+    deadline_us: np.ndarray  # int64: when the client gives up, 0 for never
+    chains: Chains | None = None  # instead of prompt and group
+
+    def __len__(self) -> int:
+        return len(self.arrival_us)
+
+    def of(self, rows: np.ndarray) -> Requests:
+        """The requests of these rows, in their order."""
+        columns = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "chains"}
+        return Requests(**columns, chains=self.chains.of(rows) if self.chains else None)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """How the requests of a trace fared, one row each: float64, NaN where it is not known."""
+
+    e2e_ms: np.ndarray
+    ttft_ms: np.ndarray
+
+    def of(self, rows: np.ndarray) -> Recorded:
+        """Those of these rows, in their order."""
+        return Recorded(self.e2e_ms[rows], self.ttft_ms[rows])
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Recorded requests. Two are equal if they come from the same content with the same windows.
+
+    `file` is the file's name as the experiments file gives it, `digest` identifies its content and what was made of it,
+    `notes` are what a reader of results must know.
+    """
+
+    file: str
+    digest: str
+    requests: Requests = field(compare=False, repr=False)
+    recorded: Recorded | None = field(compare=False, repr=False)
+    notes: tuple[str, ...] = ()
+
+
+def windows(arrival_us: np.ndarray, least_s: float = WINDOW_S, least_requests: int = WINDOW_REQUESTS) -> np.ndarray:
+    """int32 per request: its time window, of at least `least_s` seconds and `least_requests` requests.
+
+    Windows follow each other without gaps. What is left at the end belongs to the last one.
+
+    >>> windows(np.array([0, 1, 2, 60_000_000, 60_000_001, 115_000_000]), least_requests=2).tolist()
+    [0, 0, 0, 1, 1, 1]
+    >>> windows(np.array([0, 1, 2, 60_000_000, 60_000_001, 95_000_000]), least_requests=2).tolist()
+    [0, 0, 0, 0, 0, 0]
+    """
+    count, least_us = len(arrival_us), round(least_s * 1e6)
+    starts = [0]
+    while True:
+        at = int(np.searchsorted(arrival_us, arrival_us[starts[-1]] + least_us, side="left"))
+        at = max(at, starts[-1] + least_requests)
+        # A window begins there if it would be long enough itself.
+        if at + least_requests > count or arrival_us[-1] - arrival_us[at] < SHORT * least_us:
+            break
+        starts.append(at)
+    window = np.zeros(count, np.int32)
+    window[starts[1:]] = 1
+    return np.cumsum(window, dtype=np.int32)
+
+
+def bounds_us(requests: Requests, stages: int) -> list[tuple[int, int]]:
+    """The first arrival of every window and of the one after it, in us; the last window ends a mean gap after its last
+    arrival, so that its rate is what was offered."""
+    counted = requests.stage >= 0
+    stage, arrival = requests.stage[counted], requests.arrival_us[counted]
+    first = [int(arrival[stage == i][0]) for i in range(stages)]
+    last = arrival[stage == stages - 1]
+    gap = (last[-1] - last[0]) / (len(last) - 1) if len(last) > 1 else 1e6
+    return list(zip(first, [*first[1:], int(last[-1] + max(gap, 1.0))], strict=True))
+
+
+def cut(trace: Trace, rows: np.ndarray, part: str, counted: np.ndarray | None = None) -> Trace:
+    """The trace of these `rows` alone, bool per request, with figures of those that are also `counted` (default: all).
+
+    Its windows are numbered anew. `part` names the choice, and becomes part of the digest.
+    """
+    chosen = np.flatnonzero(rows)
+    requests = trace.requests.of(chosen)
+    keep = requests.stage >= 0
+    if counted is not None:
+        keep &= counted[chosen]
+    stage = np.full(len(requests), NOT_COUNTED, np.int32)
+    stage[keep] = np.unique(requests.stage[keep], return_inverse=True)[1]
+    recorded = trace.recorded.of(chosen) if trace.recorded else None
+    return Trace(trace.file, f"{trace.digest}:{part}", replace(requests, stage=stage), recorded, trace.notes)
