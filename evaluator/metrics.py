@@ -39,7 +39,7 @@ def observe_all(replay: Replay) -> Observed:
     """The run's summary and its load stages."""
     stage = replay.requests.stage
     stages = tuple(observe(replay, stage == i) for i in range(int(stage.max(initial=-1)) + 1))
-    return Observed(observe(replay, np.full(len(stage), True)), stages)
+    return Observed(observe(replay, stage >= 0), stages)
 
 
 def stage_means(replay: Replay, stages: int) -> np.ndarray:
@@ -71,7 +71,7 @@ def _stage_sums(stage, done, arrival, first, decode, output, token, completion, 
     """
     several = 0
     for i in range(stage.size):
-        if not done[i]:
+        if not done[i] or stage[i] < 0:  # requests before those that count
             continue
         s, later = stage[i], output[i] - 1 if output[i] > 1 else 0
         decoding = decode[i] + token * later + (completion if output[i] > 0 else 0)
@@ -88,14 +88,14 @@ def _stage_sums(stage, done, arrival, first, decode, output, token, completion, 
 
 def components_ms(replay: Replay) -> dict[str, float]:
     """Mean E2E of a request split into PARTS, in ms; the parts add up to the mean E2E."""
-    done = replay.completed
+    done = replay.completed & (replay.requests.stage >= 0)
     n = max(int(done.sum()), 1)
     tokens = replay.requests.output_len[done].sum(dtype=np.int64)
     totals = (
         replay.queueing_us[done].sum(),
-        replay.waiting_us.sum(),
-        replay.prefill_us.sum(),
-        replay.decode_us.sum(),
+        replay.waiting_us[done].sum(),
+        replay.prefill_us[done].sum(),
+        replay.decode_us[done].sum(),
         replay.token_us * tokens,
         replay.completion_us * done.sum(),
     )
@@ -123,13 +123,17 @@ def step_tokens(replay: Replay) -> int:
 
 
 def evicted(replay: Replay) -> int:
-    """How many requests compute at least a block of a prompt that was used before and is no longer in the cache."""
+    """How many requests compute a block or more of what an earlier request with their prompt brought into the cache."""
     if not replay.load.limits.caching:
         return 0
-    prompt = replay.requests.prompt
-    repeated = prompt >= 0
-    repeated[np.unique(prompt, return_index=True)[1]] = False
-    return int((repeated & replay.completed & (new_tokens(replay) >= replay.load.limits.block)).sum())
+    prompt, inputs = replay.requests.prompt, replay.requests.input_len.astype(np.int64)
+    rows = np.flatnonzero(prompt >= 0)
+    rows = rows[np.argsort(prompt[rows], kind="stable")]
+    again = rows[1:][prompt[rows[1:]] == prompt[rows[:-1]]]
+    before = rows[:-1][prompt[rows[1:]] == prompt[rows[:-1]]]
+    fresh = np.maximum(inputs[again] - inputs[before], 0)  # of a conversation that goes on
+    lost = new_tokens(replay)[again] - fresh >= replay.load.limits.block
+    return int((lost & replay.completed[again]).sum())
 
 
 def mean(values: Sequence[float | None]) -> float | None:

@@ -10,12 +10,16 @@ import numpy as np
 from evaluator.fit.gauss_newton import NO_EFFECT
 from evaluator.fit.methods import Method
 from evaluator.fit.problem import Problem
+from evaluator.fit.replayed import irregularity, refined
 from evaluator.fit.solvers import not_smooth
 from simulator.clock.run import HostileStep
 
 CORRECTIONS = 3  # replays of all experiments, at most
 NEGLIGIBLE = 1e-6  # relative error, of all stages together, below which a constant is left out
 GAIN = 0.01  # share of the loss below which a correction gains nothing
+# How irregular a trace has to be (replayed.irregularity) for a search to fit it by replays alone, which takes it ten
+# times as long. `evolve fit` always does.
+IRREGULAR = 0.1
 
 
 class Hopeless(Exception):
@@ -26,9 +30,15 @@ class Hopeless(Exception):
 
 
 def corrected(
-    problem: Problem, method: Method, corrections: int, allow_hostile: bool, most: float = math.inf
+    problem: Problem,
+    method: Method,
+    corrections: int,
+    allow_hostile: bool,
+    most: float = math.inf,
+    irregular: float = IRREGULAR,
 ) -> tuple[np.ndarray, float, np.ndarray]:
-    """(phi, the replay's loss, ratio of replay to mean field) at the best of at most `corrections` replays.
+    """(phi, the replay's loss, ratio of replay to mean field) at the best of at most `corrections` replays, followed by
+    Gauss-Newton on replays if a trace is more than `irregular`.
 
     Raises Hopeless if the mean field's joint error exceeds `most` percent before any replay, and HostileStep if a
     replay near the optimum meets a step time outside [1, 10^10] us (unless `allow_hostile`).
@@ -59,6 +69,10 @@ def corrected(
         if not improved > GAIN * last:
             break
         ratio = ratio_of(problem, phi, means_ms)
+    if irregularity(problem, ratio_of(problem, best, best_means_ms)) > irregular:
+        best = refined(problem, best, scales, allow_hostile)
+        best_means_ms = problem.replay(best, allow_hostile)
+        lowest = data.loss(best_means_ms)
     best, lowest = without_idle(problem, best, lowest, allow_hostile)
     return best, lowest, ratio_of(problem, best, best_means_ms)
 

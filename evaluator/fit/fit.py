@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from evaluator.fit.corrections import CORRECTIONS, corrected
+from evaluator.fit.cells import cells_of, of_requests
+from evaluator.fit.corrections import CORRECTIONS, IRREGULAR, corrected
 from evaluator.fit.loss import FitSet
 from evaluator.fit.methods import METHODS, linear
 from evaluator.fit.problem import forgetful, problem_of
@@ -21,12 +22,13 @@ from evaluator.fit.stages import stages_of
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
 from simulator.experiment.load import load_of
+from simulator.experiment.trace import Trace
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 
-FIT_SEED = 1000  # arrival seed of the correcting replays; reports use other seeds
 NOISE_SEEDS = (1001, 1002, 1003, 1004, 1005, 1006)  # arrival seeds for the noise: not those of a fit or a score
+FIT_SEED = 1000  # arrival seed of the correcting replays; reports use other seeds
 BLACKBOX = """
 def step_time(b, s, *, b0: us = 8000.0, b1: us/token = 10.0, b2: us/request = 30.0):
     return b0 + b1 * b.prefill_tokens + b2 * b.decode_reqs
@@ -54,10 +56,10 @@ def fit_set(experiments: Sequence[Experiment]) -> FitSet:
     loads = tuple(load_of(e, FIT_SEED) for e in experiments)
     stages = stages_of(experiments, loads)
     ones = np.ones_like(stages.observed_ms)
-    data = FitSet(tuple(experiments), stages, loads, 0.0 * ones, ones)
-    measured = [_noise_and_ratio(data.subset([i])) for i in range(len(experiments))]
-    noise, ratio = (np.concatenate(parts) for parts in zip(*measured, strict=True))
-    return replace(data, noise=noise, ratio=ratio)
+    data = FitSet(tuple(experiments), stages, loads, 0.0 * ones, ones, (None,) * len(experiments))
+    prepared = [_prepared(data.subset([i])) for i in range(len(experiments))]
+    noise, ratio = (np.concatenate([getattr(one, name) for one in prepared]) for name in ("noise", "ratio"))
+    return replace(data, noise=noise, ratio=ratio, cells=tuple(one.cells[0] for one in prepared))
 
 
 def stand_in(experiment: Experiment) -> Program:
@@ -65,23 +67,35 @@ def stand_in(experiment: Experiment) -> Program:
     return complete(parse(KERNELS if has_curves(experiment.facts) else BLACKBOX))
 
 
-def _noise_and_ratio(one: FitSet) -> tuple[np.ndarray, np.ndarray]:
-    """(noise, ratio) of a single experiment, float64[stages, 3] each; 0 and 1 where no request of a stage completes.
+def _prepared(one: FitSet) -> FitSet:
+    """A single experiment with its noise and its ratio, 0 and 1 where no request of a stage completes, and its cells.
 
-    Both depend on the load and on how long steps take, hardly on the terms that explain the step time. So the sum of
-    the measured kernels, or without them the host's blackbox form, fitted to this experiment, can stand in for any
-    program that is right here. No other experiment enters, so nothing leaks between folds. The ratio by the kernels is
-    within 0.12 % (weighted mean) of those by fitted candidates, that by the blackbox within 0.5 %.
+    All depend on the load and on how long steps take, hardly on the terms that explain the step time. So the sum of the
+    measured kernels, or without them the host's blackbox form, fitted to this experiment, can stand in for any program
+    that is right here. No other experiment enters, so nothing leaks between folds. The ratio by the kernels is within
+    0.12 % (weighted mean) of those by fitted candidates, that by the blackbox within 0.5 %.
+
+    Drawn arrivals are drawn again for the noise. Those of a trace are what they were: its noise is what the stand-in
+    does not explain of the requests themselves.
     """
-    problem = problem_of(stand_in(one.experiments[0]), one)
-    phi, _, ratio = corrected(problem, linear, 2, True)
+    (experiment,), observed_ms = one.experiments, one.stages.observed_ms
+    problem = problem_of(stand_in(experiment), one)
+    phi, _, ratio = corrected(problem, linear, 2, True, irregular=math.inf)
+    source, cells = experiment.workload.source, None
     with np.errstate(invalid="ignore", divide="ignore"):
-        means = [
-            replace(problem, data=replace(one, loads=(load_of(one.experiments[0], seed),))).replay(phi, True)
-            for seed in NOISE_SEEDS
-        ]
-        noise = np.std(means, axis=0, ddof=1) / np.mean(means, axis=0)
-    return np.where(np.isfinite(noise), noise, 0.0), ratio
+        if isinstance(source, Trace):
+            noise = np.zeros_like(observed_ms)
+            if source.recorded:
+                (run,) = problem.replays(phi)
+                cells = cells_of(run, source.recorded)
+                noise = of_requests(run, source.recorded, run.requests.stage, len(observed_ms)) / observed_ms
+        else:
+            means = [
+                replace(problem, data=replace(one, loads=(load_of(experiment, seed),))).replay(phi, True)
+                for seed in NOISE_SEEDS
+            ]
+            noise = np.std(means, axis=0, ddof=1) / np.mean(means, axis=0)
+    return replace(one, noise=np.where(np.isfinite(noise), noise, 0.0), ratio=ratio, cells=(cells,))
 
 
 def fit(
@@ -92,17 +106,19 @@ def fit(
     method: str = "auto",
     forget: bool = False,
     most: float = math.inf,
+    irregular: float = IRREGULAR,
 ) -> Fit:
     """`program` with the constants that fit `data` best by `method` (a key of METHODS), starting from its own.
 
     A program without constants is only scored. Deterministic: the result depends on the program and the data alone.
     `forget`: constants that the data leave open go to their low bounds instead of staying near their start values. Use
-    it for held-out errors where the start values were learned from the held-out runs. Raises Hopeless if the mean
-    field's joint error exceeds `most` percent before any replay, and HostileStep if a replay near the optimum meets a
-    step time outside [1, 10^10] us (unless `allow_hostile`).
+    it for held-out errors where the start values were learned from the held-out runs. `irregular`: how
+    irregular a trace has to be to be fitted by replays alone (corrections.py). Raises Hopeless if the mean field's joint
+    error exceeds `most` percent before any replay, and HostileStep if a replay near the optimum meets a step time
+    outside [1, 10^10] us (unless `allow_hostile`).
     """
     problem = problem_of(program, data)
     if forget:
         problem = forgetful(problem)
-    phi, loss, ratio = corrected(problem, METHODS[method], CORRECTIONS, allow_hostile, most)
+    phi, loss, ratio = corrected(problem, METHODS[method], CORRECTIONS, allow_hostile, most, irregular)
     return Fit(program.with_theta(tuple(phi)), loss, ratio)

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from evaluator.fit.cells import Cells
 from evaluator.fit.gauss_newton import HUBER
 from evaluator.fit.meanfield import DEPLOYMENT, DURATION, RATE
 from evaluator.fit.stages import Stages
@@ -31,7 +32,7 @@ class FitSet:
 
     noise: float64[stages, 3], the relative standard deviation over arrival seeds of each stage's mean E2E, TTFT, ITL.
     ratio: float64[stages, 3], replay over mean field for a simple law fitted to each experiment alone. A fit starts
-    from it, until it has replays of its own program.
+    from it, until it has replays of its own program. cells: of the experiments whose requests were recorded one by one.
     """
 
     experiments: tuple[Experiment, ...]
@@ -39,6 +40,7 @@ class FitSet:
     loads: tuple[Load, ...]
     noise: np.ndarray
     ratio: np.ndarray
+    cells: tuple[Cells | None, ...]
 
     @cached_property
     def deployments(self) -> Deployments:
@@ -54,8 +56,7 @@ class FitSet:
     @cached_property
     def weights(self) -> np.ndarray:
         """float64[stages, 3]: the weights of the relative errors, 0 where nothing was observed."""
-        weights = WEIGHTS / np.sqrt(1.0 + np.square(self.noise / MODEL_ERROR))
-        return np.where(np.isnan(self.stages.observed_ms), 0.0, weights)
+        return weights_of(self.noise, self.stages.observed_ms)
 
     def residuals(self, predicted_ms: np.ndarray) -> np.ndarray:
         """Weighted relative errors, float64[stages, 3]; 0 where nothing was observed."""
@@ -104,7 +105,14 @@ class FitSet:
         observed_ms = self.stages.observed_ms[every]
         stages = Stages(table, self.stages.bins[every], observed_ms, first)
         experiments = tuple(self.experiments[i] for i in keep)
-        return FitSet(experiments, stages, tuple(self.loads[i] for i in keep), self.noise[every], self.ratio[every])
+        loads, cells = tuple(self.loads[i] for i in keep), tuple(self.cells[i] for i in keep)
+        return FitSet(experiments, stages, loads, self.noise[every], self.ratio[every], cells)
+
+
+def weights_of(noise: np.ndarray, observed_ms: np.ndarray) -> np.ndarray:
+    """float64[..., 3]: the weights of relative errors of means with this relative noise; 0 where none was observed."""
+    weights = WEIGHTS / np.sqrt(1.0 + np.square(noise / MODEL_ERROR))
+    return np.where(np.isnan(observed_ms), 0.0, weights)
 
 
 def huber_weights(residuals: np.ndarray) -> np.ndarray:

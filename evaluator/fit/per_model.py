@@ -55,7 +55,7 @@ def fit_scoped(problem: Problem, method: str = "auto") -> ScopedFit:
     Never worse than the start. Far from saturation the mean field is close to a replay; near it a fit may end where the
     replay is far off, and replays correct it too late.
     """
-    phi, loss, _ = corrected(problem, METHODS[method], CORRECTIONS, False)
+    phi, loss, _ = corrected(problem, METHODS[method], CORRECTIONS, False, irregular=0.0)
     with suppress(HostileStep):
         before = problem.data.loss(problem.replay(problem.start, False))
         if before < loss:

@@ -81,7 +81,7 @@ def _axes(problem: Problem, size: np.ndarray, prior: np.ndarray, free: np.ndarra
     Data and prior determine the constants about equally well along all of them, so constants that can replace each
     other move together.
     """
-    a, r, w = linearised(problem, problem.start, size, free)
+    a, r, w, _ = linearised(problem, problem.start, size, free)
     known = (a.T * w) @ a + np.diag(np.square(prior * size)[free])
     information = known / residual_variance(r, w, len(w) - free.size) + np.eye(free.size) / REGION**2
     root: np.ndarray = size[free][:, None] * np.linalg.cholesky(np.linalg.inv(information))

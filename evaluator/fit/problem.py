@@ -7,7 +7,7 @@ origin, more strongly if the constant was fitted before or is a factor of a meas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -25,7 +25,7 @@ from simulator.language.affine import affine, thresholds
 from simulator.language.bounds import KERNEL_DEVIATION, LEAST_DIVISOR, LEAST_EFFICIENCY, bounds, kernel_factors
 from simulator.language.ir import OVERHEADS, Program
 from simulator.language.opcodes import Code, assemble
-from simulator.replay import replay_bound
+from simulator.replay import Replay, replay_bound
 
 PRIOR = 3e-3  # pull towards the start values, as a share of each constant's effect
 # Runs with answers of about equal length cannot tell a time per token or per request from a time per step. What they
@@ -197,16 +197,25 @@ class Problem:
     def replay(self, phi: np.ndarray, allow_hostile: bool) -> np.ndarray:
         """float64[stages, 3]: stage means in ms of full replays. Raises HostileStep unless `allow_hostile`."""
         means_ms = np.empty_like(self.data.stages.observed_ms)
-        c, first = self.code, self.data.stages.first
+        first = self.data.stages.first
+        for i, run in self._replays(phi, allow_hostile):
+            count = len(self.data.experiments[i].workload.stages)
+            means_ms[first[i] : first[i] + count] = stage_means(run, count)
+        return means_ms
+
+    def replays(self, phi: np.ndarray, allow_hostile: bool = True) -> list[Replay]:
+        """The full replay of each experiment. Raises HostileStep unless `allow_hostile`."""
+        runs = dict(self._replays(phi, allow_hostile))
+        return [runs[i] for i in range(len(self.data.experiments))]
+
+    def _replays(self, phi: np.ndarray, allow_hostile: bool) -> Iterator[tuple[int, Replay]]:
+        c = self.code
         for g in self.groups:
             theta = phi[g.index]
             for i in g.experiments:
                 values = self.machine.base[i].copy()
                 settle(c.rows, c.static, c.step, c.raw, c.request, c.results[0], theta, values)
-                run = replay_bound(self.data.loads[i], Bound(c, values), stop_when_hostile=not allow_hostile)
-                count = len(self.data.experiments[i].workload.stages)
-                means_ms[first[i] : first[i] + count] = stage_means(run, count)
-        return means_ms
+                yield i, replay_bound(self.data.loads[i], Bound(c, values), stop_when_hostile=not allow_hostile)
 
     def rounded(self, phi: np.ndarray) -> np.ndarray:
         return rounded(phi, self.low, self.high)

@@ -10,6 +10,7 @@ import numpy as np
 
 from evaluator.fit.loss import MODEL_ERROR, FitSet, huber_weights
 from evaluator.fit.problem import Problem, Scales, problem_of, with_slopes
+from evaluator.fit.replayed import CHANGE, axes_of, clusters_of, residuals, slopes_of
 from simulator.language.ir import Program
 
 LEAST_CLUSTERS = 5  # experiments needed for a cluster-robust standard error
@@ -52,7 +53,8 @@ def uncertainty(program: Program, data: FitSet) -> tuple[Certainty, ...]:
     count as known. The residual variance divides by what the effective degrees of freedom (the sum of determined)
     leave, and adds one residual of MODEL_ERROR, because a fit may meet few stages by chance. From LEAST_CLUSTERS
     experiments on, the standard error is the larger of this classical one and a cluster-robust one (CR1 sandwich, which
-    lets the residuals of an experiment correlate: Liang and Zeger 1986); few experiments understate the latter.
+    lets the residuals of an experiment correlate: Liang and Zeger 1986); few experiments understate the latter. With
+    fewer experiments the windows of a trace are its clusters.
     Ignored: that the form was chosen on the same data, that bounds truncate the distribution, curvature, and, with
     fewer experiments, that E2E and ITL of a stage correlate.
     """
@@ -118,12 +120,18 @@ def _bound(problem: Problem, phi: np.ndarray, size: np.ndarray, j: int) -> str |
 
 def linearised(
     problem: Problem, phi: np.ndarray, size: np.ndarray, of: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(slopes, residuals, Huber weights) of everything observed, the residuals from a replay.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(slopes, residuals, Huber weights, clusters) of everything observed, the residuals from a replay.
 
-    slopes: float64[rows, of], per size of each constant of phi[of], so that all are on one scale.
+    slopes: float64[rows, of], per size of each constant of phi[of], so that all are on one scale: those of the mean
+    field, or with the recorded requests of a trace those of replays.
     """
     data = problem.data
+    if any(data.cells):
+        r = residuals(problem, phi)
+        first = slopes_of(problem, phi, r, size, CHANGE * np.eye(problem.free.size))
+        slopes = slopes_of(problem, phi, r, size, axes_of(first, r))[:, np.isin(problem.free, of)]
+        return slopes, r, huber_weights(r), clusters_of(data, LEAST_CLUSTERS)
     means_ms = problem.replay(phi, True)
     value, slopes_ms = with_slopes(problem.machine, phi)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -132,15 +140,15 @@ def linearised(
     slopes = slopes_ms[problem.free[np.isin(problem.free, of)]] * units * size[of][:, None, None]
     observed = data.weights > 0
     r = data.residuals(means_ms)[observed]
-    return slopes[:, observed].T, r, huber_weights(r)
+    return slopes[:, observed].T, r, huber_weights(r), data.experiment_of[np.nonzero(observed)[0]]
 
 
 def _errors(
     problem: Problem, phi: np.ndarray, scales: Scales, of: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(standard errors, determined, classical correlations) of the free entries `of`, the others taken as known."""
-    data, size = problem.data, scales[0]
-    a, r, w = linearised(problem, phi, size, of)
+    size = scales[0]
+    a, r, w, clusters = linearised(problem, phi, size, of)
     prior = problem.prior(scales)[of] * size[of]
     acts = np.linalg.norm(a, axis=0) > _NO_EFFECT
     errors, determined, correlation = np.full(of.size, np.inf), np.zeros(of.size), np.zeros((of.size, of.size))
@@ -152,11 +160,11 @@ def _errors(
     freedom = len(w) - determined.sum()
     variance = residual_variance(r, w, freedom)
     squared = variance * np.diag(inverse)  # standard errors, in sizes
-    clusters = data.experiment_of[np.nonzero(data.weights > 0)[0]]
-    count = len(np.unique(clusters))
+    cluster = np.unique(clusters, return_inverse=True)[1]
+    count = int(cluster.max()) + 1
     if count >= LEAST_CLUSTERS:
-        scores = np.zeros((len(data.experiments), a.shape[1]))
-        np.add.at(scores, clusters, a * (w * r)[:, None])
+        scores = np.zeros((count, a.shape[1]))
+        np.add.at(scores, cluster, a * (w * r)[:, None])
         small_sample = count / (count - 1) * (len(w) - 1) / max(freedom, 1.0)  # the correction that makes it CR1
         middle = small_sample * scores.T @ scores + variance * np.diag(np.square(prior))
         squared = np.maximum(squared, np.diag(inverse @ middle @ inverse))

@@ -25,13 +25,14 @@ from simulator.documents import read_json
 from simulator.errors import InputError, shown
 
 NEEDED = ("arrival_s", "input_len", "output_len")
-SERVED = ("e2e_ms", "ttft_ms")  # how a request fared
+SERVED = ("e2e_ms", "ttft_ms", "completed")  # how a request fared
 COLUMNS = (*NEEDED, "prompt", "prefix_group", "prefix_len", "stage", "timeout_s", *SERVED)
 HASHES, HASH_TOKENS = "hash_ids", "hash_tokens"  # numbers of a prompt's pieces, and a piece's tokens; parquet alone
 MOONCAKE_TOKENS = 512
 # What the requests table of `evolve ingest` calls them: by the client, and by the server for rows that it alone saw.
 OURS = {"arrival_s": "start_s", "input_len": "prompt_tokens", "output_len": "output_tokens", "prompt": "prompt",
-        "stage": "stage", "e2e_ms": "e2e_ms", "ttft_ms": "ttft_ms"}  # fmt: skip
+        "stage": "stage", "e2e_ms": "e2e_ms", "ttft_ms": "ttft_ms", "completed": "completed"}  # fmt: skip
+INSTEAD = {"input_len": "client_prompt_tokens", "output_len": "max_tokens"}  # for rows without the server's count
 SERVER = {"arrival_ns": "queued_ns", "e2e_us": "server_e2e_us", "ttft_us": "server_ttft_us"}
 AZURE = {"input_len": "ContextTokens", "output_len": "GeneratedTokens"}
 AZURE_TIME = "TIMESTAMP"
@@ -104,11 +105,14 @@ def _parquet(path: Path) -> Rows:
         aliases = OURS if "start_s" in names else {name: name for name in COLUMNS}
         _check_names(path, names, aliases)
         wanted = {own: theirs for own, theirs in aliases.items() if theirs in names}
-        seen = [name for name in SERVER.values() if name in names] if aliases is OURS else []
+        seen = [n for n in (*SERVER.values(), *INSTEAD.values()) if n in names] if aliases is OURS else []
         hashed = [HASHES, HASH_TOKENS] if {HASHES, HASH_TOKENS} <= set(names) else []
         table = pq.read_table(path, columns=[*wanted.values(), *seen, *hashed])
         columns = {own: _floats(table.column(theirs)) for own, theirs in wanted.items()}
         server = {own: _floats(table.column(theirs)) for own, theirs in SERVER.items() if theirs in seen}
+        for own, theirs in INSTEAD.items():
+            if theirs in seen:
+                columns[own] = np.where(np.isnan(columns[own]), _floats(table.column(theirs)), columns[own])
     except (pa.ArrowException, OSError) as e:
         why = " ".join(str(e).split())[:200]
         raise InputError(f"{path}: is not a parquet file with these columns ({why}): write it again") from None

@@ -172,6 +172,8 @@ def _chains(rows: Rows, kept: np.ndarray, inputs: np.ndarray) -> Chains | None:
 def _recorded(optional: Callable[[str, float, float, str], np.ndarray]) -> Recorded | None:
     """How the requests fared; None if the file says it of none."""
     e2e, ttft = (optional(name, 0, limits.MOST_MS, "milliseconds") for name in ("e2e_ms", "ttft_ms"))
+    failed = optional("completed", 0, 1, "whole numbers") == 0
+    e2e, ttft = np.where(failed, np.nan, e2e), np.where(failed, np.nan, ttft)
     return None if np.isnan(e2e).all() and np.isnan(ttft).all() else Recorded(e2e, ttft)
 
 

@@ -160,7 +160,7 @@ def _write(task: Task, part: Path, on_read: Callable[[int], None]) -> None:
     """Everything of one run, into `part`."""
     inputs, findings = read(task.folder, part, on_read)
     derived = derive(inputs, part, findings)
-    entry, quality = describe(inputs, derived, task.given, findings)
+    entry, quality = describe(inputs, derived, part, task.given, findings)
     experiment = entry.to_json() if entry else None
     if fingerprint(task.folder, task.given) != task.fingerprint:
         findings.warn("folder", "changed while it was read: ingest it again once it is complete")

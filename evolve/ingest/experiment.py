@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from evaluator.experiments import hardware_table, known_models
+from evaluator.traces.read import read_trace
 from evolve.ingest.columns import NONE
 from evolve.ingest.derive.requests import components, reports_of
 from evolve.ingest.engine import make_engine
@@ -24,8 +27,10 @@ from evolve.ingest.read.values import Findings
 from simulator.errors import InputError
 from simulator.experiment.experiment import Stage
 from simulator.experiment.file import experiment_from_mapping
+from simulator.experiment.workload_entry import NO_FILES
 from simulator.json import JsonObject
 
+REQUESTS = "requests.parquet"
 WIDE = ("FP16", "BF16")  # precisions of weights that need no quantization_config
 MOST_WITHOUT = 0.01  # of the client's requests may lack a journey before a note says how many the components rest on
 
@@ -44,8 +49,21 @@ class WorkloadEntry:
     timeout_s: float | None
 
     def to_json(self) -> JsonObject:
-        fields = {**asdict(self), "stages": [asdict(stage) for stage in self.stages]}
+        fields = {**asdict(self), "stages": [{"rate": s.rate, "duration_s": s.duration_s} for s in self.stages]}
         return {key: value for key, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEntry:
+    """The `workload` of an entry whose requests are replayed one by one; `trace` is their file."""
+
+    name: str
+    trace: str
+    ignore_eos: bool | None
+    timeout_s: float | None
+
+    def to_json(self) -> JsonObject:
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +102,8 @@ class Entry:
     model_config: Terms | None
     hardware: str
     engine: Mapping[str, Setting]
-    workload: WorkloadEntry
-    observed: ObservedEntry
+    workload: WorkloadEntry | TraceEntry
+    observed: ObservedEntry | None
     quality: str
     notes: tuple[str, ...]
     components: Components | None = None
@@ -96,7 +114,7 @@ class Entry:
         if self.model_config:
             entry["model_config"] = dict(self.model_config)
         entry |= {"hardware": self.hardware, "engine": dict(self.engine), "workload": self.workload.to_json()}
-        if observed := self.observed.to_json():
+        if self.observed and (observed := self.observed.to_json()):
             entry["observed"] = observed
         entry["quality"] = self.quality
         if self.notes:
@@ -108,8 +126,13 @@ class Entry:
         return entry
 
 
-def describe(inputs: Inputs, derived: Derived, given: Given, findings: Findings) -> tuple[Entry | None, Quality]:
-    """The run's entry, None if the folder does not hold enough for one, and its quality."""
+def describe(
+    inputs: Inputs, derived: Derived, tables: Path, given: Given, findings: Findings
+) -> tuple[Entry | None, Quality]:
+    """The run's entry, None if the folder does not hold enough for one, and its quality.
+
+    `tables`: where its tables are.
+    """
     reports = inputs.reports
     if not reports.all and inputs.clients is not None:
         reports = reports_of(derived.requests, f"{inputs.folder.results}/{PER_REQUEST}")
@@ -117,7 +140,9 @@ def describe(inputs: Inputs, derived: Derived, given: Given, findings: Findings)
     quality = quality_of(inputs, derived, reports)
     findings += quality.findings
     traced = _kv_blocks(derived), _prompt_len(derived)
-    entry = make_entry(inputs.folder, inputs.settings, inputs.log, reports, quality, given, findings, *traced)
+    requests = tables / REQUESTS if len(derived.requests) else None
+    read = inputs.folder, inputs.settings, inputs.log, reports
+    entry = make_entry(*read, quality, given, findings, *traced, requests)
     parts = components(derived.requests)
     if entry is None or parts is None:
         return entry, quality
@@ -137,21 +162,24 @@ def make_entry(
     findings: Findings,
     traced_kv_blocks: int | None = None,
     traced_prompt_len: float | None = None,
+    requests: Path | None = None,
 ) -> Entry | None:
     """The entry of a folder; None, with a finding that says why, if the folder does not hold enough.
 
-    `traced_kv_blocks` and `traced_prompt_len` (mean tokens per prompt) are the server's figures, from traces. An entry
-    that is returned has been read back like `evolve fit` reads it. Raises InputError if neither an option nor the
+    `traced_kv_blocks` and `traced_prompt_len` (mean tokens per prompt) are the server's figures, from traces.
+    `requests`: the table of the run's requests, which are replayed one by one where no file describes the load. An
+    entry that is returned has been read back like `evolve fit` reads it. Raises InputError if neither an option nor the
     manifest names the GPU.
     """
     hardware = _hardware(folder, given, findings)
     engine = make_engine(settings, log, folder.listed, given.engine, traced_kv_blocks, findings)
     model, load = settings.model or folder.listed.model, settings.load
-    if missing := _missing(model, engine, load):
+    described = _undescribed(load)
+    missing = _missing(model, engine) + ([] if requests else described)
+    if missing:
         findings.warn(folder.name, f"no experiment is written: {', '.join(missing)} unknown", len(missing))
         return None
-    assert model and load, "neither is missing"
-    observed = _observed(reports, load, findings)
+    assert model, "it is not missing"
     listed, terms = known_models().get(model), given.models.get(model)
     if listed:
         _check_precision(listed, folder.listed.precision, findings)
@@ -161,6 +189,17 @@ def make_entry(
         )
         findings.warn("exp-config.yaml", text)
         return None
+    workload: WorkloadEntry | TraceEntry
+    observed = None
+    if described:
+        source = load.source if load else f"{folder.results}/config.yaml"
+        findings.note(source, f"does not give {', '.join(described)}: the run's requests are replayed one by one")
+        name, eos = folder.parts.workload or folder.name, load.ignore_eos if load else None
+        workload = TraceEntry(name, f"{folder.name}/{REQUESTS}", eos, quality.timeout_s)
+    else:
+        assert load, "all of it is described"
+        workload = _workload(folder, load, reports, quality, traced_prompt_len)
+        observed = _observed(reports, load, findings)
     entry = Entry(
         id=_id(folder, listed),
         source_run=folder.name,
@@ -168,13 +207,14 @@ def make_entry(
         model_config=terms,
         hardware=hardware,
         engine=engine,
-        workload=_workload(folder, load, reports, quality, traced_prompt_len),
+        workload=workload,
         observed=observed,
         quality=quality.label,
         notes=(*quality.reasons, *_notes(settings)),
     )
     try:
-        experiment_from_mapping(entry.to_json(), folder.name, known_models(), hardware_table())
+        files = replace(NO_FILES, trace=partial(read_trace, requests)) if requests else NO_FILES
+        experiment_from_mapping(entry.to_json(), folder.name, known_models(), hardware_table(), files)
     except InputError as e:
         findings.warn(folder.name, f"no experiment is written: {e}")
         return None
@@ -197,11 +237,14 @@ def _hardware(folder: Folder, given: Given, findings: Findings) -> str:
     return canonical
 
 
-def _missing(model: str | None, engine: Mapping[str, Setting], load: Load | None) -> list[str]:
+def _missing(model: str | None, engine: Mapping[str, Setting]) -> list[str]:
     missing = [] if model else ["model"]
-    if "tensor_parallel" not in engine:
-        missing.append("tensor_parallel (--engine tensor_parallel=N sets it)")
-    return missing + [k for k in ("stages", "shared_prefix", "output_len") if load is None or getattr(load, k) is None]
+    return missing + ([] if "tensor_parallel" in engine else ["tensor_parallel (--engine tensor_parallel=N sets it)"])
+
+
+def _undescribed(load: Load | None) -> list[str]:
+    """What no file says of the load that a load generator drew."""
+    return [key for key in ("stages", "shared_prefix", "output_len") if load is None or getattr(load, key) is None]
 
 
 def _id(folder: Folder, listed: Mapping[str, Any] | None) -> str:

@@ -239,8 +239,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("experiments.0.engine.tensor_parallel", 3, FIRST + "engine.tensor_parallel must divide the model's 32 "
      "attention heads and fit its 32 KV heads, got 3: choose a number of GPUs that splits the heads evenly"),
     ("experiments.0.workload", MISSING, FIRST + "workload is missing: describe the load: name, stages, "
-     "prompts, "
-     "output_len"),
+     "prompts, output_len; or name and trace"),
     (W + "stages", [], FIRST + "workload.stages must be a non-empty list, got []: give at least one {rate, "
      "duration_s}"),
     (W + "stages.0.duration_s", 0, FIRST + "workload.stages[0].duration_s must be > 0, got 0: give the "
@@ -266,10 +265,10 @@ REFUSED: list[tuple[str, object, str]] = [
      "the offered load in requests/s"),
     (W + "stages.0.rates", 1, FIRST + "workload.stages[0].rates is not a known key: did you mean 'rate'?"),
     (W + "arrival", "poison", FIRST + "workload.arrival 'poison' is not known: did you mean 'poisson'?"),
-    (W + "output_len", 0, FIRST + "workload.output_len must be >= 1, got 0: give the tokens every request "
-     "generates"),
-    (W + "output_len", MISSING, FIRST + "workload.output_len is missing: give the tokens every request "
-     "generates"),
+    (W + "output_len", 0, FIRST + "workload.output_len must be >= 1, got 0: give a whole number of tokens, or a "
+     "distribution as {lognormal: {mean: 250, sd: 120}}"),
+    (W + "output_len", MISSING, FIRST + "workload.output_len is missing: give a whole number of tokens, or a "
+     "distribution as {lognormal: {mean: 250, sd: 120}}"),
     (W + "prompt_len", 5, FIRST + "workload.shared_prefix and prompt_len exclude each other: give either "
      "shared_prefix or prompt_len"),
     (W + "shared_prefix", MISSING, FIRST + "workload.shared_prefix is missing: give either shared_prefix or "

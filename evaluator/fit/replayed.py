@@ -1,0 +1,177 @@
+"""Gauss-Newton on full replays, for traces that are too irregular for the mean field.
+
+A replay with every constant a little larger gives the slopes. The residuals are those of the cells of a trace
+(`cells.py`), and of the load stages of other experiments.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import lsq_linear
+
+from evaluator.fit.cells import replayed_ms
+from evaluator.fit.loss import FitSet, huber, huber_weights, weights_of
+from evaluator.fit.problem import Problem, Scales
+from evaluator.metrics import stage_means
+from simulator.clock.run import HostileStep
+
+STEPS = 12  # at most
+TRIES = 4  # of a step, each damped more
+DAMPING, LEAST_DAMPING, MORE_DAMPING = 1e-3, 1e-6, 30.0
+CHANGE = 0.3  # of a constant's size, over which its first slopes are taken
+REACH = 3.0  # sizes of a constant, over which slopes are taken at most
+EFFECT = 0.003  # of a change for slopes on a weighted residual, root mean square, at least
+SETTLING = 10  # steps about the optimum
+SLACK = 0.1  # share by which the objective may jump there
+GAIN = 0.003  # share of the objective below which a step ends the search
+LOST = 10.0  # relative error of a cell of which no request completes
+
+
+def refined(problem: Problem, phi: np.ndarray, scales: Scales, allow_hostile: bool) -> np.ndarray:
+    """The constants near `phi` at which replays agree best with what was observed, the prior included."""
+    prior, best, slopes = problem.prior(scales), phi, None
+    r = residuals(problem, best)
+    reached = _objective(problem, r, best, prior)
+    damping, poor = DAMPING, 0
+    for _ in range(STEPS):
+        size = problem.scales(best)[0]  # a constant may start far from its size
+        axes = CHANGE * np.eye(problem.free.size) if slopes is None else axes_of(slopes, r)
+        slopes, lower = slopes_of(problem, best, r, size, axes), np.inf
+        for _ in range(TRIES):
+            trial = problem.rounded(_step(problem, best, slopes, r, size, prior, damping))
+            try:
+                of_trial = residuals(problem, trial, allow_hostile)
+                lower = _objective(problem, of_trial, trial, prior)
+            except HostileStep:  # too far
+                lower = np.inf
+            if lower < reached:
+                break
+            damping *= MORE_DAMPING
+        poor = 0 if lower < (1.0 - GAIN) * reached else poor + 1
+        if lower < reached:
+            best, r, reached, damping = trial, of_trial, lower, max(damping / MORE_DAMPING, LEAST_DAMPING)
+        else:
+            damping = DAMPING
+        if poor == 2:  # with two sets of axes
+            break
+    return _settled(problem, best, reached, prior)
+
+
+def _settled(problem: Problem, phi: np.ndarray, reached: float, prior: np.ndarray) -> np.ndarray:
+    """The mean of some steps about the optimum, whose objective jumps by more than a step can gain there: as in
+    stochastic approximation (Polyak and Juditsky 1992), the mean of such steps is nearer to it than any of them."""
+    at, slopes, settled = phi, None, []
+    for _ in range(SETTLING):
+        r, size = residuals(problem, at), problem.scales(at)[0]
+        axes = CHANGE * np.eye(problem.free.size) if slopes is None else axes_of(slopes, r)
+        slopes = slopes_of(problem, at, r, size, axes)
+        trial = _step(problem, at, slopes, r, size, prior, LEAST_DAMPING)
+        if not _objective(problem, residuals(problem, trial), trial, prior) < (1.0 + SLACK) * reached:
+            break
+        at = trial
+        settled.append(at)
+    if not settled:
+        return phi
+    mean = problem.rounded(np.mean(settled, axis=0))
+    return mean if _objective(problem, residuals(problem, mean), mean, prior) < (1.0 + SLACK) * reached else phi
+
+
+def axes_of(slopes: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """float64[axes, free]: changes of the constants, in sizes, that all move the residuals about equally far.
+
+    A replay jumps whenever two events change places, so slopes over a short way are mostly noise. Constants that can
+    replace each other have to move far, and against each other, for a slope that is more than that.
+    """
+    _, effects, directions = np.linalg.svd(slopes * np.sqrt(huber_weights(r))[:, None], full_matrices=False)
+    wanted = max(float(np.linalg.norm(r)), EFFECT * np.sqrt(len(r)))
+    return np.asarray(directions * np.minimum(wanted / np.maximum(effects, 1e-12), REACH)[:, None])
+
+
+def irregularity(problem: Problem, ratio: np.ndarray) -> float:
+    """The root mean square of log(replay / mean field) of E2E and ITL in the windows of traces whose requests were
+    recorded one by one; 0 without any."""
+    traced = [i for i, cells in enumerate(problem.data.cells) if cells]
+    if not traced:
+        return 0.0
+    logs = np.log(ratio[np.concatenate(problem.data.stages_at(traced))][:, [0, 2]])
+    return float(np.sqrt(np.square(logs).mean()))
+
+
+def residuals(problem: Problem, phi: np.ndarray, allow_hostile: bool = True) -> np.ndarray:
+    """Weighted relative errors of everything observed, by a replay of each experiment.
+
+    Raises HostileStep unless `allow_hostile`.
+    """
+    parts, data = [], problem.data
+    for i, (run, cells) in enumerate(zip(problem.replays(phi, allow_hostile), data.cells, strict=True)):
+        observed_ms, weights = _observed(data, i)
+        means_ms = replayed_ms(run, cells) if cells else stage_means(run, len(observed_ms))
+        known = ~np.isnan(observed_ms)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            relative = np.nan_to_num(means_ms / observed_ms - 1.0, nan=LOST, posinf=LOST)
+        parts.append((relative * weights)[known])
+    return np.concatenate(parts)
+
+
+def clusters_of(data: FitSet, least: int) -> np.ndarray:
+    """int per residual: whom it shares its errors with. Those are the residuals of its experiment, or with fewer than
+    `least` experiments those of its window."""
+    clusters: list[np.ndarray] = []
+    for i, cells in enumerate(data.cells):
+        known = ~np.isnan(_observed(data, i)[0])
+        alone = cells is None or len(data.experiments) >= least
+        window = np.zeros(len(known), int) if alone or cells is None else cells.window
+        before = clusters[-1].max() + 1 if clusters else 0
+        clusters.append(before + np.broadcast_to(window[:, None], known.shape)[known])
+    return np.concatenate(clusters)
+
+
+def _observed(data: FitSet, experiment: int) -> tuple[np.ndarray, np.ndarray]:
+    """(means in ms, weights) of an experiment's cells, or without cells of its load stages: float64[..., 3] each."""
+    cells = data.cells[experiment]
+    if cells:
+        return cells.observed_ms, weights_of(cells.noise, cells.observed_ms)
+    (rows,) = data.stages_at([experiment])
+    return data.stages.observed_ms[rows], data.weights[rows]
+
+
+def slopes_of(problem: Problem, phi: np.ndarray, r: np.ndarray, size: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """float64[residuals, free]: how far each residual, `r` at `phi`, moves by one `size` of every free constant, from
+    replays at both ends of each of the `axes`, float64[axes, free] in sizes, within the bounds."""
+    free = problem.free
+    ways, moves = [], []
+    for axis in (*axes, *-axes):
+        moved = phi.copy()
+        moved[free] = np.clip(phi[free] + axis * size[free], problem.low[free], problem.high[free])
+        way = (moved - phi)[free] / size[free]
+        if way.any():
+            ways.append(way)
+            moves.append(residuals(problem, moved) - r)
+    if not ways:
+        return np.zeros((len(r), free.size))
+    found = np.linalg.lstsq(np.array(ways), np.array(moves), rcond=1e-9)[0]
+    return np.asarray(found.T)
+
+
+def _objective(problem: Problem, r: np.ndarray, phi: np.ndarray, prior: np.ndarray) -> float:
+    return float(huber(r).sum()) + problem.prior_cost(phi, prior)
+
+
+def _step(
+    problem: Problem, phi: np.ndarray, slopes: np.ndarray, r: np.ndarray, size: np.ndarray, prior: np.ndarray,
+    damping: float,
+) -> np.ndarray:  # fmt: skip
+    """The constants after a damped step, within their bounds."""
+    free = problem.free
+    root = np.sqrt(huber_weights(r))
+    pull = (prior * problem.tension(phi) * size)[free]
+    away = (phi - problem.origin)[free] / size[free]
+    norms = np.sqrt(np.square(slopes * root[:, None]).sum(axis=0) + np.square(pull))
+    norms = np.where(norms > 0.0, norms, 1.0)
+    a = np.vstack([slopes * root[:, None], np.diag(pull), np.diag(np.sqrt(damping) * norms)])
+    b = np.concatenate([-r * root, -pull * away, np.zeros(free.size)])
+    low, high = ((bound[free] - phi[free]) / size[free] for bound in (problem.low, problem.high))
+    moved = phi.copy()
+    found = lsq_linear(a, b, (low - 1e-12, high + 1e-12)).x
+    moved[free] = np.clip(phi[free] + found * size[free], problem.low[free], problem.high[free])
+    return moved
