@@ -35,14 +35,38 @@ class PublishedError:
     source: str
 
 
+@dataclass(frozen=True)
+class Written:
+    """An experiment, and its entry in an experiments file as it is written."""
+
+    experiment: Experiment
+    entry: Mapping[str, Any]
+
+
 def load_experiments(path: Path) -> list[Experiment]:
     """The experiments of a YAML file. Raises InputError for anything wrong with the file or in it."""
+    return experiments_from_mapping(_parsed(path), str(path), known_models(), hardware_table())
+
+
+def written_experiments(name: str) -> list[Written]:
+    """The experiments of a bundled file (a name of BUNDLED) or another one, with their entries.
+
+    Raises InputError for anything wrong with the file or in it.
+    """
+    path = Path(name)
+    raw = _shipped(name) if name in BUNDLED and not path.exists() else _parsed(path)
+    experiments = experiments_from_mapping(raw, name, known_models(), hardware_table())
+    return [Written(e, entry) for e, entry in zip(experiments, raw["experiments"], strict=True)]
+
+
+def _parsed(path: Path) -> Any:
+    """What a YAML file of experiments says, unchecked. Raises InputError if it cannot be read."""
     try:
         data = read_bytes(path)
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path}: cannot be read ({why}): name a YAML file of experiments") from None
-    return experiments_from_mapping(parse_yaml(data, str(path), BEGIN), str(path), known_models(), hardware_table())
+    return parse_yaml(data, str(path), BEGIN)
 
 
 def source_runs(name: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ of texts) goes into the experiment's notes, `x_components_ms` into its component
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from simulator.errors import InputError, Section, nearest, nearest_listed, shown
@@ -17,7 +17,7 @@ from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage, Workload
 from simulator.experiment.hardware import gpu_of, mfu_of
 from simulator.experiment.observations import FREE, doubts, only, read_components, read_observed
-from simulator.experiment.workload import prompt_lengths
+from simulator.experiment.workload import at_rate, duration_s, offered_requests, prompt_lengths
 from simulator.json import JsonObject
 from simulator.model.architecture import architecture
 from simulator.model.omissions import affecting
@@ -95,6 +95,17 @@ def experiment_from_mapping(raw: Mapping[str, Any], where: str, models: Table, h
         mfu=mfu_of(Section(where, "hardware", gpu)),
         weight_bits=architecture(config, where).weight_bits,
     )
+
+
+def experiment_at_rate(experiment: Experiment, rate: float, where: str) -> Experiment:
+    """The experiment under its load at `rate` requests/s, without measurements.
+
+    Raises InputError as for an experiment of a file; every message begins with `where`.
+    """
+    workload = at_rate(experiment.workload, rate)
+    _check_size(Section(where, "workload", {}), workload)
+    _fits(Section(where, "", {}), experiment.engine, workload, experiment.facts)
+    return replace(experiment, workload=workload, observed=None, components=None)
 
 
 def _id(top: Section) -> str:
@@ -176,12 +187,6 @@ def _workload(top: Section) -> Workload:
     name = w.name("name")
     most = limits.MOST_TOKENS
     stages = tuple(_stage(s) for s in w.sections("stages", STAGES, most=limits.MOST_STAGES))
-    offered = sum(stage.rate * stage.duration_s for stage in stages)
-    if offered > limits.MOST_REQUESTS:
-        problem = f"offer {offered:.3g} requests, at most {limits.MOST_REQUESTS:.0e} are replayed"
-        raise w.error("stages", problem, "shorten the stages")
-    if (lasting := sum(stage.duration_s for stage in stages)) > limits.MOST_SECONDS:
-        raise w.error("stages", f"last {lasting:.3g} s, at most {limits.MOST_SECONDS:.0e} are replayed", "shorten them")
     arrival = w.text("arrival") if "arrival" in w.raw else "poisson"
     if arrival not in ARRIVALS:
         raise w.error("arrival", f"{shown(arrival)} is not known", nearest(arrival, ARRIVALS))
@@ -208,12 +213,7 @@ def _workload(top: Section) -> Workload:
     patience = "give seconds, or null for none"
     timeout = w.number("timeout_s", patience, above=0, most=longest) if w.has("timeout_s") else None
     output = w.whole("output_len", "give the tokens every request generates", least=1, most=most)
-    if (tokens := offered * ((mean or system + question) + output)) > limits.MOST_LOAD_TOKENS:
-        problem = (
-            f"of {output} and the prompts make {tokens:.3g} tokens, at most {limits.MOST_LOAD_TOKENS:.0e} are replayed"
-        )
-        raise w.error("output_len", problem, "shorten the stages, the prompts or the answers")
-    return Workload(
+    workload = Workload(
         name=name,
         stages=stages,
         arrival=arrival,
@@ -226,6 +226,25 @@ def _workload(top: Section) -> Workload:
         ignore_eos=w.flag("ignore_eos", True),
         timeout_s=timeout,
     )
+    _check_size(w, workload)
+    return workload
+
+
+def _check_size(w: Section, workload: Workload) -> None:
+    """Raises InputError for a load of no requests, and for one that is too large to replay."""
+    offered, lasting = offered_requests(workload), duration_s(workload)
+    if round(offered) < 1:
+        raise w.error("stages", f"offer no request in {lasting:g} s", "give a higher rate")
+    if offered > limits.MOST_REQUESTS:
+        problem = f"offer {offered:.3g} requests, at most {limits.MOST_REQUESTS:.0e} are replayed"
+        raise w.error("stages", problem, "shorten the stages")
+    if lasting > limits.MOST_SECONDS:
+        raise w.error("stages", f"last {lasting:.3g} s, at most {limits.MOST_SECONDS:.0e} are replayed", "shorten them")
+    prompt = workload.prompt_len_mean or workload.system_prompt_len + workload.question_len
+    if (tokens := offered * (prompt + workload.output_len)) > limits.MOST_LOAD_TOKENS:
+        problem = f"of {workload.output_len} and the prompts make {tokens:.3g} tokens, "
+        problem += f"at most {limits.MOST_LOAD_TOKENS:.0e} are replayed"
+        raise w.error("output_len", problem, "shorten the stages, the prompts or the answers")
 
 
 def _stage(s: Section) -> Stage:
@@ -244,7 +263,7 @@ def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, 
     """Check that the KV cache can hold a request, one that does not fit would be preempted for ever, and that the sums
     over a batch stay exact."""
     longest = _longest_request(workload)
-    together = min(engine.max_num_seqs, round(sum(stage.rate * stage.duration_s for stage in workload.stages)))
+    together = min(engine.max_num_seqs, round(offered_requests(workload)))
     if together * longest > limits.MOST_CONTEXT:
         problem = f"of {together} requests of {longest} tokens makes {together * longest:.3g} tokens in a batch, "
         problem += f"at most {limits.MOST_CONTEXT:.0e} are exact"

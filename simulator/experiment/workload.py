@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.experiment.experiment import Experiment, Workload
+from simulator.experiment.experiment import Experiment, Stage, Workload
 from simulator.stream import stream
 
 
@@ -32,6 +32,21 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.arrival_us)
+
+
+def duration_s(workload: Workload) -> float:
+    """The seconds over which requests arrive."""
+    return sum(stage.duration_s for stage in workload.stages)
+
+
+def offered_requests(workload: Workload) -> float:
+    """The requests that arrive, before their number is rounded."""
+    return sum(stage.rate * stage.duration_s for stage in workload.stages)
+
+
+def at_rate(workload: Workload, rate: float) -> Workload:
+    """The same load at `rate` requests/s: a single stage that lasts as long as all stages together."""
+    return replace(workload, stages=(Stage(rate, duration_s(workload)),))
 
 
 def prompt_lengths(workload: Workload) -> np.ndarray:
