@@ -19,6 +19,7 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Arrival, Experiment, Mfu
 from simulator.experiment.file import BEGIN, experiments_from_mapping
 from simulator.experiment.trace import Trace
+from simulator.experiment.workload_entry import Files
 from simulator.json import JsonObject
 
 BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
@@ -38,15 +39,40 @@ class PublishedError:
     source: str
 
 
+@dataclass(frozen=True)
+class Written:
+    """An experiment, its entry in an experiments file as it is written, and how the files that it names are read."""
+
+    experiment: Experiment
+    entry: Mapping[str, Any]
+    files: Files
+
+
 def load_experiments(path: Path) -> list[Experiment]:
     """The experiments of a YAML file. Raises InputError for anything wrong with the file or in it."""
+    return experiments_from_mapping(_parsed(path), str(path), known_models(), hardware_table(), files_beside(path))
+
+
+def written_experiments(name: str) -> list[Written]:
+    """The experiments of a bundled file (a name of BUNDLED) or another one, with their entries.
+
+    Raises InputError for anything wrong with the file or in it.
+    """
+    path = Path(name)
+    raw = _shipped(name) if name in BUNDLED and not path.exists() else _parsed(path)
+    files = files_beside(path)
+    experiments = experiments_from_mapping(raw, name, known_models(), hardware_table(), files)
+    return [Written(e, entry, files) for e, entry in zip(experiments, raw["experiments"], strict=True)]
+
+
+def _parsed(path: Path) -> Any:
+    """What a YAML file of experiments says, unchecked. Raises InputError if it cannot be read."""
     try:
         data = read_bytes(path)
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path}: cannot be read ({why}): name a YAML file of experiments") from None
-    raw = parse_yaml(data, str(path), BEGIN)
-    return experiments_from_mapping(raw, str(path), known_models(), hardware_table(), files_beside(path))
+    return parse_yaml(data, str(path), BEGIN)
 
 
 def source_runs(name: str) -> dict[str, str]:

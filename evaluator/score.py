@@ -111,27 +111,27 @@ def score_set(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SE
 
 def predictions(program: Program, data: ScoreSet) -> list[Prediction]:
     """Predictions for every experiment, from a replay under every seed; step times out of range are clamped."""
-    rows = []
     every = data.deployments.bind(assemble(program), program.theta)
-    for replays, e in zip(_replays(every, data), data.experiments, strict=True):
-        observed = [observe_all(r) for r in replays]
-        summaries = [o.summary for o in observed if o.summary is not None]
-        stages = tuple(average([o.stages[i] for o in observed]) for i in range(len(e.workload.stages)))
-        parts = [components_ms(r) for r in replays]
-        rows.append(
-            Prediction(
-                e.id,
-                Observed(average(summaries), stages),
-                {name: sum(p[name] for p in parts) / len(parts) for name in parts[0]},
-                clamped=_mean_count(r.clamped for r in replays),
-                preemptions=_mean_count(r.run.preemptions for r in replays),
-                refused=_mean_count(int((~r.load.accepted).sum()) for r in replays),
-                gave_up=_mean_count(int(r.run.gave_up.sum()) for r in replays),
-                uncached=_mean_count(map(step_tokens, replays)),
-                evicted=_mean_count(map(evicted, replays)),
-            )
-        )
-    return rows
+    return [prediction_of(e, replays) for replays, e in zip(_replays(every, data), data.experiments, strict=True)]
+
+
+def prediction_of(experiment: Experiment, replays: Sequence[Replay]) -> Prediction:
+    """The prediction for an experiment from its replays, one per arrival seed."""
+    observed = [observe_all(r) for r in replays]
+    summaries = [o.summary for o in observed if o.summary is not None]
+    stages = tuple(average([o.stages[i] for o in observed]) for i in range(len(experiment.workload.stages)))
+    parts = [components_ms(r) for r in replays]
+    return Prediction(
+        experiment.id,
+        Observed(average(summaries), stages),
+        {name: sum(p[name] for p in parts) / len(parts) for name in parts[0]},
+        clamped=_mean_count(r.clamped for r in replays),
+        preemptions=_mean_count(r.run.preemptions for r in replays),
+        refused=_mean_count(int((~r.load.accepted).sum()) for r in replays),
+        gave_up=_mean_count(int(r.run.gave_up.sum()) for r in replays),
+        uncached=_mean_count(map(step_tokens, replays)),
+        evicted=_mean_count(map(evicted, replays)),
+    )
 
 
 def errors(prediction: Prediction, experiment: Experiment) -> Errors:

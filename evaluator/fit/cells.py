@@ -16,7 +16,7 @@ BATCHES = 10  # of consecutive requests, whose means show the noise
 
 @dataclass(frozen=True)
 class Cells:
-    """`of`: int32 per request, its cell, -1 for none. `window`: int per cell. observed_ms, noise: float64[cells, 3], the
+    """`of`: int per request, its cell, -1 for none. `window`: int per cell. observed_ms, noise: float64[cells, 3], the
     means of E2E, TTFT and ITL, NaN where none was observed, and how far chance may move them, relative to them."""
 
     of: np.ndarray

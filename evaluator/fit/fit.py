@@ -113,7 +113,7 @@ def fit(
     A program without constants is only scored. Deterministic: the result depends on the program and the data alone.
     `forget`: constants that the data leave open go to their low bounds instead of staying near their start values. Use
     it for held-out errors where the start values were learned from the held-out runs. `irregular`: how
-    irregular a trace has to be to be fitted by replays alone (corrections.py). Raises Hopeless if the mean field's joint
+    irregular a trace has to be for a fit by replays alone (corrections.py). Raises Hopeless if the mean field's joint
     error exceeds `most` percent before any replay, and HostileStep if a replay near the optimum meets a step time
     outside [1, 10^10] us (unless `allow_hostile`).
     """

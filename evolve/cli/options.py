@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from evaluator.experiments import BUNDLED
+from evaluator.experiments import BUNDLED, Written, written_experiments
 from evolve.cli.pools import pool_options
 from evolve.report.progress import tell_compilation
 from evolve.report.table import counted
@@ -159,6 +159,12 @@ def named_experiments(file: str | None, ids: str | None) -> list[Experiment]:
     Raises InputError for an unknown id.
     """
     return only_named(experiments_of([file] if file else BUNDLED), ids)
+
+
+def written_and_named(file: str | None, ids: str | None) -> list[Written]:
+    """`named_experiments` with their entries in the file."""
+    written = {w.experiment.id: w for name in ([file] if file else BUNDLED) for w in written_experiments(name)}
+    return [written[e.id] for e in only_named([w.experiment for w in written.values()], ids)]
 
 
 def only_named(experiments: Iterable[Experiment], ids: str | None) -> list[Experiment]:

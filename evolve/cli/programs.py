@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import Tables, caps_options, load, named_experiments, tables_options
+from evolve.cli.options import Tables, caps_options, load, named_experiments, tables_options, written_and_named
 from evolve.cli.pools import Where, pool_options
+from evolve.program.axes import parse_axes
 from evolve.program.check import check as check_program
 from evolve.program.check import fields_json, print_check, print_fields
 from evolve.program.fit.calibrate import Settings, calibrate
@@ -17,7 +18,11 @@ from evolve.program.fit.view import print_fit
 from evolve.program.predict import predict as predict_all
 from evolve.program.predict import print_prediction
 from evolve.program.show import describe, print_show
+from evolve.program.slo import parse_slo
 from evolve.program.steps.sources import sources
+from evolve.program.sweep import sweep as predict_sweep
+from evolve.program.sweep_view import print_sweep
+from evolve.report.progress import Line
 from evolve.run.data import parse_list
 from simulator.errors import InputError
 
@@ -158,12 +163,17 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
-@tables_options("a row for each experiment as CSV")
+@click.option("--sweep", "sweeps", metavar="KEY=VALUES", multiple=True, help="Predict at every combination of these "
+              "values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), tp, max_num_seqs or max_num_batched_tokens "
+              "(repeatable).")  # fmt: skip
+@click.option("--slo", metavar="LATENCY=TIME,...", help="With --sweep: limits such as ttft_p99=500ms,itl_mean=50ms on "
+              "the mean, p50, p90 or p99 of ttft, itl or e2e.")  # fmt: skip
+@tables_options("a row for each experiment, or each combination of --sweep, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
 @caps_options
 def predict(
-    program: str, experiments: str | None, ids: str | None, seeds: int, tables: Tables, as_json: bool,
-    caps: dict[str, int],
+    program: str, experiments: str | None, ids: str | None, seeds: int, sweeps: tuple[str, ...], slo: str | None,
+    tables: Tables, as_json: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Predict TTFT, ITL and E2E of experiments.
 
@@ -171,13 +181,29 @@ def predict(
     it depends most. Those of the shipped champion, of the champion of a run that was validated, and of programs fitted
     from these have intervals, and say where these come from.
 
+    With --sweep they are predicted at other rates, TP degrees and limits of the engine: latencies, throughput, and the
+    knee, which is the first rate at which a limit of --slo fails or the queue grows.
+
     \b
     evolve predict champion --experiments plan.yaml
     evolve predict runs/0001:137 --experiments plan.yaml --json
     evolve predict champion --experiments plan.yaml --csv predictions.csv
+    evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep tp=1,2,4 --slo ttft_p99=500ms
     """
     source = load(program, caps)
-    forecasts = predict_all(source, named_experiments(experiments, ids), range(1, seeds + 1))
+    arrival_seeds = range(1, seeds + 1)
+    if sweeps:
+        axes, limits = parse_axes(sweeps), parse_slo(slo)
+        swept = predict_sweep(source, written_and_named(experiments, ids), arrival_seeds, axes, limits, Line())
+        tables.write("sweep", "sweep", swept)
+        if as_json and not tables.on_stdout:
+            print_json(swept.to_json())
+        elif not tables.on_stdout:
+            print_sweep(swept)
+        return 0
+    if slo is not None:
+        raise InputError("--slo only applies together with --sweep: give --sweep too")
+    forecasts = predict_all(source, named_experiments(experiments, ids), arrival_seeds)
     tables.write("predictions", "predictions", forecasts.experiments)
     if tables.on_stdout:
         return 0

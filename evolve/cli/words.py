@@ -31,8 +31,8 @@ blend RUN --top=ANY --out=FILE --json --max-operations=ANY --max-conditionals=AN
 fit PROGRAM --experiments=FILE --id=ANY --only=ANY --scope=shared|per-model --per-model=ANY
     --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync --out=FILE --workers=ANY
     --cluster=ANY --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-predict PROGRAM --experiments=FILE --id=ANY --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
-    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+predict PROGRAM --experiments=FILE --id=ANY --seeds=ANY --sweep=ANY... --slo=ANY --csv=FILE --parquet=FILE
+    --latex=FILE --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 plot ANY... --kind=front|history|grid|fit|terms --out=FILE --experiments=FILE --id=ANY --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 probe PROGRAM --experiments=FILE --id=ANY --model=MODEL --hardware=GPU --tp=ANY --budget-runs=ANY --out=FILE

@@ -128,11 +128,19 @@ def sustained(program: Program, experiment: Experiment) -> float:
     return low
 
 
+def engine_with(entry: Mapping[str, Any], settings: Mapping[str, int]) -> JsonObject:
+    """The engine of an entry with other settings. Where the TP degree is another, `total_kv_blocks` is left out: it was
+    measured with the entry's own."""
+    given = entry.get("engine") or {}
+    engine = {**given, **settings}
+    if engine.get("tensor_parallel", 1) != given.get("tensor_parallel", 1):
+        engine.pop("total_kv_blocks", None)
+    return engine
+
+
 def _planned(base: JsonObject, tp: int, shape: str, rate: float, name: str) -> Planned:
     prompt, answer = SHAPES[shape]
-    engine = {**base.get("engine", {}), "tensor_parallel": tp}
-    if tp != base.get("engine", {}).get("tensor_parallel", 1):
-        engine.pop("total_kv_blocks", None)  # measured with another TP degree
+    engine = engine_with(base, {"tensor_parallel": tp})
     workload = {"name": shape, "arrival": "poisson", "stages": [{"rate": rate, "duration_s": DURATION_S}],
                 "prompt_len": prompt, "output_len": answer}  # fmt: skip
     entry = {"id": f"{name}tp{tp}-{shape}-{rate:g}", **base, "engine": engine, "workload": workload}

@@ -8,7 +8,7 @@ of texts) goes into the experiment's notes, `x_components_ms` into its component
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from simulator.errors import InputError, Section, nearest_listed, shown
@@ -18,8 +18,8 @@ from simulator.experiment.experiment import Engine, Experiment, Observed, Profil
 from simulator.experiment.hardware import gpu_of, mfu_of
 from simulator.experiment.observations import FREE, doubts, measured, only, read_components, read_observed
 from simulator.experiment.trace import Trace
-from simulator.experiment.workload import longest_request, offered
-from simulator.experiment.workload_entry import NO_FILES, Files, read_workload
+from simulator.experiment.workload import at_rate, longest_request, offered_requests
+from simulator.experiment.workload_entry import NO_FILES, Files, check_size, read_workload
 from simulator.json import JsonObject
 from simulator.model.architecture import architecture
 from simulator.model.omissions import affecting
@@ -94,6 +94,17 @@ def experiment_from_mapping(
         mfu=mfu_of(Section(where, "hardware", gpu)),
         weight_bits=architecture(config, where).weight_bits,
     )
+
+
+def experiment_at_rate(experiment: Experiment, rate: float, where: str) -> Experiment:
+    """The experiment under its load at `rate` requests/s, without measurements.
+
+    Raises InputError as for an experiment of a file; every message begins with `where`.
+    """
+    workload = at_rate(experiment.workload, rate)
+    check_size(Section(where, "workload", {}), workload)
+    _fits(Section(where, "", {}), experiment.engine, workload, experiment.facts)
+    return replace(experiment, workload=workload, observed=None, components=None)
 
 
 def _id(top: Section) -> str:
@@ -180,7 +191,7 @@ def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, 
     """Check that the KV cache can hold a request, one that does not fit would be preempted for ever, and that the sums
     over a batch stay exact."""
     longest = min(longest_request(workload), int(facts["max_model_len"]))  # a longer one is refused
-    together = min(engine.max_num_seqs, round(offered(workload)))
+    together = min(engine.max_num_seqs, round(offered_requests(workload)))
     if together * longest > limits.MOST_CONTEXT:
         problem = f"of {together} requests of {longest} tokens makes {together * longest:.3g} tokens in a batch, "
         problem += f"at most {limits.MOST_CONTEXT:.0e} are exact"

@@ -171,8 +171,13 @@ def _longest_gap(key: np.ndarray) -> int:
 
 def load_of(experiment: Experiment, seed: int) -> Load:
     """The experiment's requests with arrival seed `seed` under its engine's limits."""
+    return Load(requests(experiment, seed), limits_of(experiment))
+
+
+def limits_of(experiment: Experiment) -> Limits:
+    """The limits of the experiment's engine, the same ones for any load."""
     engine, facts = experiment.engine, experiment.facts
-    limits = Limits(
+    return Limits(
         max_seqs=engine.max_num_seqs,
         budget=engine.max_num_batched_tokens,
         threshold=engine.long_prefill_token_threshold,
@@ -181,4 +186,3 @@ def load_of(experiment: Experiment, seed: int) -> Load:
         caching=engine.prefix_caching,
         max_model_len=int(facts["max_model_len"]),
     )
-    return Load(requests(experiment, seed), limits)

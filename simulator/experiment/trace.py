@@ -134,3 +134,13 @@ def cut(trace: Trace, rows: np.ndarray, part: str, counted: np.ndarray | None = 
     stage[keep] = np.unique(requests.stage[keep], return_inverse=True)[1]
     recorded = trace.recorded.of(chosen) if trace.recorded else None
     return Trace(trace.file, f"{trace.digest}:{part}", replace(requests, stage=stage), recorded, trace.notes)
+
+
+def slowed(trace: Trace, factor: float) -> Trace:
+    """The trace with `factor` times as long between arrivals; clients are as patient as before. Nothing is recorded of
+    how it fared."""
+    r = trace.requests
+    arrival = np.rint(r.arrival_us * factor).astype(np.int64)
+    deadline = np.where(r.deadline_us > 0, r.deadline_us - r.arrival_us + arrival, 0)
+    requests = replace(r, arrival_us=arrival, deadline_us=deadline)
+    return Trace(trace.file, f"{trace.digest}:{factor:g} times", requests, None, trace.notes)

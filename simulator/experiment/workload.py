@@ -14,11 +14,38 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulator.experiment.experiment import Arrival, Experiment, Profile, Session, Workload
-from simulator.experiment.trace import Requests, Trace, cut
+from simulator.experiment.experiment import Arrival, Experiment, Profile, Session, Stage, Workload
+from simulator.experiment.trace import Requests, Trace, cut, slowed
 from simulator.stream import stream
 
 LENGTHS, SESSIONS = 1, 2  # streams of an experiment beside that of its arrivals
+
+
+def duration_s(workload: Workload) -> float:
+    """The seconds over which requests arrive."""
+    return sum(stage.duration_s for stage in workload.stages)
+
+
+def offered_requests(workload: Workload) -> float:
+    """The requests that arrive, before their number is rounded."""
+    return sum(stage.rate * stage.duration_s for stage in workload.stages)
+
+
+def at_rate(workload: Workload, rate: float) -> Workload:
+    """The same load at `rate` requests/s: a single stage that lasts as long as all stages together.
+
+    Stages with arrivals or lengths of their own keep their shares of the load, and a trace its requests, which arrive
+    closer together or further apart.
+    """
+    faster = rate * duration_s(workload) / offered_requests(workload)
+    match workload.source:
+        case Trace() as trace:
+            stages = tuple(replace(s, rate=s.rate * faster, duration_s=s.duration_s / faster) for s in workload.stages)
+            return replace(workload, stages=stages, source=slowed(trace, 1.0 / faster))
+        case _ if any(s.arrival or s.question_len or s.output_len for s in workload.stages):
+            return replace(workload, stages=tuple(replace(s, rate=s.rate * faster) for s in workload.stages))
+        case _:
+            return replace(workload, stages=(Stage(rate, duration_s(workload)),))
 
 
 def prompt_lengths(workload: Workload) -> np.ndarray:
@@ -98,11 +125,6 @@ def distinct_prompts(workload: Workload) -> int:
             return profile.groups * profile.prompts_per_group
         case _:
             return 0
-
-
-def offered(workload: Workload) -> float:
-    """Requests offered in all stages."""
-    return sum(stage.rate * stage.duration_s for stage in workload.stages)
 
 
 def rates(workload: Workload, sent: Requests) -> list[float]:

@@ -15,7 +15,7 @@ from simulator.experiment.distribution import KINDS, Distribution, constant
 from simulator.experiment.experiment import ARRIVALS, Arrival, Profile, Session, Stage, Workload
 from simulator.experiment.observations import only
 from simulator.experiment.trace import Trace, bounds_us
-from simulator.experiment.workload import offered, output_lengths, prompt_lengths
+from simulator.experiment.workload import duration_s, offered_requests, output_lengths, prompt_lengths
 
 COMMON = ("name", "ignore_eos", "timeout_s")
 PROFILE = (
@@ -101,20 +101,27 @@ def _profile(w: Section, files: Files) -> Workload:
         if w.has(key):
             raise w.error(key, "is of a trace alone", "leave it out")
     stages = tuple(_stage(s, files) for s in w.sections("stages", STAGES, most=limits.MOST_STAGES))
-    requests = sum(stage.rate * stage.duration_s for stage in stages)
+    profile = _drawn(w, files)
+    workload = Workload("", stages, profile, True, None)
+    check_size(w, workload)
+    return workload
+
+
+def check_size(w: Section, workload: Workload) -> None:
+    """Raises InputError for a load of no requests, and for one that is too large to replay."""
+    requests, lasting = offered_requests(workload), duration_s(workload)
+    if round(requests) < 1:
+        raise w.error("stages", f"offer no request in {lasting:g} s", "give a higher rate")
     if requests > limits.MOST_REQUESTS:
         problem = f"offer {requests:.3g} requests, at most {limits.MOST_REQUESTS:.0e} are replayed"
         raise w.error("stages", problem, "shorten the stages")
-    if (lasting := sum(stage.duration_s for stage in stages)) > limits.MOST_SECONDS:
+    if lasting > limits.MOST_SECONDS:
         raise w.error("stages", f"last {lasting:.3g} s, at most {limits.MOST_SECONDS:.0e} are replayed", "shorten them")
-    profile = _drawn(w, files)
-    workload = Workload("", stages, profile, True, None)
     prompts, answers = prompt_lengths(workload).mean(), output_lengths(workload).mean()
-    if (tokens := offered(workload) * (prompts + answers)) > limits.MOST_LOAD_TOKENS:
+    if (tokens := requests * (prompts + answers)) > limits.MOST_LOAD_TOKENS:
         problem = f"of {answers:.6g} and the prompts make {tokens:.3g} tokens, "
         problem += f"at most {limits.MOST_LOAD_TOKENS:.0e} are replayed"
         raise w.error("output_len", problem, "shorten the stages, the prompts or the answers")
-    return workload
 
 
 def _drawn(w: Section, files: Files) -> Profile:

@@ -15,7 +15,7 @@ from simulator.bind import bind, ticks
 from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Engine, Experiment, Stage
 from simulator.experiment.load import Load, load_of
-from simulator.experiment.workload import prompt_lengths, requests
+from simulator.experiment.workload import at_rate, prompt_lengths, requests
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
@@ -59,6 +59,13 @@ def test_arrivals_are_as_many_as_offered_sorted_and_inside_their_stage() -> None
     first = load.arrival_us[load.stage == 0]
     assert first.min() >= 0 and first.max() < 4_000_000
     assert load.arrival_us[load.stage == 1].min() >= 4_000_000 and load.arrival_us.max() < 7_000_000
+
+
+def test_at_another_rate_a_load_lasts_as_long_as_all_its_stages() -> None:
+    e = experiment()
+    slower = at_rate(e.workload, 2.0)
+    assert slower == replace(e.workload, stages=(Stage(2.0, 4.0 + 3.0),))
+    assert len(requests(replace(e, workload=slower), seed=3)) == 2 * 7
 
 
 def test_even_arrivals_are_evenly_spaced() -> None:

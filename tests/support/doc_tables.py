@@ -24,6 +24,7 @@ from evolve.frames import constants as constant_frames
 from evolve.frames import ledger as ledger_frames
 from evolve.frames import predictions as prediction_frames
 from evolve.frames import run as run_frames
+from evolve.frames import sweep as sweep_frames
 from evolve.frames import validation as validation_frames
 from evolve.frames.columns import Column
 from evolve.report.terms import TERMS
@@ -509,6 +510,7 @@ TABLES = {
     "errors frame": columns_table(run_frames.ERRORS),
     "stages frame": columns_table(prediction_frames.STAGES, LATENCY),
     "predictions frame": columns_table(prediction_frames.PREDICTIONS, LATENCY),
+    "sweep frame": columns_table(sweep_frames.SWEEP, LATENCY),
     "validation frame": columns_table(validation_frames.VALIDATION, FIGURE),
     "constants frame": columns_table(constant_frames.CONSTANTS),
     "fitted frame": columns_table(constant_frames.FITTED),

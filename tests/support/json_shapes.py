@@ -42,6 +42,7 @@ NAMED = {
     "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART", "config": "KEY", "generation_config": "KEY",
     "intervals": "CLASS", "CLASS": "FIGURE", "selection": "KIND", "correlations": "FOLD",
     "correlated": "METHOD.NAME", "programs": "PROPOSAL", "values": "NAME", "formulas": "METHOD",
+    "sweep": "KEY", "slo_ms": "LIMIT", "rows[].holds": "LIMIT",
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
 SHARED = {
@@ -112,6 +113,12 @@ def samples(home: Path) -> dict[str, list[Any]]:
         printed("predict", program, "--experiments", data, "--json"),
         printed("predict", "floor", "--json"),
         printed("predict", "champion", "--id", "llama-2-7b-tp1-codegen", "--json"),
+    ]
+    one = "predict", program, "--experiments", data, "--id", "dense-chat", "--json", "--sweep"
+    found["predict --sweep"] = [
+        printed(*one, "rate=5"),
+        printed(*one, "rate=300", "--sweep", "tp=1,3", "--slo", "ttft_p99=1s"),
+        printed(*one, "max_num_seqs=64"),
     ]
     found["probe"] = [printed("probe", "--experiments", data, "--id", "dense-chat", "--tp", "1", "--json")]
     (home / "config.json").write_text(json.dumps(CONFIG))

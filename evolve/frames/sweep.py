@@ -1,0 +1,94 @@
+"""Frames of sweeps: a row for each combination of the rate and the engine's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from evaluator.metrics import LATENCIES
+from evolve.frames.columns import flag, frame, number, several, text, whole
+from evolve.program.forecast import QUANTITIES
+from evolve.program.sweep_result import NOTHING, QUEUE, Block, Row, Sweep
+
+SWEEP = (
+    text("experiment", "its id", paper=True),
+    number("rate_rps", "requests per second; missing: the experiment's own load", paper=True),
+    whole("tp", "tensor parallelism", paper=True),
+    whole("max_num_seqs", "most requests in a batch"),
+    whole("max_num_batched_tokens", "most new tokens in a step"),
+    text("impossible", "why the combination cannot exist; missing: it can"),
+    *(
+        number(
+            f"{latency.removesuffix('_ms')}_{q}_ms",
+            f"predicted {q} {latency.removesuffix('_ms').upper()}",
+            paper=q in ("mean", "p99"),
+        )
+        for latency in LATENCIES
+        for q in QUANTITIES
+    ),
+    whole("completed", "predicted number of requests that complete"),
+    whole("failed", "predicted number of requests that fail or are given up"),
+    number("offered_rps", "requests per second that arrive, while they arrive"),
+    number("completed_rps", "requests per second that complete, until the last one has ended", paper=True),
+    number("output_tokens_per_s", "tokens per second of the answers of these", paper=True),
+    number("goodput_rps", "requests per second that complete within every limit of `--slo`; missing: no limits"),
+    number("waiting_share", "share of the mean E2E spent in the queue"),
+    flag("queue_grows", "whether that is more than a calm run has"),
+    whole("preemptions", "number of preemptions"),
+    whole("refused", "number of requests that are refused because they are too long"),
+    whole("gave_up", "number of requests that their client gives up"),
+    flag("holds", "whether all limits hold, the queue does not grow and requests complete"),
+    several("fails", f"the limits that do not hold, `{QUEUE}` or `{NOTHING}`"),
+    flag("knee", "whether it is the first rate of its engine settings that does not hold", paper=True),
+    several("warnings", "what to know before using the figures"),
+)
+
+
+def sweep(result: Sweep) -> pd.DataFrame:
+    """A row for each combination: its settings, what is predicted, and which limits do not hold."""
+
+    def rows() -> Iterable[dict[str, object]]:
+        for block in result.blocks:
+            for row in block.rows:
+                yield _row(block, row)
+
+    return frame(SWEEP, rows())
+
+
+def _row(block: Block, row: Row) -> dict[str, object]:
+    setting, f = row.setting, row.figures
+    combination: dict[str, object] = {
+        "experiment": block.experiment,
+        "rate_rps": setting.rate,
+        **setting.deployed,
+        "impossible": row.impossible,
+    }
+    if f is None:
+        return combination
+    latencies = {
+        f"{latency.removesuffix('_ms')}_{q}_ms": getattr(getattr(f.run, latency), q)
+        for latency in LATENCIES
+        for q in QUANTITIES
+        if f.run
+    }
+    knee = block.knee
+    return {
+        **combination,
+        **latencies,
+        "completed": f.run.completed if f.run else None,
+        "failed": f.run.failed if f.run else None,
+        "offered_rps": f.offered_rps,
+        "completed_rps": f.completed_rps,
+        "output_tokens_per_s": f.output_tokens_per_s,
+        "goodput_rps": f.goodput_rps,
+        "waiting_share": f.waiting_share,
+        "queue_grows": QUEUE in f.fails,
+        "preemptions": f.prediction.preemptions,
+        "refused": f.prediction.refused,
+        "gave_up": f.prediction.gave_up,
+        "holds": not f.fails,
+        "fails": f.fails,
+        "knee": setting.rate == knee.rate if knee else None,
+        "warnings": f.warnings,
+    }

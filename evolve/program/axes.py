@@ -1,0 +1,131 @@
+"""What a sweep varies: the rate, the TP degree and two limits of the engine, read from `--sweep KEY=VALUES`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from itertools import product
+
+from simulator.errors import InputError, nearest, shown
+from simulator.experiment import limits
+from simulator.experiment.experiment import Engine
+
+# A swept setting of the engine: its key here, and its name in an experiments file.
+ENGINE = {
+    "tp": "tensor_parallel",
+    "max_num_seqs": "max_num_seqs",
+    "max_num_batched_tokens": "max_num_batched_tokens",
+}
+KEYS = ("rate", *ENGINE)
+FORMS = "write KEY=FIRST:LAST:STEP or KEY=A,B,C"
+MOST_VALUES = 1000  # of a key
+MOST_COMBINATIONS = 10_000  # of an experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One combination. `rate` is in requests/s; None for the experiment's own load."""
+
+    rate: float | None
+    tp: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+    @property
+    def deployed(self) -> dict[str, int]:
+        """The settings of the engine by key."""
+        return {key: getattr(self, key) for key in ENGINE}
+
+    def label(self, experiment: str, keys: Sequence[str]) -> str:
+        """The experiment with the values of these keys, as in `chat, tp 2, max_num_seqs 64`."""
+        return ", ".join([experiment, *(f"{key} {figure(getattr(self, key))}" for key in keys)])
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The values of every key in ascending order, of `rate` in requests/s; none of a key that is not varied."""
+
+    rate: tuple[float, ...] = ()
+    tp: tuple[int, ...] = ()
+    max_num_seqs: tuple[int, ...] = ()
+    max_num_batched_tokens: tuple[int, ...] = ()
+
+    @property
+    def values(self) -> Mapping[str, tuple[float, ...]]:
+        """The values by key, without the keys that are not varied."""
+        return {key: getattr(self, key) for key in KEYS if getattr(self, key)}
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The varied keys besides the rate."""
+        return tuple(key for key in self.values if key != "rate")
+
+    def settings(self, engine: Engine) -> Iterator[Setting]:
+        """Every combination of the other keys; keys that are not varied have the values of `engine`."""
+        every = (getattr(self, key) or (getattr(engine, name),) for key, name in ENGINE.items())
+        return (Setting(None, *combination) for combination in product(*every))
+
+
+def figure(value: float) -> str:
+    """A value as a user writes it: 2 for 2.0."""
+    return f"{value:.15g}"
+
+
+def parse_axes(texts: Sequence[str]) -> Axes:
+    """What the values of `--sweep` name, one text for each key. Raises InputError for anything else.
+
+    >>> parse_axes(["rate=0.5:2:0.5", "tp=4,1"]).values
+    {'rate': (0.5, 1.0, 1.5, 2.0), 'tp': (1, 4)}
+    """
+    given: dict[str, tuple[float, ...]] = {}
+    for text in texts:
+        option = f"--sweep {text}"
+        key, equals, values = text.partition("=")
+        if not equals:
+            raise InputError(f"{option}: has no values: {FORMS}")
+        if key not in KEYS:
+            raise InputError(f"{option}: {shown(key)} cannot be varied: {nearest(key, KEYS)}")
+        if key in given:
+            raise InputError(f"{option}: {key} is varied twice: give all its values in one --sweep")
+        given[key] = _values(key, values, option)
+    tp, seqs, tokens = (tuple(map(int, given.get(key, ()))) for key in ENGINE)
+    axes = Axes(given.get("rate", ()), tp, seqs, tokens)
+    combinations = max(len(axes.rate), 1) * sum(1 for _ in axes.settings(Engine()))
+    if combinations > MOST_COMBINATIONS:
+        raise InputError(f"--sweep: {combinations:,} combinations, at most {MOST_COMBINATIONS:,}: give fewer values")
+    return axes
+
+
+def _values(key: str, text: str, option: str) -> tuple[float, ...]:
+    """The distinct values of `FIRST:LAST:STEP` or `A,B,C`, ascending."""
+    bounds = text.split(":")
+    if len(bounds) == 1:
+        values = [_number(key, part, option) for part in text.split(",")]
+    elif len(bounds) == 3:
+        first, last, step = (_number(key, part, option) for part in bounds)
+        if last < first:
+            raise InputError(f"{option}: ends below where it begins: {FORMS}")
+        count = int((last - first) / step) + 1
+        if count > MOST_VALUES:
+            raise InputError(f"{option}: {count:,} values, at most {MOST_VALUES:,}: give a larger step")
+        values = [first + i * step for i in range(count)]  # decimal, so that 0.1:0.5:0.1 has 0.3 as a file would
+    else:
+        raise InputError(f"{option}: has {len(bounds)} parts: {FORMS}")
+    if len(values) > MOST_VALUES:
+        raise InputError(f"{option}: {len(values):,} values, at most {MOST_VALUES:,}: give fewer")
+    return tuple(map(float, sorted(set(values))))
+
+
+def _number(key: str, text: str, option: str) -> Decimal:
+    """A value of a key, or a step."""
+    most = limits.ENGINE[ENGINE[key]] if key in ENGINE else limits.MOST_RATE
+    try:
+        value = Decimal(text.strip())
+        good = value.is_finite() and 0.0 < float(value) <= most and (key not in ENGINE or value == int(value))
+    except InvalidOperation:
+        good = False
+    if not good:
+        kind = f"whole numbers from 1 to {most:,.0f}" if key in ENGINE else f"requests/s above 0 and up to {most:,.0f}"
+        raise InputError(f"{option}: must be {kind}, got {shown(text)}: {FORMS}")
+    return value

@@ -1,0 +1,80 @@
+"""Service-level objectives: limits on latencies, of a run and of each request, read from `--slo`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+
+from evaluator.score import MEANS
+from evolve.program.forecast import QUANTITIES
+from simulator.errors import InputError, nearest, shown
+from simulator.experiment.experiment import Observation
+from simulator.experiment.limits import MOST_MS
+from simulator.replay import Replay
+
+US = {"us": 1, "ms": 1_000, "s": 1_000_000}
+NAMES = tuple(f"{latency}_{quantity}" for latency in MEANS for quantity in QUANTITIES)
+FORM = "write LATENCY_QUANTITY=TIME, e.g. ttft_p99=500ms,itl_p99=50ms"
+_TIME = re.compile(r"([0-9]{1,15}(?:\.[0-9]{0,15})?)(us|ms|s)")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The most that a latency may be. `latency` is one of score.MEANS, `quantity` one of forecast.QUANTITIES."""
+
+    latency: str
+    quantity: str
+    most_us: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.latency}_{self.quantity}"
+
+    @property
+    def most_ms(self) -> float:
+        return self.most_us / 1e3
+
+    def holds(self, run: Observation | None) -> bool | None:
+        """Whether the run's figure is within the limit; None without such a figure."""
+        value_ms = getattr(getattr(run, f"{self.latency}_ms"), self.quantity) if run else None
+        return None if value_ms is None else bool(value_ms <= self.most_ms)
+
+
+def parse_slo(text: str | None) -> tuple[Limit, ...]:
+    """The limits in `ttft_p99=500ms,itl_p99=50ms`; none for None. Raises InputError for anything else.
+
+    >>> [(limit.name, limit.most_ms) for limit in parse_slo("ttft_p99=0.5s,itl_mean=50ms")]
+    [('ttft_p99', 500.0), ('itl_mean', 50.0)]
+    """
+    limits: dict[str, Limit] = {}
+    for part in text.split(",") if text is not None else ():
+        name, _, most = (piece.strip() for piece in part.partition("="))
+        if name not in NAMES:
+            raise InputError(f"--slo {text}: {shown(name)} is not a figure: {nearest(name, NAMES)}")
+        time = _TIME.fullmatch(most)
+        most_us = float(Decimal(time[1]) * US[time[2]]) if time else 0.0
+        if not 0.0 < most_us <= 1e3 * MOST_MS:
+            problem = f"{name} must be a time above 0 with its unit (us, ms, s), got {shown(most)}"
+            raise InputError(f"--slo {text}: {problem}: {FORM}")
+        if name in limits:
+            raise InputError(f"--slo {text}: {name} is limited twice: give one limit")
+        latency, quantity = name.split("_")
+        limits[name] = Limit(latency, quantity, most_us)
+    return tuple(limits.values())
+
+
+def meeting(replay: Replay, limits: Sequence[Limit]) -> np.ndarray:
+    """bool per request: completed with its own latencies within every limit, whichever quantity the limit is on.
+
+    So does vLLM's benchmark count goodput (vllm/benchmarks/serve.py), where the ITL of a request is named tpot. A
+    request of one output token has no ITL that could exceed a limit.
+    """
+    own_us = {"e2e": replay.e2e_us, "ttft": replay.ttft_us, "itl": replay.itl_us}
+    good = replay.completed.copy()
+    for limit in limits:
+        good &= own_us[limit.latency] <= limit.most_us
+    return good

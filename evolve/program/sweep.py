@@ -1,0 +1,152 @@
+"""`evolve predict --sweep`: what a program predicts at every rate and engine setting, and where limits stop holding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from evaluator.experiments import Written, data_hash, hardware_table, known_models
+from evaluator.judge.gates import complaints, deployments_of
+from evaluator.score import prediction_of
+from evolve.program.axes import ENGINE, Axes, Setting
+from evolve.program.loads import engine_with
+from evolve.program.predict import warnings
+from evolve.program.slo import Limit, meeting
+from evolve.program.sweep_result import Block, Figures, Row, Sweep
+from evolve.report.progress import Line
+from evolve.run.program import Source
+from evolve.run.trust import stale
+from simulator.bind import bind
+from simulator.clock.steps import steps_of
+from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment, Workload
+from simulator.experiment.file import experiment_at_rate, experiment_from_mapping
+from simulator.experiment.load import limits_of, load_of
+from simulator.experiment.workload import duration_s, seeds_of
+from simulator.language.ir import Program
+from simulator.language.opcodes import Code, assemble
+from simulator.replay import Replay, replay_bound
+
+# Keys of an entry that say what was measured, under its own load on its own deployment.
+MEASURED = ("observed", "quality", "x_components_ms", "x_components_requests")
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is predicted for every deployment."""
+
+    source: Source
+    program: Program
+    code: Code
+    seeds: Sequence[int]
+    axes: Axes
+    limits: Sequence[Limit]
+
+
+@dataclass(frozen=True)
+class _Deployment:
+    """An experiment with other engine settings; `built` is None where it is impossible."""
+
+    written: Written
+    setting: Setting
+    built: Experiment | None
+    impossible: str | None = None
+
+
+def sweep(
+    source: Source, written: Sequence[Written], seeds: Sequence[int], axes: Axes, limits: Sequence[Limit], line: Line
+) -> Sweep:
+    """Replay every experiment at every combination under every arrival seed."""
+    program = source.complete
+    question = _Question(source, program, assemble(program), seeds, axes, limits)
+    deployments = [_deployment(w, setting, axes) for w in written for setting in axes.settings(w.experiment.engine)]
+    built = [d.built for d in deployments if d.built]
+    about = [*(complaints(program, deployments_of(built)) if built else ()), *source.assumed, *stale(source)]
+    total = len(deployments) * max(len(axes.rate), 1)
+    blocks: list[Block] = []
+    done = 0
+    try:
+        for d in deployments:
+            ident = d.written.experiment.id
+            rows = []
+            for row in _rows(question, d):
+                rows.append(row)
+                done += 1
+                line.update(partial("{}: {} of {} combinations".format, ident, done, total))
+            blocks.append(Block(ident, d.setting, tuple(rows)))
+    finally:
+        line.close()
+    data = data_hash([w.experiment for w in written])
+    return Sweep(source.name, program, data, tuple(seeds), axes, tuple(limits), tuple(blocks), tuple(about))
+
+
+def _deployment(written: Written, setting: Setting, axes: Axes) -> _Deployment:
+    """The experiment as if its file had these settings of the engine, without what was measured."""
+    entry, own = written.entry, written.experiment.engine
+    varied = {ENGINE[name]: setting.deployed[name] for name in axes.others}
+    engine = engine_with(entry, varied)
+    changed: dict[str, Any] = {name: value for name, value in entry.items() if name not in MEASURED}
+    where = setting.label(written.experiment.id, axes.others)
+    try:
+        known = known_models(), hardware_table(), written.files
+        e = experiment_from_mapping({**changed, "engine": engine}, where, *known)
+    except InputError as error:
+        return _Deployment(written, setting, None, str(error))
+    if own.total_kv_blocks is not None and e.engine.total_kv_blocks is None:
+        text = f"total_kv_blocks was measured with tp {own.tensor_parallel}: here it is computed from memory"
+        e = replace(e, notes=(*e.notes, text))
+    return _Deployment(written, setting, e)
+
+
+def _rows(question: _Question, d: _Deployment) -> Iterator[Row]:
+    """The row of each rate on a deployment. All replays share the bound program and its remembered step times."""
+    rates = question.axes.rate or (None,)
+    if d.built is None:
+        yield from (Row(replace(d.setting, rate=rate), impossible=d.impossible) for rate in rates)
+        return
+    bound = bind(question.code, question.program.theta, d.built.facts)
+    steps = steps_of(bound, limits_of(d.built))
+    keys = (*question.axes.others, "rate")
+    for rate in rates:
+        setting = replace(d.setting, rate=rate)
+        try:
+            e = d.built if rate is None else experiment_at_rate(d.built, rate, setting.label(d.built.id, keys))
+        except InputError as error:
+            yield Row(setting, impossible=str(error))
+            continue
+        seeds = seeds_of(e.workload, question.seeds)
+        replays = [replay_bound(load_of(e, seed), bound, steps=steps) for seed in seeds]
+        yield Row(setting, _figures(question, e, replays))
+
+
+def _figures(question: _Question, e: Experiment, replays: Sequence[Replay]) -> Figures:
+    prediction = prediction_of(e, replays)
+    run = prediction.predicted.summary
+    lasting_s = [_lasting_s(replay, e.workload) for replay in replays]
+
+    def per_s(counts: Sequence[float]) -> float:
+        return float(np.mean([count / s for count, s in zip(counts, lasting_s, strict=True)]))
+
+    goodput = per_s([int(meeting(r, question.limits).sum()) for r in replays]) if question.limits else None
+    return Figures(
+        prediction=prediction,
+        offered_rps=float(np.mean([len(r.requests) for r in replays])) / duration_s(e.workload),
+        completed_rps=per_s([int(r.completed.sum()) for r in replays]),
+        output_tokens_per_s=per_s([int(r.requests.output_len[r.completed].sum(dtype=np.int64)) for r in replays]),
+        goodput_rps=goodput,
+        holds={limit.name: limit.holds(run) for limit in question.limits},
+        warnings=tuple(warnings(question.source.record, e, prediction)),
+    )
+
+
+def _lasting_s(replay: Replay, workload: Workload) -> float:
+    """Seconds until no more requests arrive, and all have completed or been given up."""
+    r = replay.requests
+    completed_us = (r.arrival_us + replay.e2e_us)[replay.completed]
+    given_up_us = r.deadline_us[replay.spread(replay.run.gave_up)]
+    last_us = max(int(completed_us.max(initial=0)), int(given_up_us.max(initial=0)))
+    return max(duration_s(workload), last_us / 1e6)

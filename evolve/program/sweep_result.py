@@ -1,0 +1,173 @@
+"""What a sweep finds: the figures of every combination of rate and engine settings, and the knees along the rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import takewhile
+
+from evaluator.intervals import WAITING, waiting_share
+from evaluator.metrics import LATENCIES
+from evaluator.score import Prediction
+from evolve import __version__
+from evolve.program.axes import Axes, Setting
+from evolve.program.slo import Limit
+from simulator.experiment.experiment import Observation
+from simulator.json import JsonObject
+from simulator.language.ir import Program
+from simulator.language.key import key
+from simulator.language.unparse import unparse
+
+QUEUE = "queue grows"
+NOTHING = "nothing completes"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is predicted for one combination, averaged over arrival seeds.
+
+    Rates are per second; those of completed requests and their tokens per second until the load is over and all
+    requests have ended. goodput_rps: None without limits. holds: whether each limit does; None where no request has
+    such a latency. warnings: what to know before using the figures.
+    """
+
+    prediction: Prediction
+    offered_rps: float
+    completed_rps: float
+    output_tokens_per_s: float
+    goodput_rps: float | None
+    holds: Mapping[str, bool | None]
+    warnings: tuple[str, ...]
+
+    @property
+    def run(self) -> Observation | None:
+        """The predicted latencies and counts."""
+        return self.prediction.predicted.summary
+
+    @property
+    def waiting_share(self) -> float:
+        """The share of the mean E2E spent in the queue."""
+        return waiting_share(self.prediction)
+
+    @property
+    def fails(self) -> tuple[str, ...]:
+        """The limits that do not hold, and QUEUE or NOTHING."""
+        limits = tuple(name for name, holds in self.holds.items() if holds is False)
+        if self.run is None or self.run.e2e_ms.mean is None:
+            return (*limits, NOTHING)
+        return (*limits, QUEUE) if self.waiting_share > WAITING else limits
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One combination: its figures, or why it is impossible."""
+
+    setting: Setting
+    figures: Figures | None = None
+    impossible: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Knee:
+    """The first rate that does not hold, and what `fails` there; None and nothing if all do. Rates are requests/s.
+
+    holds_up_to: the last rate before it, None if it is the first. last: the highest rate that was predicted.
+    """
+
+    rate: float | None
+    fails: tuple[str, ...]
+    holds_up_to: float | None
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate."""
+
+    experiment: str
+    setting: Setting
+    rows: tuple[Row, ...]
+
+    @property
+    def predicted(self) -> list[tuple[Setting, Figures]]:
+        """The figures of every combination that is possible."""
+        return [(row.setting, row.figures) for row in self.rows if row.figures]
+
+    @property
+    def knee(self) -> Knee | None:
+        """The knee along the rate; None if the rate is not varied, or nothing was predicted."""
+        rated = [(setting.rate, figures.fails) for setting, figures in self.predicted if setting.rate is not None]
+        if not rated:
+            return None
+        held = [rate for rate, _ in takewhile(lambda pair: not pair[1], rated)]
+        up_to, last = held[-1] if held else None, rated[-1][0]
+        if len(held) == len(rated):
+            return Knee(None, (), up_to, last)
+        rate, fails = rated[len(held)]
+        return Knee(rate, fails, up_to, last)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The predictions of a program for all combinations of `axes`, averaged over arrival `seeds`.
+
+    data: hash of the experiments as their file has them. warnings: what to know about the program.
+    """
+
+    name: str
+    program: Program
+    data: str
+    seeds: tuple[int, ...]
+    axes: Axes
+    limits: tuple[Limit, ...]
+    blocks: tuple[Block, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(self.seeds),
+            "program": unparse(self.program),
+            "key": key(self.program),
+            "sweep": {name: list(values) for name, values in self.axes.values.items()},
+            "slo_ms": {limit.name: limit.most_ms for limit in self.limits},
+            "rows": [_row_json(block.experiment, row) for block in self.blocks for row in block.rows],
+            "knees": [_knee_json(block, knee) for block in self.blocks if (knee := block.knee)],
+            "warnings": list(self.warnings),
+        }
+
+
+def _row_json(experiment: str, row: Row) -> JsonObject:
+    f = row.figures
+    run = f.run if f else None
+    figures: JsonObject = {
+        **{name: asdict(getattr(run, name)) if run else None for name in LATENCIES},
+        "completed": run.completed if run else None,
+        "failed": run.failed if run else None,
+        "offered_rps": f.offered_rps if f else None,
+        "completed_rps": f.completed_rps if f else None,
+        "output_tokens_per_s": f.output_tokens_per_s if f else None,
+        "goodput_rps": f.goodput_rps if f else None,
+        "waiting_share": f.waiting_share if f else None,
+        "queue_grows": QUEUE in f.fails if f else None,
+        "preemptions": f.prediction.preemptions if f else None,
+        "refused": f.prediction.refused if f else None,
+        "gave_up": f.prediction.gave_up if f else None,
+        "holds": dict(f.holds) if f else {},
+        "fails": list(f.fails) if f else [],
+        "warnings": list(f.warnings) if f else [],
+    }
+    rate = {"rate_rps": row.setting.rate}
+    return {"experiment": experiment, **rate, **row.setting.deployed, "impossible": row.impossible, **figures}
+
+
+def _knee_json(block: Block, knee: Knee) -> JsonObject:
+    return {
+        "experiment": block.experiment,
+        **block.setting.deployed,
+        "rate_rps": knee.rate,
+        "fails": list(knee.fails),
+        "holds_up_to_rps": knee.holds_up_to,
+        "last_rps": knee.last,
+    }

@@ -1,0 +1,122 @@
+"""A sweep in a terminal: a table for each combination of the other keys, with the knee below it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from evaluator.intervals import WAITING
+from evolve.program.axes import Setting, figure
+from evolve.program.slo import Limit
+from evolve.program.sweep_result import NOTHING, QUEUE, Block, Figures, Knee, Sweep
+from evolve.report.printing import prose, say_once, show
+from evolve.report.table import Row, Table, number, row
+from evolve.report.terms import legend
+from evolve.terminal import say
+
+UNITS = "rate, done and goodput: requests/s; TTFT, E2E and ITL: ms; tokens/s: of answers"
+WAITING_LEGEND = f"waiting: share of the mean E2E spent in the queue; beyond {100 * WAITING:.0f} % the queue grows"
+LATENCIES = (("ttft", ("mean", "p50", "p90", "p99")), ("e2e", ("mean", "p99")), ("itl", ("mean", "p99")))
+COUNTS = ("preemptions", "refused", "gave_up")  # shown where there are any
+SHORT = {QUEUE: "queue", NOTHING: NOTHING}
+
+Predicted = tuple[Setting, Figures]
+
+
+def print_sweep(result: Sweep) -> None:
+    """Every combination, the knees, what is impossible, and every warning once."""
+    prose(f"Predictions of {result.name}, means over arrival seeds {list(result.seeds)}{_slo(result.limits)}", "bold")
+    terms = ["goodput"] * bool(result.limits) + ["knee"] * bool(result.axes.rate)
+    legend(*terms, also=f"{UNITS}. {WAITING_LEGEND}")
+    every = [figures for block in result.blocks for _, figures in block.predicted]
+    counts = [name for name in COUNTS if any(getattr(figures.prediction, name) for figures in every)]
+    for title, keys, blocks in _tables(result):
+        predicted = [pair for block in blocks for pair in block.predicted]
+        knee = blocks[0].knee
+        if predicted:
+            show(_table(title, keys, predicted, knee, bool(result.limits), counts))
+        if knee:
+            prose(f"Knee of {title}: {knee_text(knee)}", "bold")
+        for why in dict.fromkeys(r.impossible for block in blocks for r in block.rows if r.impossible):
+            prose(f"Impossible: {why}", "bold")
+        say()
+    blocks = [block for block in result.blocks if block.predicted]
+    say_once({_label(result, block).replace(", ", " "): [*_said(block), *result.warnings] for block in blocks})
+
+
+def knee_text(knee: Knee) -> str:
+    """Where the knee is, what fails there, and which rate is the last that holds."""
+    if knee.rate is None:
+        return f"none up to {figure(knee.last)}"
+    fails = ", ".join(name if name in SHORT else f"{_words(name)} fails" for name in knee.fails)
+    if knee.holds_up_to is None:
+        return f"rate {figure(knee.rate)}, the lowest: {fails}"
+    return f"rate {figure(knee.rate)}: {fails}; holds up to {figure(knee.holds_up_to)}"
+
+
+def _slo(limits: Sequence[Limit]) -> str:
+    return "".join(f", {_words(limit.name)} <= {figure(limit.most_ms)} ms" for limit in limits)
+
+
+def _words(limit: str) -> str:
+    """The name of a limit as tables have it: `TTFT p99`."""
+    latency, quantity = limit.split("_")
+    return f"{latency.upper()} {quantity}"
+
+
+def _tables(result: Sweep) -> Iterator[tuple[str, tuple[str, ...], list[Block]]]:
+    """Title, varied keys and blocks of every table: one for each block along the rate, else one for an experiment."""
+    if result.axes.rate:
+        yield from ((_label(result, block), ("rate",), [block]) for block in result.blocks)
+        return
+    for ident in dict.fromkeys(block.experiment for block in result.blocks):
+        yield ident, result.axes.others, [block for block in result.blocks if block.experiment == ident]
+
+
+def _label(result: Sweep, block: Block) -> str:
+    return block.setting.label(block.experiment, result.axes.others)
+
+
+def _table(
+    title: str, keys: Sequence[str], rows: Sequence[Predicted], knee: Knee | None, limited: bool, counts: Sequence[str]
+) -> Table:
+    latencies = [f">{name.upper()} {q}" for name, quantities in LATENCIES for q in quantities]
+    rates = ["offered"] * ("rate" not in keys) + ["done", "tokens/s"] + ["goodput"] * limited
+    names = [*rates, "waiting", *(name.replace("_", " ") for name in counts)]
+    heads = [*(f">{name}" for name in keys), *latencies, *(f">{name}" for name in names), "~fails"]
+    return Table.of(title, "|".join(heads), (_row(keys, *row, knee, limited, counts) for row in rows))
+
+
+def _row(
+    keys: Sequence[str], setting: Setting, f: Figures, knee: Knee | None, limited: bool, counts: Sequence[str]
+) -> Row:
+    times = (getattr(getattr(f.run, f"{name}_ms", None), q, None) for name, qs in LATENCIES for q in qs)
+    rates = [*([f.offered_rps] if "rate" not in keys else []), f.completed_rps, f.output_tokens_per_s]
+    return row(
+        *(figure(getattr(setting, name)) for name in keys),
+        *map(_short, times),
+        *map(_short, [*rates, f.goodput_rps] if limited else rates),
+        f"{100.0 * f.waiting_share:.1f} %",
+        *(str(getattr(f.prediction, name)) for name in counts),
+        ", ".join(SHORT.get(name) or _words(name) for name in f.fails),
+        style="bold" if knee and setting.rate == knee.rate else "",
+    )
+
+
+def _short(value: float | None) -> str:
+    """A figure with a digit after the point only below 1000, and two below 100."""
+    return number(value, 0 if value and value >= 1000.0 else 1 if value and value >= 100.0 else 2, signed=False)
+
+
+def _said(block: Block) -> list[str]:
+    """The warnings of a block. Those that differ in figures alone, or begin at a higher rate, are said once, with the
+    rate at which they begin."""
+    rows = [(setting.rate, figures.warnings) for setting, figures in block.predicted]
+    begun: dict[str, tuple[float | None, str]] = {}
+    for rate, texts in rows:
+        for text in texts:
+            begun.setdefault(re.sub(r"[0-9.]+", "", text), (rate, text))
+    return [
+        text if rate is None or all(text in texts for _, texts in rows) else f"from rate {figure(rate)}: {text}"
+        for rate, text in begun.values()
+    ]
