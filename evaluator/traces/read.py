@@ -53,7 +53,7 @@ def read_trace(
     outputs = number("output_len", 1, limits.MOST_TOKENS, "whole tokens")
     _check_size(path, inputs, outputs)
     order = np.argsort(arrival_s, kind="stable")
-    arrival = (arrival_s[order] * 1e6).astype(np.int64)
+    arrival = np.rint(arrival_s[order] * 1e6).astype(np.int64)
     inputs, outputs = inputs[order].astype(np.int32), outputs[order].astype(np.int32)
     kept = kept[order]
     optional = partial(_optional, rows, kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import click
@@ -9,16 +10,22 @@ import click
 from evolve import __version__
 from evolve.cli.endings import print_json, resumable
 from evolve.ingest import batch
-from evolve.ingest.options import Given, parse_models, parse_overrides
+from evolve.ingest.options import Given, check_hardware, parse_models, parse_overrides
 from evolve.ingest.output import data_of
 from evolve.ingest.read.sources import find
 from evolve.ingest.read.values import plain
+from evolve.ingest.trace import convert, print_converted
 from evolve.ingest.view import print_runs, watching
 from evolve.processes import available_cores
+from simulator.errors import InputError
 
 
 @click.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER...")
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER...]")
+@click.option("--trace", "traces", metavar="FILE", multiple=True, type=click.Path(path_type=Path),
+              help="Instead of folders: recorded requests as CSV, parquet, or of Mooncake, Azure, BurstGPT, vLLM's "
+              "benchmark (repeatable).")  # fmt: skip
+@click.option("--model", metavar="MODEL", help="With --trace: the model that serves it.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for experiments.yaml and tables.")
 @click.option("--hardware", metavar="GPU", help="The GPU, e.g. H100-SXM-80GB, if no manifest names it.")
 @click.option("--engine", "settings", metavar="KEY=VALUE", multiple=True,
@@ -28,8 +35,10 @@ from evolve.processes import available_cores
 @click.option("--workers", type=click.IntRange(min=1), help="Folders to read in parallel [default: one per core].")
 @click.option("--json", "as_json", is_flag=True, help="The quality report of every folder as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress.")
-def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings: tuple[str, ...],
-           models: tuple[str, ...], workers: int | None, as_json: bool, quiet: bool) -> int:  # fmt: skip
+def ingest(
+    folders: tuple[Path, ...], traces: tuple[Path, ...], model: str | None, out: Path, hardware: str | None,
+    settings: tuple[str, ...], models: tuple[str, ...], workers: int | None, as_json: bool, quiet: bool,
+) -> int:  # fmt: skip
     """Make experiments and tables from folders of vLLM traces and load-generator reports.
 
     Reads traces.json, kv_events.jsonl, vllm.log, exp-config.yaml and profile.yaml of each folder, and of its results/
@@ -37,17 +46,35 @@ def ingest(folders: tuple[Path, ...], out: Path, hardware: str | None, settings:
     narrow the output; the report lists them. A folder that contains such folders is expanded to them.
 
     OUT gets experiments.yaml and, for every run, a folder with quality.json and the parquet tables requests, steps,
-    journeys, kv_events and cycles. The same command again reads only what has changed; other folders are added.
+    journeys, kv_events and cycles. The same command again reads only what has changed; other folders are added. A run
+    whose load no file describes is replayed request by request.
+
+    With --trace, OUT gets a parquet table of every trace and, given --model and --hardware, traces.yaml.
 
     \b
     evolve ingest 20260217-155451-llama-2-7b-tp1-codegen --out ingested --hardware H100-SXM-80GB
     evolve ingest runs/* --out ingested --hardware H100-SXM-80GB --engine version=0.15.1
     evolve ingest mine --out ingested --hardware H100-SXM-80GB --model-config my-org/my-model=config.json
+    evolve ingest --trace mooncake.jsonl --out traces --model llama-2-7b --hardware H100 --engine max_num_seqs=64
     evolve score-steps champion --steps ingested
     evolve fit champion --experiments ingested/experiments.yaml --out mine.py
     """
-    experiments, findings = find(folders)
+    if bool(folders) == bool(traces):
+        raise InputError("ingest reads folders or --trace files: name one or the other")
     given = Given(hardware, parse_overrides(settings), parse_models(models))
+    if traces:
+        check_hardware(hardware)
+        converted = convert(traces, out, model, given)
+        if as_json:
+            digest = sha256("".join(c.trace.digest for c in converted).encode()).hexdigest()[:16]
+            as_values = [c.to_json() for c in converted]
+            print_json({"engine": __version__, "data": digest, "seeds": [], "traces": as_values})
+        else:
+            print_converted(converted, out)
+        return 0
+    if model:
+        raise InputError("--model goes with --trace: the files of a folder name the model")
+    experiments, findings = find(folders)
     sizes = {folder.name: batch.bytes_of(folder) for folder in experiments}
     with resumable("evolve ingest ..."), watching(sizes, quiet) as watch:
         runs = batch.ingest(experiments, out, given, workers or available_cores(), watch.on_read, watch.on_done)

@@ -1,0 +1,202 @@
+"""`evolve ingest --trace`: a trace in any of the formats as a table in our columns, and as an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from evaluator.experiments import hardware_table, known_models
+from evaluator.traces.formats import HASH_TOKENS, HASHES
+from evaluator.traces.read import read_trace
+from evolve.ingest.options import Given
+from evolve.ingest.read.sources import shown_path
+from evolve.report.printing import note, prose, show
+from evolve.report.table import Table
+from evolve.run.files import draft_of, write_text
+from evolve.terminal import command, suggest
+from simulator.documents import read_bytes
+from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.file import experiment_from_mapping
+from simulator.experiment.trace import Trace
+from simulator.experiment.workload_entry import Files
+from simulator.json import JsonObject
+
+EXPERIMENTS, TABLES = "traces.yaml", ".parquet"
+MARK = "# Written by evolve ingest --trace"  # how our experiments file begins
+HEADER = f"{MARK}: each experiment replays the table that its workload names.\n"
+ROWS = 1 << 17  # rows encoded at a time
+LEGEND = """\
+repeated: the share of prompt tokens that an earlier prompt began with, which a large enough prefix cache holds;
+windows: the time windows that stand for load stages; measured: requests whose latencies the file has."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A trace, its table, and its experiment, None without a model and a GPU."""
+
+    name: str
+    table: Path
+    trace: Trace
+    experiment: Experiment | None
+
+    @property
+    def repeated(self) -> float:
+        """The share of prompt tokens that an earlier prompt began with."""
+        r = self.trace.requests
+        tokens = int(r.input_len.sum(dtype=np.int64))
+        if r.chains:
+            _, where = np.unique(r.chains.number, return_index=True)
+            return 1.0 - float(len(where)) / len(r.chains.number)
+        shared = np.zeros(len(r), np.int64)
+        for owner, length in ((r.group, r.shared_len), (r.prompt, r.input_len)):
+            rows = np.flatnonzero(owner >= 0)
+            rows = rows[np.argsort(owner[rows], kind="stable")]
+            again = owner[rows[1:]] == owner[rows[:-1]]
+            later, earlier = rows[1:][again], rows[:-1][again]
+            shared[later] = np.maximum(shared[later], np.minimum(length[later], length[earlier]))
+        return float(shared.sum()) / tokens
+
+    def to_json(self) -> JsonObject:
+        r, seconds = self.trace.requests, float(self.trace.requests.arrival_us[-1]) / 1e6
+        recorded = self.trace.recorded
+        return {
+            "trace": self.trace.file,
+            "table": str(self.table),
+            "digest": self.trace.digest,
+            "requests": len(r),
+            "duration_s": seconds,
+            "prompt_tokens": _spread(r.input_len),
+            "output_tokens": _spread(r.output_len),
+            "repeated_share": self.repeated,
+            "windows": int(r.stage.max()) + 1,
+            "measured": int((~np.isnan(recorded.e2e_ms)).sum()) if recorded else 0,
+            "notes": list(self.trace.notes),
+            "experiment": self.experiment.id if self.experiment else None,
+        }
+
+
+def convert(files: Sequence[Path], out: Path, model: str | None, given: Given) -> list[Converted]:
+    """The traces, each written to `out` as a table in our columns; with `model` and a GPU also as an experiment.
+
+    All are read before anything is written. Raises InputError for a file that is no trace, two of one name, a model or
+    a GPU without the other, and an `out` that cannot be written or has a file that is not ours.
+    """
+    if (model is None) != (given.hardware is None):
+        raise InputError("--model and --hardware together make an experiment of a trace: give both, or neither")
+    names = [path.stem for path in files]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"--trace {name}: two files have this name: rename one")
+    read = [(path, read_trace(path, path.name)) for path in files]
+    _check_out(out)
+    entries: list[JsonObject] = []
+    converted = []
+    for path, trace in read:
+        experiment = None
+        if model is not None:
+            entry = _entry(path.stem, model, given)
+            files_here = Files(lambda *_, trace=trace: trace, _no_lengths)
+            known = known_models(), hardware_table(), files_here
+            experiment = experiment_from_mapping(entry, f"--trace {path.name}", *known)
+            entries.append(entry)
+        converted.append(Converted(path.stem, out / f"{path.stem}{TABLES}", trace, experiment))
+    try:
+        for one in converted:
+            with draft_of(one.table) as draft:
+                write_table(one.trace, draft)
+        if entries:
+            write_text(out / EXPERIMENTS, _with_earlier(out, entries))
+    except OSError as e:
+        raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
+    return converted
+
+
+def _no_lengths(name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    raise InputError(f"{name}: a trace has its own lengths")
+
+
+def _entry(name: str, model: str, given: Given) -> JsonObject:
+    entry: JsonObject = {"id": name.replace(",", "-"), "model": model}
+    if model in given.models:
+        entry["model_config"] = dict(given.models[model])
+    entry |= {"hardware": given.hardware, "engine": dict(given.engine)}
+    return entry | {"workload": {"name": name, "trace": f"{name}{TABLES}"}}
+
+
+def _check_out(out: Path) -> None:
+    """Create `out`. Raises InputError if it cannot be, or if its experiments are not ours."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        ours = not (out / EXPERIMENTS).exists() or read_bytes(out / EXPERIMENTS).startswith(MARK.encode())
+    except OSError as e:
+        raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
+    if not ours:
+        raise InputError(f"{shown_path(out / EXPERIMENTS)}: exists and is not an output of ours: choose another --out")
+
+
+def _with_earlier(out: Path, entries: Sequence[JsonObject]) -> str:
+    """The text of the experiments file: those of earlier calls whose tables are still there, and these."""
+    earlier: list[JsonObject] = []
+    if (out / EXPERIMENTS).exists():
+        raw = yaml.safe_load(read_bytes(out / EXPERIMENTS))
+        earlier = [e for e in raw["experiments"] if (out / e["workload"]["trace"]).exists()]
+    every = {e["id"]: e for e in (*earlier, *entries)}
+    raw = {"version": 1, "experiments": list(every.values())}
+    return HEADER + yaml.safe_dump(raw, sort_keys=False, allow_unicode=True, width=95)
+
+
+def write_table(trace: Trace, path: Path) -> None:
+    """Write a trace as parquet, in the columns that a trace of ours has. Raises OSError."""
+    r, recorded = trace.requests, trace.recorded
+    owned = {"prompt": (r.prompt, r.prompt >= 0), "prefix_group": (r.group, r.group >= 0)}
+    columns: dict[str, pa.Array] = {
+        "arrival_s": pa.array(r.arrival_us / 1e6),
+        "input_len": pa.array(r.input_len),
+        "output_len": pa.array(r.output_len),
+    }
+    columns |= {name: pa.array(v, mask=~known) for name, (v, known) in owned.items() if known.any()}
+    if (r.group >= 0).any():
+        columns["prefix_len"] = pa.array(r.shared_len)
+    if r.deadline_us.any():
+        patience_s = (r.deadline_us - r.arrival_us) / 1e6
+        columns["timeout_s"] = pa.array(patience_s, mask=r.deadline_us == 0)
+    if recorded:
+        columns |= {name: pa.array(getattr(recorded, name), from_pandas=True) for name in ("e2e_ms", "ttft_ms")}
+    if r.chains:
+        columns[HASHES] = pa.ListArray.from_arrays(pa.array(r.chains.first, pa.int32()), pa.array(r.chains.number))
+        columns[HASH_TOKENS] = pa.array(np.full(len(r), r.chains.piece_len, np.int32))
+    pq.write_table(pa.table(columns), path, compression="zstd", row_group_size=ROWS)
+
+
+def print_converted(converted: Iterable[Converted], out: Path) -> None:
+    """A row per trace, its notes, and what to do next."""
+    rows = []
+    every = list(converted)
+    for c in every:
+        j = c.to_json()
+        prompts, answers = (f"{j[k]['mean']:.0f} / {j[k]['p99']:.0f}" for k in ("prompt_tokens", "output_tokens"))
+        rate = f"{j['requests'] / max(j['duration_s'], 1e-6):.2f}"
+        rows.append([c.name, f"{j['requests']:,}", f"{j['duration_s']:,.0f}", rate, prompts, answers,
+                     f"{100 * j['repeated_share']:.0f} %", str(j["windows"]), f"{j['measured']:,}"])  # fmt: skip
+    heads = "~trace|>requests|>seconds|>requests/s|>prompt mean / p99|>answer mean / p99|>repeated|>windows|>measured"
+    prose(LEGEND)
+    show(Table.of("Traces, lengths in tokens", heads, rows))
+    for c in every:
+        for text in c.trace.notes:
+            note(f"{c.name}: {text}")
+    if any(c.experiment for c in every):
+        suggest(command("predict", "champion", "--experiments", str(out / EXPERIMENTS)))
+    else:
+        note("no experiment: --model and --hardware say where the trace is replayed")
+
+
+def _spread(lengths: np.ndarray) -> JsonObject:
+    p50, p90, p99 = np.percentile(lengths, (50, 90, 99))
+    return {"mean": float(lengths.mean()), "p50": float(p50), "p90": float(p90), "p99": float(p99)}
