@@ -20,10 +20,12 @@ from evaluator.metrics import (
     run_means_ms,
     step_tokens,
 )
+from evaluator.requests import Singles, singles
 from simulator.bind import BoundAll, Deployments, deployments_in_order
 from simulator.clock.steps import steps_of
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.load import Load, load_of
+from simulator.experiment.trace import Trace
 from simulator.experiment.workload import seeds_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
@@ -55,7 +57,8 @@ class Prediction:
 
     The others are counts, the mean over seeds rounded up: times clamped, preemptions, requests refused (longer than
     max_model_len or than the KV cache), requests whose client gave up, `uncached` tokens (metrics.step_tokens) and
-    requests whose prompt was `evicted` from the cache and computed again.
+    requests whose prompt was `evicted` from the cache and computed again. singles: the errors of single
+    requests, for a trace that has their latencies.
     """
 
     experiment: str
@@ -67,6 +70,7 @@ class Prediction:
     gave_up: int = 0
     uncached: int = 0
     evicted: int = 0
+    singles: Singles | None = None
 
 
 MEANS = ("e2e", "ttft", "itl")  # the latencies of Errors, in the order in which people name them
@@ -131,7 +135,15 @@ def prediction_of(experiment: Experiment, replays: Sequence[Replay]) -> Predicti
         gave_up=_mean_count(int(r.run.gave_up.sum()) for r in replays),
         uncached=_mean_count(map(step_tokens, replays)),
         evicted=_mean_count(map(evicted, replays)),
+        singles=_singles(experiment, replays),
     )
+
+
+def _singles(experiment: Experiment, replays: Sequence[Replay]) -> Singles | None:
+    source = experiment.workload.source
+    if not isinstance(source, Trace) or source.recorded is None:
+        return None
+    return singles(replays[0], source.recorded)  # a trace has a single replay
 
 
 def errors(prediction: Prediction, experiment: Experiment) -> Errors:

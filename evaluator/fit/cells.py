@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.experiment.trace import Recorded, Requests
+from evaluator.requests import QUARTERS, predicted_ms, quarters, recorded_ms
+from simulator.experiment.trace import Recorded
 from simulator.replay import Replay
 
-BINS = 4  # of prompts and of answers: a histogram of at most 16 bins in each window
 LEAST = 10  # requests of a cell that counts
 BATCHES = 10  # of consecutive requests, whose means show the noise
 
@@ -32,14 +32,14 @@ def cells_of(replay: Replay, recorded: Recorded) -> Cells:
     windows: list[int] = []
     for window in range(int(r.stage.max(initial=-1)) + 1):
         rows = np.flatnonzero(r.stage == window)
-        both = _bin(r.input_len[rows]) * BINS + _bin(r.output_len[rows])
+        both = quarters(r.input_len[rows]) * QUARTERS + quarters(r.output_len[rows])
         for cell in np.unique(both):
             members = rows[both == cell]
             if len(members) >= LEAST:
                 of[members] = len(windows)
                 windows.append(window)
     count = len(windows)
-    observed_ms = means_ms(of, count, _latencies(r, recorded.e2e_ms, recorded.ttft_ms))
+    observed_ms = means_ms(of, count, recorded_ms(r, recorded))
     with np.errstate(invalid="ignore", divide="ignore"):
         noise = of_requests(replay, recorded, of, count) / observed_ms
     return Cells(of, np.array(windows, dtype=int), observed_ms, np.where(np.isfinite(noise), noise, 0.0))
@@ -52,18 +52,11 @@ def of_requests(replay: Replay, recorded: Recorded, part: np.ndarray, parts: int
     Requests that run together share their luck. So it is that of BATCHES batches of consecutive requests, whose means
     hardly depend on each other (batch means: Law and Kelton, Simulation Modeling and Analysis, section 9.5).
     """
-    r = replay.requests
-    done = replay.completed
-    gaps = np.where(r.output_len > 1, r.output_len - 1.0, np.nan)
-    differences = np.stack([
-        recorded.e2e_ms - replay.e2e_us / 1e3,
-        recorded.ttft_ms - replay.ttft_us / 1e3,
-        (recorded.e2e_ms - recorded.ttft_ms) / gaps - replay.itl_us / 1e3,
-    ])  # fmt: skip
+    differences = recorded_ms(replay.requests, recorded) - predicted_ms(replay)
     errors = np.full((parts, 3), np.nan)
     for i in range(parts):
         for j, difference in enumerate(differences):
-            known = difference[(part == i) & done & ~np.isnan(difference)]
+            known = difference[(part == i) & ~np.isnan(difference)]
             count = min(BATCHES, len(known))
             if count > 1:
                 means = [batch.mean() for batch in np.array_split(known, count)]
@@ -71,23 +64,9 @@ def of_requests(replay: Replay, recorded: Recorded, part: np.ndarray, parts: int
     return errors
 
 
-def _bin(lengths: np.ndarray) -> np.ndarray:
-    """int per length: which quarter of the distinct ranks it is in; equal lengths are in the same one."""
-    edges = np.quantile(lengths, np.arange(1, BINS) / BINS)
-    return np.asarray(np.searchsorted(edges, lengths, side="left"))
-
-
 def replayed_ms(replay: Replay, cells: Cells) -> np.ndarray:
     """float64[cells, 3]: the mean E2E, TTFT and ITL in ms of the completed requests of each cell."""
-    done = np.where(replay.completed, 1.0, np.nan)
-    latencies = _latencies(replay.requests, done * replay.e2e_us / 1e3, done * replay.ttft_us / 1e3)
-    return means_ms(cells.of, len(cells.observed_ms), latencies)
-
-
-def _latencies(requests: Requests, e2e_ms: np.ndarray, ttft_ms: np.ndarray) -> np.ndarray:
-    """float64[3, requests]: E2E, TTFT and ITL in ms, NaN where there is none."""
-    gaps = np.where(requests.output_len > 1, requests.output_len - 1.0, np.nan)
-    return np.stack([e2e_ms, ttft_ms, (e2e_ms - ttft_ms) / gaps])
+    return means_ms(cells.of, len(cells.observed_ms), predicted_ms(replay))
 
 
 def means_ms(of: np.ndarray, count: int, latencies: np.ndarray) -> np.ndarray:

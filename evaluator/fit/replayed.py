@@ -126,6 +126,11 @@ def clusters_of(data: FitSet, least: int) -> np.ndarray:
     return np.concatenate(clusters)
 
 
+def observations(data: FitSet) -> int:
+    """How many means were observed: of cells, and of load stages."""
+    return sum(int((~np.isnan(_observed(data, i)[0])).sum()) for i in range(len(data.experiments)))
+
+
 def _observed(data: FitSet, experiment: int) -> tuple[np.ndarray, np.ndarray]:
     """(means in ms, weights) of an experiment's cells, or without cells of its load stages: float64[..., 3] each."""
     cells = data.cells[experiment]

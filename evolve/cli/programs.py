@@ -23,8 +23,9 @@ from evolve.program.steps.sources import sources
 from evolve.program.sweep import sweep as predict_sweep
 from evolve.program.sweep_view import print_sweep
 from evolve.report.progress import Line
-from evolve.run.data import parse_list
+from evolve.run.data import parse_list, part
 from simulator.errors import InputError
+from simulator.experiment.workload import PARTS
 
 FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.methods.METHODS, and all
 
@@ -111,14 +112,18 @@ def check(
 @click.option("--steps", "steps", type=click.Path(path_type=Path), multiple=True, help="First fit step_time to these "
               "step tables: parquet files, or folders of `evolve ingest` (repeatable).")  # fmt: skip
 @click.option("--sync", is_flag=True, help="With --steps: the engines did not schedule ahead.")
+@click.option("--split", is_flag=True, help="Fit the first 60 % of every trace; show the errors on the next and the "
+              "last 20 %.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, with its record next to "
               "it; per model: a file each, NAME-MODEL.py.")  # fmt: skip
 @partial(pool_options, default=1)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
-def fit(program: str, experiments: str | None, ids: str | None, only: str | None, scope: str | None,
-        per_model: str | None, methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, out: Path | None,
-        where: Where, as_json: bool, caps: dict[str, int]) -> int:  # fmt: skip
+def fit(
+    program: str, experiments: str | None, ids: str | None, only: str | None, scope: str | None, per_model: str | None,
+    methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, split: bool, out: Path | None, where: Where,
+    as_json: bool, caps: dict[str, int],
+) -> int:  # fmt: skip
     """Fit a program's constants to experiments.
 
     The form stays the same. The output says of each constant how far it may be off, how far it moved, and whether the
@@ -133,6 +138,7 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
     evolve fit floor --per-model weights,queueing_time.alpha0
     evolve fit my_model.py --method all --workers 4
     evolve fit floor --steps ingested/ --out mine.py
+    evolve fit champion --experiments traces.yaml --split
     """
     if scope and per_model:
         raise InputError("--scope is for all constants, --per-model for some: give one of the two")
@@ -148,7 +154,7 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
         runs, fitted = (), named_experiments(experiments, ids)
         files = {e.id: experiments for e in fitted if experiments}
     with where.pool(quiet=False) as pool:
-        result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs), pool)
+        result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs, split), pool)
     if as_json:
         print_json(result.to_json())
     else:
@@ -163,6 +169,8 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
+@click.option("--part", "named_part", type=click.Choice(list(PARTS)), help="Of traces only these requests, after a replay of those "
+              "before: the first 60 %, the next 20 % or the last 20 %.")  # fmt: skip
 @click.option("--sweep", "sweeps", metavar="KEY=VALUES", multiple=True, help="Predict at every combination of these "
               "values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), tp, max_num_seqs or max_num_batched_tokens "
               "(repeatable).")  # fmt: skip
@@ -172,8 +180,8 @@ def fit(program: str, experiments: str | None, ids: str | None, only: str | None
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
 @caps_options
 def predict(
-    program: str, experiments: str | None, ids: str | None, seeds: int, sweeps: tuple[str, ...], slo: str | None,
-    tables: Tables, as_json: bool, caps: dict[str, int],
+    program: str, experiments: str | None, ids: str | None, seeds: int, named_part: str | None, sweeps: tuple[str, ...],
+    slo: str | None, tables: Tables, as_json: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Predict TTFT, ITL and E2E of experiments.
 
@@ -188,10 +196,13 @@ def predict(
     evolve predict champion --experiments plan.yaml
     evolve predict runs/0001:137 --experiments plan.yaml --json
     evolve predict champion --experiments plan.yaml --csv predictions.csv
+    evolve predict mine.py --experiments traces.yaml --part test
     evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep tp=1,2,4 --slo ttft_p99=500ms
     """
     source = load(program, caps)
     arrival_seeds = range(1, seeds + 1)
+    if sweeps and named_part:
+        raise InputError("--part compares with what was measured, --sweep does not: give one of the two")
     if sweeps:
         axes, limits = parse_axes(sweeps), parse_slo(slo)
         swept = predict_sweep(source, written_and_named(experiments, ids), arrival_seeds, axes, limits, Line())
@@ -203,7 +214,10 @@ def predict(
         return 0
     if slo is not None:
         raise InputError("--slo only applies together with --sweep: give --sweep too")
-    forecasts = predict_all(source, named_experiments(experiments, ids), arrival_seeds)
+    named = named_experiments(experiments, ids)
+    if named_part:
+        named = [part(e, named_part) for e in named]
+    forecasts = predict_all(source, named, arrival_seeds)
     tables.write("predictions", "predictions", forecasts.experiments)
     if tables.on_stdout:
         return 0

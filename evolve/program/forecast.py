@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from evaluator.intervals import STATISTICS, Disagreement, Interval
 from evaluator.metrics import LATENCIES, error_pct
+from evaluator.requests import Singles
 from evaluator.sensitivity import HELD_OUT, PACE, Origin, TermShare
 from evolve import __version__
 from simulator.experiment.experiment import Components, Observation
@@ -65,7 +66,8 @@ class Forecast:
     fitted: whether the program was fitted on this experiment; None where there is no record of that. doubt: how far
     near-optimal programs disagree, and trust: the class of held-out runs whose errors make the intervals
     (evolve.run.trust); None where none were kept. depends_on: the terms on which the mean E2E depends most; origins:
-    where its interval comes from; the largest share first.
+    where its interval comes from; the largest share first. singles: the errors of single requests, of a trace that
+    has their latencies.
     """
 
     id: str
@@ -79,6 +81,7 @@ class Forecast:
     doubt: Disagreement | None = None
     trust: str | None = None
     origins: tuple[Origin, ...] = ()
+    singles: Singles | None = None
 
     @property
     def empty(self) -> bool:
@@ -100,6 +103,7 @@ class Forecast:
             "components": self.components,
             "observed_components": asdict(self.observed_components) if self.observed_components else None,
             "stages": [stage.to_json() for stage in self.stages],
+            "requests": asdict(self.singles) if self.singles else None,
             "warnings": list(self.warnings),
         }
 

@@ -23,6 +23,7 @@ from evaluator.sensitivity import (
 )
 from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
+from evolve.program.singles import print_singles
 from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, passes, row
 from evolve.report.terms import legend
@@ -115,6 +116,7 @@ def _forecast(
         stages=tuple(Comparison(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)),
         warnings=(*_impossible(prediction, bound), *warnings(record, experiment, prediction), *about),
         depends_on=tuple(shares),
+        singles=prediction.singles,
     )
 
 
@@ -206,6 +208,8 @@ def print_prediction(forecasts: Forecasts) -> None:
             prose(f"{e.id}: no request completes, for the reasons below", "bold")
     if any(e.observed_components for e in experiments):
         _print_parts(experiments)
+    if any(e.singles for e in experiments):
+        print_singles(experiments)
     total = {n: v for n, v in forecasts.mean_abs_error_pct.items() if v is not None}
     if total:
         figures = ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in total.items())

@@ -18,7 +18,7 @@ SELECTIONS = ("nsga2", "lexicographic")
 FIELD_SETS = ("all", "datasheet", "paper18", "components")
 RULES = ("joint", "transfer")
 METHODS = ("step", "queueing", "both")
-STAGES = ("all", "but_last")
+STAGES = ("all", "but_last", "train")
 FOLDS = ("models", "workloads", "tp", "architectures", "files", "stages")
 LEFT_OUT = ("models", "tp", "architectures")  # as in evaluator.transfer, which takes long to import
 # Offline operators and their default weights. As in other symbolic regression tools, most of the weight goes to growing
@@ -49,7 +49,8 @@ class DataSettings:
     models: tuple[str, ...] = ()  # fit these only; empty: all
     workloads: tuple[str, ...] = ()  # fit these only; empty: all
     exclude: tuple[str, ...] = ()  # ids of experiments that are not fitted
-    stages: str = "all"  # all load stages, or but_last: all except the last one of every experiment with several
+    # but_last: without the last load stage of every experiment with several; train: the first 60 % of traces
+    stages: str = "all"
 
 
 @dataclass(frozen=True, slots=True)

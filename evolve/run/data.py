@@ -10,8 +10,9 @@ from evaluator.experiments import BUNDLED, bundled_file, load_experiments, model
 from evolve.run.config import DataSettings
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observed
-from simulator.experiment.observations import together
-from simulator.experiment.workload import first_stages
+from simulator.experiment.observations import measured, together
+from simulator.experiment.trace import Trace
+from simulator.experiment.workload import first_stages, part_of
 
 
 def experiments_of(files: Sequence[str]) -> list[Experiment]:
@@ -64,6 +65,20 @@ def but_last(e: Experiment) -> Experiment:
     return replace(e, workload=workload, observed=Observed(summary, stages))
 
 
+def part(e: Experiment, name: str) -> Experiment:
+    """A part of a trace by time, a key of PARTS, with what was measured of its requests.
+
+    Raises InputError for an experiment whose requests are drawn or were not measured.
+    """
+    source = e.workload.source
+    if not isinstance(source, Trace) or source.recorded is None:
+        what = "has no latencies of its requests" if isinstance(source, Trace) else "draws its requests"
+        raise InputError(f"experiment {e.id!r} {what}: only a trace with e2e_ms and ttft_ms can be split by time")
+    workload = part_of(e.workload, name)
+    assert isinstance(workload.source, Trace), "it was one"
+    return replace(e, workload=workload, observed=measured(workload.source, len(workload.stages)), components=None)
+
+
 def nothing_to_fit(experiments: Sequence[Experiment]) -> str:
     """Why none of these experiments can be fitted, and the remedy."""
     if not any(e.observed for e in experiments):
@@ -82,6 +97,8 @@ def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
     offered = experiments_of(data.files)
     if data.stages == "but_last":
         offered = [but_last(e) for e in offered]
+    elif data.stages == "train":
+        offered = [part(e, "train") for e in offered]
     ids = {e.id for e in offered}
     further = [e for e in experiments_of(data.predict_files) if e.id not in ids]
     wanted = {_model(name, offered) for name in data.models}

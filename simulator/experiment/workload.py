@@ -15,9 +15,10 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.experiment.experiment import Arrival, Experiment, Profile, Session, Stage, Workload
-from simulator.experiment.trace import Requests, Trace, cut, slowed
+from simulator.experiment.trace import Requests, Trace, bounds_us, cut, slowed
 from simulator.stream import stream
 
+PARTS = {"train": (0.0, 0.6), "valid": (0.6, 0.8), "test": (0.8, 1.0)}  # of a trace, shares of its requests in time
 LENGTHS, SESSIONS = 1, 2  # streams of an experiment beside that of its arrivals
 
 
@@ -146,15 +147,39 @@ def seeds_of(workload: Workload, seeds: Sequence[int]) -> Sequence[int]:
     return seeds[:1] if is_recorded(workload) else seeds
 
 
+def stages_of(trace: Trace) -> tuple[Stage, ...]:
+    """The windows of a trace as load stages."""
+    numbers = np.bincount(trace.requests.stage[trace.requests.stage >= 0])
+    bounds = bounds_us(trace.requests, len(numbers))
+    return tuple(
+        Stage(int(n) / ((end - start) / 1e6), (end - start) / 1e6)
+        for n, (start, end) in zip(numbers, bounds, strict=True)
+    )
+
+
 def first_stages(workload: Workload, count: int) -> Workload:
     """The load in its first `count` stages alone; of a trace, that of its first windows."""
-    stages = workload.stages[:count]
     match workload.source:
         case Trace() as trace:
-            rows = np.arange(len(trace.requests)) <= np.flatnonzero(trace.requests.stage < count)[-1]
-            return replace(workload, stages=stages, source=cut(trace, rows, f"{count} windows"))
+            stage = trace.requests.stage
+            rows = np.arange(len(stage)) <= np.flatnonzero(stage < count)[-1]
+            return replace(workload, stages=workload.stages[:count], source=cut(trace, rows, f"{count} windows"))
         case _:
-            return replace(workload, stages=stages)
+            return replace(workload, stages=workload.stages[:count])
+
+
+def part_of(workload: Workload, part: str) -> Workload:
+    """The load of a trace up to the end of a part of PARTS, with figures of the requests of that part alone.
+
+    Those before it are replayed, because they are still there when it begins. Raises ValueError for another load.
+    """
+    if not isinstance(workload.source, Trace):
+        raise ValueError("requests that are drawn have no parts")
+    count = len(workload.source.requests)
+    first, last = (round(share * count) for share in PARTS[part])
+    number = np.arange(count)
+    trace = cut(workload.source, number < last, part, number >= first)
+    return replace(workload, stages=stages_of(trace), source=trace)
 
 
 def requests(experiment: Experiment, seed: int) -> Requests:

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-import numpy as np
-
 from simulator.errors import InputError, Section, nearest, shown
 from simulator.experiment import limits
 from simulator.experiment.distribution import KINDS, Distribution, constant
 from simulator.experiment.experiment import ARRIVALS, Arrival, Profile, Session, Stage, Workload
 from simulator.experiment.observations import only
-from simulator.experiment.trace import Trace, bounds_us
-from simulator.experiment.workload import duration_s, offered_requests, output_lengths, prompt_lengths
+from simulator.experiment.trace import Trace
+from simulator.experiment.workload import duration_s, offered_requests, output_lengths, prompt_lengths, stages_of
 
 COMMON = ("name", "ignore_eos", "timeout_s")
 PROFILE = (
@@ -83,17 +81,11 @@ def _trace(w: Section, files: Files) -> Workload:
     least_s = w.number("window_s", "give seconds", above=0, most=limits.MOST_SECONDS) if w.has("window_s") else None
     fewest = w.whole("window_requests", "give a number of requests", least=1) if w.has("window_requests") else None
     trace = files.trace(w.text("trace"), least_s, fewest)
-    r = trace.requests
-    count = int(r.stage.max()) + 1
+    count = int(trace.requests.stage.max()) + 1
     if count > limits.MOST_STAGES:
         problem = f"is {count:,} windows long, at most {limits.MOST_STAGES:,} are replayed"
         raise w.error("trace", problem, "give a larger window_s")
-    numbers = np.bincount(r.stage[r.stage >= 0], minlength=count)
-    stages = tuple(
-        Stage(int(n) / ((end - start) / 1e6), (end - start) / 1e6)
-        for n, (start, end) in zip(numbers, bounds_us(r, count), strict=True)
-    )
-    return Workload("", stages, trace, True, None)
+    return Workload("", stages_of(trace), trace, True, None)
 
 
 def _profile(w: Section, files: Files) -> Workload:

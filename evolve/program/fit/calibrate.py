@@ -14,6 +14,7 @@ from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.fit.per_model import ScopedFit, fit_scoped, models_of, scoped
 from evaluator.fit.problem import Problem, problem_of
+from evaluator.fit.replayed import observations
 from evaluator.fit.steps import step_positions
 from evaluator.fit.uncertainty import certainties, effective
 from evaluator.score import Errors, ScoreSet, error_rows, score_set
@@ -24,7 +25,7 @@ from evolve.program.fit.first_stage import FirstStage, first_stage, stage_figure
 from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_for, save
 from evolve.program.steps.sources import Run
 from evolve.report.progress import Line
-from evolve.run.data import fittable, nothing_to_fit
+from evolve.run.data import fittable, nothing_to_fit, part
 from evolve.run.program import Source
 from evolve.run.selectors import known_constants, positions
 from evolve.run.trust import Trust, trust_of
@@ -46,13 +47,15 @@ class Settings:
 
     methods: tried in turn, the best result is kept. per_model: words for the constants with a value for each model
     (None: all of them). only: words for the constants that may change (empty: all of them). For words see
-    `evolve.run.selectors.positions`. steps: runs whose measured steps are fitted first.
+    `evolve.run.selectors.positions`. steps: runs whose measured steps are fitted first. split: fit the first 60 % of
+    every trace, and keep the errors on the next and the last 20 %.
     """
 
     methods: tuple[str, ...] = ("auto",)
     per_model: tuple[str, ...] | None = ()
     only: tuple[str, ...] = ()
     steps: tuple[Run, ...] = ()
+    split: bool = False
 
     @property
     def shared(self) -> bool:
@@ -73,6 +76,9 @@ def calibrate(
     Raises InputError if nothing can be fitted, if no constants make the program usable, or if `out` cannot be written.
     """
     settings = settings or Settings()
+    whole = experiments
+    if settings.split:
+        experiments = [part(e, "train") for e in experiments]
     fitted = fittable(experiments)
     if not fitted:
         raise InputError(nothing_to_fit(experiments))
@@ -98,14 +104,28 @@ def calibrate(
         left_out=tuple(e.id for e in experiments if e.id not in ids),
         best=best,
         tries=tries,
-        freedom=Freedom(len(problem.free), effective(certainty), int((data.weights > 0).sum())),
+        freedom=Freedom(len(problem.free), effective(certainty), observations(data)),
         constants=changes(program, best.fit, certainty, old, stage),
         steps=stage_figures(stage, program, best.fit.programs[0]) if stage else None,
         before=tuple(error_rows(program, score)),
         warnings={e.id: e.notes for e in fitted},
         trust=trust,
         no_trust=no_trust,
+        later=_later(whole, best, data) if settings.split else {},
     )
+
+
+def _later(whole: Sequence[Experiment], best: Try, data: FitSet) -> dict[str, tuple[Errors, ...]]:
+    """The errors on the parts of the fitted traces that were not fitted."""
+    model_of = {data.experiments[i].id: g for g, group in enumerate(best.fit.problem.groups) for i in group.experiments}
+    later: dict[str, tuple[Errors, ...]] = {}
+    for name in ("valid", "test"):
+        parts = [part(e, name) for e in whole if e.id in model_of]
+        programs = [best.fit.programs[model_of[e.id]] for e in parts]
+        later[name] = tuple(
+            row for e, p in zip(parts, programs, strict=True) for row in error_rows(p, score_set([e]))
+        )
+    return later
 
 
 def _chosen(program: Program, settings: Settings) -> tuple[tuple[int, ...], tuple[int, ...]]:

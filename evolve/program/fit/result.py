@@ -82,7 +82,7 @@ class ConstantChange:
 
 @dataclass(frozen=True, slots=True)
 class Freedom:
-    """How many constants were fitted, how many of them the data decide, and the number of observed stage means."""
+    """How many constants were fitted, how many of them the data decide, and the number of observed means."""
 
     constants: int
     effective: float
@@ -96,7 +96,8 @@ class Calibration:
     fitted, left_out: ids of experiments. before, after: signed errors in percent on the fitted ones. shared: there is
     one program for all models. warnings: by id of a fitted experiment, what its replay assumes and leaves out. trust:
     what intervals of the fitted program are made of, None if there is nothing; no_trust: why not, if the program that
-    the fit started from has some.
+    the fit started from has some. later: errors on the parts of traces that were not fitted, `valid` and `test`, if
+    they were split by time.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Calibration:
     warnings: Mapping[str, tuple[str, ...]]
     trust: Trust | None
     no_trust: str | None
+    later: Mapping[str, tuple[Errors, ...]]
 
     @property
     def program(self) -> str | None:
@@ -145,6 +147,7 @@ class Calibration:
             "steps": self.steps.to_json() if self.steps else None,
             "before": [asdict(r) for r in self.before],
             "after": [asdict(r) for r in self.best.errors],
+            "later": {name: [asdict(r) for r in rows] for name, rows in self.later.items()},
             "out": self.out,
             "committee": len(self.trust.committee) if self.trust else None,
             "no_intervals": self.no_trust,

@@ -21,6 +21,7 @@ from simulator.language.parse import parse
 
 # Steps and load stages disagree if the error per step grows by this factor in the whole fit, to more than this.
 APART, APART_PCT = 2.0, 5.0
+SPLIT = {"valid": "next 20 %", "test": "last 20 %"}
 LEGEND = "moved: in standard errors; at a bound: the fitted runs would take it further"
 
 
@@ -41,11 +42,13 @@ def print_fit(result: Calibration, file: str | None) -> None:
     for text in _at_bounds(result):
         prose(f"- {text}")
     show(_errors_table(result))
+    if result.later:
+        show(_later_table(result))
     if result.steps:
         _print_stage(result.steps)
     free = result.freedom
     prose(
-        f"Degrees of freedom: {counted(free.constants, 'constant')} fitted; {free.observations} stage means decide "
+        f"Degrees of freedom: {counted(free.constants, 'constant')} fitted; {free.observations} observed means decide "
         f"{free.effective:.1f} of them, the sum of the shares; loss {result.best.fit.loss:.4g} ({result.best.method})"
     )
     if result.left_out:
@@ -67,6 +70,14 @@ def print_fit(result: Calibration, file: str | None) -> None:
     known = ["--experiments", file] if file else []
     out = result.out[0] if result.out else "mine.py"
     suggest(command("emit", out, "--out", "DIR", *known, "--id", result.programs[0].fitted[0]))
+
+
+def _later_table(result: Calibration) -> Table:
+    """The errors on the parts of the traces that were not fitted."""
+    heads, rows = "experiment|part|>E2E|>TTFT|>ITL", []
+    for name, of_part in result.later.items():
+        rows += section(row(r.experiment, SPLIT[name], *(number(getattr(r, x)) for x in MEANS)) for r in of_part)
+    return Table.of("Errors of the means on later requests, which were not fitted, in percent", heads, rows)
 
 
 def _methods_table(result: Calibration) -> Table:
