@@ -114,16 +114,23 @@ def residuals(problem: Problem, phi: np.ndarray, allow_hostile: bool = True) -> 
 
 
 def clusters_of(data: FitSet, least: int) -> np.ndarray:
-    """int per residual: whom it shares its errors with. Those are the residuals of its experiment, or with fewer than
-    `least` experiments those of its window."""
-    clusters: list[np.ndarray] = []
+    """int per residual: whom it shares its errors with, all those of its experiment, of its window or of its cell, from
+    coarse to fine the first of which there are at least `least`.
+
+    E2E, TTFT and ITL of a cell are those of the same requests. Without cells, a load stage stands for both.
+    """
+    levels: list[list[np.ndarray]] = [[], [], []]
     for i, cells in enumerate(data.cells):
         known = ~np.isnan(_observed(data, i)[0])
-        alone = cells is None or len(data.experiments) >= least
-        window = np.zeros(len(known), int) if alone or cells is None else cells.window
-        before = clusters[-1].max() + 1 if clusters else 0
-        clusters.append(before + np.broadcast_to(window[:, None], known.shape)[known])
-    return np.concatenate(clusters)
+        rows = np.arange(len(known))
+        for level, members in zip(levels, (0 * rows, cells.window if cells else rows, rows), strict=True):
+            before = int(level[-1].max(initial=-1)) + 1 if level else 0
+            level.append(before + np.broadcast_to(members[:, None], known.shape)[known])
+    for level in levels:
+        clusters = np.concatenate(level)
+        if len(np.unique(clusters)) >= least:
+            break
+    return clusters
 
 
 def observations(data: FitSet) -> int:

@@ -17,6 +17,7 @@ LEAST_CLUSTERS = 5  # experiments needed for a cluster-robust standard error
 # The least share of a constant's information that must come from the data. Of two constants with the same effect each
 # gets half.
 IDENTIFIED = 0.9
+FURTHER = 3.0  # times as far as in a search go the slopes for standard errors, which noise in them would shrink
 _NEAR = 1e-6  # sizes of a constant within which it counts as at a bound
 _CORRELATED = 0.1  # smallest correlation that is kept
 _NO_EFFECT = 1e-9  # relative error below which a constant of its present size does nothing
@@ -54,7 +55,7 @@ def uncertainty(program: Program, data: FitSet) -> tuple[Certainty, ...]:
     leave, and adds one residual of MODEL_ERROR, because a fit may meet few stages by chance. From LEAST_CLUSTERS
     experiments on, the standard error is the larger of this classical one and a cluster-robust one (CR1 sandwich, which
     lets the residuals of an experiment correlate: Liang and Zeger 1986); few experiments understate the latter. With
-    fewer experiments the windows of a trace are its clusters.
+    fewer experiments, the windows of traces are the clusters, or else the cells.
     Ignored: that the form was chosen on the same data, that bounds truncate the distribution, curvature, and, with
     fewer experiments, that E2E and ITL of a stage correlate.
     """
@@ -130,7 +131,7 @@ def linearised(
     if any(data.cells):
         r = residuals(problem, phi)
         first = slopes_of(problem, phi, r, size, CHANGE * np.eye(problem.free.size))
-        slopes = slopes_of(problem, phi, r, size, axes_of(first, r))[:, np.isin(problem.free, of)]
+        slopes = slopes_of(problem, phi, r, size, FURTHER * axes_of(first, r))[:, np.isin(problem.free, of)]
         return slopes, r, huber_weights(r), clusters_of(data, LEAST_CLUSTERS)
     means_ms = problem.replay(phi, True)
     value, slopes_ms = with_slopes(problem.machine, phi)

@@ -169,8 +169,8 @@ def fit(
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
-@click.option("--part", "named_part", type=click.Choice(list(PARTS)), help="Of traces only these requests, after a replay of those "
-              "before: the first 60 %, the next 20 % or the last 20 %.")  # fmt: skip
+@click.option("--part", "named_part", type=click.Choice(list(PARTS)), help="Of traces only these requests, after a "
+              "replay of those before: the first 60 %, the next 20 % or the last 20 %.")  # fmt: skip
 @click.option("--sweep", "sweeps", metavar="KEY=VALUES", multiple=True, help="Predict at every combination of these "
               "values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), tp, max_num_seqs or max_num_batched_tokens "
               "(repeatable).")  # fmt: skip

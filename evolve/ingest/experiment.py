@@ -195,6 +195,7 @@ def make_entry(
         source = load.source if load else f"{folder.results}/config.yaml"
         findings.note(source, f"does not give {', '.join(described)}: the run's requests are replayed one by one")
         name, eos = folder.parts.workload or folder.name, load.ignore_eos if load else None
+        quality = quality.as_sent  # its requests are replayed when they were sent
         workload = TraceEntry(name, f"{folder.name}/{REQUESTS}", eos, quality.timeout_s)
     else:
         assert load, "all of it is described"

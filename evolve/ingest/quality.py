@@ -56,6 +56,7 @@ MOST_DRIFT_S = 0.05
 MOST_BAD = 0.01
 """Of a run's requests may fail a check of their journeys; the tolerance published with the trace format."""
 
+CLEAN = "clean"
 UNKNOWN = "unknown"  # the label of a run without any report, row or journey that shows how it went
 
 _JUDGED = (OUT_OF_ORDER, NO_RESUME, NOT_ADDING_UP)
@@ -64,12 +65,20 @@ _JUDGED = (OUT_OF_ORDER, NO_RESUME, NOT_ADDING_UP)
 @dataclass(frozen=True, slots=True)
 class Quality:
     """`label` is the experiment's `quality`: `clean`, `overloaded` for the `reasons`, or `unknown`. `timeout_s` is the
-    client's limit on a request's life, if the failures or the settings show one."""
+    client's limit on a request's life, if the failures or the settings show one. `unsent` are those of the reasons that
+    say that fewer requests were sent than requested."""
 
     label: str
     reasons: tuple[str, ...]
     timeout_s: float | None
     findings: tuple[Finding, ...]
+    unsent: tuple[str, ...] = ()
+
+    @property
+    def as_sent(self) -> Quality:
+        """The quality of what was sent, whatever was requested."""
+        reasons = tuple(reason for reason in self.reasons if reason not in self.unsent)
+        return replace(self, reasons=reasons, label=self.label if reasons or not self.reasons else CLEAN)
 
 
 def quality_of(inputs: Inputs, derived: Derived, reports: Reports) -> Quality:
@@ -83,11 +92,13 @@ def quality_of(inputs: Inputs, derived: Derived, reports: Reports) -> Quality:
 
 def judge(reports: Reports, load: Load | None, further: Sequence[str] = ()) -> Quality:
     """The quality of a run from its reports. `further` are reasons against it found elsewhere, such as in traces."""
-    reasons = [*_failures(reports), *_waiting(reports), *_sending(reports), *further]
+    unsent = _sending(reports)
+    reasons = [*_failures(reports), *_waiting(reports), *unsent, *further]
     findings = Findings()
     timeout_s = _timeout(reports, load, findings)
     _compare_with_load(reports, load, findings)
-    return Quality("overloaded" if reasons else "clean", tuple(reasons), timeout_s, tuple(findings))
+    label = "overloaded" if reasons else CLEAN
+    return Quality(label, tuple(reasons), timeout_s, tuple(findings), tuple(unsent))
 
 
 def _queued(derived: Derived) -> list[str]:
@@ -262,7 +273,8 @@ def _check_client(inputs: Inputs, derived: Derived, findings: Findings) -> None:
     if other := derived.requests.texts("stamps").count(OTHER):
         text = "requests with neither 2n + 2 nor n + 1 stamps: only the time of their first token is known"
         findings.warn("requests", text, other)
-    wanted = inputs.settings.load.output_len if inputs.settings.load else None
+    load = inputs.settings.load
+    wanted = load.output_len if load and load.shared_prefix else None  # else the requests are replayed as they were
     columns = derived.requests.columns
     tokens = columns["output_tokens"][columns["completed"] & (columns["output_tokens"] != NONE)]
     if wanted and len(tokens) and (tokens != wanted).any():

@@ -127,7 +127,7 @@ def configuration(o: Options, name: str) -> Iterator[tuple[str, str]]:
                 "question_len": o.question_len,
                 "system_prompt_len": o.system_len,
             },
-            "type": "shared_prefix",
+            "type": "random" if o.lognormal else "shared_prefix",
         },
         "load": {"stages": stages, "type": "constant"},
         "report": {"request_lifecycle": {"per_request": True, "per_stage": True, "summary": True}},
@@ -148,7 +148,7 @@ def _resolved(o: Options, stages: list[dict[str, float]], store: str) -> str:
   streaming: true
   headers: null
 data:
-  type: shared_prefix
+  type: {"random" if o.lognormal else "shared_prefix"}
   path: null
   input_distribution: null
   output_distribution: null

@@ -15,6 +15,7 @@ from simulator.stream import stream
 
 PROMPTS, ARRIVALS, COINS, CLIENT, CLOCKS = range(5)  # second numbers of the streams
 VOCABULARY = 32000
+BURST_S = 0.03  # mean time after the beginning of a burst at which its requests arrive
 
 
 class Prompt(NamedTuple):
@@ -45,13 +46,22 @@ def chain(tokens: Sequence[int], digests: list[bytes]) -> list[bytes]:
     return digests
 
 
+def lengths(o: Options, rng: np.random.Generator, mean: int, spread: int, count: int) -> np.ndarray:
+    """Lengths in tokens: within `spread` of the mean, or lognormal with it as standard deviation, at most 4 means."""
+    if not o.lognormal:
+        return rng.integers(-spread, spread + 1, count) + mean
+    variance = np.log1p((spread / mean) ** 2)
+    drawn = np.exp(rng.normal(np.log(mean) - variance / 2, np.sqrt(variance), count))
+    return np.clip(np.rint(drawn), 1, 4 * mean).astype(np.int64)
+
+
 def prompts(o: Options) -> list[Prompt]:
     rng = stream(o.seed, PROMPTS)
     made = []
     for group in range(o.groups):
         system = rng.integers(1, VOCABULARY, o.system_len).tolist()
         for question in range(o.per_group):
-            length = o.question_len + int(rng.integers(-o.question_spread, o.question_spread + 1))
+            length = int(lengths(o, rng, o.question_len, o.question_spread, 1)[0])
             tokens = [*system, *rng.integers(1, VOCABULARY, length).tolist()]
             made.append(Prompt(f"synthetic system {group} question {question}", tokens, chain(tokens, [])))
     return made
@@ -74,7 +84,10 @@ def arrivals(o: Options, server_ns: int) -> Arrivals:
     rng = stream(o.seed, ARRIVALS)
     starts, stages, lasted, at = [], [], [], 0.05
     for stage, (rate, count) in enumerate(zip(o.rates, o.stage_requests(), strict=True)):
-        times = at + np.cumsum(rng.exponential(1 / rate, count))
+        bursts = -(-count // o.burst)
+        times = at + np.repeat(np.cumsum(rng.exponential(o.burst / rate, bursts)), o.burst)[:count]
+        if o.burst > 1:
+            times = np.sort(times + rng.exponential(BURST_S, count))
         starts.append(times)
         stages += [stage] * count
         lasted.append(count / rate)
@@ -84,7 +97,7 @@ def arrivals(o: Options, server_ns: int) -> Arrivals:
     start = server_ns + (np.concatenate(starts) * 1e9).astype(np.int64)
     arrived = start + rng.integers(900_000, 1_600_000, n)
     inbox = arrived + rng.integers(2_500_000, 5_500_000, n)
-    longest = rng.integers(-o.output_spread, o.output_spread + 1, n) + o.output_len
+    longest = lengths(o, rng, o.output_len, o.output_spread, n)
     coins = stream(o.seed, COINS)
     traced = coins.random(n) < o.journey_rate
     given_up = coins.random(n) < o.abort_share

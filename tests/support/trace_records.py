@@ -35,14 +35,18 @@ class Options:
     abort_share: float = 0.0  # requests whose client gives up, a third each when waiting, within a prefill, in decode
     stamps: str = "2n+2"  # or "n+1": what the load generator's release records
     coalesced: float = 0.1  # share of requests several of whose tokens come in one read
+    lognormal: bool = False  # lengths are lognormal with their spreads as standard deviations, and no prompt repeats
+    burst: int = 1  # requests that arrive together
     closure_interval: int = 10  # steps of a step span
     spans_per_line: int = 8
 
     def __post_init__(self) -> None:
-        longest = self.system_len + self.question_len + self.question_spread + self.output_len + self.output_spread
+        question, answer = self.longest
+        longest = self.system_len + question + answer
         if -(-longest // BLOCK) + 1 > self.usable_blocks:
             raise ValueError(f"{self.blocks} blocks do not hold one request of {longest} tokens")
-        if self.output_len <= self.output_spread or self.question_len <= self.question_spread:
+        spread = self.output_len <= self.output_spread or self.question_len <= self.question_spread
+        if spread and not self.lognormal:
             raise ValueError("a spread reaches a length: no token would be left")
         if self.stamps not in ("2n+2", "n+1"):
             raise ValueError(f"stamps are 2n+2 or n+1, not {self.stamps}")
@@ -52,7 +56,16 @@ class Options:
         return self.blocks - 1
 
     @property
+    def longest(self) -> tuple[int, int]:
+        """The most tokens of a question and of an answer."""
+        if self.lognormal:
+            return 4 * self.question_len, 4 * self.output_len
+        return self.question_len + self.question_spread, self.output_len + self.output_spread
+
+    @property
     def max_model_len(self) -> int:
+        if self.lognormal:
+            return 64 * -(-(self.system_len + sum(self.longest)) // 64)
         return 64 * -(-(self.system_len + self.question_len + self.output_len + 64) // 64)
 
     def stage_requests(self) -> list[int]:
