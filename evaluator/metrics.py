@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simulator.experiment.experiment import Observation, Observed, Statistic
+from simulator.experiment.trace import rows_by_stage
 from simulator.jit import njit
 from simulator.replay import Replay
 
@@ -23,23 +24,23 @@ def statistic(values_us: np.ndarray) -> Statistic:
     return Statistic(*(float(x) / 1e3 for x in (values_us.mean(), p50, p90, p99)))
 
 
-def observe(replay: Replay, chosen: np.ndarray) -> Observation:
-    """What a load generator would report for the requests of the mask `chosen`."""
-    mask = chosen & replay.completed
+def observe(replay: Replay, rows: np.ndarray) -> Observation:
+    """What a load generator would report for the requests at `rows`."""
+    done = rows[replay.completed[rows]]
     return Observation(
-        e2e_ms=statistic(replay.e2e_us[mask]),
-        ttft_ms=statistic(replay.ttft_us[mask]),
-        itl_ms=statistic(replay.itl_us[mask & (replay.requests.output_len > 1)]),
-        completed=int(mask.sum()),
-        failed=int(chosen.sum() - mask.sum()),
+        e2e_ms=statistic(replay.e2e_us[done]),
+        ttft_ms=statistic(replay.ttft_us[done]),
+        itl_ms=statistic(replay.itl_us[done[replay.requests.output_len[done] > 1]]),
+        completed=len(done),
+        failed=len(rows) - len(done),
     )
 
 
 def observe_all(replay: Replay) -> Observed:
     """The run's summary and its load stages."""
     stage = replay.requests.stage
-    stages = tuple(observe(replay, stage == i) for i in range(int(stage.max(initial=-1)) + 1))
-    return Observed(observe(replay, stage >= 0), stages)
+    stages = tuple(observe(replay, rows) for rows in rows_by_stage(stage, int(stage.max(initial=-1)) + 1))
+    return Observed(observe(replay, np.flatnonzero(stage >= 0)), stages)
 
 
 def stage_means(replay: Replay, stages: int) -> np.ndarray:

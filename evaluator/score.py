@@ -113,14 +113,18 @@ def score_set(experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SE
     return ScoreSet(tuple(experiments), loads)
 
 
-def predictions(program: Program, data: ScoreSet) -> list[Prediction]:
-    """Predictions for every experiment, from a replay under every seed; step times out of range are clamped."""
+def predictions(program: Program, data: ScoreSet, of_requests: bool = False) -> list[Prediction]:
+    """Predictions for every experiment, from a replay under every seed; step times out of range are clamped.
+
+    of_requests: with the errors of single requests, where they are known.
+    """
     every = data.deployments.bind(assemble(program), program.theta)
-    return [prediction_of(e, replays) for replays, e in zip(_replays(every, data), data.experiments, strict=True)]
+    runs = zip(_replays(every, data), data.experiments, strict=True)
+    return [prediction_of(e, replays, of_requests) for replays, e in runs]
 
 
-def prediction_of(experiment: Experiment, replays: Sequence[Replay]) -> Prediction:
-    """The prediction for an experiment from its replays, one per arrival seed."""
+def prediction_of(experiment: Experiment, replays: Sequence[Replay], of_requests: bool = False) -> Prediction:
+    """The prediction for an experiment from its replays, one per arrival seed; see `predictions`."""
     observed = [observe_all(r) for r in replays]
     summaries = [o.summary for o in observed if o.summary is not None]
     stages = tuple(average([o.stages[i] for o in observed]) for i in range(len(experiment.workload.stages)))
@@ -135,7 +139,7 @@ def prediction_of(experiment: Experiment, replays: Sequence[Replay]) -> Predicti
         gave_up=_mean_count(int(r.run.gave_up.sum()) for r in replays),
         uncached=_mean_count(map(step_tokens, replays)),
         evicted=_mean_count(map(evicted, replays)),
-        singles=_singles(experiment, replays),
+        singles=_singles(experiment, replays) if of_requests else None,
     )
 
 

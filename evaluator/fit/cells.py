@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator.requests import QUARTERS, predicted_ms, quarters, recorded_ms
-from simulator.experiment.trace import Recorded
+from simulator.experiment.trace import Recorded, rows_by_stage
 from simulator.replay import Replay
 
 LEAST = 10  # requests of a cell that counts
@@ -30,8 +30,7 @@ def cells_of(replay: Replay, recorded: Recorded) -> Cells:
     r = replay.requests
     of = np.full(len(r), -1, np.int32)
     windows: list[int] = []
-    for window in range(int(r.stage.max(initial=-1)) + 1):
-        rows = np.flatnonzero(r.stage == window)
+    for window, rows in enumerate(rows_by_stage(r.stage, int(r.stage.max(initial=-1)) + 1)):
         both = quarters(r.input_len[rows]) * QUARTERS + quarters(r.output_len[rows])
         for cell in np.unique(both):
             members = rows[both == cell]
@@ -54,9 +53,9 @@ def of_requests(replay: Replay, recorded: Recorded, part: np.ndarray, parts: int
     """
     differences = recorded_ms(replay.requests, recorded) - predicted_ms(replay)
     errors = np.full((parts, 3), np.nan)
-    for i in range(parts):
-        for j, difference in enumerate(differences):
-            known = difference[(part == i) & ~np.isnan(difference)]
+    for i, rows in enumerate(rows_by_stage(part, parts)):
+        for j, difference in enumerate(differences[:, rows]):
+            known = difference[~np.isnan(difference)]
             count = min(BATCHES, len(known))
             if count > 1:
                 means = [batch.mean() for batch in np.array_split(known, count)]

@@ -13,6 +13,7 @@ from evaluator.metrics import new_tokens
 from simulator.bind import bind
 from simulator.experiment.experiment import Experiment, Observation
 from simulator.experiment.load import Load
+from simulator.experiment.trace import rows_by_stage
 from simulator.experiment.workload import distinct_prompts, gaps_of, prompt_lengths, rates
 from simulator.language.complete import complete
 from simulator.language.ir import Function, Number, Program
@@ -48,19 +49,19 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
         lengths = prompt_lengths(e.workload)
         prompts = distinct_prompts(e.workload) if e.engine.prefix_caching else 0
         alike = gaps_of(e.workload) is not None and bool(lengths.max() - lengths.min() <= 1)
-        new = new_tokens(paced(e, load))
-        for j, stage in enumerate(e.workload.stages):
+        new, offered = new_tokens(paced(e, load)), rates(e.workload, load.requests)
+        of_stages = rows_by_stage(load.requests.stage, len(e.workload.stages))
+        for j, (stage, chosen) in enumerate(zip(e.workload.stages, of_stages, strict=True)):
             means = _means_ms(_observation(e, j))
             observed.append(means)
-            chosen = load.requests.stage == j
             traffic = _alike(e, lengths) if alike else _mixed(load, chosen)
             # The first use of every prompt does not count: it is computed in full.
-            bins = histogram(load, new, chosen & (np.arange(len(new)) >= prompts), 1 if alike else MOST_BINS)
+            later = chosen[chosen >= prompts]
+            bins = histogram(load, new, later, 1 if alike else MOST_BINS)
             if alike:
                 bins[0, BIN_INPUT] = traffic.prompt
             histograms.append(bins)
-            rate = rates(e.workload, load.requests)[j] / 1e6
-            computed = new[chosen & (np.arange(len(new)) >= prompts)]
+            rate, computed = offered[j] / 1e6, new[later]
             n = rate * (traffic.output - 1) * means[2] * 1e3
             rows.append(
                 [rate, traffic.output, traffic.prompt, _mean(computed[computed > 0]), _mean(computed == 0),
@@ -116,8 +117,7 @@ def histogram(load: Load, new: np.ndarray, chosen: np.ndarray, most: int) -> np.
 
     `new`: prompt tokens that each request computes.
     """
-    rows = np.flatnonzero(chosen)
-    order = rows[np.argsort(new[rows], kind="stable")]
+    order = chosen[np.argsort(new[chosen], kind="stable")]
     before = np.cumsum(new[order]) - new[order]
     total = max(int(new[order].sum()), 1)
     bin_of = np.minimum(before * most // total, most - 1)

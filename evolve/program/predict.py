@@ -65,7 +65,7 @@ completion and the times per token; client is its E2E less the server's, of whic
 def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[int]) -> Forecasts:
     """Replay every experiment under every arrival seed."""
     program = source.complete
-    ours = predictions(program, score_set(experiments, seeds))
+    ours = predictions(program, score_set(experiments, seeds), of_requests=True)
     bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
     total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])
     about = [*complaints(program, deployments_of(experiments)), *source.assumed, *stale(source)]

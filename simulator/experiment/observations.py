@@ -10,7 +10,7 @@ import numpy as np
 from simulator.errors import Section
 from simulator.experiment.experiment import Components, Observation, Observed, Statistic, Workload
 from simulator.experiment.limits import MOST_MS, MOST_STAGES
-from simulator.experiment.trace import Trace
+from simulator.experiment.trace import Recorded, Requests, Trace, rows_by_stage
 from simulator.experiment.workload import gaps_of
 
 FREE = ("source", "published", "reported", "harness", "x_")
@@ -65,16 +65,18 @@ def measured(trace: Trace, stages: int) -> Observed | None:
     """The figures of the requests of a trace, as a whole and per window; None if nothing was recorded of them."""
     if trace.recorded is None:
         return None
-    stage = trace.requests.stage
-    return Observed(_figures(trace, stage >= 0), tuple(_figures(trace, stage == i) for i in range(stages)))
+    r, recorded = trace.requests, trace.recorded
+    every = np.flatnonzero(r.stage >= 0)
+    return Observed(
+        _figures(r, recorded, every), tuple(_figures(r, recorded, rows) for rows in rows_by_stage(r.stage, stages))
+    )
 
 
-def _figures(trace: Trace, chosen: np.ndarray) -> Observation:
-    """The figures of the chosen requests, bool per request. Those without an E2E did not complete."""
-    assert trace.recorded, "the caller has asked"
-    e2e, ttft = trace.recorded.e2e_ms, trace.recorded.ttft_ms
-    gaps = trace.requests.output_len - 1
-    done = chosen & ~np.isnan(e2e)
+def _figures(requests: Requests, recorded: Recorded, rows: np.ndarray) -> Observation:
+    """The figures of the requests at `rows`. Those without an E2E did not complete."""
+    e2e, ttft = recorded.e2e_ms[rows], recorded.ttft_ms[rows]
+    gaps = requests.output_len[rows] - 1
+    done = ~np.isnan(e2e)
     with np.errstate(divide="ignore", invalid="ignore"):
         itl = (e2e - ttft) / gaps
     return Observation(
@@ -82,7 +84,7 @@ def _figures(trace: Trace, chosen: np.ndarray) -> Observation:
         ttft_ms=_of_requests(ttft[done & ~np.isnan(ttft)]),
         itl_ms=_of_requests(itl[done & ~np.isnan(ttft) & (gaps > 0)]),
         completed=int(done.sum()),
-        failed=int(chosen.sum() - done.sum()),
+        failed=int(len(rows) - done.sum()),
     )
 
 

@@ -6,6 +6,7 @@ Times are microseconds from the first arrival, lengths tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -109,13 +110,22 @@ def windows(arrival_us: np.ndarray, least_s: float = WINDOW_S, least_requests: i
     return np.cumsum(window, dtype=np.int32)
 
 
+def rows_by_stage(stage: np.ndarray, stages: int) -> list[np.ndarray]:
+    """The rows of the requests of each stage, in order, from the stage of each request.
+
+    >>> [rows.tolist() for rows in rows_by_stage(np.array([0, -1, 1, 0]), 3)]
+    [[0, 3], [2], []]
+    """
+    order = np.argsort(stage, kind="stable")
+    starts = np.searchsorted(stage[order], np.arange(stages + 1), side="left")
+    return [order[start:end] for start, end in pairwise(starts)]
+
+
 def bounds_us(requests: Requests, stages: int) -> list[tuple[int, int]]:
     """The first arrival of every window and of the one after it, in us; the last window ends a mean gap after its last
     arrival, so that its rate is what was offered."""
-    counted = requests.stage >= 0
-    stage, arrival = requests.stage[counted], requests.arrival_us[counted]
-    first = [int(arrival[stage == i][0]) for i in range(stages)]
-    last = arrival[stage == stages - 1]
+    arrivals = [requests.arrival_us[rows] for rows in rows_by_stage(requests.stage, stages)]
+    first, last = [int(of_stage[0]) for of_stage in arrivals], arrivals[-1]
     gap = (last[-1] - last[0]) / (len(last) - 1) if len(last) > 1 else 1e6
     return list(zip(first, [*first[1:], int(last[-1] + max(gap, 1.0))], strict=True))
 
