@@ -26,6 +26,7 @@ TRACE = ("trace", "window_s", "window_requests")
 WORKLOAD = (*COMMON, *PROFILE, *TRACE)
 STAGE = ("rate", "duration_s", "arrival", "prompt_len", "output_len")
 SHARED_PREFIX = ("groups", "prompts_per_group", "system_prompt_len", "question_len")
+SESSION = ("turns", "think_time_s")
 STAGES = "give at least one {rate, duration_s}"
 MOMENTS = ("mean", "sd", "min", "max")
 PARAMETERS = {"uniform": ("min", "max"), "normal": MOMENTS, "lognormal": MOMENTS}
@@ -191,7 +192,7 @@ def _arrival(s: Section) -> Arrival:
 
 
 def _session(s: Section, files: Files) -> Session:
-    only(s, ("turns", "think_time_s"))
+    only(s, SESSION)
     turns = _distribution(s, "turns", files, TURNS, least=1, most=10_000)
     return Session(turns, _distribution(s, "think_time_s", files, SECONDS, least=0, most=limits.MOST_SECONDS))
 
