@@ -70,17 +70,17 @@ def measured(trace: Trace, stages: int) -> Observed | None:
 
 
 def _figures(trace: Trace, chosen: np.ndarray) -> Observation:
-    """The figures of the chosen requests, bool per request. Those without an E2E did not complete."""
+    """The figures of the chosen requests, bool per request. Those with neither E2E nor TTFT did not complete."""
     assert trace.recorded, "the caller has asked"
     e2e, ttft = trace.recorded.e2e_ms, trace.recorded.ttft_ms
     gaps = trace.requests.output_len - 1
-    done = chosen & ~np.isnan(e2e)
+    done = chosen & ~(np.isnan(e2e) & np.isnan(ttft))
     with np.errstate(divide="ignore", invalid="ignore"):
         itl = (e2e - ttft) / gaps
     return Observation(
-        e2e_ms=_of_requests(e2e[done]),
+        e2e_ms=_of_requests(e2e[done & ~np.isnan(e2e)]),
         ttft_ms=_of_requests(ttft[done & ~np.isnan(ttft)]),
-        itl_ms=_of_requests(itl[done & ~np.isnan(ttft) & (gaps > 0)]),
+        itl_ms=_of_requests(itl[done & ~np.isnan(itl) & (gaps > 0)]),
         completed=int(done.sum()),
         failed=int(chosen.sum() - done.sum()),
     )

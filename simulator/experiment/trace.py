@@ -95,7 +95,7 @@ def windows(arrival_us: np.ndarray, least_s: float = WINDOW_S, least_requests: i
     >>> windows(np.array([0, 1, 2, 60_000_000, 60_000_001, 95_000_000]), least_requests=2).tolist()
     [0, 0, 0, 0, 0, 0]
     """
-    count, least_us = len(arrival_us), round(least_s * 1e6)
+    count, least_us = len(arrival_us), max(round(least_s * 1e6), 1)  # no two windows begin at the same time
     starts = [0]
     while True:
         at = int(np.searchsorted(arrival_us, arrival_us[starts[-1]] + least_us, side="left"))

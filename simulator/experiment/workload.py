@@ -14,11 +14,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from simulator.experiment.distribution import GRID
 from simulator.experiment.experiment import Arrival, Experiment, Profile, Session, Stage, Workload
 from simulator.experiment.trace import Requests, Trace, cut, slowed
 from simulator.stream import stream
 
 LENGTHS, SESSIONS = 1, 2  # streams of an experiment beside that of its arrivals
+MOST_HISTORIES = 100  # that stand for all histories of a conversation
+TINY = 1e-300  # a sum of gaps that are all too small for float64
 
 
 def duration_s(workload: Workload) -> float:
@@ -65,7 +68,9 @@ def prompt_lengths(workload: Workload) -> np.ndarray:
             histories = np.zeros(1)
             if profile.session:
                 turn = lengths.mean() + output_lengths(workload).mean()
-                histories = turn * np.arange(max(round(profile.session.turns.quantiles().mean()), 1))
+                turns = max(round(profile.session.turns.quantiles().mean()), 1)
+                histories = turn * np.linspace(0, turns - 1, min(turns, MOST_HISTORIES))
+                lengths = lengths[:: -(-len(lengths) // GRID)]  # with those of many stages, too many to combine
             whole = profile.system_prompt_len + lengths[None] + histories[:, None]
             return np.maximum(np.rint(whole.ravel()), 1).astype(np.int64)
 
@@ -192,7 +197,8 @@ def _drawn(workload: Workload, profile: Profile, seed: int, name: int) -> Reques
             group = prompt % np.int32(profile.groups)
         thought = np.where(opens, 0.0, profile.session.think_time_s.draw(lengths_rng, n))
         arrival_s = arrival_s[prompt] + _since(opens, thought)
-        inputs = system + _since(opens, questions + answers) - answers
+        # What no prompt can be longer than is refused anyway, and must not overflow.
+        inputs = np.minimum(system + _since(opens, questions + answers) - answers, np.iinfo(np.int32).max)
         stage_of = np.minimum(np.searchsorted(starts[1:], arrival_s, "right"), len(counts) - 1).astype(np.int32)
     elif distinct := distinct_prompts(workload):
         prompt = number % np.int32(distinct)
@@ -225,8 +231,9 @@ def _turns(session: Session, rng: np.random.Generator, counts: Sequence[int]) ->
     turns = []
     for count in counts:
         lengths = np.maximum(session.turns.draw_whole(rng, count), 1)  # more conversations than are needed
-        starts = np.cumsum(lengths) - lengths
-        turns.append((np.arange(lengths.sum()) - np.repeat(starts, lengths))[:count])
+        ends, request = np.cumsum(lengths), np.arange(count)
+        of = np.searchsorted(ends, request, side="right")
+        turns.append(request - (ends - lengths)[of])
     return turns
 
 
@@ -245,7 +252,7 @@ def _offsets(rng: np.random.Generator, arrival: Arrival, n: int, duration_s: flo
             return (np.arange(n) + 0.5) * duration_s / max(n, 1)
         case "gamma":  # gaps of this shape, as long together as the stage: n arrivals, as in the other kinds
             ends = np.cumsum(rng.gamma(1.0 / arrival.cv**2, size=n + 1))
-            return np.asarray(ends[:-1] / ends[-1] * duration_s)
+            return np.asarray(ends[:-1] / max(ends[-1], TINY) * duration_s)
         case "burst":
             bursts = -(-n // arrival.size)
             return np.asarray(np.repeat(np.sort(rng.random(bursts)) * duration_s, arrival.size)[:n])

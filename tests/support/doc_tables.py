@@ -208,6 +208,8 @@ LIMITS = {
     "`max_model_len`": (limits.ENGINE["max_model_len"], "token"),
     "all prompts and answers of an experiment": (limits.MOST_LOAD_TOKENS, "token"),
     "distinct prompts": (limits.MOST_PROMPTS, ""),
+    "turns of a conversation": (limits.MOST_TURNS, ""),
+    "pieces of all prompts of a trace": (limits.MOST_PIECES, ""),
     "`max_num_seqs`": (limits.MOST_SEQS, "request"),
     "requests in a batch, times prompt and answer": (limits.MOST_CONTEXT, "token"),
     "`block_size`": (limits.MOST_BLOCK, "token"),
