@@ -125,7 +125,7 @@ def _parquet(path: Path) -> Rows:
             if theirs in seen:
                 columns[own] = np.where(np.isnan(columns[own]), _floats(table.column(theirs)), columns[own])
         sizes = _floats(table.column(HASH_TOKENS)) if HASH_TOKENS in hashed else np.zeros(0)
-    except (pa.ArrowException, OSError) as e:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
         why = " ".join(str(e).split())[:200]
         raise InputError(f"{path}: is not a parquet file with these columns ({why}): write it again") from None
     if server:
@@ -148,7 +148,7 @@ def _parquet(path: Path) -> Rows:
 
 def _by_server(columns: dict[str, np.ndarray], server: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The columns with the server's times where no client's are known of any request."""
-    if not np.isnan(columns["arrival_s"]).all():
+    if "arrival_ns" not in server or not np.isnan(columns["arrival_s"]).all():
         return columns
     times = {"arrival_s": server["arrival_ns"] / 1e9}
     times |= {f"{name}_ms": server[f"{name}_us"] / 1e3 for name in ("e2e", "ttft") if f"{name}_us" in server}

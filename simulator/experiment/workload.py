@@ -20,7 +20,7 @@ from simulator.experiment.trace import Requests, Trace, cut, slowed
 from simulator.stream import stream
 
 LENGTHS, SESSIONS = 1, 2  # streams of an experiment beside that of its arrivals
-MOST_HISTORIES = 100  # that stand for all histories of a conversation
+HISTORIES = 100  # quantiles that stand for the histories of all turns
 TINY = 1e-300  # a sum of gaps that are all too small for float64
 
 
@@ -54,8 +54,7 @@ def at_rate(workload: Workload, rate: float) -> Workload:
 def prompt_lengths(workload: Workload) -> np.ndarray:
     """int64[prompts]: the lengths of the prompts in tokens, each distinct one once.
 
-    Of a distribution, its quantiles stand for them; of conversations, those of the first turns and of later ones with
-    the mean history.
+    Of a distribution, its quantiles stand for them; of conversations, each of these after quantiles of the history.
     """
     match workload.source:
         case Trace(requests=requests):
@@ -68,11 +67,19 @@ def prompt_lengths(workload: Workload) -> np.ndarray:
             histories = np.zeros(1)
             if profile.session:
                 turn = lengths.mean() + output_lengths(workload).mean()
-                turns = max(round(profile.session.turns.quantiles().mean()), 1)
-                histories = turn * np.linspace(0, turns - 1, min(turns, MOST_HISTORIES))
+                histories = turn * _turns_before(profile.session)
                 lengths = lengths[:: -(-len(lengths) // GRID)]  # with those of many stages, too many to combine
             whole = profile.system_prompt_len + lengths[None] + histories[:, None]
             return np.maximum(np.rint(whole.ravel()), 1).astype(np.int64)
+
+
+def _turns_before(session: Session) -> np.ndarray:
+    """int64[HISTORIES]: how many turns came before a turn, at evenly spaced probabilities."""
+    turns = np.maximum(np.rint(session.turns.quantiles()), 1)
+    longer = len(turns) - np.searchsorted(turns, np.arange(int(turns[-1])), side="right")
+    ends = np.cumsum(longer)
+    p = (np.arange(HISTORIES) + 0.5) / HISTORIES
+    return np.asarray(np.searchsorted(ends, p * ends[-1], side="right"))
 
 
 def _is_constant(workload: Workload, profile: Profile) -> bool:

@@ -144,6 +144,8 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ("p.parquet", PIECES | {"hash_ids": ["a", "b", "c"]}, "p.parquet: hash_ids must be lists of whole numbers, got string: "
      "write it again"),
     ("p.parquet", PIECES | {"hash_ids": [[1], [2, None], [3]]}, "p.parquet: row 1: hash_ids has an empty item: give whole numbers"),
+    ("p.parquet", {k: v for k, v in SERVER.items() if k != "queued_ns"}, "p.parquet: no request has an arrival, a prompt and an "
+     "answer: name another file"),
     ("p.parquet", {"arrival_s": [0.0] * 9, "input_len": [10**7] * 9, "output_len": [1] * 9, "hash_ids": [[1]] * 9,
                    "hash_tokens": [1] * 9}, "p.parquet: its prompts have 90,000,000 pieces, at most 5e+07 are replayed: give "
      "larger pieces, or cut it"),
