@@ -37,8 +37,6 @@ class Distribution:
     @property
     def most(self) -> float:
         """No value is larger; inf if nothing bounds them."""
-        if self.kind == "constant":
-            return self.mean
         return min(self.high, max(self.values)) if self.kind == "empirical" else self.high
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
@@ -97,4 +95,4 @@ def constant(value: float) -> Distribution:
     >>> constant(247).fixed
     247
     """
-    return Distribution("constant", mean=value)
+    return Distribution("constant", mean=value, low=value, high=value)
