@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
 
 KINDS = ("constant", "uniform", "normal", "lognormal", "empirical")
 GRID = 1024  # quantiles that stand for a distribution where it is not drawn from
+PROBABILITIES = (np.arange(GRID) + 0.5) / GRID  # of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Distribution:
 
     def quantiles(self) -> np.ndarray:
         """float64[GRID]: values at evenly spaced probabilities; a single one for a constant."""
-        p = (np.arange(GRID) + 0.5) / GRID
+        p = PROBABILITIES
         match self.kind:
             case "constant":
                 return np.array([self.mean])
@@ -71,9 +73,8 @@ class Distribution:
             case "empirical":
                 found = self._at(p)
             case _:
-                normal = np.array([NormalDist().inv_cdf(x) for x in p])
                 mean, sd = (self.mean, self.sd) if self.kind == "normal" else self._logarithm()
-                found = mean + sd * normal
+                found = mean + sd * _normal_quantiles()
                 found = np.exp(found) if self.kind == "lognormal" else found
         return np.clip(found, self.low, self.high)
 
@@ -87,6 +88,12 @@ class Distribution:
         ends = np.cumsum(self.counted)
         places = np.searchsorted(ends, p * ends[-1], side="right")
         return np.asarray(np.array(self.values)[np.minimum(places, len(self.values) - 1)])
+
+
+@cache
+def _normal_quantiles() -> np.ndarray:
+    """float64[GRID]: those of the standard normal distribution."""
+    return np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
 
 
 def constant(value: float) -> Distribution:

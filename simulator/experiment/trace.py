@@ -143,4 +143,4 @@ def slowed(trace: Trace, factor: float) -> Trace:
     arrival = np.rint(r.arrival_us * factor).astype(np.int64)
     deadline = np.where(r.deadline_us > 0, r.deadline_us - r.arrival_us + arrival, 0)
     requests = replace(r, arrival_us=arrival, deadline_us=deadline)
-    return Trace(trace.file, f"{trace.digest}:{factor:g} times", requests, None, trace.notes)
+    return Trace(trace.file, f"{trace.digest}:{factor} times", requests, None, trace.notes)

@@ -74,7 +74,7 @@ def _patient(workload: Workload, patience: float) -> Workload:
     if isinstance(source, Trace):
         deadline = source.requests.arrival_us + int(patience * 1e6)
         source = replace(
-            source, digest=f"{source.digest}:{patience:g} s", requests=replace(source.requests, deadline_us=deadline)
+            source, digest=f"{source.digest}:{patience} s", requests=replace(source.requests, deadline_us=deadline)
         )
     return replace(workload, timeout_s=patience, source=source)
 
