@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from commands import evolve
+from commands import evolve, refused
 from paths import ROOT
 from plain_clock import host, step_function
 from trace_engine import simulate
@@ -168,6 +168,17 @@ def test_requests_all_at_once(tmp_path: Path) -> None:
     written(tmp_path, "t.csv", HEAD + "\n" + "5,100,3\n" * 50)
     e = experiment(tmp_path, {"trace": "t.csv"})
     assert e.workload.stages == (Stage(5e7, 1e-6),) and replay(e, PROGRAM, 1).completed.all()
+
+
+def test_a_damaged_trace_ends_a_command_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = {"id": "x", "model": "llama-2-7b", "hardware": "H100", "workload": {"name": "w", "trace": "t.csv"}}
+    (tmp_path / "my.yaml").write_text(yaml.safe_dump({"version": 1, "experiments": [entry]}))
+    command = ("predict", "champion", "--experiments", tmp_path / "my.yaml")
+    assert "there is no such file" in refused(capsys, *command)
+    written(tmp_path, "t.csv", HEAD + "\n0,10,x\n")
+    assert f"{tmp_path}/t.csv:2: output_len is 'x': give a number that fits" in refused(capsys, *command)
+    written(tmp_path, "t.csv", HEAD + "\n0,10,3\n")
+    assert evolve(*command) == 0
 
 
 def test_the_requests_of_ingest_are_a_trace(tmp_path: Path) -> None:

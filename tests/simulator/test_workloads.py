@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plain_clock import host, step_function
 from trace_tables import experiment, written
 
 from evaluator.experiments import bundled_experiments, data_hash
@@ -222,6 +223,20 @@ def test_a_turn_finds_the_whole_blocks_of_the_prompt_before_it() -> None:
         assert cached[rows[1:]].tolist() == (r.input_len[rows[:-1]] // 16).tolist()
         assert cached[rows[0]] == (0 if rows[0] in [t[0] for t in turns_of(r)[:2]] else 40 // 16)
     assert seen.run.preemptions == 0 and seen.completed.all()
+
+
+@pytest.mark.parametrize(("blocks", "preempting"), [(60, True), (200, False), (100_000, False)])
+def test_conversations_are_replayed_as_by_the_plain_clock(blocks: int, preempting: bool) -> None:
+    """At a high load: turns come before the answer to the one before, and prompts are evicted, or even preempted."""
+    session = SESSION | {"think_time_s": {"uniform": {"min": 0, "max": 0.5}}}
+    whole = CHAT | {"stages": [{"rate": 30.0, "duration_s": 6}], "session": session}
+    engine = {"max_num_seqs": 16, "max_num_batched_tokens": 300, "total_kv_blocks": blocks}
+    e = experiment(Path(), {k: v for k, v in whole.items() if v is not None}, engine=engine)
+    load, seen = load_of(e, 1), replay(e, PROGRAM, 1)
+    plain = host(load.requests, seen.queueing_us.tolist(), load.limits, step_function(PROGRAM, e.facts))
+    assert [r.cached for r in plain.requests] == seen.spread(seen.run.cached).tolist()
+    np.testing.assert_array_equal([r.first for r in plain.requests], seen.spread(seen.run.first_us))
+    assert (seen.run.preemptions > 0) == preempting and seen.run.preemptions == plain.preemptions
 
 
 def test_many_turns_of_many_requests_need_no_more_memory_than_requests() -> None:
