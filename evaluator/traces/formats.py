@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ import pyarrow.parquet as pq
 
 from evaluator.traces.csv import header, read_columns
 from simulator.documents import read_json
-from simulator.errors import InputError, shown
+from simulator.errors import LARGEST_NUMBER, InputError, shown
+from simulator.experiment.limits import MOST_TOKENS
 
 NEEDED = ("arrival_s", "input_len", "output_len")
 SERVED = ("e2e_ms", "ttft_ms", "completed")  # how a request fared
@@ -64,10 +66,10 @@ def read_rows(path: Path) -> Rows:
 
     Raises InputError naming file, place and remedy.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file: name a trace, CSV, parquet, JSON lines or JSON")
     readers = {".parquet": _parquet, ".jsonl": _mooncake, ".ndjson": _mooncake, ".json": _benchmark}
     try:
+        if not path.is_file():
+            raise InputError(f"{path}: there is no such file: name a trace, CSV, parquet, JSON lines or JSON")
         return readers.get(path.suffix.lower(), _csv)(path)
     except OSError as e:
         raise InputError(f"{path}: cannot be read ({e.strerror or type(e).__name__}): name another file") from None
@@ -75,9 +77,11 @@ def read_rows(path: Path) -> Rows:
 
 def _csv(path: Path) -> Rows:
     names = header(path)
+    if names == [""]:
+        raise InputError(f"{path}: is empty: begin with the names of the columns")
 
     def line(i: int) -> str:
-        return f"{path}:{i + 2}"
+        return f"{path}:{_line(path, i + 1)}"  # below the header
 
     if AZURE_TIME in names and set(AZURE.values()) <= set(names):
         kinds = {AZURE_TIME: pa.string(), **dict.fromkeys(AZURE.values(), pa.float64())}
@@ -95,6 +99,13 @@ def _csv(path: Path) -> Rows:
     return Rows({own: np.where(np.isinf(found[t]), np.nan, found[t]) for own, t in wanted.items()}, line)
 
 
+def _line(path: Path, row: int) -> int:
+    """The number, from 1, of the line that holds row `row`, from 0: empty lines are no rows."""
+    with path.open("rb") as file:
+        filled = (number for number, text in enumerate(file, 1) if text.strip())
+        return next(islice(filled, row, None))
+
+
 def _parquet(path: Path) -> Rows:
     def row(i: int) -> str:
         return f"{path}: row {i}"
@@ -106,30 +117,38 @@ def _parquet(path: Path) -> Rows:
         _check_names(path, names, aliases)
         wanted = {own: theirs for own, theirs in aliases.items() if theirs in names}
         seen = [n for n in (*SERVER.values(), *INSTEAD.values()) if n in names] if aliases is OURS else []
-        hashed = [HASHES, HASH_TOKENS] if {HASHES, HASH_TOKENS} <= set(names) else []
+        hashed = [name for name in (HASHES, HASH_TOKENS) if name in names]
         table = pq.read_table(path, columns=[*wanted.values(), *seen, *hashed])
         columns = {own: _floats(table.column(theirs)) for own, theirs in wanted.items()}
         server = {own: _floats(table.column(theirs)) for own, theirs in SERVER.items() if theirs in seen}
         for own, theirs in INSTEAD.items():
             if theirs in seen:
                 columns[own] = np.where(np.isnan(columns[own]), _floats(table.column(theirs)), columns[own])
-    except (pa.ArrowException, OSError) as e:
+        sizes = _floats(table.column(HASH_TOKENS)) if HASH_TOKENS in hashed else np.zeros(0)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
         why = " ".join(str(e).split())[:200]
         raise InputError(f"{path}: is not a parquet file with these columns ({why}): write it again") from None
     if server:
         columns = _by_server(columns, server)
     if not hashed:
         return Rows(columns, row)
-    sizes = _floats(table.column(HASH_TOKENS))
+    if len(hashed) == 1:
+        raise InputError(f"{path}: {HASHES} and {HASH_TOKENS} go together: give both columns or neither")
     if len(sizes) and not (sizes == sizes[0]).all():
         raise InputError(f"{path}: {HASH_TOKENS} differs from row to row: give one size of pieces")
-    hashes = _lists(table.column(HASHES).combine_chunks())
-    return Rows(columns, row, hashes, int(sizes[0]) if len(sizes) else MOONCAKE_TOKENS)
+    if len(sizes) and not (1 <= sizes[0] <= MOST_TOKENS and sizes[0] == np.rint(sizes[0])):
+        text = f"give whole tokens from 1 to {MOST_TOKENS:g}"
+        raise InputError(f"{path}: {HASH_TOKENS} is {sizes[0]:.15g}: {text}")
+    ids = table.column(HASHES)
+    is_list = pa.types.is_list(ids.type) or pa.types.is_large_list(ids.type)
+    if not is_list or not pa.types.is_integer(ids.type.value_type):
+        raise InputError(f"{path}: {HASHES} must be lists of whole numbers, got {ids.type}: write it again")
+    return Rows(columns, row, _lists(ids, row), int(sizes[0]) if len(sizes) else MOONCAKE_TOKENS)
 
 
 def _by_server(columns: dict[str, np.ndarray], server: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The columns with the server's times where no client's are known of any request."""
-    if not np.isnan(columns["arrival_s"]).all():
+    if "arrival_ns" not in server or not np.isnan(columns["arrival_s"]).all():
         return columns
     times = {"arrival_s": server["arrival_ns"] / 1e9}
     times |= {f"{name}_ms": server[f"{name}_us"] / 1e3 for name in ("e2e", "ttft") if f"{name}_us" in server}
@@ -138,7 +157,7 @@ def _by_server(columns: dict[str, np.ndarray], server: dict[str, np.ndarray]) ->
 
 def _mooncake(path: Path) -> Rows:
     def line(i: int) -> str:
-        return f"{path}:{i + 1}"
+        return f"{path}:{_line(path, i)}"
 
     kinds = pa.schema([("timestamp", pa.float64()), ("input_length", pa.float64()), ("output_length", pa.float64()),
                        (HASHES, pa.list_(pa.int64()))])  # fmt: skip
@@ -153,8 +172,8 @@ def _mooncake(path: Path) -> Rows:
         if (lost := np.isnan(columns[own])).any():
             raise InputError(f"{line(int(lost.argmax()))}: {theirs} is missing: give a number")
     columns["arrival_s"] = columns["arrival_s"] / 1e3
-    ids = table.column(HASHES).combine_chunks()
-    return Rows(columns, line, _lists(ids) if ids.null_count < len(ids) else None)
+    ids = table.column(HASHES)
+    return Rows(columns, line, _lists(ids, line) if ids.null_count < len(ids) else None)
 
 
 def _damaged_line(path: Path, why: str) -> str:
@@ -191,7 +210,7 @@ def _benchmark(path: Path) -> Rows:
         lists[name] = items
     numbers = {name: _numbers(path, name, lists[name]) for name in DETAILED if name != "itls"}
     for i, gaps in enumerate(lists["itls"]):
-        if not isinstance(gaps, list) or not all(type(gap) in (int, float) for gap in gaps):
+        if not isinstance(gaps, list) or not all(map(_is_number, gaps)):
             raise InputError(f"{path}: itls[{i}] must be a list of seconds, got {shown(gaps)}: save the result again")
     sums = np.array([sum(gaps) for gaps in lists["itls"]])
     answered = numbers["output_lens"] > 0  # a request that failed has neither tokens nor times
@@ -205,9 +224,14 @@ def _benchmark(path: Path) -> Rows:
 
 def _numbers(path: Path, name: str, items: Sequence[Any]) -> np.ndarray:
     for i, item in enumerate(items):
-        if type(item) not in (int, float):
-            raise InputError(f"{path}: {name}[{i}] must be a number, got {shown(item)}: save the result again")
+        if not _is_number(item):
+            raise InputError(f"{path}: {name}[{i}] must be a finite number, got {shown(item)}: save the result again")
     return np.array(items, dtype=float)
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value of a JSON file is a number that float64 can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
 def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> None:
@@ -217,12 +241,16 @@ def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> N
             known = "arrival_s, input_len, output_len; or Mooncake, Azure, BurstGPT, vLLM's benchmark"
             text = ", ".join(names)[:100]
             raise InputError(f"{path}: the column {aliases[own]} is missing among {text}: a trace has {known}")
+    if twice := [name for name in aliases.values() if list(names).count(name) > 1]:
+        raise InputError(f"{path}: has the column {twice[0]} twice: leave one out")
     if aliases is not OURS and ("prefix_group" in names) != ("prefix_len" in names):
         raise InputError(f"{path}: prefix_group and prefix_len go together: give both columns or neither")
 
 
 def _seconds(texts: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
     """float64: seconds from the first of these dates and times, as 2023-11-16 18:17:03.9799600, all in UTC."""
+    if not len(texts):
+        return np.zeros(0)
     plain = pc.replace_substring_regex(pa.array(texts, pa.string()), r"(\+00:?00|Z)$", "")
     try:
         ns = plain.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy()
@@ -230,7 +258,7 @@ def _seconds(texts: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
         wrong = next(i for i in range(len(plain)) if not _is_time(plain[i]))
         text = "give a date and time as 2023-11-16 18:17:03.97"
         raise InputError(f"{place(wrong)}: {AZURE_TIME} is {shown(texts[wrong])}: {text}") from None
-    return np.asarray((ns - ns.min(initial=ns[0] if len(ns) else 0)) / 1e9)
+    return np.asarray((ns - ns.min()) / 1e9)
 
 
 def _is_time(text: pa.Scalar) -> bool:
@@ -247,10 +275,16 @@ def _renamed(found: dict[str, np.ndarray], names: dict[str, str]) -> dict[str, n
 
 def _floats(column: pa.ChunkedArray) -> np.ndarray:
     """A column as float64, NaN where it is empty."""
-    return np.asarray(pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy())
+    # not safe: times in ns since 1970 are not exact in float64, but their microseconds are
+    return np.asarray(pc.fill_null(column.cast(pa.float64(), safe=False), np.nan).to_numpy())
 
 
-def _lists(column: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
-    """(the items of all lists, where each row's begin and the last one's end)."""
-    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    return column.flatten().to_numpy(zero_copy_only=False), np.concatenate([[0], np.cumsum(counts)])
+def _lists(column: pa.ChunkedArray, place: Callable[[int], str]) -> tuple[np.ndarray, np.ndarray]:
+    """(the items of all lists, where each row's begin and the last one's end). Raises InputError at an empty item."""
+    lists = column.combine_chunks()
+    items = lists.flatten()
+    if items.null_count:
+        row = pc.list_parent_indices(lists)[items.is_null().index(True).as_py()].as_py()
+        raise InputError(f"{place(row)}: {HASHES} has an empty item: give whole numbers")
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return items.to_numpy(zero_copy_only=False), np.concatenate([[0], np.cumsum(counts)])

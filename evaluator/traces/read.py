@@ -30,9 +30,7 @@ def _trace(folder: Path, name: str, window_s: float | None, window_requests: int
     return read_trace(folder / name, name, window_s, window_requests)
 
 
-def read_trace(
-    path: Path, name: str, window_s: float | None = None, window_requests: int | None = None
-) -> Trace:
+def read_trace(path: Path, name: str, window_s: float | None = None, window_requests: int | None = None) -> Trace:
     """The trace in a file of any of the formats; `name` is what the trace calls it.
 
     Its windows are its stages if it has some and neither argument is given, else time windows of at least `window_s`
@@ -57,26 +55,27 @@ def read_trace(
     inputs, outputs = inputs[order].astype(np.int32), outputs[order].astype(np.int32)
     kept = kept[order]
     optional = partial(_optional, rows, kept)
-    group, shared = _numbers_of(optional("prefix_group", 0, 2**53, "whole numbers")), np.zeros(len(kept), np.int32)
+    group, shared = _numbers_of(optional("prefix_group", -1, 2**53, "whole numbers")), np.zeros(len(kept), np.int32)
     if "prefix_group" in rows.columns:
         shared = np.nan_to_num(optional("prefix_len", 0, limits.MOST_TOKENS, "whole tokens")).astype(np.int32)
         if (beyond := (group >= 0) & (shared > inputs)).any():
             place = rows.place(int(kept[int(beyond.argmax())]))
             raise InputError(f"{place}: prefix_len is above input_len: give at most input_len, which includes it")
     timeout_s = optional("timeout_s", 1e-6, LATEST_S, "seconds")
-    deadline = np.where(np.isnan(timeout_s), 0, arrival + (np.nan_to_num(timeout_s) * 1e6).astype(np.int64))
+    deadline = np.where(np.isnan(timeout_s), 0, arrival + np.rint(np.nan_to_num(timeout_s) * 1e6).astype(np.int64))
     stage = _stages(rows, kept, arrival, window_s, window_requests)
-    chains = _chains(rows, kept, inputs)
+    chains = _chains(rows, kept, inputs, path)
     requests = Requests(
         arrival_us=arrival, stage=stage, input_len=inputs, output_len=outputs,
-        prompt=_repeated(_numbers_of(optional("prompt", 0, 2**53, "whole numbers"))),
+        prompt=_repeated(_numbers_of(optional("prompt", -1, 2**53, "whole numbers"))),
         group=np.where(shared > 0, group, -1).astype(np.int32), shared_len=np.where(group >= 0, shared, 0),
         deadline_us=deadline, chains=chains,
     )  # fmt: skip
     with path.open("rb") as file:
         content = file_digest(file, "sha256").hexdigest()
     digest = sha256(f"{content} {window_s} {window_requests}".encode()).hexdigest()[:16]
-    return Trace(name, digest, requests, _recorded(optional), _notes(rows, kept, name))
+    recorded = _recorded(optional, lambda i: rows.place(int(kept[i])))
+    return Trace(name, digest, requests, recorded, _notes(rows, kept, name))
 
 
 def _with_tokens(rows: Rows, path: Path) -> np.ndarray:
@@ -97,7 +96,8 @@ def _column(rows: Rows, kept: np.ndarray, name: str, least: float, most: float, 
         wrong = (values < least) | (values > most) | np.isinf(values)
         if unit.startswith("whole"):
             wrong |= values != np.rint(values)
-    if (wrong & ~np.isnan(values)).any():
+    wrong &= ~np.isnan(values)
+    if wrong.any():
         i = int(wrong.argmax())
         text = f"{name} is {values[i]:.15g}: give {unit} from {least:g} to {most:g}"
         raise InputError(f"{rows.place(int(kept[i]))}: {text}")
@@ -119,8 +119,8 @@ def _check_size(path: Path, inputs: np.ndarray, outputs: np.ndarray) -> None:
 
 
 def _numbers_of(values: np.ndarray) -> np.ndarray:
-    """int64: names given as numbers, numbered anew from 0 in order of size; -1 where there is none."""
-    known = ~np.isnan(values)
+    """int64: names given as numbers, numbered anew from 0 in order of size; -1 where there is none, or -1."""
+    known = values >= 0
     numbers = np.full(len(values), -1, np.int64)
     numbers[known] = np.unique(values[known], return_inverse=True)[1]
     return numbers
@@ -144,10 +144,14 @@ def _stages(
     if (back := np.diff(stage) < 0).any():
         place = rows.place(int(kept[int(back.argmax()) + 1]))
         raise InputError(f"{place}: its stage is below that of an earlier arrival: correct it, or give window_s")
+    first = np.flatnonzero(np.diff(stage, prepend=-1))
+    if (alike := np.diff(arrival_us[first]) == 0).any():
+        place = rows.place(int(kept[first[int(alike.argmax()) + 1]]))
+        raise InputError(f"{place}: its stage begins at the same time as that before: correct it, or give window_s")
     return stage
 
 
-def _chains(rows: Rows, kept: np.ndarray, inputs: np.ndarray) -> Chains | None:
+def _chains(rows: Rows, kept: np.ndarray, inputs: np.ndarray, path: Path) -> Chains | None:
     """The pieces of the prompts; those that have no number in the file get one of their own."""
     if rows.hashes is None:
         return None
@@ -157,6 +161,9 @@ def _chains(rows: Rows, kept: np.ndarray, inputs: np.ndarray) -> Chains | None:
     numbers = codes.indices.to_numpy() if codes is not None else np.zeros(0, np.int32)
     distinct = len(codes.dictionary) if codes is not None else 0
     need = -(-inputs.astype(np.int64) // size)
+    if need.sum() > limits.MOST_PIECES:
+        text = f"at most {limits.MOST_PIECES:.0e} are replayed: give larger pieces, or cut it"
+        raise InputError(f"{path}: its prompts have {need.sum():,} pieces, {text}")
     starts = np.concatenate([[0], np.cumsum(need)])
     have = np.minimum(np.diff(first)[kept], need)
     total = int(starts[-1])
@@ -169,11 +176,15 @@ def _chains(rows: Rows, kept: np.ndarray, inputs: np.ndarray) -> Chains | None:
     return Chains(starts, piece.astype(np.int32), size)
 
 
-def _recorded(optional: Callable[[str, float, float, str], np.ndarray]) -> Recorded | None:
-    """How the requests fared; None if the file says it of none."""
+def _recorded(optional: Callable[[str, float, float, str], np.ndarray], place: Callable[[int], str]) -> Recorded | None:
+    """How the requests fared; None if the file says it of none. `place(i)` names request i."""
     e2e, ttft = (optional(name, 0, limits.MOST_MS, "milliseconds") for name in ("e2e_ms", "ttft_ms"))
     failed = optional("completed", 0, 1, "whole numbers") == 0
     e2e, ttft = np.where(failed, np.nan, e2e), np.where(failed, np.nan, ttft)
+    if (later := ttft > e2e).any():
+        i = int(later.argmax())
+        text = f"ttft_ms is {ttft[i]:.15g}, above e2e_ms, {e2e[i]:.15g}: check both and their unit"
+        raise InputError(f"{place(i)}: {text}")
     return None if np.isnan(e2e).all() and np.isnan(ttft).all() else Recorded(e2e, ttft)
 
 
@@ -187,7 +198,12 @@ def _notes(rows: Rows, kept: np.ndarray, name: str) -> tuple[str, ...]:
 def _lengths(folder: Path, name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The values listed in a CSV file, one a line below a header, and how often each occurs."""
     path = folder / name
-    names = header(path)
+    try:
+        names = header(path)
+    except OSError as e:  # of a name that is too long, or a folder that may not be looked into
+        raise InputError(f"{path}: cannot be read ({e.strerror}): name a CSV file") from None
+    if names[0].replace(".", "", 1).isdigit():
+        raise InputError(f"{path}:1: is {names[0]}: begin with a header, for example len")
     (values,) = read_columns(path, names, {names[0]: pa.float64()}, ()).values()
     if not len(values) or not np.isfinite(values).all():
         raise InputError(f"{path}: must list numbers, one a line below a header: correct it")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
 
 KINDS = ("constant", "uniform", "normal", "lognormal", "empirical")
 GRID = 1024  # quantiles that stand for a distribution where it is not drawn from
+PROBABILITIES = (np.arange(GRID) + 0.5) / GRID  # of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,6 @@ class Distribution:
     @property
     def most(self) -> float:
         """No value is larger; inf if nothing bounds them."""
-        if self.kind == "constant":
-            return self.mean
         return min(self.high, max(self.values)) if self.kind == "empirical" else self.high
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
@@ -64,7 +64,7 @@ class Distribution:
 
     def quantiles(self) -> np.ndarray:
         """float64[GRID]: values at evenly spaced probabilities; a single one for a constant."""
-        p = (np.arange(GRID) + 0.5) / GRID
+        p = PROBABILITIES
         match self.kind:
             case "constant":
                 return np.array([self.mean])
@@ -73,9 +73,8 @@ class Distribution:
             case "empirical":
                 found = self._at(p)
             case _:
-                normal = np.array([NormalDist().inv_cdf(x) for x in p])
                 mean, sd = (self.mean, self.sd) if self.kind == "normal" else self._logarithm()
-                found = mean + sd * normal
+                found = mean + sd * _normal_quantiles()
                 found = np.exp(found) if self.kind == "lognormal" else found
         return np.clip(found, self.low, self.high)
 
@@ -91,10 +90,16 @@ class Distribution:
         return np.asarray(np.array(self.values)[np.minimum(places, len(self.values) - 1)])
 
 
+@cache
+def _normal_quantiles() -> np.ndarray:
+    """float64[GRID]: those of the standard normal distribution."""
+    return np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
+
+
 def constant(value: float) -> Distribution:
     """The distribution of something that is always the same.
 
     >>> constant(247).fixed
     247
     """
-    return Distribution("constant", mean=value)
+    return Distribution("constant", mean=value, low=value, high=value)

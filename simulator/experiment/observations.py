@@ -73,16 +73,16 @@ def measured(trace: Trace, stages: int) -> Observed | None:
 
 
 def _figures(requests: Requests, recorded: Recorded, rows: np.ndarray) -> Observation:
-    """The figures of the requests at `rows`. Those without an E2E did not complete."""
+    """The figures of the requests at `rows`. Those with neither E2E nor TTFT did not complete."""
     e2e, ttft = recorded.e2e_ms[rows], recorded.ttft_ms[rows]
     gaps = requests.output_len[rows] - 1
-    done = ~np.isnan(e2e)
+    done = ~(np.isnan(e2e) & np.isnan(ttft))
     with np.errstate(divide="ignore", invalid="ignore"):
         itl = (e2e - ttft) / gaps
     return Observation(
-        e2e_ms=_of_requests(e2e[done]),
+        e2e_ms=_of_requests(e2e[done & ~np.isnan(e2e)]),
         ttft_ms=_of_requests(ttft[done & ~np.isnan(ttft)]),
-        itl_ms=_of_requests(itl[done & ~np.isnan(ttft) & (gaps > 0)]),
+        itl_ms=_of_requests(itl[done & ~np.isnan(itl) & (gaps > 0)]),
         completed=int(done.sum()),
         failed=int(len(rows) - done.sum()),
     )

@@ -96,7 +96,7 @@ def windows(arrival_us: np.ndarray, least_s: float = WINDOW_S, least_requests: i
     >>> windows(np.array([0, 1, 2, 60_000_000, 60_000_001, 95_000_000]), least_requests=2).tolist()
     [0, 0, 0, 0, 0, 0]
     """
-    count, least_us = len(arrival_us), round(least_s * 1e6)
+    count, least_us = len(arrival_us), max(round(least_s * 1e6), 1)  # no two windows begin at the same time
     starts = [0]
     while True:
         at = int(np.searchsorted(arrival_us, arrival_us[starts[-1]] + least_us, side="left"))
@@ -153,4 +153,4 @@ def slowed(trace: Trace, factor: float) -> Trace:
     arrival = np.rint(r.arrival_us * factor).astype(np.int64)
     deadline = np.where(r.deadline_us > 0, r.deadline_us - r.arrival_us + arrival, 0)
     requests = replace(r, arrival_us=arrival, deadline_us=deadline)
-    return Trace(trace.file, f"{trace.digest}:{factor:g} times", requests, None, trace.notes)
+    return Trace(trace.file, f"{trace.digest}:{factor} times", requests, None, trace.notes)

@@ -14,12 +14,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from simulator.experiment.distribution import GRID
 from simulator.experiment.experiment import Arrival, Experiment, Profile, Session, Stage, Workload
 from simulator.experiment.trace import Requests, Trace, bounds_us, cut, slowed
 from simulator.stream import stream
 
 PARTS = {"train": (0.0, 0.6), "valid": (0.6, 0.8), "test": (0.8, 1.0)}  # of a trace, shares of its requests in time
 LENGTHS, SESSIONS = 1, 2  # streams of an experiment beside that of its arrivals
+HISTORIES = 100  # quantiles that stand for the histories of all turns
+TINY = 1e-300  # a sum of gaps that are all too small for float64
 
 
 def duration_s(workload: Workload) -> float:
@@ -52,8 +55,7 @@ def at_rate(workload: Workload, rate: float) -> Workload:
 def prompt_lengths(workload: Workload) -> np.ndarray:
     """int64[prompts]: the lengths of the prompts in tokens, each distinct one once.
 
-    Of a distribution, its quantiles stand for them; of conversations, those of the first turns and of later ones with
-    the mean history.
+    Of a distribution, its quantiles stand for them; of conversations, each of these after quantiles of the history.
     """
     match workload.source:
         case Trace(requests=requests):
@@ -66,9 +68,19 @@ def prompt_lengths(workload: Workload) -> np.ndarray:
             histories = np.zeros(1)
             if profile.session:
                 turn = lengths.mean() + output_lengths(workload).mean()
-                histories = turn * np.arange(max(round(profile.session.turns.quantiles().mean()), 1))
+                histories = turn * _turns_before(profile.session)
+                lengths = lengths[:: -(-len(lengths) // GRID)]  # with those of many stages, too many to combine
             whole = profile.system_prompt_len + lengths[None] + histories[:, None]
             return np.maximum(np.rint(whole.ravel()), 1).astype(np.int64)
+
+
+def _turns_before(session: Session) -> np.ndarray:
+    """int64[HISTORIES]: how many turns came before a turn, at evenly spaced probabilities."""
+    turns = np.maximum(np.rint(session.turns.quantiles()), 1)
+    longer = len(turns) - np.searchsorted(turns, np.arange(int(turns[-1])), side="right")
+    ends = np.cumsum(longer)
+    p = (np.arange(HISTORIES) + 0.5) / HISTORIES
+    return np.asarray(np.searchsorted(ends, p * ends[-1], side="right"))
 
 
 def _is_constant(workload: Workload, profile: Profile) -> bool:
@@ -217,7 +229,8 @@ def _drawn(workload: Workload, profile: Profile, seed: int, name: int) -> Reques
             group = prompt % np.int32(profile.groups)
         thought = np.where(opens, 0.0, profile.session.think_time_s.draw(lengths_rng, n))
         arrival_s = arrival_s[prompt] + _since(opens, thought)
-        inputs = system + _since(opens, questions + answers) - answers
+        # What no prompt can be longer than is refused anyway, and must not overflow.
+        inputs = np.minimum(system + _since(opens, questions + answers) - answers, np.iinfo(np.int32).max)
         stage_of = np.minimum(np.searchsorted(starts[1:], arrival_s, "right"), len(counts) - 1).astype(np.int32)
     elif distinct := distinct_prompts(workload):
         prompt = number % np.int32(distinct)
@@ -250,8 +263,9 @@ def _turns(session: Session, rng: np.random.Generator, counts: Sequence[int]) ->
     turns = []
     for count in counts:
         lengths = np.maximum(session.turns.draw_whole(rng, count), 1)  # more conversations than are needed
-        starts = np.cumsum(lengths) - lengths
-        turns.append((np.arange(lengths.sum()) - np.repeat(starts, lengths))[:count])
+        ends, request = np.cumsum(lengths), np.arange(count)
+        of = np.searchsorted(ends, request, side="right")
+        turns.append(request - (ends - lengths)[of])
     return turns
 
 
@@ -270,7 +284,7 @@ def _offsets(rng: np.random.Generator, arrival: Arrival, n: int, duration_s: flo
             return (np.arange(n) + 0.5) * duration_s / max(n, 1)
         case "gamma":  # gaps of this shape, as long together as the stage: n arrivals, as in the other kinds
             ends = np.cumsum(rng.gamma(1.0 / arrival.cv**2, size=n + 1))
-            return np.asarray(ends[:-1] / ends[-1] * duration_s)
+            return np.asarray(ends[:-1] / max(ends[-1], TINY) * duration_s)
         case "burst":
             bursts = -(-n // arrival.size)
             return np.asarray(np.repeat(np.sort(rng.random(bursts)) * duration_s, arrival.size)[:n])

@@ -24,12 +24,15 @@ TRACE = ("trace", "window_s", "window_requests")
 WORKLOAD = (*COMMON, *PROFILE, *TRACE)
 STAGE = ("rate", "duration_s", "arrival", "prompt_len", "output_len")
 SHARED_PREFIX = ("groups", "prompts_per_group", "system_prompt_len", "question_len")
+SESSION = ("turns", "think_time_s")
 STAGES = "give at least one {rate, duration_s}"
 MOMENTS = ("mean", "sd", "min", "max")
 PARAMETERS = {"uniform": ("min", "max"), "normal": MOMENTS, "lognormal": MOMENTS}
 TOKENS = "give a whole number of tokens, or a distribution as {lognormal: {mean: 250, sd: 120}}"
 SECONDS = "give seconds, or a distribution as {lognormal: {mean: 20, sd: 10}}"
-TURNS = "give a number of turns, or a distribution as {uniform: {min: 1, max: 8}}"
+LEAST_CV, MOST_CV = 0.01, 20.0  # of gamma gaps: nearly even, and nearly all requests at once
+MOST_SPREAD = 1e6  # of a distribution, its standard deviation over its mean
+TURNS = "give a whole number of turns, or a distribution as {uniform: {min: 1, max: 8}}"
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def _patient(workload: Workload, patience: float) -> Workload:
     if isinstance(source, Trace):
         deadline = source.requests.arrival_us + int(patience * 1e6)
         source = replace(
-            source, digest=f"{source.digest}:{patience:g} s", requests=replace(source.requests, deadline_us=deadline)
+            source, digest=f"{source.digest}:{patience} s", requests=replace(source.requests, deadline_us=deadline)
         )
     return replace(workload, timeout_s=patience, source=source)
 
@@ -80,7 +83,7 @@ def _trace(w: Section, files: Files) -> Workload:
             raise w.error(key, "and trace exclude each other", "give the one or the other")
     least_s = w.number("window_s", "give seconds", above=0, most=limits.MOST_SECONDS) if w.has("window_s") else None
     fewest = w.whole("window_requests", "give a number of requests", least=1) if w.has("window_requests") else None
-    trace = files.trace(w.text("trace"), least_s, fewest)
+    trace = files.trace(w.name("trace"), least_s, fewest)
     count = int(trace.requests.stage.max()) + 1
     if count > limits.MOST_STAGES:
         problem = f"is {count:,} windows long, at most {limits.MOST_STAGES:,} are replayed"
@@ -171,44 +174,55 @@ def _arrival(s: Section) -> Arrival:
         if "gamma" in value:
             gamma = a.section("gamma", "give cv, the coefficient of variation of the gaps")
             only(gamma, ("cv",))
-            return Arrival("gamma", cv=gamma.number("cv", "give the gaps' coefficient of variation", above=0, most=100))
+            cv = gamma.number("cv", "give the gaps' coefficient of variation", least=LEAST_CV, most=MOST_CV)
+            return Arrival("gamma", cv=cv)
         if "burst" in value:
             burst = a.section("burst", "give size, the requests that arrive at once")
             only(burst, ("size",))
             size = burst.whole("size", "give the requests that arrive at once", least=1, most=limits.MOST_REQUESTS)
             return Arrival("burst", size=size)
     forms = "give constant, poisson, even, {gamma: {cv: 2}} or {burst: {size: 10}}"
-    remedy = nearest(value, ARRIVALS) if isinstance(value, str) else forms
+    remedy = nearest(value, ARRIVALS) if isinstance(value, str) and value not in ARRIVALS else forms
     raise s.error("arrival", f"{shown(value)} is not known", remedy)
 
 
 def _session(s: Section, files: Files) -> Session:
-    only(s, ("turns", "think_time_s"))
-    turns = _distribution(s, "turns", files, TURNS, least=1, most=10_000)
-    return Session(turns, _distribution(s, "think_time_s", files, SECONDS, least=0, most=limits.MOST_SECONDS))
+    only(s, SESSION)
+    turns = _distribution(s, "turns", files, TURNS, least=1, most=limits.MOST_TURNS)
+    thought = _distribution(s, "think_time_s", files, SECONDS, least=0, most=limits.MOST_SECONDS, whole=False)
+    return Session(turns, thought)
 
 
 def lengths(s: Section, key: str, files: Files, *, least: int) -> Distribution:
     """A number of tokens, or the distribution of one."""
-    if not isinstance(s.raw.get(key), dict):
-        return constant(s.whole(key, TOKENS, least=least, most=limits.MOST_TOKENS))
     return _distribution(s, key, files, TOKENS, least=least, most=limits.MOST_TOKENS)
 
 
-def _distribution(s: Section, key: str, files: Files, remedy: str, *, least: float, most: float) -> Distribution:
-    """A number, or one of KINDS with its parameters; all values within `least` and `most`."""
+def _distribution(
+    s: Section, key: str, files: Files, remedy: str, *, least: int, most: float, whole: bool = True
+) -> Distribution:
+    """A number, or one of KINDS with its parameters; all values within `least` and `most`.
+
+    `whole`: values are rounded, so a constant has to be a whole number.
+    """
+
+    def number(s: Section, key: str) -> float:
+        if whole:
+            return s.whole(key, remedy, least=least, most=int(most))
+        return s.number(key, remedy, least=least, most=most)
+
     value = s.required(key, remedy)
     if not isinstance(value, dict):
-        return constant(s.number(key, remedy, least=least, most=most))
+        return constant(number(s, key))
     d = s.section(key, remedy)
     kinds = [kind for kind in KINDS if kind in value]
     if len(kinds) != 1 or len(value) != 1:
         raise s.error(key, f"must name one distribution, got {shown(value)}", f"known are {', '.join(KINDS)}")
     kind = kinds[0]
     if kind == "constant":
-        return constant(d.number(kind, remedy, least=least, most=most))
+        return constant(number(d, kind))
     if kind == "empirical":
-        values, counted = files.lengths(d.text(kind, "give the file that lists the values"))
+        values, counted = files.lengths(d.name(kind, "give the file that lists the values"))
         if not (least <= min(values) and max(values) <= most):
             raise d.error(kind, f"lists {min(values):g} to {max(values):g}", f"give values from {least:g} to {most:g}")
         return Distribution(kind, low=least, high=most, values=values, counted=counted)
@@ -217,10 +231,14 @@ def _distribution(s: Section, key: str, files: Files, remedy: str, *, least: flo
     required = kind == "uniform"
     low = p.number("min", "give the least value", least=least, most=most) if required or p.has("min") else least
     high = p.number("max", "give the largest value", least=low, most=most) if required or p.has("max") else most
+    if whole and math.ceil(low) > math.floor(high):
+        raise p.error("max", f"{high:g} and min {low:g} have no whole number between them", "correct one of them")
     if required:
         return Distribution(kind, low=low, high=high)
     mean = p.number("mean", "give the mean", above=0, most=most)
     sd = p.number("sd", "give the standard deviation", above=0, most=most)
-    if not math.isfinite(sd / mean) or not low <= mean <= high:
+    if sd > MOST_SPREAD * mean:
+        raise p.error("sd", f"{sd:g} is more than {MOST_SPREAD:g} times the mean, {mean:g}", "correct one of them")
+    if not low <= mean <= high:
         raise p.error("mean", f"{mean:g} is not within min and max, {low:g} to {high:g}", "correct one of them")
     return Distribution(kind, mean=mean, sd=sd, low=low, high=high)

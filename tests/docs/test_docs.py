@@ -18,6 +18,7 @@ import yaml
 from paths import ROOT
 
 from evaluator.experiments import hardware_table, model_table
+from evaluator.traces.read import files_beside
 from evolve.cli import entry
 from evolve.program.cases import read_case
 from evolve.run.config import config_from
@@ -99,6 +100,8 @@ def test_a_key_shown_as_required_is_required(key: str) -> None:
         del least["workload"]["prompt_len"]
         prefix = {"groups": 1, "prompts_per_group": 1, "system_prompt_len": 10, "question_len": 10}
         least["workload"]["shared_prefix"] = prefix
+    if "session" in key:
+        least["workload"]["session"] = {"turns": 3, "think_time_s": 10.0}
     doc_tables.least_experiment(least)
     with pytest.raises(InputError, match="is missing"):
         doc_tables.least_experiment(without(least, key.split(".")))
@@ -206,12 +209,14 @@ def test_every_program_shown_is_sound(page: Path) -> None:
 
 
 @page
-def test_every_yaml_shown_is_read(page: Path) -> None:
+def test_every_yaml_shown_is_read(page: Path, tmp_path: Path) -> None:
+    if page.name == "experiments.md":
+        (tmp_path / "monday.csv").write_text(next(text for text in blocks(page, "csv") if text.startswith("arrival_s")))
     for text in blocks(page, "yaml"):
         raw = yaml.safe_load(text)
         if "experiments" in raw:
             models = {**model_table(), "my-model": model_table()["llama-3.1-8b"]}  # the reader's own
-            assert experiments_from_mapping(raw, page.name, models, hardware_table())
+            assert experiments_from_mapping(raw, page.name, models, hardware_table(), files_beside(tmp_path / page.name))
         else:
             config_from(raw, page.name)
 

@@ -32,8 +32,8 @@ from evolve.run import config as settings
 from evolve.run.config import Config
 from simulator import documents
 from simulator.experiment import file as experiments_file
-from simulator.experiment import hardware, limits, observations
-from simulator.experiment.experiment import ARRIVALS, Engine, Experiment, Stage
+from simulator.experiment import hardware, limits, observations, workload_entry
+from simulator.experiment.experiment import ARRIVALS, Engine, Experiment
 from simulator.experiment.file import experiment_from_mapping
 from simulator.model import architecture
 from simulator.model.config_keys import JUDGED
@@ -51,7 +51,6 @@ CHOICES = {
     "search.fields": settings.FIELD_SETS,
     "score.champion": settings.RULES,
     "validate.folds": settings.FOLDS,
-    "workload.arrival": ARRIVALS,
 }
 
 CONFIGURATION = {
@@ -125,6 +124,8 @@ CONFIGURATION = {
     "llm.cache": "folder that keeps answers across runs",
 }
 
+LENGTH = "whole number or distribution"
+
 # key of an experiments file: (type, unit, meaning)
 EXPERIMENTS = {
     "id": ("text", "", "unique name"),
@@ -150,20 +151,29 @@ EXPERIMENTS = {
     "engine.name": ("text", "", "for information"),
     "engine.version": ("text", "", "for information"),
     "workload.name": ("text", "", "a label, never a feature"),
+    "workload.ignore_eos": ("true or false", "", "`false` is not replayed; a note says so"),
+    "workload.timeout_s": ("number", "s", "when a client gives up; default: never, or as a trace says of each request"),
     "workload.stages": ("list of mappings", "", "load stages; each begins on schedule, even if requests of the previous one are still running"),
     "workload.stages[].rate": ("number", "request/s", "offered load"),
     "workload.stages[].duration_s": ("number", "s", "length of the stage"),
-    "workload.arrival": ("text", "", "see [arrivals](#arrivals-and-prompts)"),
-    "workload.shared_prefix": ("mapping", "", "prompts that repeat; exactly one of this and `prompt_len` is required"),
+    "workload.stages[].arrival": ("text or mapping", "", "arrivals of this stage; default: those of the workload"),
+    "workload.stages[].prompt_len": (LENGTH, "token", "`prompt_len` or `question_len` of this stage; default: that of the workload"),
+    "workload.stages[].output_len": (LENGTH, "token", "the same of `output_len`"),
+    "workload.arrival": ("text or mapping", "", f"{', '.join(f'`{name}`' for name in ARRIVALS[:3])}, `{{gamma: {{cv: 2}}}}` or `{{burst: {{size: 10}}}}`, see [arrivals](#arrivals-and-prompts)"),
+    "workload.shared_prefix": ("mapping", "", "prompts that begin alike; exactly one of this and `prompt_len` is required"),
     "workload.shared_prefix.groups": ("whole number", "", "distinct shared prefixes"),
-    "workload.shared_prefix.prompts_per_group": ("whole number", "", "distinct prompts per prefix"),
+    "workload.shared_prefix.prompts_per_group": ("whole number", "", "distinct prompts per prefix, which are used in turn; default: no prompt repeats"),
     "workload.shared_prefix.system_prompt_len": ("whole number", "token", "tokens that a group shares"),
-    "workload.shared_prefix.question_len": ("whole number", "token", "tokens of each prompt after the shared ones"),
-    "workload.prompt_len": ("whole number", "token", "prompt length if no two prompts are alike"),
-    "workload.prompt_len_mean": ("number", "token", "observed mean prompt length; default: the sum of the lengths given"),
-    "workload.output_len": ("whole number", "token", "tokens that every request generates"),
-    "workload.ignore_eos": ("true or false", "", "`false` is not replayed; a note says so"),
-    "workload.timeout_s": ("number", "s", "when a client gives up; default: never"),
+    "workload.shared_prefix.question_len": (LENGTH, "token", "tokens of each prompt after the shared ones"),
+    "workload.prompt_len": (LENGTH, "token", "prompt length if no two prompts are alike"),
+    "workload.prompt_len_mean": ("number", "token", "observed mean prompt length, where lengths are constant; default: the sum of the lengths given"),
+    "workload.output_len": (LENGTH, "token", "tokens that a request generates"),
+    "workload.session": ("mapping", "", "requests are the turns of [conversations](#conversations); default: they stand alone"),
+    "workload.session.turns": ("whole number or distribution", "", "turns of a conversation"),
+    "workload.session.think_time_s": ("number or distribution", "s", "time from one turn's arrival to that of the next"),
+    "workload.trace": ("text", "", "file of recorded requests, relative to the experiments file; instead of `stages` and all that is drawn; see [traces](#traces)"),
+    "workload.window_s": ("number", "s", "least length of a trace's time windows; default: 60"),
+    "workload.window_requests": ("whole number", "request", "fewest requests of one; default: 200"),
     "observed.summary": ("mapping", "", "figures of the whole run; default: the weighted means of `stages`"),
     "observed.stages": ("list of mappings", "", "figures of each load stage, with the same keys as `summary`"),
     "observed.summary.e2e_ms": ("mapping", "ms", "`mean`, `p50`, `p90`, `p99` of the end-to-end latency"),
@@ -198,6 +208,8 @@ LIMITS = {
     "`max_model_len`": (limits.ENGINE["max_model_len"], "token"),
     "all prompts and answers of an experiment": (limits.MOST_LOAD_TOKENS, "token"),
     "distinct prompts": (limits.MOST_PROMPTS, ""),
+    "turns of a conversation": (limits.MOST_TURNS, ""),
+    "pieces of all prompts of a trace": (limits.MOST_PIECES, ""),
     "`max_num_seqs`": (limits.MOST_SEQS, "request"),
     "requests in a batch, times prompt and answer": (limits.MOST_CONTEXT, "token"),
     "`block_size`": (limits.MOST_BLOCK, "token"),
@@ -328,10 +340,12 @@ def shown(default: object) -> str:
 
 def experiment_keys() -> list[str]:
     """Every key of an experiment, dotted, that the reader of experiments files knows."""
-    stage = [f"stages[].{f.name}" for f in dataclasses.fields(Stage)]
-    prefix = [f"shared_prefix.{key}" for key in experiments_file.SHARED_PREFIX]
-    below = {"stages": stage, "shared_prefix": prefix}
-    workload = [k for key in experiments_file.WORKLOAD for k in (key, *below.get(key, ()))]
+    below = {
+        "stages": [f"stages[].{key}" for key in workload_entry.STAGE],
+        "shared_prefix": [f"shared_prefix.{key}" for key in workload_entry.SHARED_PREFIX],
+        "session": [f"session.{key}" for key in workload_entry.SESSION],
+    }
+    workload = [k for key in workload_entry.WORKLOAD for k in (key, *below.get(key, ()))]
     figures = [f"summary.{key}" for key in observations.OBSERVATION]
     return [
         *experiments_file.EXPERIMENT,
@@ -352,8 +366,9 @@ def required_keys() -> list[str]:
     """The keys of LEAST that have no alternative."""
     workload = [f"workload.{key}" for key in LEAST["workload"] if key != "prompt_len"]
     stage = [f"workload.stages[].{key}" for key in LEAST["workload"]["stages"][0]]
-    prefix = [f"workload.shared_prefix.{key}" for key in experiments_file.SHARED_PREFIX]
-    return [*LEAST, *workload, *stage, *prefix]
+    prefix = [f"workload.shared_prefix.{key}" for key in workload_entry.SHARED_PREFIX if key != "prompts_per_group"]
+    session = [f"workload.session.{key}" for key in workload_entry.SESSION]
+    return [*LEAST, *workload, *stage, *prefix, *session]
 
 
 def experiments_table() -> str:
@@ -361,14 +376,15 @@ def experiments_table() -> str:
     keys, required, example = experiment_keys(), required_keys(), least_experiment()
     same("EXPERIMENTS", EXPERIMENTS, keys)
     rows = []
+    drawn = {"workload.stages", "workload.output_len"}  # required unless there is a trace
     for key in keys:
         type_, unit, meaning = EXPERIMENTS[key]
-        if key in CHOICES:
-            type_ = ", ".join(map(code, CHOICES[key]))
         part, _, name = key.rpartition(".")
         default: object = ""
         if key in required:
-            default = REQUIRED
+            default = f"{REQUIRED}, or a trace" if key in drawn else REQUIRED
+        elif key == "workload.arrival":
+            default = code("poisson")
         elif part in ("engine", "workload"):
             default = shown(getattr(getattr(example, part), name, ""))
         elif key == "quality":

@@ -143,7 +143,7 @@ def test_json_that_cannot_be_meant(
         ({"workload.timeout_s": 1e18}, "workload.timeout_s must be <= 1e+09"),
         ({"engine.max_num_seqs": 10**9}, f"engine.max_num_seqs must be <= {limits.MOST_SEQS}"),
         ({"engine.max_num_batched_tokens": 10**9}, "engine.max_num_batched_tokens must be <= "),
-        ({"engine.max_num_seqs": 10**6, "workload.prompt_len": 10**6, "workload.output_len": 1,
+        ({"engine.max_num_seqs": 10**6, "engine.max_model_len": 2 * 10**6, "workload.prompt_len": 10**6, "workload.output_len": 1,
           "workload.stages": [{"rate": 100, "duration_s": 40}]},
          "engine.max_num_seqs of 4000 requests of 1000001 tokens makes 4e+09 tokens in a batch"),
         ({"model": "m", "model_config": {"num_hidden_layers": 10**12, "hidden_size": 64, "num_attention_heads": 8,

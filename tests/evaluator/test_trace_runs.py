@@ -1,0 +1,199 @@
+"""Traces in replays: the shipped runs as traces, chains of pieces, windows, other rates, and tables of ingest."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from commands import evolve, refused
+from paths import ROOT
+from plain_clock import host, step_function
+from trace_engine import simulate
+from trace_files import write
+from trace_records import MODEL
+from trace_tables import HEAD, MOONCAKE, columns, csv, experiment, lines, trace_of, written
+
+from evaluator.experiments import BUNDLED, bundled_experiments, load_experiments, raw_entries
+from evaluator.metrics import run_means_ms, stage_means
+from simulator.experiment.experiment import Experiment, Stage
+from simulator.experiment.load import load_of
+from simulator.experiment.trace import NOT_COUNTED, Trace, cut, slowed, windows
+from simulator.experiment.workload import at_rate, first_stages, is_recorded, seeds_of
+from simulator.language.complete import complete
+from simulator.language.parse import parse
+from simulator.replay import replay
+
+CHAMPION = parse((ROOT / "seeds" / "champion.py").read_text())
+PROGRAM = complete(parse("def step_time(b, s, *, a=5000.0, c=20.0): return a + c * b.prefill_tokens"))
+RUN = "20260101-000000-tiny-llama-tp1-general"
+
+
+def source(e: Experiment) -> Trace:
+    assert isinstance(e.workload.source, Trace)
+    return e.workload.source
+
+
+@pytest.mark.parametrize("e", bundled_experiments(), ids=lambda e: e.id)
+def test_a_shipped_run_as_a_trace_is_predicted_alike(e: Experiment, tmp_path: Path) -> None:
+    """Its own requests, written with prompts, prefixes and stages, and read back: every latency is equal."""
+    (entry,) = (entry for name in BUNDLED for entry in raw_entries(name) if entry["id"] == e.id)
+    load = load_of(e, 1)
+    table = columns(load.requests)
+    name = "trace.csv" if e.workload.name == "reasoning-lite" else "trace.parquet"  # text takes a second for the long ones
+    written(tmp_path, name, csv(table) if name.endswith("csv") else table)
+    as_trace = entry | {"workload": {"name": e.workload.name, "trace": name}}
+    (tmp_path / "my.yaml").write_text(yaml.safe_dump({"version": 1, "experiments": [as_trace]}))
+    (traced,) = load_experiments(tmp_path / "my.yaml")
+    assert (traced.engine, traced.facts, traced.observed) == (e.engine, e.facts, e.observed)
+    of_profile, of_trace = replay(e, CHAMPION, 1), replay(traced, CHAMPION, 2)
+    np.testing.assert_array_equal(of_trace.requests.arrival_us, load.requests.arrival_us - load.requests.arrival_us[0])
+    np.testing.assert_array_equal(of_trace.e2e_us, of_profile.e2e_us)
+    np.testing.assert_array_equal(of_trace.ttft_us, of_profile.ttft_us)
+    assert run_means_ms(of_trace) == run_means_ms(of_profile)
+    stages = len(e.workload.stages)
+    np.testing.assert_array_equal(stage_means(of_trace, stages), stage_means(of_profile, stages))
+    offered = [stage.rate for stage in e.workload.stages]
+    # A drawn stage's first and last arrival are about a mean gap from its ends.
+    assert [stage.rate for stage in traced.workload.stages] == pytest.approx(offered, rel=0.005)
+
+
+@pytest.mark.parametrize("block", [16, 48, 512, 700])
+def test_prompts_find_the_blocks_of_common_pieces(block: int, tmp_path: Path) -> None:
+    """The second prompt shares two pieces of 512 tokens with the first, the third one piece, of which its 600 tokens
+    are 512: whole KV blocks of these are found, also where a block is no part of a piece."""
+    written(tmp_path, "m.jsonl", lines(MOONCAKE))
+    e = experiment(tmp_path, {"trace": "m.jsonl"}, engine={"block_size": block})
+    seen = replay(e, PROGRAM, 1)
+    assert seen.spread(seen.run.cached).tolist() == [0, 1024 // block, 512 // block]
+
+
+def test_random_chains_are_replayed_as_by_the_plain_clock(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    for block in (16, 24, 100):
+        rows = []
+        for i in range(40):
+            path: list[int] = []
+            for _ in range(rng.randint(1, 4)):
+                path.append(2 * (path[-1] if path else 0) + rng.randint(1, 2))
+            size = 512 * (len(path) - 1) + rng.randint(1, 512)
+            rows.append({"timestamp": 20 * i, "input_length": size, "output_length": 5, "hash_ids": path})
+        written(tmp_path, "m.jsonl", lines(rows))
+        blocks = -(-8000 // block)  # hold three requests: what is shared is evicted now and then
+        e = experiment(tmp_path, {"trace": "m.jsonl"}, engine={"block_size": block, "total_kv_blocks": blocks})
+        load, seen = load_of(e, 1), replay(e, PROGRAM, 1)
+        plain = host(load.requests, seen.queueing_us.tolist(), load.limits, step_function(PROGRAM, e.facts))
+        assert [r.cached for r in plain.requests] == seen.spread(seen.run.cached).tolist()
+        np.testing.assert_array_equal([r.first for r in plain.requests], seen.spread(seen.run.first_us))
+        assert sum(r.cached for r in plain.requests) > 0
+
+
+def test_without_prefix_caching_chains_are_not_found(tmp_path: Path) -> None:
+    written(tmp_path, "m.jsonl", lines(MOONCAKE))
+    seen = replay(experiment(tmp_path, {"trace": "m.jsonl"}, engine={"prefix_caching": False}), PROGRAM, 1)
+    assert not seen.spread(seen.run.cached).any()
+
+
+def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
+    rows = [*MOONCAKE, {"timestamp": 4000, "input_length": 90, "output_length": 2, "hash_ids": [9]}]
+    r = trace_of(tmp_path, "a.jsonl", lines(rows)).requests
+    shuffled = trace_of(tmp_path, "b.jsonl", lines([rows[i] for i in (2, 3, 0, 1)])).requests
+    assert r.arrival_us.tolist() == [0, 3_000_000, 4_000_000, 6_000_000]
+    for name in ("arrival_us", "input_len", "output_len"):
+        np.testing.assert_array_equal(getattr(r, name), getattr(shuffled, name))
+    for a in (r, shuffled):  # numbers may differ, but not which of them are equal
+        assert a.chains is not None
+        number = a.chains.number.tolist()
+        assert [number.index(n) for n in number] == [0, 1, 2, 0, 1, 5, 6, 0, 8]
+
+
+def test_windows_are_long_and_full_enough() -> None:
+    rng = np.random.default_rng(5)
+    for rate, least_s, fewest in ((10.0, 60.0, 200), (1.0, 60.0, 200), (50.0, 5.0, 100), (0.1, 1.0, 1)):
+        arrival = np.sort(rng.integers(0, 600_000_000, int(600 * rate)))
+        window = windows(arrival, least_s, fewest)
+        assert window[0] == 0 and set(np.diff(window)) <= {0, 1}
+        starts = np.flatnonzero(np.diff(window, prepend=-1))
+        assert (np.bincount(window) >= min(fewest, len(arrival))).all()
+        assert (np.diff(arrival[starts]) >= least_s * 1e6).all()
+        assert len(starts) == 1 or arrival[-1] - arrival[starts[-1]] >= 0.9 * least_s * 1e6
+        assert len(starts) >= min(600 / least_s, 600 * rate / fewest) / 2.2
+    at_once = np.zeros(10, np.int64)
+    assert windows(at_once, 1e-9, 1).tolist() == [0] * 10  # no window is without length
+
+
+def test_windows_are_the_stages(tmp_path: Path) -> None:
+    rows = [f"{t},100,3,{t % 7 + 50},{t % 3 + 5}" for t in range(0, 250)]
+    written(tmp_path, "t.csv", "\n".join([HEAD + ",e2e_ms,ttft_ms", *rows, ""]))
+    one = experiment(tmp_path, {"trace": "t.csv"})
+    two = experiment(tmp_path, {"trace": "t.csv", "window_requests": 100})
+    three = experiment(tmp_path, {"trace": "t.csv", "window_s": 80, "window_requests": 2})
+    assert [len(e.workload.stages) for e in (one, two, three)] == [1, 2, 3]
+    assert three.workload.stages == (Stage(1.0, 80.0), Stage(1.0, 80.0), Stage(1.0, 90.0))
+    assert one.workload.source != two.workload.source and is_recorded(one.workload)
+    assert one.observed is not None and three.observed is not None and three.observed.summary == one.observed.summary
+    e2e = np.arange(250) % 7 + 50
+    assert [o.e2e_ms.mean for o in three.observed.stages] == [e2e[i].mean() for i in np.split(np.arange(250), (80, 160))]
+    assert list(seeds_of(one.workload, (1, 2, 3))) == [1]
+    short = first_stages(three.workload, 2)
+    assert isinstance(short.source, Trace) and len(short.source.requests) == 160 and len(short.stages) == 2
+
+
+def test_a_cut_trace_keeps_what_its_requests_say(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, "m.jsonl", lines(MOONCAKE))
+    part = cut(trace, np.array([True, False, True]), "ends", np.array([False, True, True]))
+    r = part.requests
+    assert r.input_len.tolist() == [1300, 600] and r.stage.tolist() == [NOT_COUNTED, 0] and part != trace
+    assert r.chains is not None and trace.requests.chains is not None
+    assert r.chains.number.tolist() == trace.requests.chains.number[[0, 1, 2, 6, 7]].tolist()
+
+
+def test_another_rate_moves_the_same_requests(tmp_path: Path) -> None:
+    written(tmp_path, "t.csv", HEAD + ",timeout_s,e2e_ms\n0,100,3,5,9\n2,200,3,,9\n4,300,3,5,9\n")
+    w = experiment(tmp_path, {"trace": "t.csv"}).workload
+    twice = at_rate(w, 1.0)  # 3 requests in 6 s are 0.5 a second
+    assert isinstance(twice.source, Trace) and isinstance(w.source, Trace)
+    r = twice.source.requests
+    assert r.arrival_us.tolist() == [0, 1_000_000, 2_000_000] and r.deadline_us.tolist() == [5_000_000, 0, 7_000_000]
+    assert twice.stages == (Stage(1.0, 3.0),) and twice.source.recorded is None and twice.source != w.source
+    assert slowed(twice.source, 2.0).requests.arrival_us.tolist() == w.source.requests.arrival_us.tolist()
+    assert r.input_len is w.source.requests.input_len
+
+
+def test_requests_all_at_once(tmp_path: Path) -> None:
+    """As a benchmark sends them at an infinite rate."""
+    written(tmp_path, "t.csv", HEAD + "\n" + "5,100,3\n" * 50)
+    e = experiment(tmp_path, {"trace": "t.csv"})
+    assert e.workload.stages == (Stage(5e7, 1e-6),) and replay(e, PROGRAM, 1).completed.all()
+
+
+def test_a_damaged_trace_ends_a_command_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = {"id": "x", "model": "llama-2-7b", "hardware": "H100", "workload": {"name": "w", "trace": "t.csv"}}
+    (tmp_path / "my.yaml").write_text(yaml.safe_dump({"version": 1, "experiments": [entry]}))
+    command = ("predict", "champion", "--experiments", tmp_path / "my.yaml")
+    assert "there is no such file" in refused(capsys, *command)
+    written(tmp_path, "t.csv", HEAD + "\n0,10,x\n")
+    assert f"{tmp_path}/t.csv:2: output_len is 'x': give a number that fits" in refused(capsys, *command)
+    written(tmp_path, "t.csv", HEAD + "\n0,10,3\n")
+    assert evolve(*command) == 0
+
+
+def test_the_requests_of_ingest_are_a_trace(tmp_path: Path) -> None:
+    """As they are, and as the experiment that ingest writes where no file describes the load."""
+    folder = tmp_path / RUN
+    write(simulate(seed=9, requests=60, rates=(20.0, 40.0), blocks=400), folder)
+    file = folder / "exp-config.yaml"
+    file.write_text(file.read_text().replace(MODEL, "meta-llama/Llama-2-7b-hf"))
+    for lost in ("profile.yaml", "results/config.yaml"):
+        (folder / lost).unlink()
+    assert evolve("ingest", folder, "--out", tmp_path / "out", "--hardware", "H100", "--quiet") == 0
+    (e,) = load_experiments(tmp_path / "out" / "experiments.yaml")
+    raw: dict[str, Any] = yaml.safe_load((tmp_path / "out" / "experiments.yaml").read_text())
+    assert raw["experiments"][0]["workload"]["trace"] == f"{RUN}/requests.parquet"
+    assert len(source(e).requests) == 60 and source(e).requests.prompt.max() == 9  # ten prompts in turn
+    assert e.observed is not None and e.observed.summary is not None and e.observed.summary.completed == 60
+    seen = replay(e, CHAMPION, 1)
+    assert seen.completed.all() and seen.spread(seen.run.cached)[10:].any()

@@ -1,0 +1,219 @@
+"""Traces as files: every format in its published form, and each damaged in many ways."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from trace_tables import AZURE, BENCHMARK, BURSTGPT, HEAD, MOONCAKE, complaint, experiment, lines, trace_of, written
+
+from evaluator.traces.read import files_beside, read_trace
+from simulator.errors import InputError
+from simulator.experiment.load import load_of
+from simulator.language.complete import complete
+from simulator.language.parse import parse
+from simulator.replay import replay
+
+PLAIN = HEAD + "\n0.5,10,3\n2.0,20,4\n1.25,30,5\n"
+PIECES: dict[str, Any] = {
+    "arrival_s": [0.0, 1.0, 3.5], "input_len": [100, 90, 7], "output_len": [3, 4, 2],
+    "hash_ids": [[5, 9], [5], None], "hash_tokens": [64, 64, 64],
+}  # fmt: skip
+OURS: dict[str, Any] = {
+    "start_s": [0.0, 1.5, 2.5], "prompt_tokens": [60, None, 70], "output_tokens": [4, None, 5], "prompt": [3, None, 3],
+    "stage": [0, 0, 0], "e2e_ms": [90.0, 95.0, 99.0], "ttft_ms": [20.0, 21.0, 22.0], "completed": [True, False, True],
+    "queued_ns": [1_893_456_000_000_000_000] * 3, "client_prompt_tokens": [61, 65, 71], "max_tokens": [4, 6, 5],
+}  # fmt: skip
+SERVER: dict[str, Any] = {
+    "start_s": pa.array([None, None], pa.float64()), "prompt_tokens": [60, 70], "output_tokens": [4, 5],
+    "e2e_ms": pa.array([None, None], pa.float64()), "ttft_ms": pa.array([None, None], pa.float64()),
+    "queued_ns": [1_893_456_000_000_000_000, 1_893_456_002_500_000_000], "server_e2e_us": [9000.0, 9500.0],
+    "server_ttft_us": [900.0, 950.0],
+}  # fmt: skip
+# file: (content, arrivals in us, prompts, answers in tokens)
+FORMATS: dict[str, tuple[Any, list[int], list[int], list[int]]] = {
+    "plain.csv": (PLAIN, [0, 750_000, 1_500_000], [10, 30, 20], [3, 5, 4]),
+    "marked.csv": ("\ufeff" + PLAIN.replace("\n", "\r\n"), [0, 750_000, 1_500_000], [10, 30, 20], [3, 5, 4]),
+    "pieces.parquet": (PIECES, [0, 1_000_000, 3_500_000], [100, 90, 7], [3, 4, 2]),
+    "ingested.parquet": (OURS, [0, 1_500_000, 2_500_000], [60, 65, 70], [4, 6, 5]),
+    "server.parquet": (SERVER, [0, 2_500_000], [60, 70], [4, 5]),
+    "mooncake.jsonl": (lines(MOONCAKE), [0, 3_000_000, 6_000_000], [1300, 1400, 600], [5, 4, 3]),
+    "azure.csv": (AZURE, [0, 52_000, 99_000], [4808, 3180, 110], [10, 8, 27]),
+    "azure24.csv": (AZURE.replace("9799600", "979960+00:00"), [0, 52_000, 99_000], [4808, 3180, 110], [10, 8, 27]),
+    "burstgpt.csv": (BURSTGPT, [0, 113_000_000], [472, 417], [18, 276]),
+    "benchmark.json": (BENCHMARK, [0, 400_000], [512, 640], [2, 3]),
+}
+PROGRAM = complete(parse("def step_time(b, s, *, a=5000.0, c=20.0): return a + c * b.prefill_tokens"))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_published_form_is_read_and_replayed(name: str, tmp_path: Path) -> None:
+    content, arrivals, prompts, answers = FORMATS[name]
+    r = trace_of(tmp_path, name, content).requests
+    assert (r.arrival_us.tolist(), r.input_len.tolist(), r.output_len.tolist()) == (arrivals, prompts, answers)
+    assert r.stage.tolist() == [0] * len(r) and not r.deadline_us.any()
+    e = experiment(tmp_path, {"trace": name}, engine={"max_model_len": 8192})
+    assert len(e.workload.stages) == 1 and load_of(e, 5).requests is load_of(e, 6).requests
+    seen = replay(e, PROGRAM, 1)
+    assert seen.completed.all()
+    assert (seen.ttft_us >= 5000 + 20 * (r.input_len - seen.spread(seen.run.cached) * 16)).all()
+
+
+def test_optional_columns(tmp_path: Path) -> None:
+    rows = "0,100,3,7,2,64,,50,5,1\n1,100,3,7,,,30,60,6,1\n2,100,3,9,2,64,,,,1\n3,100,3,,-1,,0.5,70,7,0\n"
+    trace = trace_of(tmp_path, "t.csv", HEAD + ",prompt,prefix_group,prefix_len,timeout_s,e2e_ms,ttft_ms,completed\n" + rows)
+    r, recorded = trace.requests, trace.recorded
+    assert r.prompt.tolist() == [0, 0, -1, -1]  # that of a single request is nobody's
+    assert r.group.tolist() == [0, -1, 0, -1] and r.shared_len.tolist() == [64, 0, 64, 0]
+    assert r.deadline_us.tolist() == [0, 31_000_000, 0, 3_500_000]
+    assert recorded is not None
+    np.testing.assert_array_equal(recorded.e2e_ms, [50, 60, np.nan, np.nan])
+    e = experiment(tmp_path, {"trace": "t.csv"})
+    assert e.observed is not None and e.observed.summary is not None
+    summary = e.observed.summary
+    assert (summary.e2e_ms.mean, summary.ttft_ms.mean, summary.itl_ms.mean) == (55.0, 5.5, (45 / 2 + 54 / 2) / 2)
+    assert (summary.completed, summary.failed) == (2, 2) and len(e.observed.stages) == 1
+    patient = experiment(tmp_path, {"trace": "t.csv", "timeout_s": 9}).workload
+    assert patient.source != e.workload.source  # another load, for all that keeps what is known of one
+    assert load_of(experiment(tmp_path, {"trace": "t.csv", "timeout_s": 9}), 1).requests.deadline_us[2] == 11_000_000
+
+
+def test_times_to_first_token_alone_are_observed(tmp_path: Path) -> None:
+    written(tmp_path, "t.csv", HEAD + ",ttft_ms\n0,100,3,20\n1,100,3,40\n2,100,3,\n")
+    observed = experiment(tmp_path, {"trace": "t.csv"}).observed
+    assert observed is not None and observed.summary is not None
+    assert (observed.summary.ttft_ms.mean, observed.summary.e2e_ms.mean) == (30.0, None)
+    assert (observed.summary.completed, observed.summary.failed) == (2, 1)
+
+
+def test_what_is_left_out_is_noted(tmp_path: Path) -> None:
+    written(tmp_path, "b.csv", BURSTGPT)
+    note = "1 of 3 requests of b.csv have no tokens or no arrival: left out"
+    assert experiment(tmp_path, {"trace": "b.csv"}).notes == (note,)
+
+
+def test_pieces_are_numbered_and_those_without_a_number_are_their_own(tmp_path: Path) -> None:
+    chains = trace_of(tmp_path, "pieces.parquet", PIECES).requests.chains
+    assert chains is not None and chains.piece_len == 64
+    a, b, c = (chains.number[chains.first[i] : chains.first[i + 1]].tolist() for i in range(3))
+    assert a[0] == b[0] and len({*a, *b, *c}) == 4 and [len(x) for x in (a, b, c)] == [2, 2, 1]
+
+
+DAMAGED: list[tuple[str, Any, str]] = [
+    ("t.csv", "", "t.csv: is empty: begin with the names of the columns"),
+    ("t.csv", HEAD + "\n", "t.csv: holds no request: give a row for each below the header"),
+    ("t.csv", "input_len,output_len\n1,2\n", "t.csv: the column arrival_s is missing among input_len, output_len: a trace "
+     "has arrival_s, input_len, output_len; or Mooncake, Azure, BurstGPT, vLLM's benchmark"),
+    ("t.csv", HEAD + ",input_len\n0,1,2,3\n", "t.csv: has the column input_len twice: leave one out"),
+    ("t.csv", HEAD + "\n0,10,3\n1,x,3\n", "t.csv:3: input_len is 'x': give a number that fits"),
+    ("t.csv", HEAD + "\n0,10,3\n1,,3\n", "t.csv:3: input_len is empty: give a number"),
+    ("t.csv", HEAD + "\n0,10,3\n1,10", "t.csv:3: has 2 fields but the header has 3: correct the line"),
+    ("t.csv", HEAD + "\n0,10,3\n\n1,-10,3\n", "t.csv:4: input_len is -10: give whole tokens from 1 to 1e+07"),
+    ("t.csv", HEAD + "\n0,10.5,3\n", "t.csv:2: input_len is 10.5: give whole tokens from 1 to 1e+07"),
+    ("t.csv", HEAD + "\n0,0,3\n", "t.csv: no request has an arrival, a prompt and an answer: name another file"),
+    ("t.csv", HEAD + "\n0,10,3\n1e10,10,3\n", "t.csv:3: arrives 1e+09 s after the first: give seconds, or cut the trace"),
+    ("t.csv", HEAD + ",prompt\n0,10,3,\n1,10,3,1.5\n", "t.csv:3: prompt is 1.5: give whole numbers from -1 to 9.0072e+15"),
+    ("t.csv", HEAD + ",prefix_group\n0,10,3,1\n", "t.csv: prefix_group and prefix_len go together: give both columns or neither"),
+    ("t.csv", HEAD + ",prefix_group,prefix_len\n0,10,3,1,11\n", "t.csv:2: prefix_len is above input_len: give at most "
+     "input_len, which includes it"),
+    ("t.csv", HEAD + ",stage\n0,10,3,1\n1,10,3,0\n", "t.csv:3: its stage is below that of an earlier arrival: correct it, or "
+     "give window_s"),
+    ("t.csv", HEAD + ",stage\n0,10,3,0\n0,10,3,1\n", "t.csv:3: its stage begins at the same time as that before: correct it, "
+     "or give window_s"),
+    ("t.csv", HEAD + ",e2e_ms,ttft_ms\n0,10,3,5,11\n", "t.csv:2: ttft_ms is 11, above e2e_ms, 5: check both and their unit"),
+    ("t.csv", HEAD + ",completed\n0,10,3,2\n", "t.csv:2: completed is 2: give whole numbers from 0 to 1"),
+    ("t.csv", HEAD.encode("utf-16"), "t.csv:1: is not text: name a CSV file"),
+    ("a.csv", AZURE.replace("2023-11-16 18:17:04.0319600", "yesterday"), "a.csv:3: TIMESTAMP is 'yesterday': give a date and "
+     "time as 2023-11-16 18:17:03.97"),
+    ("a.csv", AZURE.splitlines()[0] + "\n", "a.csv: holds no request: give a row for each below the header"),
+    ("a.csv", AZURE.replace("3180", "-1"), "a.csv:3: input_len is -1: give whole tokens from 1 to 1e+07"),
+    ("b.csv", BURSTGPT.replace("417", ""), "b.csv:4: Request tokens is empty: give a number"),
+    ("p.parquet", b"", "p.parquet: is not a parquet file with these columns (Parquet file size is 0 bytes): write it again"),
+    ("p.parquet", PIECES | {"arrival_s": ["a", "b", "c"]}, "p.parquet: is not a parquet file with these columns (Failed to "
+     "parse string: 'c' as a scalar of type double): write it again"),
+    ("p.parquet", PIECES | {"input_len": [100, -3, 7]}, "p.parquet: row 1: input_len is -3: give whole tokens from 1 to 1e+07"),
+    ("p.parquet", {k: v for k, v in PIECES.items() if k != "hash_tokens"}, "p.parquet: hash_ids and hash_tokens go together: "
+     "give both columns or neither"),
+    ("p.parquet", PIECES | {"hash_tokens": [64, 64, 32]}, "p.parquet: hash_tokens differs from row to row: give one size of pieces"),
+    ("p.parquet", PIECES | {"hash_tokens": [0, 0, 0]}, "p.parquet: hash_tokens is 0: give whole tokens from 1 to 1e+07"),
+    ("p.parquet", PIECES | {"hash_ids": ["a", "b", "c"]}, "p.parquet: hash_ids must be lists of whole numbers, got string: "
+     "write it again"),
+    ("p.parquet", PIECES | {"hash_ids": [[1], [2, None], [3]]}, "p.parquet: row 1: hash_ids has an empty item: give whole numbers"),
+    ("p.parquet", {k: v for k, v in SERVER.items() if k != "queued_ns"}, "p.parquet: no request has an arrival, a prompt and an "
+     "answer: name another file"),
+    ("p.parquet", {"arrival_s": [0.0] * 9, "input_len": [10**7] * 9, "output_len": [1] * 9, "hash_ids": [[1]] * 9,
+                   "hash_tokens": [1] * 9}, "p.parquet: its prompts have 90,000,000 pieces, at most 5e+07 are replayed: give "
+     "larger pieces, or cut it"),
+    ("m.jsonl", "", "m.jsonl: Empty JSON file: write a JSON object on each line"),
+    ("m.jsonl", lines(MOONCAKE) + "nonsense\n", "m.jsonl:4: is not JSON: correct or remove the line"),
+    ("m.jsonl", lines(MOONCAKE)[:-30], "m.jsonl:3: is not JSON: correct or remove the line"),
+    ("m.jsonl", "[1, 2]\n", "m.jsonl:1: must be an object with timestamp, input_length, output_length: correct it"),
+    ("m.jsonl", lines(MOONCAKE).replace("1400", '"1400"'), "m.jsonl:2: input_length is '1400': give a number"),
+    ("m.jsonl", lines([*MOONCAKE, {"timestamp": 1}]), "m.jsonl:4: input_length is missing: give a number"),
+    ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", '[0, "x"]'), "m.jsonl:3: hash_ids must be a list of whole numbers: correct it"),
+    ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", "[0, null]"), "m.jsonl:3: hash_ids has an empty item: give whole numbers"),
+    ("m.jsonl", "\n" + lines(MOONCAKE).replace("600,", "-600,"), "m.jsonl:4: input_len is -600: give whole tokens from 1 to 1e+07"),
+    ("v.json", [], "v.json: has no input_lens: save the benchmark's result with --save-detailed"),
+    ("v.json", {k: v for k, v in BENCHMARK.items() if k != "start_times"}, "v.json: has no start_times, so it is not known "
+     "when requests arrived: vLLM saves them since 0.11.1: benchmark again, or describe the load by its rate and lengths"),
+    ("v.json", BENCHMARK | {"ttfts": [0.1]}, "v.json: ttfts must be a list with one entry a request: save the result again"),
+    ("v.json", BENCHMARK | {"start_times": [1, "2", 3]}, "v.json: start_times[1] must be a finite number, got '2': save the "
+     "result again"),
+    ("v.json", BENCHMARK | {"start_times": [1, 10**310, 3]}, f"v.json: start_times[1] must be a finite number, got 1{'0' * 56}...: "
+     "save the result again"),
+    ("v.json", BENCHMARK | {"itls": [[0.1], "x", []]}, "v.json: itls[1] must be a list of seconds, got 'x': save the result again"),
+    ("v.json", BENCHMARK | {"itls": [[-9], [1], []]}, "v.json: request 0: e2e_ms is -8959: give milliseconds from 0 to 1e+12"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "message"), DAMAGED, ids=[f"{n}-{m[-40:]}" for n, _, m in DAMAGED])
+def test_a_damaged_file_is_refused_in_one_line(name: str, content: Any, message: str, tmp_path: Path) -> None:
+    assert complaint(tmp_path, name, content) == message
+
+
+@pytest.mark.parametrize("name", ["none.csv", "x" * 300 + ".csv", "."])
+def test_a_file_that_cannot_be_opened(name: str, tmp_path: Path) -> None:
+    for read in (lambda: read_trace(tmp_path / name, name), lambda: files_beside(tmp_path / "my.yaml").lengths(name)):
+        with pytest.raises(InputError, match=r"^[^\n]*$"):
+            read()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_bytes_changed_anywhere_are_read_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    """Flipped bits, other bytes, cuts and repeats at random places."""
+    sound = written(tmp_path, name, FORMATS[name][0]).read_bytes()
+    rng = random.Random(7)
+    for _ in range(150):
+        data = bytearray(sound)
+        for _ in range(rng.choice([1, 1, 2, 10])):
+            i = rng.randrange(len(data))
+            match rng.randrange(4):
+                case 0:
+                    data[i] ^= 1 << rng.randrange(8)
+                case 1:
+                    data[i] = rng.randrange(256)
+                case 2:
+                    del data[i : i + rng.randrange(1, 20)]
+                case _:
+                    data[i:i] = data[i : i + rng.randrange(1, 20)]
+            data = data or bytearray(b" ")
+        try:
+            r = trace_of(tmp_path, name, bytes(data)).requests
+        except InputError as e:
+            assert "\n" not in str(e) and str(e).startswith(str(tmp_path / name))
+            continue
+        assert len(r) and (r.input_len > 0).all() and (np.diff(r.arrival_us) >= 0).all()
+
+
+def test_a_parquet_file_of_another_program(tmp_path: Path) -> None:
+    """Small integers, dictionaries and several row groups, as other writers choose them."""
+    table = pa.table({"arrival_s": pa.array([3, 1, 2], pa.uint8()), "input_len": pa.array([5, 6, 7], pa.int16()),
+                      "output_len": pa.array([2.0, 3.0, 4.0], pa.float32()), "note": ["a", "b", "c"]})  # fmt: skip
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=1, compression="gzip")
+    r = read_trace(tmp_path / "t.parquet", "t").requests
+    assert (r.arrival_us.tolist(), r.input_len.tolist()) == ([0, 1_000_000, 2_000_000], [6, 7, 5])
