@@ -21,7 +21,7 @@ from simulator.errors import InputError
 
 
 @click.command()
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER...]")
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="FOLDER...")
 @click.option("--trace", "traces", metavar="FILE", multiple=True, type=click.Path(path_type=Path),
               help="Instead of folders: recorded requests as CSV, parquet, or of Mooncake, Azure, BurstGPT, vLLM's "
               "benchmark (repeatable).")  # fmt: skip

@@ -29,15 +29,17 @@ check PROGRAM --fields --experiments=FILE --id=ANY --physics --json --max-operat
     --max-conditionals=ANY --max-constants=ANY
 blend RUN --top=ANY --out=FILE --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 fit PROGRAM --experiments=FILE --id=ANY --only=ANY --scope=shared|per-model --per-model=ANY
-    --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync --out=FILE --workers=ANY
+    --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync --split --out=FILE --workers=ANY
     --cluster=ANY --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-predict PROGRAM --experiments=FILE --id=ANY --seeds=ANY --sweep=ANY... --slo=ANY --csv=FILE --parquet=FILE
-    --latex=FILE --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+predict PROGRAM --experiments=FILE --id=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY
+    --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY
 plot ANY... --kind=front|history|grid|fit|terms --out=FILE --experiments=FILE --id=ANY --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 probe PROGRAM --experiments=FILE --id=ANY --model=MODEL --hardware=GPU --tp=ANY --budget-runs=ANY --out=FILE
     --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-ingest FOLDER... --out=FILE --hardware=GPU --engine=ANY... --model-config=ANY... --workers=ANY --json --quiet
+ingest FOLDER... --trace=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY... --model-config=ANY...
+    --workers=ANY --json --quiet
 score-steps PROGRAM --steps=FILE... --experiments=FILE --id=ANY --target=cycle|duration
     --split=all|train|valid|test --sync --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY

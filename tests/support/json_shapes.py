@@ -84,6 +84,12 @@ def printed(*args: object) -> Any:
     return json.loads(out.getvalue())
 
 
+def _trace(requests: int) -> str:
+    """A CSV file of requests of two kinds, measured one by one."""
+    rows = [f"{i / 4},{300 + 40 * (i % 2)},{20 + i % 3},{250 + i % 7},{40 + i % 5}" for i in range(requests)]
+    return "\n".join(["arrival_s,input_len,output_len,e2e_ms,ttft_ms", *rows]) + "\n"
+
+
 def samples(home: Path) -> dict[str, list[Any]]:
     """What each command prints in a tiny world below `home`."""
     config = tiny_world.write(home)
@@ -126,6 +132,15 @@ def samples(home: Path) -> dict[str, list[Any]]:
     own = f"example-org/tiny-llama-sim={home / 'config.json'}"
     found["ingest"] = [printed("ingest", home / "20260102-000000-tiny-llama-tp1-general", "--out", home / "ingested",
                                "--hardware", "H100", "--model-config", own, "--quiet", "--json")]  # fmt: skip
+    (home / "requests.csv").write_text(_trace(1200))
+    where = "--hardware", "H100", "--model", "llama-2-7b"
+    found["ingest --trace"] = [
+        printed("ingest", "--trace", home / "requests.csv", "--out", home / "traces", *also, "--json")
+        for also in ((), where)
+    ]
+    traces = home / "traces" / "traces.yaml"
+    found["fit"].append(printed("fit", "floor", "--experiments", traces, "--split", "--json"))
+    found["predict"].append(printed("predict", "floor", "--experiments", traces, "--part", "test", "--json"))
     rows = step_tables.ingested_rows([3, 4, 5, 6], True, ident="dense-chat")
     steps = step_tables.write(home / "steps.parquet", rows)
     found["score-steps"] = [printed("score-steps", "--steps", steps, "--experiments", data, "--json")]
