@@ -81,7 +81,7 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(
     (e,) = result["experiments"]
     assert set(e) == {
         "id", "fitted", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
-        "intervals_of", "saturated", "depends_on", "interval_from",
+        "intervals_of", "saturated", "depends_on", "interval_from", "requests",
     }  # fmt: skip
     assert e["depends_on"] and e["interval_from"] == []  # nothing is known of how far off it may be
     assert e["observed_components"] is None and e["observed"] is None and e["error_pct"] is None
@@ -276,7 +276,7 @@ def test_forty_operations_pass_and_the_cap_can_be_raised(files: Path, capsys: py
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("workload", "output_len"), None, "workload.output_len is missing: give the tokens every request generates"),
+        (("workload", "output_len"), None, "workload.output_len is missing: give a whole number of tokens"),
         (
             ("workload", "stages"),
             [{"rate": float("nan"), "duration_s": 60}],

@@ -95,7 +95,7 @@ def test_the_share_that_the_runs_decide_is_printed_and_explained(capsys: pytest.
         assert not c["identified"] or c["determined"] > IDENTIFIED
     free = result["degrees_of_freedom"]
     assert free["effective"] == pytest.approx(sum(c["determined"] for c in result["constants"]))
-    assert f"2 constants fitted; 6 stage means decide {free['effective']:.1f} of them" in printed
+    assert f"2 constants fitted; 6 observed means decide {free['effective']:.1f} of them" in printed
     assert f"more than {IDENTIFIED:g} " in TERMS["identified"]
     assert " ".join(TERMS["identified"].split()) in " ".join(printed.split())
 

@@ -427,7 +427,7 @@ def test_settings_are_checked() -> None:
             {"validate": {"folds": ["seeds"]}},
             "x: validate.folds must be one of models, workloads, tp, architectures, files, stages",
         ),
-        ({"data": {"stages": "first"}}, "x: data.stages must be one of all, but_last, got 'first'"),
+        ({"data": {"stages": "first"}}, "x: data.stages must be one of all, but_last, train, got 'first'"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):
             config_from(raw, "x")
