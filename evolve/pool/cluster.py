@@ -238,7 +238,6 @@ class Cluster(Pool):
             if self._client.status == "running":
                 self._client.cancel(futures)
                 self._client.run(end_idle, workers=addresses, on_error="ignore", wait=False)
-                self._client.unsubscribe_topic(self._name)  # else the scheduler may still be sending when it is closed
         with _quiet():
             self._client.close(timeout=CONNECT_S)
         with _quiet():
