@@ -25,8 +25,11 @@ class Cells:
     noise: np.ndarray
 
 
-def cells_of(replay: Replay, recorded: Recorded) -> Cells:
-    """The cells of a trace; `replay` is that of a program that is about right, whose errors show the noise."""
+def cells_of(replay: Replay, recorded: Recorded) -> Cells | None:
+    """The cells of a trace, None if all are too small.
+
+    `replay` is that of a program that is about right, whose errors show the noise.
+    """
     r = replay.requests
     of = np.full(len(r), -1, np.int32)
     windows: list[int] = []
@@ -37,6 +40,8 @@ def cells_of(replay: Replay, recorded: Recorded) -> Cells:
             if len(members) >= LEAST:
                 of[members] = len(windows)
                 windows.append(window)
+    if not windows:
+        return None
     count = len(windows)
     observed_ms = means_ms(of, count, recorded_ms(r, recorded))
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,7 +1,7 @@
 """Gauss-Newton on full replays, for traces that are too irregular for the mean field.
 
-A replay with every constant a little larger gives the slopes. The residuals are those of the cells of a trace
-(`cells.py`), and of the load stages of other experiments.
+Replays with other constants give the slopes. The residuals are those of the cells of a trace (`cells.py`), and of the
+load stages of other experiments.
 """
 
 from __future__ import annotations
@@ -31,19 +31,14 @@ def refined(problem: Problem, phi: np.ndarray, scales: Scales, allow_hostile: bo
     """The constants near `phi` at which replays agree best with what was observed, the prior included."""
     prior, best, slopes = problem.prior(scales), phi, None
     r = residuals(problem, best)
-    reached = _objective(problem, r, best, prior)
-    damping, poor = DAMPING, 0
+    reached, damping, poor = _objective(problem, r, best, prior), DAMPING, 0
     for _ in range(STEPS):
         size = problem.scales(best)[0]  # a constant may start far from its size
         axes = CHANGE * np.eye(problem.free.size) if slopes is None else axes_of(slopes, r)
         slopes, lower = slopes_of(problem, best, r, size, axes), np.inf
         for _ in range(TRIES):
             trial = problem.rounded(_step(problem, best, slopes, r, size, prior, damping))
-            try:
-                of_trial = residuals(problem, trial, allow_hostile)
-                lower = _objective(problem, of_trial, trial, prior)
-            except HostileStep:  # too far
-                lower = np.inf
+            of_trial, lower = _tried(problem, trial, prior, allow_hostile)
             if lower < reached:
                 break
             damping *= MORE_DAMPING
@@ -54,26 +49,36 @@ def refined(problem: Problem, phi: np.ndarray, scales: Scales, allow_hostile: bo
             damping = DAMPING
         if poor == 2:  # with two sets of axes
             break
-    return _settled(problem, best, reached, prior)
+    return _settled(problem, best, reached, prior, allow_hostile)
 
 
-def _settled(problem: Problem, phi: np.ndarray, reached: float, prior: np.ndarray) -> np.ndarray:
+def _tried(problem: Problem, phi: np.ndarray, prior: np.ndarray, allow_hostile: bool) -> tuple[np.ndarray, float]:
+    """(residuals, objective) at `phi`; none and inf where a step takes no time."""
+    try:
+        r = residuals(problem, phi, allow_hostile)
+    except HostileStep:
+        return np.zeros(0), np.inf
+    return r, _objective(problem, r, phi, prior)
+
+
+def _settled(problem: Problem, phi: np.ndarray, reached: float, prior: np.ndarray, allow_hostile: bool) -> np.ndarray:
     """The mean of some steps about the optimum, whose objective jumps by more than a step can gain there: as in
     stochastic approximation (Polyak and Juditsky 1992), the mean of such steps is nearer to it than any of them."""
-    at, slopes, settled = phi, None, []
+    at, r, slopes, settled = phi, residuals(problem, phi), None, []
     for _ in range(SETTLING):
-        r, size = residuals(problem, at), problem.scales(at)[0]
+        size = problem.scales(at)[0]
         axes = CHANGE * np.eye(problem.free.size) if slopes is None else axes_of(slopes, r)
         slopes = slopes_of(problem, at, r, size, axes)
         trial = _step(problem, at, slopes, r, size, prior, LEAST_DAMPING)
-        if not _objective(problem, residuals(problem, trial), trial, prior) < (1.0 + SLACK) * reached:
+        of_trial, objective = _tried(problem, trial, prior, allow_hostile)
+        if not objective < (1.0 + SLACK) * reached:
             break
-        at = trial
+        at, r = trial, of_trial
         settled.append(at)
     if not settled:
         return phi
     mean = problem.rounded(np.mean(settled, axis=0))
-    return mean if _objective(problem, residuals(problem, mean), mean, prior) < (1.0 + SLACK) * reached else phi
+    return mean if _tried(problem, mean, prior, allow_hostile)[1] < (1.0 + SLACK) * reached else phi
 
 
 def axes_of(slopes: np.ndarray, r: np.ndarray) -> np.ndarray:
