@@ -1,0 +1,102 @@
+"""`evolve ingest --trace`: what is written is what was read, and nothing is lost or overwritten by mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from commands import evolve, refused
+from trace_tables import AZURE, BENCHMARK, MOONCAKE, lines, written
+
+from evaluator.experiments import load_experiments
+from evaluator.traces.read import read_trace
+
+WHERE = "--model", "llama-2-7b", "--hardware", "H100"
+
+
+def files(home: Path) -> list[Path]:
+    """A file of each kind, with pieces, groups, timeouts and latencies among them."""
+    own = "arrival_s,input_len,output_len,prefix_group,prefix_len,timeout_s,prompt\n0,64,3,1,32,9.5,\n1.25,80,2,1,32,,4\n2,80,4,,,,4\n"
+    return [
+        written(home, "own.csv", own),
+        written(home, "azure.csv", AZURE),
+        written(home, "moon.jsonl", lines(MOONCAKE)),
+        written(home, "bench.json", BENCHMARK),
+    ]
+
+
+def test_a_table_gives_the_requests_that_the_trace_gave(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traces = files(tmp_path)
+    named = [x for path in traces for x in ("--trace", path)]
+    assert evolve("ingest", *named, "--out", tmp_path / "out", *WHERE, "--json") == 0
+    told = {row["trace"]: row for row in json.loads(capsys.readouterr().out)["traces"]}
+    runs = {e.id: e for e in load_experiments(tmp_path / "out" / "traces.yaml")}
+    assert list(runs) == ["own", "azure", "moon", "bench"]
+    for path in traces:
+        was, now = read_trace(path, path.name), runs[path.stem].workload.source
+        for name, column in vars(was.requests).items():
+            if name != "chains":
+                np.testing.assert_array_equal(getattr(now.requests, name), column, err_msg=f"{path.name} {name}")
+        if was.requests.chains:
+            for name in ("first", "number", "piece_len"):
+                np.testing.assert_array_equal(getattr(now.requests.chains, name), getattr(was.requests.chains, name))
+        assert (was.recorded is None) == (now.recorded is None)
+        if was.recorded:
+            np.testing.assert_array_equal(now.recorded.e2e_ms, was.recorded.e2e_ms)
+        assert told[path.name]["requests"] == len(was.requests)
+    # moon.jsonl: prompts of 3, 3 and 2 pieces, of which 2 and 1 were sent before
+    assert told["moon.jsonl"]["repeated_share"] == pytest.approx(3 / 8)
+    # own.csv: 32 of the second prompt by the group, and all 80 of the third by its number, of 224 tokens
+    assert told["own.csv"]["repeated_share"] == pytest.approx((32 + 80) / 224)
+    assert told["bench.json"]["measured"] == 2
+
+
+def test_further_traces_join_those_that_are_there(tmp_path: Path) -> None:
+    own, azure, *_ = files(tmp_path)
+    out = tmp_path / "out"
+    assert evolve("ingest", "--trace", own, "--out", out, *WHERE) == 0
+    assert evolve("ingest", "--trace", azure, "--out", out, *WHERE, "--engine", "tensor_parallel=2") == 0
+    entries = {e["id"]: e for e in yaml.safe_load((out / "traces.yaml").read_text())["experiments"]}
+    assert list(entries) == ["own", "azure"]
+    assert entries["azure"]["engine"] == {"tensor_parallel": 2}
+
+
+def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own, *_) = files(tmp_path)
+    assert evolve("ingest", "--trace", own, "--out", tmp_path / "out") == 0
+    assert "--model and --hardware" in capsys.readouterr().out
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["own.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--trace", "own.csv", "folder"], "ingest reads folders or --trace files: name one or the other"),
+        ([], "ingest reads folders or --trace files"),
+        (["folder", "--model", "llama-2-7b"], "--model goes with --trace"),
+        (["--trace", "own.csv", "--model", "llama-2-7b"], "--model and --hardware together"),
+        (["--trace", "own.csv", "--trace", "also/own.csv"], "--trace own: two files have this name: rename one"),
+        (["--trace", "none.csv"], "none.csv: there is no such file"),
+        (["--trace", "own.csv", "--hardware", "H1000", "--model", "llama-2-7b"], "--hardware H1000"),
+        (["--trace", "own.csv", "--hardware", "H100", "--model", "llama-2-7"], "'llama-2-7' is not in the model table"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    files(tmp_path)
+    (tmp_path / "also").mkdir()
+    (tmp_path / "also" / "own.csv").write_text((tmp_path / "own.csv").read_text())
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, "ingest", *options, "--out", "out")
+    assert not list(tmp_path.glob("out/*"))
+
+
+def test_an_experiments_file_of_others_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own, *_) = files(tmp_path)
+    mine = written(tmp_path, "traces.yaml", "version: 1\nexperiments: []\n")
+    assert "is not an output of ours" in refused(capsys, "ingest", "--trace", own, "--out", tmp_path, *WHERE)
+    assert mine.read_text() == "version: 1\nexperiments: []\n"
