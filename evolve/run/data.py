@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from evaluator.experiments import BUNDLED, bundled_file, load_experiments, model_table
 from evolve.run.config import DataSettings
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.observations import measured, together
 from simulator.experiment.trace import Trace
-from simulator.experiment.workload import first_stages, part_of
+from simulator.experiment.workload import PARTS, first_stages, part_of
 
 
 def experiments_of(files: Sequence[str]) -> list[Experiment]:
@@ -68,12 +70,17 @@ def but_last(e: Experiment) -> Experiment:
 def part(e: Experiment, name: str) -> Experiment:
     """A part of a trace by time, a key of PARTS, with what was measured of its requests.
 
-    Raises InputError for an experiment whose requests are drawn or were not measured.
+    Raises InputError for an experiment whose requests are drawn, or of which none in that part was measured.
     """
     source = e.workload.source
     if not isinstance(source, Trace) or source.recorded is None:
         what = "has no latencies of its requests" if isinstance(source, Trace) else "draws its requests"
         raise InputError(f"experiment {e.id!r} {what}: only a trace with e2e_ms and ttft_ms can be split by time")
+    first, last = (round(share * len(source.requests)) for share in PARTS[name])
+    if np.isnan(source.recorded.e2e_ms[first:last]).all() and np.isnan(source.recorded.ttft_ms[first:last]).all():
+        where = f"its requests {first + 1:,} to {last:,}" if last > first else "it is empty"
+        text = f"no latencies in part {name!r}, {where}: give a trace that was measured throughout"
+        raise InputError(f"experiment {e.id!r} has {text}")
     workload = part_of(e.workload, name)
     assert isinstance(workload.source, Trace), "it was one"
     return replace(e, workload=workload, observed=measured(workload.source, len(workload.stages)), components=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,7 +76,7 @@ def calibrate(
     Raises InputError if nothing can be fitted, if no constants make the program usable, or if `out` cannot be written.
     """
     settings = settings or Settings()
-    whole = experiments
+    later = {name: [part(e, name) for e in experiments] for name in ("valid", "test")} if settings.split else {}
     if settings.split:
         experiments = [part(e, "train") for e in experiments]
     fitted = fittable(experiments)
@@ -111,21 +111,20 @@ def calibrate(
         warnings={e.id: e.notes for e in fitted},
         trust=trust,
         no_trust=no_trust,
-        later=_later(whole, best, data) if settings.split else {},
+        later=_errors_later(later, best, data),
     )
 
 
-def _later(whole: Sequence[Experiment], best: Try, data: FitSet) -> dict[str, tuple[Errors, ...]]:
+def _errors_later(
+    later: Mapping[str, Sequence[Experiment]], best: Try, data: FitSet
+) -> dict[str, tuple[Errors, ...]]:
     """The errors on the parts of the fitted traces that were not fitted."""
-    model_of = {data.experiments[i].id: g for g, group in enumerate(best.fit.problem.groups) for i in group.experiments}
-    later: dict[str, tuple[Errors, ...]] = {}
-    for name in ("valid", "test"):
-        parts = [part(e, name) for e in whole if e.id in model_of]
-        programs = [best.fit.programs[model_of[e.id]] for e in parts]
-        later[name] = tuple(
-            row for e, p in zip(parts, programs, strict=True) for row in error_rows(p, score_set([e]))
-        )
-    return later
+    of_groups = zip(best.fit.problem.groups, best.fit.programs, strict=True)
+    program_of = {data.experiments[i].id: program for group, program in of_groups for i in group.experiments}
+    return {
+        name: tuple(row for e in parts if e.id in program_of for row in error_rows(program_of[e.id], score_set([e])))
+        for name, parts in later.items()
+    }
 
 
 def _chosen(program: Program, settings: Settings) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from commands import evolve
+from commands import evolve, refused
 from trace_engine import HANDLING_NS, KV_US, PREFILL_US, STEP_US, simulate
 from trace_files import write
 from trace_records import RequestTruth, Truth
@@ -95,6 +95,19 @@ def test_what_is_fitted_on_the_first_requests_holds_for_the_last(
     assert told["error_pct"]["e2e_ms"]["mean"] == pytest.approx(test["e2e"], abs=1e-9)
     assert told["requests"]["requests"] == round(0.2 * LOAD["requests"])
     assert told["requests"]["latencies"]["e2e_ms"]["r"] > 0.98  # lengths decide most of it, and they are the same
+
+
+@pytest.mark.parametrize(("rows", "message"), [(1, "part 'valid', it is empty"), (9, "part 'test', its requests 8 to 9")])
+def test_a_part_without_latencies_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: int, message: str
+) -> None:
+    """Nothing is there of the fifth of a single request, nor measured in the last fifth of nine."""
+    told = [f"{i},100,5,{'' if i > 6 else 90},{'' if i > 6 else 30}" for i in range(rows)]
+    (tmp_path / "t.csv").write_text("\n".join(["arrival_s,input_len,output_len,e2e_ms,ttft_ms", *told, ""]))
+    workload = "{name: t, trace: t.csv}"
+    entry = f"{{id: few, model: llama-2-7b, hardware: H100, workload: {workload}}}"
+    (tmp_path / "e.yaml").write_text(f"version: 1\nexperiments:\n- {entry}\n")
+    assert message in refused(capsys, "fit", "floor", "--experiments", tmp_path / "e.yaml", "--split")
 
 
 def test_a_run_whose_client_rows_are_missing_is_replayed_from_its_journeys(tmp_path: Path) -> None:
