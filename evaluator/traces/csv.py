@@ -1,16 +1,17 @@
-"""Columns of a CSV file by name, with errors that name the line."""
+"""Columns of a CSV file by name, and times in them, with errors that name the line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
-from simulator.errors import InputError
+from simulator.errors import InputError, shown
 
 EMPTY = -np.inf  # an empty cell of a column of floats that may have some
 
@@ -26,7 +27,11 @@ def header(path: Path) -> list[str]:
         raise InputError(f"{path}: cannot be read ({e.strerror}): name a CSV file") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}:1: is not text: name a CSV file") from None
-    return [name.strip().strip('"') for name in text.split(",")]
+    names = [name.strip().strip('"') for name in text.split(",")]
+    if len(names) == 1 and (other := next((mark for mark in ";\t" if mark in text), None)):
+        mark = "semicolons" if other == ";" else "tabs"
+        raise InputError(f"{path}:1: has {mark} between the names of columns: separate columns by commas")
+    return names
 
 
 def read_columns(
@@ -61,13 +66,39 @@ def read_columns(
     return {name: np.concatenate(parts.pop(name) or [np.zeros(0)]) for name in kinds}
 
 
+def seconds_of(texts: np.ndarray, name: str, place: Callable[[int], str]) -> np.ndarray:
+    """float64: seconds from the first of these dates and times, as 2023-11-16 18:17:03.9799600, all in UTC.
+
+    Raises InputError naming column `name` and `place(i)` if text i is none.
+    """
+    if not len(texts):
+        return np.zeros(0)
+    plain = pc.replace_substring_regex(pa.array(texts, pa.string()), r"(\+00:?00|Z)$", "")
+    try:
+        ns = plain.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        wrong = next(i for i in range(len(plain)) if not _is_time(plain[i]))
+        text = "give a date and time as 2023-11-16 18:17:03.97"
+        raise InputError(f"{place(wrong)}: {name} is {shown(texts[wrong])}: {text}") from None
+    return np.asarray((ns - ns.min()) / 1e9)
+
+
+def _is_time(text: pa.Scalar) -> bool:
+    try:
+        text.cast(pa.timestamp("ns"))
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def _complaint(path: Path, names: Sequence[str], why: str) -> str:
     """pyarrow's message with lines for rows and names for columns."""
     row, column = re.search(r"Row #(\d+)", why), re.search(r"column #(\d+)", why)
     value = re.search(r"invalid value '(.*)'", why)
     where = f"{path}:{row[1]}" if row else str(path)
     if column and value:
-        return f"{where}: {names[int(column[1])]} is {value[1]!r}: give a number that fits"
+        remedy = "give 1 or 0" if value[1].lower() in ("true", "false") else "give a number"
+        return f"{where}: {names[int(column[1])]} is {value[1]!r}: {remedy}"
     expected = re.search(r"Expected (\d+) columns, got (\d+)", why)
     if expected:
         return f"{where}: has {expected[2]} fields but the header has {expected[1]}: correct the line"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from evaluator.traces.csv import header, read_columns
+from evaluator.traces.csv import header, read_columns, seconds_of
 from simulator.documents import read_json
 from simulator.errors import LARGEST_NUMBER, InputError, shown
 from simulator.experiment.limits import MOST_TOKENS
@@ -39,6 +40,10 @@ SERVER = {"arrival_ns": "queued_ns", "e2e_us": "server_e2e_us", "ttft_us": "serv
 AZURE = {"input_len": "ContextTokens", "output_len": "GeneratedTokens"}
 AZURE_TIME = "TIMESTAMP"
 BURSTGPT = {"arrival_s": "Timestamp", "input_len": "Request tokens", "output_len": "Response tokens"}
+PUBLISHED = {
+    "a trace of Azure": (AZURE_TIME, *AZURE.values()),
+    "a trace of BurstGPT": tuple(BURSTGPT.values()),
+}
 MOST_TIMES = 20  # what JSON files of people may hold: a result has a number for each token
 DETAILED = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 
@@ -68,6 +73,8 @@ def read_rows(path: Path) -> Rows:
     """
     readers = {".parquet": _parquet, ".jsonl": _mooncake, ".ndjson": _mooncake, ".json": _benchmark}
     try:
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder: name a file in it")
         if not path.is_file():
             raise InputError(f"{path}: there is no such file: name a trace, CSV, parquet, JSON lines or JSON")
         return readers.get(path.suffix.lower(), _csv)(path)
@@ -86,7 +93,7 @@ def _csv(path: Path) -> Rows:
     if AZURE_TIME in names and set(AZURE.values()) <= set(names):
         kinds = {AZURE_TIME: pa.string(), **dict.fromkeys(AZURE.values(), pa.float64())}
         found = read_columns(path, names, kinds, ())
-        return Rows({"arrival_s": _seconds(found[AZURE_TIME], line), **_renamed(found, AZURE)}, line)
+        return Rows({"arrival_s": seconds_of(found[AZURE_TIME], AZURE_TIME, line), **_renamed(found, AZURE)}, line)
     if set(BURSTGPT.values()) <= set(names):
         found = read_columns(path, names, dict.fromkeys(BURSTGPT.values(), pa.float64()), ())
         return Rows(_renamed(found, BURSTGPT), line)
@@ -96,7 +103,8 @@ def _csv(path: Path) -> Rows:
     kinds = dict.fromkeys(wanted.values(), pa.float64())
     optional = [name for own, name in wanted.items() if own not in NEEDED or aliases is OURS]
     found = read_columns(path, names, kinds, optional)
-    return Rows({own: np.where(np.isinf(found[t]), np.nan, found[t]) for own, t in wanted.items()}, line)
+    columns = {own: np.where(np.isinf(found[t]), np.nan, found[t]) for own, t in wanted.items()}
+    return Rows(columns, line, about=() if aliases is OURS else _mistyped(names))
 
 
 def _line(path: Path, row: int) -> int:
@@ -130,8 +138,9 @@ def _parquet(path: Path) -> Rows:
         raise InputError(f"{path}: is not a parquet file with these columns ({why}): write it again") from None
     if server:
         columns = _by_server(columns, server)
+    about = () if aliases is OURS else _mistyped(names, HASHES, HASH_TOKENS)
     if not hashed:
-        return Rows(columns, row)
+        return Rows(columns, row, about=about)
     if len(hashed) == 1:
         raise InputError(f"{path}: {HASHES} and {HASH_TOKENS} go together: give both columns or neither")
     if len(sizes) and not (sizes == sizes[0]).all():
@@ -143,7 +152,7 @@ def _parquet(path: Path) -> Rows:
     is_list = pa.types.is_list(ids.type) or pa.types.is_large_list(ids.type)
     if not is_list or not pa.types.is_integer(ids.type.value_type):
         raise InputError(f"{path}: {HASHES} must be lists of whole numbers, got {ids.type}: write it again")
-    return Rows(columns, row, _lists(ids, row), int(sizes[0]) if len(sizes) else MOONCAKE_TOKENS)
+    return Rows(columns, row, _lists(ids, row), int(sizes[0]) if len(sizes) else MOONCAKE_TOKENS, about)
 
 
 def _by_server(columns: dict[str, np.ndarray], server: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -238,8 +247,13 @@ def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> N
     """Raises InputError if a column that every trace needs is missing, or one of two that go together."""
     for own in NEEDED:
         if aliases[own] not in names:
-            known = "arrival_s, input_len, output_len; or Mooncake, Azure, BurstGPT, vLLM's benchmark"
             text = ", ".join(names)[:100]
+            for whose, needed in PUBLISHED.items():
+                if set(needed) & set(names):
+                    lost = next(name for name in needed if name not in names)
+                    known = ", ".join(needed)
+                    raise InputError(f"{path}: the column {lost} is missing among {text}: {whose} has {known}")
+            known = "arrival_s, input_len, output_len; or Mooncake, Azure, BurstGPT, vLLM's benchmark"
             raise InputError(f"{path}: the column {aliases[own]} is missing among {text}: a trace has {known}")
     if twice := [name for name in aliases.values() if list(names).count(name) > 1]:
         raise InputError(f"{path}: has the column {twice[0]} twice: leave one out")
@@ -247,26 +261,18 @@ def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> N
         raise InputError(f"{path}: prefix_group and prefix_len go together: give both columns or neither")
 
 
-def _seconds(texts: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
-    """float64: seconds from the first of these dates and times, as 2023-11-16 18:17:03.9799600, all in UTC."""
-    if not len(texts):
-        return np.zeros(0)
-    plain = pc.replace_substring_regex(pa.array(texts, pa.string()), r"(\+00:?00|Z)$", "")
-    try:
-        ns = plain.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy()
-    except pa.ArrowInvalid:
-        wrong = next(i for i in range(len(plain)) if not _is_time(plain[i]))
-        text = "give a date and time as 2023-11-16 18:17:03.97"
-        raise InputError(f"{place(wrong)}: {AZURE_TIME} is {shown(texts[wrong])}: {text}") from None
-    return np.asarray((ns - ns.min()) / 1e9)
-
-
-def _is_time(text: pa.Scalar) -> bool:
-    try:
-        text.cast(pa.timestamp("ns"))
-    except pa.ArrowInvalid:
-        return False
-    return True
+def _mistyped(names: Sequence[str], *also: str) -> tuple[str, ...]:
+    """A line for each column that is not read although it is nearly called like one that is; `also` are read, too."""
+    known = (*COLUMNS, *also)
+    lines = []
+    for name in names:
+        if name in known:
+            continue
+        if name in (HASHES, HASH_TOKENS):
+            lines.append(f"the column {name} is not read: a CSV file has no lists, write parquet")
+        elif (near := get_close_matches(name, known, n=1)) and near[0] not in names:
+            lines.append(f"the column {shown(name)} is not read: did you mean {near[0]!r}?")
+    return tuple(lines)
 
 
 def _renamed(found: dict[str, np.ndarray], names: dict[str, str]) -> dict[str, np.ndarray]:

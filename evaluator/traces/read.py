@@ -46,7 +46,8 @@ def read_trace(path: Path, name: str, window_s: float | None = None, window_requ
     arrival_s = arrival_s - arrival_s.min()
     if (late := arrival_s > LATEST_S).any():
         place = rows.place(int(kept[int(late.argmax())]))
-        raise InputError(f"{place}: arrives {LATEST_S:g} s after the first: give seconds, or cut the trace")
+        text = f"arrives {arrival_s.max():.3g} s after the first, at most {LATEST_S:g} are replayed"
+        raise InputError(f"{place}: {text}: give seconds, or cut the trace")
     inputs = number("input_len", 1, limits.MOST_TOKENS, "whole tokens")
     outputs = number("output_len", 1, limits.MOST_TOKENS, "whole tokens")
     _check_size(path, inputs, outputs)

@@ -49,7 +49,9 @@ def ingest(
     journeys, kv_events and cycles. The same command again reads only what has changed; other folders are added. A run
     whose load no file describes is replayed request by request.
 
-    With --trace, OUT gets a parquet table of every trace and, given --model and --hardware, traces.yaml.
+    With --trace, OUT gets a parquet table of every trace and, given --model and --hardware, traces.yaml. Your own CSV
+    or parquet has arrival_s, input_len, output_len, and optionally prompt, prefix_group, prefix_len, stage, timeout_s,
+    e2e_ms, ttft_ms, completed (docs/experiments.md, Traces).
 
     \b
     evolve ingest 20260217-155451-llama-2-7b-tp1-codegen --out ingested --hardware H100-SXM-80GB

@@ -190,7 +190,8 @@ def predict(
     from these have intervals, and say where these come from.
 
     With --sweep they are predicted at other rates, TP degrees and limits of the engine: latencies, throughput, and the
-    knee, which is the first rate at which a limit of --slo fails or the queue grows.
+    knee, which is the first rate at which a limit of --slo fails, the queue grows, or more than 1 % of the requests are
+    refused or given up. Exit status 1 if no combination is possible.
 
     \b
     evolve predict champion --experiments plan.yaml
@@ -211,7 +212,7 @@ def predict(
             print_json(swept.to_json())
         elif not tables.on_stdout:
             print_sweep(swept)
-        return 0
+        return 0 if any(block.predicted for block in swept.blocks) else 1
     if slo is not None:
         raise InputError("--slo only applies together with --sweep: give --sweep too")
     named = named_experiments(experiments, ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +40,16 @@ windows: the time windows that stand for load stages; measured: requests whose l
 
 @dataclass(frozen=True)
 class Converted:
-    """A trace, its table, and its experiment, None without a model and a GPU."""
+    """A trace, its table, and its experiment, None without a model and a GPU.
+
+    replaced: whether an earlier call left another trace, or other settings, under this name.
+    """
 
     name: str
     table: Path
     trace: Trace
     experiment: Experiment | None
+    replaced: bool
 
     @property
     def repeated(self) -> float:
@@ -79,6 +84,7 @@ class Converted:
             "measured": int((~np.isnan(recorded.e2e_ms)).sum()) if recorded else 0,
             "notes": list(self.trace.notes),
             "experiment": self.experiment.id if self.experiment else None,
+            "replaced": self.replaced,
         }
 
 
@@ -97,7 +103,7 @@ def convert(files: Sequence[Path], out: Path, model: str | None, given: Given) -
     read = [(path, read_trace(path, path.name)) for path in files]
     _check_out(out)
     entries: list[JsonObject] = []
-    converted = []
+    described: list[tuple[Trace, Path, Experiment | None]] = []
     for path, trace in read:
         experiment = None
         if model is not None:
@@ -106,13 +112,21 @@ def convert(files: Sequence[Path], out: Path, model: str | None, given: Given) -
             known = known_models(), hardware_table(), files_here
             experiment = experiment_from_mapping(entry, f"--trace {path.name}", *known)
             entries.append(entry)
-        converted.append(Converted(path.stem, out / f"{path.stem}{TABLES}", trace, experiment))
+        described.append((trace, out / f"{path.stem}{TABLES}", experiment))
+    earlier = _earlier(out)
+    changed = {e["id"] for e in entries if e["id"] in earlier and earlier[e["id"]] != e}
+    converted = []
     try:
-        for one in converted:
-            with draft_of(one.table) as draft:
-                write_table(one.trace, draft)
+        for trace, table, experiment in described:
+            with draft_of(table) as draft:
+                write_table(trace, draft)
+                other = table.exists() and not filecmp.cmp(draft, table, shallow=False)
+            replaced = other or (experiment is not None and experiment.id in changed)
+            converted.append(Converted(table.stem, table, trace, experiment, replaced))
         if entries:
-            write_text(out / EXPERIMENTS, _with_earlier(out, entries))
+            every = {**earlier, **{e["id"]: e for e in entries}}
+            raw = {"version": 1, "experiments": list(every.values())}
+            write_text(out / EXPERIMENTS, HEADER + yaml.safe_dump(raw, sort_keys=False, allow_unicode=True, width=95))
     except OSError as e:
         raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
     return converted
@@ -141,15 +155,12 @@ def _check_out(out: Path) -> None:
         raise InputError(f"{shown_path(out / EXPERIMENTS)}: exists and is not an output of ours: choose another --out")
 
 
-def _with_earlier(out: Path, entries: Sequence[JsonObject]) -> str:
-    """The text of the experiments file: those of earlier calls whose tables are still there, and these."""
-    earlier: list[JsonObject] = []
-    if (out / EXPERIMENTS).exists():
-        raw = yaml.safe_load(read_bytes(out / EXPERIMENTS))
-        earlier = [e for e in raw["experiments"] if (out / e["workload"]["trace"]).exists()]
-    every = {e["id"]: e for e in (*earlier, *entries)}
-    raw = {"version": 1, "experiments": list(every.values())}
-    return HEADER + yaml.safe_dump(raw, sort_keys=False, allow_unicode=True, width=95)
+def _earlier(out: Path) -> dict[str, JsonObject]:
+    """By id, the experiments of earlier calls whose tables are still there."""
+    if not (out / EXPERIMENTS).exists():
+        return {}
+    raw = yaml.safe_load(read_bytes(out / EXPERIMENTS))
+    return {e["id"]: e for e in raw["experiments"] if (out / e["workload"]["trace"]).exists()}
 
 
 def write_table(trace: Trace, path: Path) -> None:
@@ -182,7 +193,7 @@ def print_converted(converted: Iterable[Converted], out: Path) -> None:
     for c in every:
         j = c.to_json()
         prompts, answers = (f"{j[k]['mean']:.0f} / {j[k]['p99']:.0f}" for k in ("prompt_tokens", "output_tokens"))
-        rate = f"{j['requests'] / max(j['duration_s'], 1e-6):.2f}"
+        rate = f"{j['requests'] / j['duration_s']:.2f}" if j["duration_s"] else "-"
         rows.append([c.name, f"{j['requests']:,}", f"{j['duration_s']:,.0f}", rate, prompts, answers,
                      f"{100 * j['repeated_share']:.0f} %", str(j["windows"]), f"{j['measured']:,}"])  # fmt: skip
     heads = "~trace|>requests|>seconds|>requests/s|>prompt mean / p99|>answer mean / p99|>repeated|>windows|>measured"
@@ -191,8 +202,15 @@ def print_converted(converted: Iterable[Converted], out: Path) -> None:
     for c in every:
         for text in c.trace.notes:
             note(f"{c.name}: {text}")
+        if c.replaced:
+            note(f"{c.name}: replaces another trace, or other settings, of that name in {shown_path(out)}")
+        if c.experiment and c.experiment.id != c.name:
+            note(f"{c.name}: its experiment is {c.experiment.id}, because commas separate ids")
     if any(c.experiment for c in every):
-        suggest(command("predict", "champion", "--experiments", str(out / EXPERIMENTS)))
+        file = str(out / EXPERIMENTS)
+        fit = [command("fit", "champion", "--experiments", file, "--split", "--out", "mine.py")]
+        measured = all(c.trace.recorded for c in every if c.experiment)
+        suggest(command("predict", "champion", "--experiments", file), *(fit if measured else []))
     else:
         note("no experiment: --model and --hardware say where the trace is replayed")
 

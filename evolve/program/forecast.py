@@ -122,7 +122,7 @@ def what(origin: Origin) -> str:
 @dataclass(frozen=True)
 class Forecasts:
     """The predictions of a program, averaged over arrival `seeds`, and its mean absolute errors in percent by latency,
-    None where nothing was observed."""
+    None where nothing was observed. drawn: whether any requests differ between seeds, as those of a trace do not."""
 
     name: str
     program: Program
@@ -130,6 +130,7 @@ class Forecasts:
     seeds: tuple[int, ...]
     experiments: tuple[Forecast, ...]
     mean_abs_error_pct: Mapping[str, float | None]
+    drawn: bool
 
     def to_json(self) -> JsonObject:
         return {

@@ -10,7 +10,7 @@ from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
 from evaluator.intervals import LEVELS, Disagreement, able, disagreements, figure_of, interval, scales, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
-from evaluator.score import Prediction, errors, predictions, score_set, summarise
+from evaluator.score import SCORE_SEEDS, Prediction, errors, predictions, score_set, summarise
 from evaluator.sensitivity import (
     ConstantError,
     Dispute,
@@ -33,8 +33,11 @@ from evolve.run.records import Record, saw
 from evolve.run.trust import Trust, stale, trust_of
 from evolve.terminal import command
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.trace import Trace
+from simulator.experiment.workload import is_recorded, punctual_requests, requests
 
 OVERLOADED = 0.5  # share of the mean E2E spent in the queue
+LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 PRINTED = {"e2e": ("mean", "p90", "p99"), "ttft": ("mean", "p90", "p99"), "itl": ("mean",)}
 # A part of the E2E: its name here, the predicted components that add up to it, and its name among the observed ones.
 PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -94,6 +97,7 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
         tuple(seeds),
         tuple(forecasts),
         {"e2e": total.e2e, "ttft": total.ttft, "itl": total.itl},
+        drawn=any(not is_recorded(e.workload) for e in experiments),
     )
 
 
@@ -166,11 +170,11 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if prediction.clamped:
         lines.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
     summary = prediction.predicted.summary
-    requests = (summary.completed or 0) + (summary.failed or 0) if summary else 0
+    total = (summary.completed or 0) + (summary.failed or 0) if summary else 0
     if prediction.refused:
-        lines.append(f"{prediction.refused} of {requests} requests are longer than max_model_len and were refused")
+        lines.append(f"{prediction.refused} of {total} requests are longer than max_model_len and were refused")
     if prediction.gave_up:
-        lines.append(f"{prediction.gave_up} of {requests} requests were given up by their client after "
+        lines.append(f"{prediction.gave_up} of {total} requests were given up by their client after "
                      f"{experiment.workload.timeout_s:g} s: the latencies are those of the others")  # fmt: skip
     if prediction.preemptions:
         lines.append(f"{prediction.preemptions} preemptions: {experiment.facts['kv_blocks']:.0f} KV blocks are too few "
@@ -178,6 +182,9 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
         lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
                      f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
+    if (late := _late_share(experiment)) > LATE:
+        text = f"{100 * late:.0f} % of the requests are later turns that come after the last stage has ended"
+        lines.append(f"{text}: the rate is not reached: lengthen the stages")
     if waiting_share(prediction) > OVERLOADED:
         lines.append("overloaded: requests wait longer than they are served, and ever longer while the load lasts")
     if experiment.quality != "clean":
@@ -185,6 +192,15 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if record is None:
         return [*lines, "no record of what this program was fitted on"]
     return [*lines, *outside(record.all_ranges, experiment, prediction)]
+
+
+def _late_share(experiment: Experiment) -> float:
+    """The share of requests that arrive after the last stage, as later turns of conversations do."""
+    source = experiment.workload.source
+    if isinstance(source, Trace) or source.session is None:
+        return 0.0
+    sent = requests(experiment, SCORE_SEEDS[0])
+    return 1.0 - punctual_requests(experiment.workload, sent) / len(sent)
 
 
 def print_prediction(forecasts: Forecasts) -> None:
@@ -224,7 +240,8 @@ def _table(forecasts: Forecasts) -> Table:
     means = [f">{name} mean" + f"|>{name} error" * compared for name in ("E2E", "TTFT", "ITL")]
     others = [f">{name} {q}" for name in ("E2E", "TTFT") for q in ("p90", "p99")]
     heads = "|".join(["experiment", *["use"] * recorded, *means, *["limits"] * compared, *others])
-    title = f"Predictions of {forecasts.name} in ms, mean over arrival seeds {list(forecasts.seeds)}"
+    averaged = f", mean over arrival seeds {list(forecasts.seeds)}" if forecasts.drawn else ""
+    title = f"Predictions of {forecasts.name} in ms{averaged}"
     return Table.of(title, heads, (_row(e, compared, recorded) for e in forecasts.experiments))
 
 

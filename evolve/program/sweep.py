@@ -26,7 +26,7 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Workload
 from simulator.experiment.file import experiment_at_rate, experiment_from_mapping
 from simulator.experiment.load import limits_of, load_of
-from simulator.experiment.workload import duration_s, seeds_of
+from simulator.experiment.workload import duration_s, is_recorded, punctual_requests, seeds_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import Replay, replay_bound
@@ -80,8 +80,10 @@ def sweep(
             blocks.append(Block(ident, d.setting, tuple(rows)))
     finally:
         line.close()
-    data = data_hash([w.experiment for w in written])
-    return Sweep(source.name, program, data, tuple(seeds), axes, tuple(limits), tuple(blocks), tuple(about))
+    experiments = [w.experiment for w in written]
+    drawn = any(not is_recorded(e.workload) for e in experiments)
+    about_data = data_hash(experiments), tuple(seeds), drawn
+    return Sweep(source.name, program, *about_data, axes, tuple(limits), tuple(blocks), tuple(about))
 
 
 def _deployment(written: Written, setting: Setting, axes: Axes) -> _Deployment:
@@ -134,7 +136,8 @@ def _figures(question: _Question, e: Experiment, replays: Sequence[Replay]) -> F
     goodput = per_s([int(meeting(r, question.limits).sum()) for r in replays]) if question.limits else None
     return Figures(
         prediction=prediction,
-        offered_rps=float(np.mean([len(r.requests) for r in replays])) / duration_s(e.workload),
+        offered_rps=float(np.mean([punctual_requests(e.workload, r.requests) for r in replays]))
+        / duration_s(e.workload),
         completed_rps=per_s([int(r.completed.sum()) for r in replays]),
         output_tokens_per_s=per_s([int(r.requests.output_len[r.completed].sum(dtype=np.int64)) for r in replays]),
         goodput_rps=goodput,

@@ -19,7 +19,9 @@ from simulator.language.key import key
 from simulator.language.unparse import unparse
 
 QUEUE = "queue grows"
+LOST = "requests fail"
 NOTHING = "nothing completes"
+MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies would be beyond any p99
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,19 @@ class Figures:
         return waiting_share(self.prediction)
 
     @property
+    def lost_share(self) -> float:
+        """The share of requests that are refused or given up, and therefore have no latencies."""
+        completed, failed = (self.run.completed or 0, self.run.failed or 0) if self.run else (0, 0)
+        return failed / max(completed + failed, 1)
+
+    @property
     def fails(self) -> tuple[str, ...]:
-        """The limits that do not hold, and QUEUE or NOTHING."""
+        """The limits that do not hold, and QUEUE, LOST or NOTHING."""
         limits = tuple(name for name, holds in self.holds.items() if holds is False)
         if self.run is None or self.run.e2e_ms.mean is None:
             return (*limits, NOTHING)
-        return (*limits, QUEUE) if self.waiting_share > WAITING else limits
+        queue = (QUEUE,) if self.waiting_share > WAITING else ()
+        return (*limits, *queue, LOST) if self.lost_share > MOST_LOST else (*limits, *queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +120,15 @@ class Block:
 class Sweep:
     """The predictions of a program for all combinations of `axes`, averaged over arrival `seeds`.
 
-    data: hash of the experiments as their file has them. warnings: what to know about the program.
+    data: hash of the experiments as their file has them. drawn: whether any requests differ between seeds. warnings:
+    what to know about the program.
     """
 
     name: str
     program: Program
     data: str
     seeds: tuple[int, ...]
+    drawn: bool
     axes: Axes
     limits: tuple[Limit, ...]
     blocks: tuple[Block, ...]

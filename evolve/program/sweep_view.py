@@ -8,27 +8,29 @@ from collections.abc import Iterator, Sequence
 from evaluator.intervals import WAITING
 from evolve.program.axes import Setting, figure
 from evolve.program.slo import Limit
-from evolve.program.sweep_result import NOTHING, QUEUE, Block, Figures, Knee, Sweep
+from evolve.program.sweep_result import LOST, MOST_LOST, NOTHING, QUEUE, Block, Figures, Knee, Sweep
 from evolve.report.printing import prose, say_once, show
 from evolve.report.table import Row, Table, number, row
 from evolve.report.terms import legend
 from evolve.terminal import say
 
-UNITS = "rate, done and goodput: requests/s; TTFT, E2E and ITL: ms; tokens/s: of answers"
+UNITS = "requests/s; TTFT, E2E and ITL: ms; tokens/s: of answers"
 WAITING_LEGEND = f"waiting: share of the mean E2E spent in the queue; beyond {100 * WAITING:.0f} % the queue grows"
 LATENCIES = (("ttft", ("mean", "p50", "p90", "p99")), ("e2e", ("mean", "p99")), ("itl", ("mean", "p99")))
 COUNTS = ("preemptions", "refused", "gave_up")  # shown where there are any
-SHORT = {QUEUE: "queue", NOTHING: NOTHING}
+LOST_LEGEND = f"requests fail: more than {100 * MOST_LOST:.0f} % are refused or given up, and have no latencies"
+SHORT = {QUEUE: "queue", LOST: LOST, NOTHING: NOTHING}
 
 Predicted = tuple[Setting, Figures]
 
 
 def print_sweep(result: Sweep) -> None:
     """Every combination, the knees, what is impossible, and every warning once."""
-    prose(f"Predictions of {result.name}, means over arrival seeds {list(result.seeds)}{_slo(result.limits)}", "bold")
-    terms = ["goodput"] * bool(result.limits) + ["knee"] * bool(result.axes.rate)
-    legend(*terms, also=f"{UNITS}. {WAITING_LEGEND}")
     every = [figures for block in result.blocks for _, figures in block.predicted]
+    averaged = f", means over arrival seeds {list(result.seeds)}" if result.drawn else ""
+    prose(f"Predictions of {result.name}{averaged}{_slo(result.limits)}", "bold")
+    if every:
+        _print_legend(result, every)
     counts = [name for name in COUNTS if any(getattr(figures.prediction, name) for figures in every)]
     for title, keys, blocks in _tables(result):
         predicted = [pair for block in blocks for pair in block.predicted]
@@ -42,6 +44,15 @@ def print_sweep(result: Sweep) -> None:
         say()
     blocks = [block for block in result.blocks if block.predicted]
     say_once({_label(result, block).replace(", ", " "): [*_said(block), *result.warnings] for block in blocks})
+
+
+def _print_legend(result: Sweep, every: Sequence[Figures]) -> None:
+    """What the words of the tables mean, of those that occur."""
+    rates = ["rate"] * bool(result.axes.rate) + ["offered"] * (not result.axes.rate)
+    rates += ["done"] + ["goodput"] * bool(result.limits)
+    terms = ["goodput"] * bool(result.limits) + ["knee"] * bool(result.axes.rate)
+    lost = [LOST_LEGEND] * any(LOST in figures.fails for figures in every)
+    legend(*terms, also=". ".join([f"{', '.join(rates)}: {UNITS}", WAITING_LEGEND, *lost]))
 
 
 def knee_text(knee: Knee) -> str:

@@ -167,7 +167,7 @@ def front_table(elites: Sequence[Elite], title: str) -> Table:
 
 
 def fitted_bias(report: RunReport) -> str:
-    """Whether INV-M-6 holds over the fitted experiments; "" where no E2E was observed."""
+    """Whether the bias over the fitted experiments is small enough; "" where no E2E was observed."""
     return bias_label(_of(report.errors, report.fitted))
 
 

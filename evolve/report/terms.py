@@ -15,7 +15,7 @@ TERMS = {
     "identified": "more than 0.9 of what is known of a constant comes from the fitted runs, and it exceeds its error",
     "in sample": "on the runs that the program was fitted on",
     "joint error": "the mean of the mean absolute errors of E2E, TTFT and ITL, percent",
-    "knee": "the first rate at which a limit of `--slo` fails, the queue grows or nothing completes",
+    "knee": "the first rate at which a limit of `--slo` or more than 1 % of the requests fail, or the queue grows",
     "known answer": "what a simple or published model reaches on the same runs",
     "limits": "pass, or the latencies off by more than 10 % (E2E) or 15 % (TTFT, ITL)",
     "MAPE": "the mean absolute error, percent of what was measured",

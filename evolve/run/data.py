@@ -75,7 +75,8 @@ def part(e: Experiment, name: str) -> Experiment:
     source = e.workload.source
     if not isinstance(source, Trace) or source.recorded is None:
         what = "has no latencies of its requests" if isinstance(source, Trace) else "draws its requests"
-        raise InputError(f"experiment {e.id!r} {what}: only a trace with e2e_ms and ttft_ms can be split by time")
+        text = "only a trace with e2e_ms and ttft_ms can be split by time"
+        raise InputError(f"experiment {e.id!r} {what}, and {text}: choose others with --id")
     first, last = (round(share * len(source.requests)) for share in PARTS[name])
     if np.isnan(source.recorded.e2e_ms[first:last]).all() and np.isnan(source.recorded.ttft_ms[first:last]).all():
         where = f"its requests {first + 1:,} to {last:,}" if last > first else "it is empty"

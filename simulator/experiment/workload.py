@@ -35,6 +35,11 @@ def offered_requests(workload: Workload) -> float:
     return sum(stage.rate * stage.duration_s for stage in workload.stages)
 
 
+def punctual_requests(workload: Workload, sent: Requests) -> int:
+    """How many of the requests `sent` arrive before the last stage ends, as all do but later turns of conversations."""
+    return int((sent.arrival_us <= duration_s(workload) * 1e6).sum())
+
+
 def at_rate(workload: Workload, rate: float) -> Workload:
     """The same load at `rate` requests/s: a single stage that lasts as long as all stages together.
 

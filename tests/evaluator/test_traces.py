@@ -104,19 +104,33 @@ def test_pieces_are_numbered_and_those_without_a_number_are_their_own(tmp_path: 
     assert a[0] == b[0] and len({*a, *b, *c}) == 4 and [len(x) for x in (a, b, c)] == [2, 2, 1]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "notes"),
+    [
+        ("t.csv", HEAD + ",e2e_s,user\n0,100,3,20,7\n", ("the column 'e2e_s' is not read: did you mean 'e2e_ms'?",)),
+        ("t.csv", HEAD + ",hash_ids\n0,100,3,5\n", ("the column hash_ids is not read: a CSV file has no lists, write parquet",)),
+        ("t.csv", HEAD + ",prompt,prompts\n0,100,3,1,1\n", ()),
+        ("p.parquet", PIECES | {"timeout": [1, 2, 3]}, ("the column 'timeout' is not read: did you mean 'timeout_s'?",)),
+        ("p.parquet", PIECES, ()),
+    ],
+)
+def test_a_column_that_is_nearly_one_of_ours_is_noted(name: str, content: Any, notes: tuple[str, ...], tmp_path: Path) -> None:
+    assert trace_of(tmp_path, name, content).notes == notes
+
+
 DAMAGED: list[tuple[str, Any, str]] = [
     ("t.csv", "", "t.csv: is empty: begin with the names of the columns"),
     ("t.csv", HEAD + "\n", "t.csv: holds no request: give a row for each below the header"),
     ("t.csv", "input_len,output_len\n1,2\n", "t.csv: the column arrival_s is missing among input_len, output_len: a trace "
      "has arrival_s, input_len, output_len; or Mooncake, Azure, BurstGPT, vLLM's benchmark"),
     ("t.csv", HEAD + ",input_len\n0,1,2,3\n", "t.csv: has the column input_len twice: leave one out"),
-    ("t.csv", HEAD + "\n0,10,3\n1,x,3\n", "t.csv:3: input_len is 'x': give a number that fits"),
+    ("t.csv", HEAD + "\n0,10,3\n1,x,3\n", "t.csv:3: input_len is 'x': give a number"),
     ("t.csv", HEAD + "\n0,10,3\n1,,3\n", "t.csv:3: input_len is empty: give a number"),
     ("t.csv", HEAD + "\n0,10,3\n1,10", "t.csv:3: has 2 fields but the header has 3: correct the line"),
     ("t.csv", HEAD + "\n0,10,3\n\n1,-10,3\n", "t.csv:4: input_len is -10: give whole tokens from 1 to 1e+07"),
     ("t.csv", HEAD + "\n0,10.5,3\n", "t.csv:2: input_len is 10.5: give whole tokens from 1 to 1e+07"),
     ("t.csv", HEAD + "\n0,0,3\n", "t.csv: no request has an arrival, a prompt and an answer: name another file"),
-    ("t.csv", HEAD + "\n0,10,3\n1e10,10,3\n", "t.csv:3: arrives 1e+09 s after the first: give seconds, or cut the trace"),
+    ("t.csv", HEAD + "\n0,10,3\n1e10,10,3\n", "t.csv:3: arrives 1e+10 s after the first, at most 1e+09 are replayed: give seconds, or cut the trace"),
     ("t.csv", HEAD + ",prompt\n0,10,3,\n1,10,3,1.5\n", "t.csv:3: prompt is 1.5: give whole numbers from -1 to 9.0072e+15"),
     ("t.csv", HEAD + ",prefix_group\n0,10,3,1\n", "t.csv: prefix_group and prefix_len go together: give both columns or neither"),
     ("t.csv", HEAD + ",prefix_group,prefix_len\n0,10,3,1,11\n", "t.csv:2: prefix_len is above input_len: give at most "
@@ -127,6 +141,13 @@ DAMAGED: list[tuple[str, Any, str]] = [
      "or give window_s"),
     ("t.csv", HEAD + ",e2e_ms,ttft_ms\n0,10,3,5,11\n", "t.csv:2: ttft_ms is 11, above e2e_ms, 5: check both and their unit"),
     ("t.csv", HEAD + ",completed\n0,10,3,2\n", "t.csv:2: completed is 2: give whole numbers from 0 to 1"),
+    ("t.csv", HEAD + ",completed\n0,10,3,True\n", "t.csv:2: completed is 'True': give 1 or 0"),
+    ("t.csv", HEAD.replace(",", ";") + "\n0;10;3\n", "t.csv:1: has semicolons between the names of columns: separate columns by "
+     "commas"),
+    ("a.csv", AZURE.replace("GeneratedTokens", "Generated"), "a.csv: the column GeneratedTokens is missing among TIMESTAMP, "
+     "ContextTokens, Generated: a trace of Azure has TIMESTAMP, ContextTokens, GeneratedTokens"),
+    ("b.csv", BURSTGPT.replace("Response tokens", "Answer"), "b.csv: the column Response tokens is missing among Timestamp, "
+     "Model, Request tokens, Answer, Total tokens, Log Type: a trace of BurstGPT has Timestamp, Request tokens, Response tokens"),
     ("t.csv", HEAD.encode("utf-16"), "t.csv:1: is not text: name a CSV file"),
     ("a.csv", AZURE.replace("2023-11-16 18:17:04.0319600", "yesterday"), "a.csv:3: TIMESTAMP is 'yesterday': give a date and "
      "time as 2023-11-16 18:17:03.97"),

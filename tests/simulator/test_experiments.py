@@ -189,7 +189,7 @@ REFUSED: list[tuple[str, object, str]] = [
      "it "
      "looks like a number"),
     ("experiments.0.modle", 1, FIRST + "modle is not a known key: did you mean 'model'?"),
-    ("experiments.0.7", 1, FIRST + "7 is not a known key: known are completed, engine, failed, hardware, id, "
+    ("experiments.0.7", 1, FIRST + "7 is not a known key: known are engine, hardware, id, "
      "model, model_config, observed, quality, workload"),
     ("experiments.0.model", MISSING, FIRST + "model is missing: give a Hugging Face id or an alias of the "
      "model "

@@ -69,7 +69,8 @@ def print_fit(result: Calibration, file: str | None) -> None:
     # without an experiment the deployments of all known models would be baked in, and not the one just fitted
     known = ["--experiments", file] if file else []
     out = result.out[0] if result.out else "mine.py"
-    suggest(command("emit", out, "--out", "DIR", *known, "--id", result.programs[0].fitted[0]))
+    later = [command("predict", out, *known, "--part", "test")] if result.later else []
+    suggest(*later, command("emit", out, "--out", "DIR", *known, "--id", result.programs[0].fitted[0]))
 
 
 def _later_table(result: Calibration) -> Table:

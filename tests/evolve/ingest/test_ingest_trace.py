@@ -64,6 +64,37 @@ def test_further_traces_join_those_that_are_there(tmp_path: Path) -> None:
     assert entries["azure"]["engine"] == {"tensor_parallel": 2}
 
 
+def test_what_replaces_another_trace_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own, *_), out = files(tmp_path), tmp_path / "out"
+
+    def replaced(*options: str) -> bool:
+        assert evolve("ingest", "--trace", own, "--out", out, *options, "--json") == 0
+        [told] = json.loads(capsys.readouterr().out)["traces"]
+        return bool(told["replaced"])
+
+    assert not replaced(*WHERE) and not replaced(*WHERE)  # the same again
+    assert replaced(*WHERE, "--engine", "tensor_parallel=2")
+    own.write_text(own.read_text() + "3,80,4,,,,4\n")
+    assert replaced() and not replaced()
+    assert evolve("ingest", "--trace", own, "--out", out, *WHERE) == 0
+    assert "own: replaces another trace, or other settings, of that name in" in " ".join(capsys.readouterr().out.split())
+
+
+def test_names_with_a_comma_and_traces_of_one_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "a,b.csv", "arrival_s,input_len,output_len\n5,64,3\n5,64,3\n")
+    assert evolve("ingest", "--trace", path, "--out", tmp_path / "out", *WHERE) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "a,b: its experiment is a-b, because commas separate ids" in out
+    assert "a,b 2 0 - 64 / 64 3 / 3 0 % 1 0" in out  # two requests in no time have no rate
+
+
+def test_of_a_measured_trace_a_fit_is_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own, *_, bench = files(tmp_path)
+    for path, suggested in ((bench, True), (own, False)):
+        assert evolve("ingest", "--trace", path, "--out", tmp_path / path.stem, *WHERE) == 0
+        assert (" --split --out mine.py" in capsys.readouterr().out) == suggested
+
+
 def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (own, *_) = files(tmp_path)
     assert evolve("ingest", "--trace", own, "--out", tmp_path / "out") == 0
@@ -80,6 +111,7 @@ def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.
         (["--trace", "own.csv", "--model", "llama-2-7b"], "--model and --hardware together"),
         (["--trace", "own.csv", "--trace", "also/own.csv"], "--trace own: two files have this name: rename one"),
         (["--trace", "none.csv"], "none.csv: there is no such file"),
+        (["--trace", "also"], "also: is a folder: name a file in it"),
         (["--trace", "own.csv", "--hardware", "H1000", "--model", "llama-2-7b"], "--hardware H1000"),
         (["--trace", "own.csv", "--hardware", "H100", "--model", "llama-2-7"], "'llama-2-7' is not in the model table"),
     ],

@@ -221,6 +221,49 @@ def test_where_nothing_completes_nothing_holds(tmp_path: Path, capsys: pytest.Ca
     assert result["knees"][0]["rate_rps"] == 2.0
 
 
+def test_a_rate_at_which_requests_are_lost_does_not_hold(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Clients give up after 5 s, so the TTFT of those that are served keeps any limit above that."""
+    slo = "--slo", "ttft_p99=6s"
+    file = plan(tmp_path, "dense-overloaded", {})
+    result = printed(capsys, "--experiments", file, "--sweep", "rate=2,200", *slo)
+    calm, busy = result["rows"]
+    assert calm["fails"] == [] and calm["gave_up"] == 0
+    assert busy["holds"] == {"ttft_p99": True} and busy["fails"] == ["queue grows", "requests fail"]
+    trace = tmp_path / "t.csv"
+    trace.write_text("arrival_s,input_len,output_len\n" + "".join(f"{i},{9000 if i == 50 else 64},8\n" for i in range(100)))
+    [entry] = yaml.safe_load(file.read_text())["experiments"]
+    entry |= {"workload": {"name": "t", "trace": "t.csv"}, "engine": {"max_model_len": 4096}}
+    for count, fails in ((100, []), (99, ["requests fail"])):  # one refused of 100 is not more than 1 %, of 99 it is
+        trace.write_text("\n".join(trace.read_text().splitlines()[: count + 1]) + "\n")
+        (tmp_path / "trace.yaml").write_text(yaml.safe_dump({"version": 1, "experiments": [entry]}))
+        [row] = printed(capsys, "--experiments", tmp_path / "trace.yaml", "--sweep", "rate=1")["rows"]
+        assert (row["refused"], row["fails"]) == (1, fails)
+    assert evolve("predict", "champion", "--experiments", tmp_path / "trace.yaml", "--sweep", "rate=1") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "arrival seeds" not in out and "requests fail: more than 1 % are refused" in out
+
+
+def test_later_turns_after_the_last_stage_are_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight turns, 20 s of thought before each but the first: conversations last 140 s, stages 30 s."""
+    load = {"session": {"turns": 8, "think_time_s": 20}, "shared_prefix": None, "prompt_len": 50}
+    file = plan(tmp_path, "dense-chat", {}, **load)
+    [row] = printed(capsys, "--experiments", file, "--sweep", "rate=8")["rows"]
+    assert row["completed"] == 8 * 30  # all are replayed
+    # those that arrive in time: the first turn, and the second of conversations that open in the first 10 of 30 s
+    assert row["offered_rps"] == pytest.approx(8 / 8 * (1 + 1 / 3), rel=0.15)
+    [text] = [text for text in row["warnings"] if "later turns" in text]
+    assert text.endswith(": the rate is not reached: lengthen the stages")
+    assert any("later turns" in warning for warning in single(capsys, file)["warnings"])
+
+
+def test_a_sweep_without_a_possible_combination_fails(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = "--experiments", data, "--id", "sparse-chat"
+    assert evolve("predict", "champion", *at, "--sweep", "tp=1,3") == 1
+    assert "the queue grows" not in capsys.readouterr().out  # no legend of tables that are not there
+
+
 def test_a_program_is_bound_and_its_steps_remembered_once_for_each_deployment(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

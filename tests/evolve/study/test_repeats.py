@@ -135,7 +135,7 @@ def test_a_run_leaves_a_page_that_says_everything(made: Path) -> None:
     assert f"```python\n{best['text'].strip()}\n```" in page
     for words in ("**In sample**", "**chosen with hindsight**", "| seed of the search | 3 |", "simplest program within",
                   report["data"], open_run(run).about.started, "12 candidates", f"evolve show {run}:{best['id']}",
-                  "| blackbox |", "INV-M-6"):  # fmt: skip
+                  "| blackbox |", "Bias of the mean E2E"):  # fmt: skip
         assert words in page
     assert "Held-out" not in page
     for row in report["errors"]:
