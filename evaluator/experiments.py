@@ -147,12 +147,12 @@ def _values(e: Experiment) -> JsonObject:
     if e.mfu == Mfu():
         del values["mfu"]
     load: JsonObject = {name: getattr(workload, name) for name in ("name", "ignore_eos", "timeout_s")}
-    load["stages"] = [_without_defaults(asdict(stage), None) for stage in workload.stages]
+    load["stages"] = [_given(asdict(stage)) for stage in workload.stages]
     if isinstance(workload.source, Trace):
         load["trace"] = workload.source.digest
     else:
         profile = workload.source
-        load |= _without_defaults(asdict(profile), None, keep=("prompt_len_mean",))
+        load |= {"prompt_len_mean": None} | _given(asdict(profile))
         load["arrival"] = profile.arrival.kind if profile.arrival == Arrival(profile.arrival.kind) else load["arrival"]
         for name in ("question_len", "output_len"):
             fixed = getattr(profile, name).fixed
@@ -160,8 +160,8 @@ def _values(e: Experiment) -> JsonObject:
     return {**values, "workload": load}
 
 
-def _without_defaults(values: JsonObject, default: object, keep: Sequence[str] = ()) -> JsonObject:
-    return {name: value for name, value in values.items() if name in keep or value != default}
+def _given(values: JsonObject) -> JsonObject:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def published_errors() -> list[PublishedError]:

@@ -7,30 +7,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from simulator.experiment.experiment import Observation, Observed, Statistic
+from simulator.experiment.observations import statistic
 from simulator.experiment.trace import rows_by_stage
 from simulator.jit import njit
 from simulator.replay import Replay
 
 LATENCIES = ("e2e_ms", "ttft_ms", "itl_ms")
 PARTS = ("queueing", "waiting", "prefill_steps", "decode_steps", "per_token", "completion")
+US_PER_MS = 1e3
 UNCACHED_PERCENTILE = 95  # see step_tokens
-
-
-def statistic(values_us: np.ndarray) -> Statistic:
-    """Mean and percentiles (linear interpolation) of per-request microseconds, in ms; all None when empty."""
-    if not len(values_us):
-        return Statistic()
-    p50, p90, p99 = np.percentile(values_us, (50, 90, 99))
-    return Statistic(*(float(x) / 1e3 for x in (values_us.mean(), p50, p90, p99)))
 
 
 def observe(replay: Replay, rows: np.ndarray) -> Observation:
     """What a load generator would report for the requests at `rows`."""
     done = rows[replay.completed[rows]]
     return Observation(
-        e2e_ms=statistic(replay.e2e_us[done]),
-        ttft_ms=statistic(replay.ttft_us[done]),
-        itl_ms=statistic(replay.itl_us[done[replay.requests.output_len[done] > 1]]),
+        e2e_ms=statistic(replay.e2e_us[done], US_PER_MS),
+        ttft_ms=statistic(replay.ttft_us[done], US_PER_MS),
+        itl_ms=statistic(replay.itl_us[done[replay.requests.output_len[done] > 1]], US_PER_MS),
         completed=len(done),
         failed=len(rows) - len(done),
     )

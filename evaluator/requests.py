@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator.metrics import LATENCIES
-from simulator.experiment.trace import Recorded, Requests
+from simulator.experiment.trace import Recorded, Requests, latencies_ms
 from simulator.replay import Replay
 
 QUANTILES = (50, 90, 99)
@@ -51,17 +51,12 @@ class Singles:
 def predicted_ms(replay: Replay) -> np.ndarray:
     """float64[3, requests]: E2E, TTFT and ITL of each request, NaN where it did not complete or has no ITL."""
     done = np.where(replay.completed, 1.0, np.nan)
-    return _latencies(replay.requests, done * replay.e2e_us / 1e3, done * replay.ttft_us / 1e3)
+    return latencies_ms(replay.requests, done * replay.e2e_us / 1e3, done * replay.ttft_us / 1e3)
 
 
 def recorded_ms(requests: Requests, recorded: Recorded) -> np.ndarray:
     """float64[3, requests]: E2E, TTFT and ITL of each request, NaN where they are not known."""
-    return _latencies(requests, recorded.e2e_ms, recorded.ttft_ms)
-
-
-def _latencies(requests: Requests, e2e_ms: np.ndarray, ttft_ms: np.ndarray) -> np.ndarray:
-    gaps = np.where(requests.output_len > 1, requests.output_len - 1.0, np.nan)
-    return np.stack([e2e_ms, ttft_ms, (e2e_ms - ttft_ms) / gaps])
+    return latencies_ms(requests, recorded.e2e_ms, recorded.ttft_ms)
 
 
 def quarters(lengths: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from simulator.clock.steps import steps_of
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.load import Load, load_of
 from simulator.experiment.trace import Trace
-from simulator.experiment.workload import seeds_of
+from simulator.experiment.workload import late_requests, seeds_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import Replay, replay_bound
@@ -56,7 +56,8 @@ class Prediction:
     """What a program predicts for one experiment, averaged over arrival seeds; components in ms.
 
     The others are counts, the mean over seeds rounded up: times clamped, preemptions, requests refused (longer than
-    max_model_len or than the KV cache), requests whose client gave up, `uncached` tokens (metrics.step_tokens) and
+    max_model_len or than the KV cache), requests whose client gave up, turns of conversations that are `late`
+    (workload.late_requests), `uncached` tokens (metrics.step_tokens) and
     requests whose prompt was `evicted` from the cache and computed again. singles: the errors of single
     requests, for a trace that has their latencies.
     """
@@ -68,6 +69,7 @@ class Prediction:
     preemptions: int = 0
     refused: int = 0
     gave_up: int = 0
+    late: int = 0
     uncached: int = 0
     evicted: int = 0
     singles: Singles | None = None
@@ -137,6 +139,7 @@ def prediction_of(experiment: Experiment, replays: Sequence[Replay], of_requests
         preemptions=_mean_count(r.run.preemptions for r in replays),
         refused=_mean_count(int((~r.load.accepted).sum()) for r in replays),
         gave_up=_mean_count(int(r.run.gave_up.sum()) for r in replays),
+        late=_mean_count(late_requests(experiment.workload, r.requests) for r in replays),
         uncached=_mean_count(map(step_tokens, replays)),
         evicted=_mean_count(map(evicted, replays)),
         singles=_singles(experiment, replays) if of_requests else None,

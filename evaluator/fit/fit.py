@@ -27,8 +27,8 @@ from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 
-NOISE_SEEDS = (1001, 1002, 1003, 1004, 1005, 1006)  # arrival seeds for the noise: not those of a fit or a score
 FIT_SEED = 1000  # arrival seed of the correcting replays; reports use other seeds
+NOISE_SEEDS = (1001, 1002, 1003, 1004, 1005, 1006)  # arrival seeds for the noise: not those of a fit or a score
 BLACKBOX = """
 def step_time(b, s, *, b0: us = 8000.0, b1: us/token = 10.0, b2: us/request = 30.0):
     return b0 + b1 * b.prefill_tokens + b2 * b.decode_reqs

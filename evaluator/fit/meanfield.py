@@ -149,6 +149,13 @@ def chunks_of(tokens, room):  # type: ignore[no-untyped-def]
 
 
 @njit
+def chunk_of(bins, k, room, chunks):  # type: ignore[no-untyped-def]
+    """(share of all chunks that are of prompts of bin `k`, tokens of each of these)."""
+    parts = chunks_of(bins[k, BIN_UNCACHED], room)
+    return bins[k, BIN_COMPUTED] * parts / chunks, bins[k, BIN_UNCACHED] / parts
+
+
+@njit
 def ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks):  # type: ignore[no-untyped-def]
     """Step times with 0, 1 and 2 prompts at `low` decodes, and at one decode more; of a chunk of any bin, the mean."""
     shortest, span = row[SHORTEST], row[SPAN]
@@ -156,8 +163,7 @@ def ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks):  # 
     t3 = step_us(rows, static, step, raw, slot, v, low + 1, 0, 0.0, shortest, span)
     t1, t2, t4, t5 = 0.0, 0.0, 0.0, 0.0
     for k in range(int(row[BINS])):
-        parts = chunks_of(bins[k, BIN_UNCACHED], room)
-        share, chunk = bins[k, BIN_COMPUTED] * parts / chunks, bins[k, BIN_UNCACHED] / parts
+        share, chunk = chunk_of(bins, k, room, chunks)
         if chunk > 0.0:
             t1 += share * step_us(rows, static, step, raw, slot, v, low, 1, chunk, shortest, span)
             t2 += share * step_us(rows, static, step, raw, slot, v, low, 2, chunk, shortest, span)

@@ -34,8 +34,7 @@ def refined(problem: Problem, phi: np.ndarray, scales: Scales, allow_hostile: bo
     reached, damping, poor = _objective(problem, r, best, prior), DAMPING, 0
     for _ in range(STEPS):
         size = problem.scales(best)[0]  # a constant may start far from its size
-        axes = CHANGE * np.eye(problem.free.size) if slopes is None else axes_of(slopes, r)
-        slopes, lower = slopes_of(problem, best, r, size, axes), np.inf
+        slopes, lower = slopes_near(problem, best, r, size, slopes), np.inf
         for _ in range(TRIES):
             trial = problem.rounded(_step(problem, best, slopes, r, size, prior, damping))
             of_trial, lower = _tried(problem, trial, prior, allow_hostile)
@@ -49,7 +48,7 @@ def refined(problem: Problem, phi: np.ndarray, scales: Scales, allow_hostile: bo
             damping = DAMPING
         if poor == 2:  # with two sets of axes
             break
-    return _settled(problem, best, reached, prior, allow_hostile)
+    return _settled(problem, best, r, reached, prior, allow_hostile)
 
 
 def _tried(problem: Problem, phi: np.ndarray, prior: np.ndarray, allow_hostile: bool) -> tuple[np.ndarray, float]:
@@ -61,14 +60,18 @@ def _tried(problem: Problem, phi: np.ndarray, prior: np.ndarray, allow_hostile: 
     return r, _objective(problem, r, phi, prior)
 
 
-def _settled(problem: Problem, phi: np.ndarray, reached: float, prior: np.ndarray, allow_hostile: bool) -> np.ndarray:
+def _settled(
+    problem: Problem, phi: np.ndarray, r: np.ndarray, reached: float, prior: np.ndarray, allow_hostile: bool
+) -> np.ndarray:
     """The mean of some steps about the optimum, whose objective jumps by more than a step can gain there: as in
-    stochastic approximation (Polyak and Juditsky 1992), the mean of such steps is nearer to it than any of them."""
-    at, r, slopes, settled = phi, residuals(problem, phi), None, []
+    stochastic approximation (Polyak and Juditsky 1992), the mean of such steps is nearer to it than any of them.
+
+    `r`: the residuals at `phi`.
+    """
+    at, slopes, settled = phi, None, []
     for _ in range(SETTLING):
         size = problem.scales(at)[0]
-        axes = CHANGE * np.eye(problem.free.size) if slopes is None else axes_of(slopes, r)
-        slopes = slopes_of(problem, at, r, size, axes)
+        slopes = slopes_near(problem, at, r, size, slopes)
         trial = _step(problem, at, slopes, r, size, prior, LEAST_DAMPING)
         of_trial, objective = _tried(problem, trial, prior, allow_hostile)
         if not objective < (1.0 + SLACK) * reached:
@@ -168,6 +171,14 @@ def slopes_of(problem: Problem, phi: np.ndarray, r: np.ndarray, size: np.ndarray
         return np.zeros((len(r), free.size))
     found = np.linalg.lstsq(np.array(ways), np.array(moves), rcond=1e-9)[0]
     return np.asarray(found.T)
+
+
+def slopes_near(
+    problem: Problem, phi: np.ndarray, r: np.ndarray, size: np.ndarray, before: np.ndarray | None, far: float = 1.0
+) -> np.ndarray:
+    """`slopes_of` along the axes that slopes nearby suggest, `far` times as far; without any, constant by constant."""
+    axes = CHANGE * np.eye(problem.free.size) if before is None else far * axes_of(before, r)
+    return slopes_of(problem, phi, r, size, axes)
 
 
 def _objective(problem: Problem, r: np.ndarray, phi: np.ndarray, prior: np.ndarray) -> float:

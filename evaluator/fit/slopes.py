@@ -10,10 +10,8 @@ import math
 from evaluator.fit.duals import differentiate
 from evaluator.fit.machine import COLD_STEP, ENDS, QUEUE, load, step_us
 from evaluator.fit.meanfield import (
-    BIN_COMPUTED,
     BIN_INPUT,
     BIN_SHARE,
-    BIN_UNCACHED,
     BINS,
     BUDGET,
     COLD,
@@ -26,7 +24,7 @@ from evaluator.fit.meanfield import (
     SEQS,
     SHORTEST,
     SPAN,
-    chunks_of,
+    chunk_of,
     closing,
     mean_slopes,
     mean_step,
@@ -78,8 +76,7 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
             for j in range(m.theta.size):
                 e[k, j] = 0.0
             for b in range(int(row[BINS]) if k % 3 > 0 else 1):  # without a prompt all bins are alike
-                parts = chunks_of(bins[b, BIN_UNCACHED], room)
-                share, chunk = bins[b, BIN_COMPUTED] * parts / chunks, bins[b, BIN_UNCACHED] / parts
+                share, chunk = chunk_of(bins, b, room, chunks)
                 if k % 3 == 0:
                     share = 1.0
                 prompts = k % 3 if chunk > 0.0 else 0

@@ -90,7 +90,7 @@ class _Traffic:
 def _alike(e: Experiment, lengths: np.ndarray) -> _Traffic:
     """Requests of one length: the contexts of their decodes are spread evenly over the answer."""
     output, prompt = float((gaps_of(e.workload) or 0) + 1), float(lengths.mean())
-    return _Traffic(output, prompt, prompt, max(output - 1.0 - 1.0, 0.0))
+    return _Traffic(output, prompt, prompt, max(output - 2.0, 0.0))
 
 
 def _mixed(load: Load, chosen: np.ndarray) -> _Traffic:

@@ -10,7 +10,7 @@ import numpy as np
 
 from evaluator.fit.loss import MODEL_ERROR, FitSet, huber_weights
 from evaluator.fit.problem import Problem, Scales, problem_of, with_slopes
-from evaluator.fit.replayed import CHANGE, axes_of, clusters_of, residuals, slopes_of
+from evaluator.fit.replayed import clusters_of, residuals, slopes_near
 from simulator.language.ir import Program
 
 LEAST_CLUSTERS = 5  # experiments needed for a cluster-robust standard error
@@ -130,9 +130,9 @@ def linearised(
     data = problem.data
     if any(data.cells):
         r = residuals(problem, phi)
-        first = slopes_of(problem, phi, r, size, CHANGE * np.eye(problem.free.size))
-        slopes = slopes_of(problem, phi, r, size, FURTHER * axes_of(first, r))[:, np.isin(problem.free, of)]
-        return slopes, r, huber_weights(r), clusters_of(data, LEAST_CLUSTERS)
+        first = slopes_near(problem, phi, r, size, None)
+        slopes = slopes_near(problem, phi, r, size, first, FURTHER)
+        return slopes[:, np.isin(problem.free, of)], r, huber_weights(r), clusters_of(data, LEAST_CLUSTERS)
     means_ms = problem.replay(phi, True)
     value, slopes_ms = with_slopes(problem.machine, phi)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,17 @@ def header(path: Path) -> list[str]:
         mark = "semicolons" if other == ";" else "tabs"
         raise InputError(f"{path}:1: has {mark} between the names of columns: separate columns by commas")
     return names
+
+
+def mistyped(names: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """By name of a column that is not known: the known one that is nearly called so, and missing.
+
+    >>> mistyped(["arrival_s", "e2e_s", "user"], ["arrival_s", "e2e_ms"])
+    {'e2e_s': 'e2e_ms'}
+    """
+    absent = [name for name in known if name not in names]
+    near = {name: get_close_matches(name, absent, 1, 0.8) for name in names if name not in known}
+    return {name: closest[0] for name, closest in near.items() if closest}
 
 
 def read_columns(
@@ -97,7 +109,7 @@ def _complaint(path: Path, names: Sequence[str], why: str) -> str:
     value = re.search(r"invalid value '(.*)'", why)
     where = f"{path}:{row[1]}" if row else str(path)
     if column and value:
-        remedy = "give 1 or 0" if value[1].lower() in ("true", "false") else "give a number"
+        remedy = "give 1 or 0" if value[1].lower() in ("true", "false") else "give a number that fits"
         return f"{where}: {names[int(column[1])]} is {value[1]!r}: {remedy}"
     expected = re.search(r"Expected (\d+) columns, got (\d+)", why)
     if expected:

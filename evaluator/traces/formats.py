@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from evaluator.traces.csv import header, read_columns, seconds_of
+from evaluator.traces.csv import header, mistyped, read_columns, seconds_of
 from simulator.documents import read_json
 from simulator.errors import LARGEST_NUMBER, InputError, shown
 from simulator.experiment.limits import MOST_TOKENS
@@ -104,7 +103,7 @@ def _csv(path: Path) -> Rows:
     optional = [name for own, name in wanted.items() if own not in NEEDED or aliases is OURS]
     found = read_columns(path, names, kinds, optional)
     columns = {own: np.where(np.isinf(found[t]), np.nan, found[t]) for own, t in wanted.items()}
-    return Rows(columns, line, about=() if aliases is OURS else _mistyped(names))
+    return Rows(columns, line, about=() if aliases is OURS else _not_read(names))
 
 
 def _line(path: Path, row: int) -> int:
@@ -138,7 +137,7 @@ def _parquet(path: Path) -> Rows:
         raise InputError(f"{path}: is not a parquet file with these columns ({why}): write it again") from None
     if server:
         columns = _by_server(columns, server)
-    about = () if aliases is OURS else _mistyped(names, HASHES, HASH_TOKENS)
+    about = () if aliases is OURS else _not_read(names, HASHES, HASH_TOKENS)
     if not hashed:
         return Rows(columns, row, about=about)
     if len(hashed) == 1:
@@ -261,18 +260,15 @@ def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> N
         raise InputError(f"{path}: prefix_group and prefix_len go together: give both columns or neither")
 
 
-def _mistyped(names: Sequence[str], *also: str) -> tuple[str, ...]:
+def _not_read(names: Sequence[str], *also: str) -> tuple[str, ...]:
     """A line for each column that is not read although it is nearly called like one that is; `also` are read, too."""
     known = (*COLUMNS, *also)
-    lines = []
-    for name in names:
-        if name in known:
-            continue
-        if name in (HASHES, HASH_TOKENS):
-            lines.append(f"the column {name} is not read: a CSV file has no lists, write parquet")
-        elif (near := get_close_matches(name, known, n=1)) and near[0] not in names:
-            lines.append(f"the column {shown(name)} is not read: did you mean {near[0]!r}?")
-    return tuple(lines)
+    lists = [name for name in names if name in (HASHES, HASH_TOKENS) and name not in known]
+    near = mistyped(names, known)
+    return (
+        *(f"the column {name} is not read: a CSV file has no lists, write parquet" for name in lists),
+        *(f"the column {shown(name)} is not read: did you mean {near[name]!r}?" for name in near),
+    )
 
 
 def _renamed(found: dict[str, np.ndarray], names: dict[str, str]) -> dict[str, np.ndarray]:

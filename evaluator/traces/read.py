@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from hashlib import file_digest, sha256
 from pathlib import Path
 
@@ -22,8 +22,9 @@ MOST_ABOUT = 1e15  # ns or s since any epoch that clocks begin at
 
 
 def files_beside(path: Path) -> Files:
-    """How the files that an experiments file at `path` names are read: relative names are relative to its folder."""
-    return Files(partial(_trace, path.parent), partial(_lengths, path.parent))
+    """How the files that an experiments file at `path` names are read, once each: relative names are relative to its
+    folder."""
+    return Files(cache(partial(_trace, path.parent)), cache(partial(_lengths, path.parent)))
 
 
 def _trace(folder: Path, name: str, window_s: float | None, window_requests: int | None) -> Trace:
@@ -120,7 +121,7 @@ def _check_size(path: Path, inputs: np.ndarray, outputs: np.ndarray) -> None:
 
 
 def _numbers_of(values: np.ndarray) -> np.ndarray:
-    """int64: names given as numbers, numbered anew from 0 in order of size; -1 where there is none, or -1."""
+    """int64: names given as numbers, replaced by numbers from 0 in order of size; -1 where there is none, or -1."""
     known = values >= 0
     numbers = np.full(len(values), -1, np.int64)
     numbers[known] = np.unique(values[known], return_inverse=True)[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from pathlib import Path
 
 import click
@@ -68,9 +67,9 @@ def ingest(
         check_hardware(hardware)
         converted = convert(traces, out, model, given)
         if as_json:
-            digest = sha256("".join(c.trace.digest for c in converted).encode()).hexdigest()[:16]
+            data = data_of(c.trace.digest for c in converted)
             as_values = [c.to_json() for c in converted]
-            print_json({"engine": __version__, "data": digest, "seeds": [], "traces": as_values})
+            print_json({"engine": __version__, "data": data, "seeds": [], "traces": as_values})
         else:
             print_converted(converted, out)
         return 0
@@ -83,7 +82,7 @@ def ingest(
     reports = [run.report for run in runs]
     if as_json:
         as_values = [run.to_json() for run in runs]
-        print_json({"engine": __version__, "data": data_of(reports), "seeds": [], "runs": as_values})
+        print_json({"engine": __version__, "data": data_of(r.data for r in reports), "seeds": [], "runs": as_values})
     else:
         for name in sorted(set(given.models) - {report.model for report in reports}):
             findings.note("--model-config", f"{plain(name)}: no run has this model")

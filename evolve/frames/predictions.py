@@ -127,13 +127,14 @@ def _comparison(c: Comparison) -> dict[str, object]:
     row: dict[str, object] = {}
     error_pct: Mapping[str, Mapping[str, float | None]] = c.error_pct or {}
     for prefix, side in (("", c.predicted), ("observed_", c.observed)):
-        row |= _observation(prefix, side)
+        row |= figures_of(side, prefix)
     for latency, of_latency in error_pct.items():
         row |= {f"{latency.removesuffix('_ms')}_{q}_error_pct": value for q, value in of_latency.items()}
     return row
 
 
-def _observation(prefix: str, o: Observation | None) -> dict[str, object]:
+def figures_of(o: Observation | None, prefix: str = "") -> dict[str, object]:
+    """The latencies and numbers of requests of an observation by column, whose names begin with `prefix`."""
     if o is None:
         return {}
     counts: dict[str, object] = {f"{prefix}completed": o.completed, f"{prefix}failed": o.failed}

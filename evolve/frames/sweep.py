@@ -8,8 +8,9 @@ import pandas as pd
 
 from evaluator.metrics import LATENCIES
 from evolve.frames.columns import flag, frame, number, several, text, whole
+from evolve.frames.predictions import figures_of
 from evolve.program.forecast import QUANTITIES
-from evolve.program.sweep_result import NOTHING, QUEUE, Block, Row, Sweep
+from evolve.program.sweep_result import COUNTS, LOST, NOTHING, QUEUE, RATES, Block, Row, Sweep
 
 SWEEP = (
     text("experiment", "its id", paper=True),
@@ -38,8 +39,8 @@ SWEEP = (
     whole("preemptions", "number of preemptions"),
     whole("refused", "number of requests that are refused because they are too long"),
     whole("gave_up", "number of requests that their client gives up"),
-    flag("holds", "whether all limits hold, the queue does not grow and requests complete"),
-    several("fails", f"the limits that do not hold, `{QUEUE}` or `{NOTHING}`"),
+    flag("holds", "whether all limits hold, the queue does not grow and 99 % of the requests complete"),
+    several("fails", f"the limits that do not hold, `{QUEUE}`, `{LOST}` or `{NOTHING}`"),
     flag("knee", "whether it is the first rate of its engine settings that does not hold", paper=True),
     several("warnings", "what to know before using the figures"),
 )
@@ -66,27 +67,12 @@ def _row(block: Block, row: Row) -> dict[str, object]:
     }
     if f is None:
         return combination
-    latencies = {
-        f"{latency.removesuffix('_ms')}_{q}_ms": getattr(getattr(f.run, latency), q)
-        for latency in LATENCIES
-        for q in QUANTITIES
-        if f.run
-    }
     knee = block.knee
     return {
         **combination,
-        **latencies,
-        "completed": f.run.completed if f.run else None,
-        "failed": f.run.failed if f.run else None,
-        "offered_rps": f.offered_rps,
-        "completed_rps": f.completed_rps,
-        "output_tokens_per_s": f.output_tokens_per_s,
-        "goodput_rps": f.goodput_rps,
-        "waiting_share": f.waiting_share,
-        "queue_grows": QUEUE in f.fails,
-        "preemptions": f.prediction.preemptions,
-        "refused": f.prediction.refused,
-        "gave_up": f.prediction.gave_up,
+        **figures_of(f.run),
+        **{name: getattr(f, name) for name in RATES},
+        **{name: getattr(f.prediction, name) for name in COUNTS},
         "holds": not f.fails,
         "fails": f.fails,
         "knee": setting.rate == knee.rate if knee else None,

@@ -79,13 +79,21 @@ def check_out(out: Path, folders: Sequence[Folder]) -> None:
             raise InputError(f"{shown_path(out)}: contains {folder.name}, which is read: choose another --out")
         if home.exists() and not (home / STATE).is_file():
             raise InputError(f"{shown_path(home)}: exists and is not an output of ours: choose another --out")
+    create(out, EXPERIMENTS, _MARK)
+
+
+def create(out: Path, experiments: str, mark: str) -> None:
+    """Create `out`, where the file `experiments` begins with `mark` if it is there.
+
+    Raises InputError if it cannot be written, or if that file is not ours.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        text = (out / EXPERIMENTS).read_text("utf-8", "replace") if (out / EXPERIMENTS).exists() else _MARK
+        text = (out / experiments).read_text("utf-8", "replace") if (out / experiments).exists() else mark
     except OSError as e:
         raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
-    if not text.startswith(_MARK):
-        raise InputError(f"{shown_path(out / EXPERIMENTS)}: exists and is not an output of ours: choose another --out")
+    if not text.startswith(mark):
+        raise InputError(f"{shown_path(out / experiments)}: exists and is not an output of ours: choose another --out")
     if not os.access(out, os.W_OK | os.X_OK):
         raise InputError(f"{shown_path(out)}: cannot be written (permissions): choose another --out")
 
@@ -186,9 +194,9 @@ def digest(home: Path, experiment: Mapping[str, Any] | None) -> str:
     return both.hexdigest()[:16]
 
 
-def data_of(reports: Iterable[QualityReport]) -> str:
-    """The data hash of several runs."""
-    return sha256("".join(report.data for report in reports).encode()).hexdigest()[:16]
+def data_of(digests: Iterable[str]) -> str:
+    """The data hash of several runs or traces with these."""
+    return sha256("".join(digests).encode()).hexdigest()[:16]
 
 
 def _load(path: Path) -> Any:

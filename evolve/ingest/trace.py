@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,17 +16,18 @@ from evaluator.experiments import hardware_table, known_models
 from evaluator.traces.formats import HASH_TOKENS, HASHES
 from evaluator.traces.read import read_trace
 from evolve.ingest.options import Given
+from evolve.ingest.output import LINE_WIDTH, create
 from evolve.ingest.read.sources import shown_path
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table
 from evolve.run.files import draft_of, write_text
 from evolve.terminal import command, suggest
-from simulator.documents import read_bytes
+from simulator.documents import parse_yaml, read_bytes
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
-from simulator.experiment.file import experiment_from_mapping
+from simulator.experiment.file import BEGIN, experiment_from_mapping
 from simulator.experiment.trace import Trace
-from simulator.experiment.workload_entry import Files
+from simulator.experiment.workload_entry import NO_FILES
 from simulator.json import JsonObject
 
 EXPERIMENTS, TABLES = "traces.yaml", ".parquet"
@@ -101,19 +102,19 @@ def convert(files: Sequence[Path], out: Path, model: str | None, given: Given) -
         if names.count(name) > 1:
             raise InputError(f"--trace {name}: two files have this name: rename one")
     read = [(path, read_trace(path, path.name)) for path in files]
-    _check_out(out)
+    create(out, EXPERIMENTS, MARK)
     entries: list[JsonObject] = []
     described: list[tuple[Trace, Path, Experiment | None]] = []
     for path, trace in read:
         experiment = None
         if model is not None:
             entry = _entry(path.stem, model, given)
-            files_here = Files(lambda *_, trace=trace: trace, _no_lengths)
-            known = known_models(), hardware_table(), files_here
-            experiment = experiment_from_mapping(entry, f"--trace {path.name}", *known)
+            files_here = replace(NO_FILES, trace=lambda *_, trace=trace: trace)
+            where = f"--trace {path.name}"
+            experiment = experiment_from_mapping(entry, where, known_models(), hardware_table(), files_here)
             entries.append(entry)
         described.append((trace, out / f"{path.stem}{TABLES}", experiment))
-    earlier = _earlier(out)
+    earlier = _earlier(out) if entries else {}
     changed = {e["id"] for e in entries if e["id"] in earlier and earlier[e["id"]] != e}
     converted = []
     try:
@@ -126,14 +127,11 @@ def convert(files: Sequence[Path], out: Path, model: str | None, given: Given) -
         if entries:
             every = {**earlier, **{e["id"]: e for e in entries}}
             raw = {"version": 1, "experiments": list(every.values())}
-            write_text(out / EXPERIMENTS, HEADER + yaml.safe_dump(raw, sort_keys=False, allow_unicode=True, width=95))
+            text = yaml.safe_dump(raw, sort_keys=False, allow_unicode=True, width=LINE_WIDTH)
+            write_text(out / EXPERIMENTS, HEADER + text)
     except OSError as e:
         raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
     return converted
-
-
-def _no_lengths(name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    raise InputError(f"{name}: a trace has its own lengths")
 
 
 def _entry(name: str, model: str, given: Given) -> JsonObject:
@@ -144,23 +142,20 @@ def _entry(name: str, model: str, given: Given) -> JsonObject:
     return entry | {"workload": {"name": name, "trace": f"{name}{TABLES}"}}
 
 
-def _check_out(out: Path) -> None:
-    """Create `out`. Raises InputError if it cannot be, or if its experiments are not ours."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        ours = not (out / EXPERIMENTS).exists() or read_bytes(out / EXPERIMENTS).startswith(MARK.encode())
-    except OSError as e:
-        raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
-    if not ours:
-        raise InputError(f"{shown_path(out / EXPERIMENTS)}: exists and is not an output of ours: choose another --out")
-
-
 def _earlier(out: Path) -> dict[str, JsonObject]:
-    """By id, the experiments of earlier calls whose tables are still there."""
-    if not (out / EXPERIMENTS).exists():
+    """By id, the experiments of earlier calls whose tables are still there.
+
+    Raises InputError if they cannot be read.
+    """
+    path = out / EXPERIMENTS
+    if not path.exists():
         return {}
-    raw = yaml.safe_load(read_bytes(out / EXPERIMENTS))
-    return {e["id"]: e for e in raw["experiments"] if (out / e["workload"]["trace"]).exists()}
+    raw = parse_yaml(read_bytes(path), shown_path(path), BEGIN)
+    try:
+        return {e["id"]: e for e in raw["experiments"] if (out / e["workload"]["trace"]).exists()}
+    except (KeyError, TypeError):
+        text = "is no longer as it was written: move it away, or choose another --out"
+        raise InputError(f"{shown_path(path)}: {text}") from None
 
 
 def write_table(trace: Trace, path: Path) -> None:

@@ -5,14 +5,13 @@ The formats are those of the host simulator's recordings, which the exactness te
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from evaluator.traces.csv import EMPTY, header, read_columns
+from evaluator.traces.csv import EMPTY, header, mistyped, read_columns
 from simulator.documents import read_json
 from simulator.errors import InputError, Section
 from simulator.experiment.limits import ENGINE as MOST
@@ -171,10 +170,8 @@ def _check_names(path: Path, names: list[str]) -> None:
     """Raises InputError for columns that would be ignored by mistake."""
     if ("prefix_group" in names) != ("prefix_len" in names):
         raise InputError(f"{path}:1: prefix_group and prefix_len go together: give both columns or neither")
-    for name in names:
-        close = difflib.get_close_matches(name, [absent for absent in TRACE if absent not in names], 1, 0.8)
-        if name not in TRACE and close:
-            raise InputError(f"{path}:1: the column {name!r} is not read: did you mean {close[0]!r}?")
+    for name, near in mistyped(names, TRACE).items():
+        raise InputError(f"{path}:1: the column {name!r} is not read: did you mean {near!r}?")
 
 
 def _refuse(path: Path, name: str, wrong: np.ndarray, values: np.ndarray, remedy: str) -> None:

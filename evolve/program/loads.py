@@ -16,6 +16,7 @@ from evaluator.score import predictions, score_set
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Stage
 from simulator.experiment.file import experiment_from_mapping
+from simulator.experiment.workload import duration_s, offered_requests
 from simulator.json import JsonObject
 from simulator.language.ir import Program
 
@@ -53,7 +54,7 @@ class Planned:
 
     @property
     def gpu_minutes(self) -> float:
-        seconds = sum(stage.duration_s for stage in self.experiment.workload.stages)
+        seconds = duration_s(self.experiment.workload)
         return self.experiment.engine.tensor_parallel * seconds / 60.0
 
     @property
@@ -61,7 +62,7 @@ class Planned:
         """What the config.yaml of inference-perf says of this load. No prompt repeats."""
         w, (prompt, answer) = self.experiment.workload, self.lengths
         prompts = {
-            "num_groups": 1, "num_prompts_per_group": round(sum(s.rate * s.duration_s for s in w.stages)),
+            "num_groups": 1, "num_prompts_per_group": round(offered_requests(w)),
             "system_prompt_len": COMMON, "question_len": prompt - COMMON, "output_len": answer,
         }  # fmt: skip
         return {

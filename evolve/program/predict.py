@@ -10,7 +10,7 @@ from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
 from evaluator.intervals import LEVELS, Disagreement, able, disagreements, figure_of, interval, scales, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
-from evaluator.score import SCORE_SEEDS, Prediction, errors, predictions, score_set, summarise
+from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evaluator.sensitivity import (
     ConstantError,
     Dispute,
@@ -33,8 +33,7 @@ from evolve.run.records import Record, saw
 from evolve.run.trust import Trust, stale, trust_of
 from evolve.terminal import command
 from simulator.experiment.experiment import Experiment
-from simulator.experiment.trace import Trace
-from simulator.experiment.workload import is_recorded, punctual_requests, requests
+from simulator.experiment.workload import is_recorded
 
 OVERLOADED = 0.5  # share of the mean E2E spent in the queue
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
@@ -182,8 +181,8 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
         lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
                      f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
-    if (late := _late_share(experiment)) > LATE:
-        text = f"{100 * late:.0f} % of the requests are later turns that come after the last stage has ended"
+    if prediction.late > LATE * total:
+        text = f"{prediction.late} of {total} requests are later turns that come after the last stage has ended"
         lines.append(f"{text}: the rate is not reached: lengthen the stages")
     if waiting_share(prediction) > OVERLOADED:
         lines.append("overloaded: requests wait longer than they are served, and ever longer while the load lasts")
@@ -192,15 +191,6 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if record is None:
         return [*lines, "no record of what this program was fitted on"]
     return [*lines, *outside(record.all_ranges, experiment, prediction)]
-
-
-def _late_share(experiment: Experiment) -> float:
-    """The share of requests that arrive after the last stage, as later turns of conversations do."""
-    source = experiment.workload.source
-    if isinstance(source, Trace) or source.session is None:
-        return 0.0
-    sent = requests(experiment, SCORE_SEEDS[0])
-    return 1.0 - punctual_requests(experiment.workload, sent) / len(sent)
 
 
 def print_prediction(forecasts: Forecasts) -> None:

@@ -26,7 +26,7 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Workload
 from simulator.experiment.file import experiment_at_rate, experiment_from_mapping
 from simulator.experiment.load import limits_of, load_of
-from simulator.experiment.workload import duration_s, is_recorded, punctual_requests, seeds_of
+from simulator.experiment.workload import duration_s, is_recorded, late_requests, seeds_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import Replay, replay_bound
@@ -81,9 +81,17 @@ def sweep(
     finally:
         line.close()
     experiments = [w.experiment for w in written]
-    drawn = any(not is_recorded(e.workload) for e in experiments)
-    about_data = data_hash(experiments), tuple(seeds), drawn
-    return Sweep(source.name, program, *about_data, axes, tuple(limits), tuple(blocks), tuple(about))
+    return Sweep(
+        name=source.name,
+        program=program,
+        data=data_hash(experiments),
+        seeds=tuple(seeds),
+        drawn=any(not is_recorded(e.workload) for e in experiments),
+        axes=axes,
+        limits=tuple(limits),
+        blocks=tuple(blocks),
+        warnings=tuple(about),
+    )
 
 
 def _deployment(written: Written, setting: Setting, axes: Axes) -> _Deployment:
@@ -129,6 +137,7 @@ def _figures(question: _Question, e: Experiment, replays: Sequence[Replay]) -> F
     prediction = prediction_of(e, replays)
     run = prediction.predicted.summary
     lasting_s = [_lasting_s(replay, e.workload) for replay in replays]
+    in_time = [len(r.requests) - late_requests(e.workload, r.requests) for r in replays]
 
     def per_s(counts: Sequence[float]) -> float:
         return float(np.mean([count / s for count, s in zip(counts, lasting_s, strict=True)]))
@@ -136,8 +145,7 @@ def _figures(question: _Question, e: Experiment, replays: Sequence[Replay]) -> F
     goodput = per_s([int(meeting(r, question.limits).sum()) for r in replays]) if question.limits else None
     return Figures(
         prediction=prediction,
-        offered_rps=float(np.mean([punctual_requests(e.workload, r.requests) for r in replays]))
-        / duration_s(e.workload),
+        offered_rps=float(np.mean(in_time)) / duration_s(e.workload),
         completed_rps=per_s([int(r.completed.sum()) for r in replays]),
         output_tokens_per_s=per_s([int(r.requests.output_len[r.completed].sum(dtype=np.int64)) for r in replays]),
         goodput_rps=goodput,

@@ -21,6 +21,8 @@ from simulator.language.unparse import unparse
 QUEUE = "queue grows"
 LOST = "requests fail"
 NOTHING = "nothing completes"
+RATES = ("offered_rps", "completed_rps", "output_tokens_per_s", "goodput_rps", "waiting_share", "queue_grows")
+COUNTS = ("preemptions", "refused", "gave_up")  # of a prediction
 MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies would be beyond any p99
 
 
@@ -50,6 +52,11 @@ class Figures:
     def waiting_share(self) -> float:
         """The share of the mean E2E spent in the queue."""
         return waiting_share(self.prediction)
+
+    @property
+    def queue_grows(self) -> bool:
+        """Whether so much of the E2E is spent there that the deployment does not keep up."""
+        return QUEUE in self.fails
 
     @property
     def lost_share(self) -> float:
@@ -156,15 +163,8 @@ def _row_json(experiment: str, row: Row) -> JsonObject:
         **{name: asdict(getattr(run, name)) if run else None for name in LATENCIES},
         "completed": run.completed if run else None,
         "failed": run.failed if run else None,
-        "offered_rps": f.offered_rps if f else None,
-        "completed_rps": f.completed_rps if f else None,
-        "output_tokens_per_s": f.output_tokens_per_s if f else None,
-        "goodput_rps": f.goodput_rps if f else None,
-        "waiting_share": f.waiting_share if f else None,
-        "queue_grows": QUEUE in f.fails if f else None,
-        "preemptions": f.prediction.preemptions if f else None,
-        "refused": f.prediction.refused if f else None,
-        "gave_up": f.prediction.gave_up if f else None,
+        **{name: getattr(f, name) if f else None for name in RATES},
+        **{name: getattr(f.prediction, name) if f else None for name in COUNTS},
         "holds": dict(f.holds) if f else {},
         "fails": list(f.fails) if f else [],
         "warnings": list(f.warnings) if f else [],

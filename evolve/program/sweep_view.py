@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from evaluator.intervals import WAITING
 from evolve.program.axes import Setting, figure
 from evolve.program.slo import Limit
-from evolve.program.sweep_result import LOST, MOST_LOST, NOTHING, QUEUE, Block, Figures, Knee, Sweep
+from evolve.program.sweep_result import COUNTS, LOST, MOST_LOST, NOTHING, QUEUE, Block, Figures, Knee, Sweep
 from evolve.report.printing import prose, say_once, show
 from evolve.report.table import Row, Table, number, row
 from evolve.report.terms import legend
@@ -17,7 +17,6 @@ from evolve.terminal import say
 UNITS = "requests/s; TTFT, E2E and ITL: ms; tokens/s: of answers"
 WAITING_LEGEND = f"waiting: share of the mean E2E spent in the queue; beyond {100 * WAITING:.0f} % the queue grows"
 LATENCIES = (("ttft", ("mean", "p50", "p90", "p99")), ("e2e", ("mean", "p99")), ("itl", ("mean", "p99")))
-COUNTS = ("preemptions", "refused", "gave_up")  # shown where there are any
 LOST_LEGEND = f"requests fail: more than {100 * MOST_LOST:.0f} % are refused or given up, and have no latencies"
 SHORT = {QUEUE: "queue", LOST: LOST, NOTHING: NOTHING}
 

@@ -14,7 +14,7 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.observations import measured, together
 from simulator.experiment.trace import Trace
-from simulator.experiment.workload import PARTS, first_stages, part_of
+from simulator.experiment.workload import first_stages, part_of, rows_of_part
 
 
 def experiments_of(files: Sequence[str]) -> list[Experiment]:
@@ -77,7 +77,7 @@ def part(e: Experiment, name: str) -> Experiment:
         what = "has no latencies of its requests" if isinstance(source, Trace) else "draws its requests"
         text = "only a trace with e2e_ms and ttft_ms can be split by time"
         raise InputError(f"experiment {e.id!r} {what}, and {text}: choose others with --id")
-    first, last = (round(share * len(source.requests)) for share in PARTS[name])
+    first, last = rows_of_part(name, len(source.requests))
     if np.isnan(source.recorded.e2e_ms[first:last]).all() and np.isnan(source.recorded.ttft_ms[first:last]).all():
         where = f"its requests {first + 1:,} to {last:,}" if last > first else "it is empty"
         text = f"no latencies in part {name!r}, {where}: give a trace that was measured throughout"

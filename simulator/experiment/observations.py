@@ -10,7 +10,7 @@ import numpy as np
 from simulator.errors import Section
 from simulator.experiment.experiment import Components, Observation, Observed, Statistic, Workload
 from simulator.experiment.limits import MOST_MS, MOST_STAGES
-from simulator.experiment.trace import Recorded, Requests, Trace, rows_by_stage
+from simulator.experiment.trace import Trace, latencies_ms, rows_by_stage
 from simulator.experiment.workload import gaps_of
 
 FREE = ("source", "published", "reported", "harness", "x_", "completed", "failed")  # how free keys begin
@@ -65,35 +65,29 @@ def measured(trace: Trace, stages: int) -> Observed | None:
     """The figures of the requests of a trace, as a whole and per window; None if nothing was recorded of them."""
     if trace.recorded is None:
         return None
-    r, recorded = trace.requests, trace.recorded
-    every = np.flatnonzero(r.stage >= 0)
-    return Observed(
-        _figures(r, recorded, every), tuple(_figures(r, recorded, rows) for rows in rows_by_stage(r.stage, stages))
-    )
+    r, stage = trace.requests, trace.requests.stage
+    latencies = latencies_ms(r, trace.recorded.e2e_ms, trace.recorded.ttft_ms)
+    windows = tuple(_figures(latencies[:, rows]) for rows in rows_by_stage(stage, stages))
+    return Observed(_figures(latencies[:, stage >= 0]), windows)
 
 
-def _figures(requests: Requests, recorded: Recorded, rows: np.ndarray) -> Observation:
-    """The figures of the requests at `rows`. Those with neither E2E nor TTFT did not complete."""
-    e2e, ttft = recorded.e2e_ms[rows], recorded.ttft_ms[rows]
-    gaps = requests.output_len[rows] - 1
-    done = ~(np.isnan(e2e) & np.isnan(ttft))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        itl = (e2e - ttft) / gaps
-    return Observation(
-        e2e_ms=_of_requests(e2e[done & ~np.isnan(e2e)]),
-        ttft_ms=_of_requests(ttft[done & ~np.isnan(ttft)]),
-        itl_ms=_of_requests(itl[done & ~np.isnan(itl) & (gaps > 0)]),
-        completed=int(done.sum()),
-        failed=int(len(rows) - done.sum()),
-    )
+def _figures(latencies: np.ndarray) -> Observation:
+    """The figures of requests with these latencies (trace.latencies_ms). Those with neither E2E nor TTFT failed."""
+    known = ~np.isnan(latencies)
+    e2e, ttft, itl = (statistic(values[there]) for values, there in zip(latencies, known, strict=True))
+    completed = int((known[0] | known[1]).sum())
+    return Observation(e2e, ttft, itl, completed=completed, failed=latencies.shape[1] - completed)
 
 
-def _of_requests(values_ms: np.ndarray) -> Statistic:
-    """Mean and percentiles (linear interpolation) of requests; all None without any."""
-    if not len(values_ms):
+def statistic(values: np.ndarray, per_ms: float = 1.0) -> Statistic:
+    """Mean and percentiles (linear interpolation) of requests in ms; all None without any.
+
+    `per_ms`: how many units of `values` make a millisecond.
+    """
+    if not len(values):
         return Statistic()
-    p50, p90, p99 = np.percentile(values_ms, (50, 90, 99))
-    return Statistic(*map(float, (values_ms.mean(), p50, p90, p99)))
+    p50, p90, p99 = np.percentile(values, (50, 90, 99))
+    return Statistic(*(float(x) / per_ms for x in (values.mean(), p50, p90, p99)))
 
 
 def read_components(top: Section) -> Components | None:

@@ -71,6 +71,12 @@ class Recorded:
         return Recorded(self.e2e_ms[rows], self.ttft_ms[rows])
 
 
+def latencies_ms(requests: Requests, e2e_ms: np.ndarray, ttft_ms: np.ndarray) -> np.ndarray:
+    """float64[3, requests]: E2E, TTFT and ITL of each request, NaN where one is not known or a request has no ITL."""
+    gaps = np.where(requests.output_len > 1, requests.output_len - 1.0, np.nan)
+    return np.stack([e2e_ms, ttft_ms, (e2e_ms - ttft_ms) / gaps])
+
+
 @dataclass(frozen=True)
 class Trace:
     """Recorded requests. Two are equal if they come from the same content with the same windows.
@@ -133,7 +139,7 @@ def bounds_us(requests: Requests, stages: int) -> list[tuple[int, int]]:
 def cut(trace: Trace, rows: np.ndarray, part: str, counted: np.ndarray | None = None) -> Trace:
     """The trace of these `rows` alone, bool per request, with figures of those that are also `counted` (default: all).
 
-    Its windows are numbered anew. `part` names the choice, and becomes part of the digest.
+    Its windows are renumbered from 0. `part` names the choice, and becomes part of the digest.
     """
     chosen = np.flatnonzero(rows)
     requests = trace.requests.of(chosen)

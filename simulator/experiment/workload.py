@@ -35,9 +35,13 @@ def offered_requests(workload: Workload) -> float:
     return sum(stage.rate * stage.duration_s for stage in workload.stages)
 
 
-def punctual_requests(workload: Workload, sent: Requests) -> int:
-    """How many of the requests `sent` arrive before the last stage ends, as all do but later turns of conversations."""
-    return int((sent.arrival_us <= duration_s(workload) * 1e6).sum())
+def late_requests(workload: Workload, sent: Requests) -> int:
+    """How many of the requests `sent` arrive after the last stage, as only later turns of conversations may."""
+    return int((sent.arrival_us > duration_s(workload) * 1e6).sum()) if _has_sessions(workload) else 0
+
+
+def _has_sessions(workload: Workload) -> bool:
+    return isinstance(workload.source, Profile) and workload.source.session is not None
 
 
 def at_rate(workload: Workload, rate: float) -> Workload:
@@ -147,8 +151,7 @@ def distinct_prompts(workload: Workload) -> int:
 
 def rates(workload: Workload, sent: Requests) -> list[float]:
     """Requests/s of every stage. Of conversations, whose later turns may come in later stages, those `sent` count."""
-    source = workload.source
-    if isinstance(source, Trace) or source.session is None:
+    if not _has_sessions(workload):
         return [stage.rate for stage in workload.stages]
     counts = np.bincount(sent.stage, minlength=len(workload.stages))
     return [float(n) / stage.duration_s for n, stage in zip(counts, workload.stages, strict=True)]
@@ -185,6 +188,12 @@ def first_stages(workload: Workload, count: int) -> Workload:
             return replace(workload, stages=workload.stages[:count])
 
 
+def rows_of_part(part: str, requests: int) -> tuple[int, int]:
+    """The first row of a part of PARTS of a trace with so many requests, and the one after its last."""
+    first, last = (round(share * requests) for share in PARTS[part])
+    return first, last
+
+
 def part_of(workload: Workload, part: str) -> Workload:
     """The load of a trace up to the end of a part of PARTS, with figures of the requests of that part alone.
 
@@ -193,7 +202,7 @@ def part_of(workload: Workload, part: str) -> Workload:
     if not isinstance(workload.source, Trace):
         raise ValueError("requests that are drawn have no parts")
     count = len(workload.source.requests)
-    first, last = (round(share * count) for share in PARTS[part])
+    first, last = rows_of_part(part, count)
     number = np.arange(count)
     trace = cut(workload.source, number < last, part, number >= first)
     return replace(workload, stages=stages_of(trace), source=trace)

@@ -16,10 +16,7 @@ from simulator.experiment.trace import Trace
 from simulator.experiment.workload import duration_s, offered_requests, output_lengths, prompt_lengths, stages_of
 
 COMMON = ("name", "ignore_eos", "timeout_s")
-PROFILE = (
-    *("stages", "arrival", "shared_prefix", "prompt_len", "prompt_len_mean"),
-    *("output_len", "session"),
-)
+PROFILE = ("stages", "arrival", "shared_prefix", "prompt_len", "prompt_len_mean", "output_len", "session")
 TRACE = ("trace", "window_s", "window_requests")
 WORKLOAD = (*COMMON, *PROFILE, *TRACE)
 STAGE = ("rate", "duration_s", "arrival", "prompt_len", "output_len")
@@ -142,14 +139,14 @@ def _drawn(w: Section, files: Files) -> Profile:
             )
             raise p.error("prompts_per_group", problem, "give fewer")
         system = p.whole("system_prompt_len", "give the shared tokens of a prompt", most=most)
-        question = lengths(p, "question_len", files, least=1)
+        question = _lengths(p, "question_len", files)
     else:
         groups = per_group = system = 0
-        question = lengths(w, "prompt_len", files, least=1)
+        question = _lengths(w, "prompt_len", files)
     mean = w.number("prompt_len_mean", "give tokens", least=1, most=most) if w.has("prompt_len_mean") else None
     if mean is not None and (question.fixed is None or session):
         raise w.error("prompt_len_mean", "is of prompts of one length", "leave it out, the distribution has a mean")
-    output = lengths(w, "output_len", files, least=1)
+    output = _lengths(w, "output_len", files)
     return Profile(arrival, groups, per_group, system, question, mean, output, session)
 
 
@@ -160,7 +157,7 @@ def _stage(s: Section, files: Files) -> Stage:
     if round(rate * duration_s) < 1:
         raise s.error("duration_s", f"of {duration_s:g} s at {rate:g} requests/s offers no request", "lengthen it")
     arrival = _arrival(s) if s.has("arrival") else None
-    question, output = (lengths(s, k, files, least=1) if s.has(k) else None for k in ("prompt_len", "output_len"))
+    question, output = (_lengths(s, k, files) if s.has(k) else None for k in ("prompt_len", "output_len"))
     return Stage(rate, duration_s, arrival, question, output)
 
 
@@ -193,9 +190,9 @@ def _session(s: Section, files: Files) -> Session:
     return Session(turns, thought)
 
 
-def lengths(s: Section, key: str, files: Files, *, least: int) -> Distribution:
+def _lengths(s: Section, key: str, files: Files) -> Distribution:
     """A number of tokens, or the distribution of one."""
-    return _distribution(s, key, files, TOKENS, least=least, most=limits.MOST_TOKENS)
+    return _distribution(s, key, files, TOKENS, least=1, most=limits.MOST_TOKENS)
 
 
 def _distribution(

@@ -176,7 +176,7 @@ def test_a_damaged_trace_ends_a_command_with_one_line(tmp_path: Path, capsys: py
     command = ("predict", "champion", "--experiments", tmp_path / "my.yaml")
     assert "there is no such file" in refused(capsys, *command)
     written(tmp_path, "t.csv", HEAD + "\n0,10,x\n")
-    assert f"{tmp_path}/t.csv:2: output_len is 'x': give a number" in refused(capsys, *command)
+    assert f"{tmp_path}/t.csv:2: output_len is 'x': give a number that fits" in refused(capsys, *command)
     written(tmp_path, "t.csv", HEAD + "\n0,10,3\n")
     assert evolve(*command) == 0
 

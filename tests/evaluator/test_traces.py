@@ -124,7 +124,7 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ("t.csv", "input_len,output_len\n1,2\n", "t.csv: the column arrival_s is missing among input_len, output_len: a trace "
      "has arrival_s, input_len, output_len; or Mooncake, Azure, BurstGPT, vLLM's benchmark"),
     ("t.csv", HEAD + ",input_len\n0,1,2,3\n", "t.csv: has the column input_len twice: leave one out"),
-    ("t.csv", HEAD + "\n0,10,3\n1,x,3\n", "t.csv:3: input_len is 'x': give a number"),
+    ("t.csv", HEAD + "\n0,10,3\n1,x,3\n", "t.csv:3: input_len is 'x': give a number that fits"),
     ("t.csv", HEAD + "\n0,10,3\n1,,3\n", "t.csv:3: input_len is empty: give a number"),
     ("t.csv", HEAD + "\n0,10,3\n1,10", "t.csv:3: has 2 fields but the header has 3: correct the line"),
     ("t.csv", HEAD + "\n0,10,3\n\n1,-10,3\n", "t.csv:4: input_len is -10: give whole tokens from 1 to 1e+07"),

@@ -136,9 +136,9 @@ def test_a_wrong_load_is_refused_in_one_line(given: dict[str, Any], message: str
         ("", "Empty CSV file: correct the file"),
         ("len\n", "must list numbers, one a line below a header: correct it"),
         ("12\n15\n", ":1: is 12: begin with a header, for example len"),
-        ("len\n5\nx\n", ":3: len is 'x': give a number"),
+        ("len\n5\nx\n", ":3: len is 'x': give a number that fits"),
         ("len\ninf\n", "must list numbers, one a line below a header: correct it"),
-        (b"len\n\xff\n", "give a number"),
+        (b"len\n\xff\n", "give a number that fits"),
     ],
 )
 def test_a_wrong_list_of_lengths_is_refused_in_one_line(content: Any, message: str, tmp_path: Path) -> None:

@@ -132,3 +132,16 @@ def test_an_experiments_file_of_others_is_kept(tmp_path: Path, capsys: pytest.Ca
     mine = written(tmp_path, "traces.yaml", "version: 1\nexperiments: []\n")
     assert "is not an output of ours" in refused(capsys, "ingest", "--trace", own, "--out", tmp_path, *WHERE)
     assert mine.read_text() == "version: 1\nexperiments: []\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("experiments: [", "traces.yaml: line 3: "), ("experiments: [{id: a}]", "is no longer as it was written: move it away")],
+)
+def test_an_experiments_file_that_was_damaged_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    (own, *_), out = files(tmp_path), tmp_path / "out"
+    assert evolve("ingest", "--trace", own, "--out", out, *WHERE) == 0
+    (out / "traces.yaml").write_text(f"# Written by evolve ingest --trace\n{text}\n")
+    assert message in refused(capsys, "ingest", "--trace", own, "--out", out, *WHERE)

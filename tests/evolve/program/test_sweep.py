@@ -221,9 +221,7 @@ def test_where_nothing_completes_nothing_holds(tmp_path: Path, capsys: pytest.Ca
     assert result["knees"][0]["rate_rps"] == 2.0
 
 
-def test_a_rate_at_which_requests_are_lost_does_not_hold(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rate_at_which_requests_are_lost_does_not_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Clients give up after 5 s, so the TTFT of those that are served keeps any limit above that."""
     slo = "--slo", "ttft_p99=6s"
     file = plan(tmp_path, "dense-overloaded", {})
