@@ -43,6 +43,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evolve.propose.llm",),
     ("evolve.search",),
     ("evolve.study", "evolve.program"),
+    ("evolve.methods",),
     ("evolve.frames", "evolve.plot", "evolve.view", "evolve.export"),
     ("evolve.interface",),
     ("evolve.cli",),

@@ -282,27 +282,34 @@ def grouped_problem(
 
 
 def forgetful(problem: Problem) -> Problem:
-    """The same problem, with the prior pulling the affine constants towards their low bounds.
+    """The same problem, with the prior pulling the affine constants towards the least size that their bounds allow.
 
     Other constants have no neutral value: 0 may be a divisor or a threshold. They are still pulled to their start
     values, and factors of measured kernels to 1, because those were measured elsewhere and are known in every fold.
     """
     linear = [c.name in names for f in problem.program.functions for names in [affine(f).linear] for c in f.constants]
     unknown = np.array(linear, dtype=bool)[problem.position] & ~problem.measured
-    return replace(problem, origin=np.where(unknown, problem.low, problem.origin))
+    return replace(problem, origin=np.where(unknown, _least(problem), problem.origin))
 
 
 def unshown(problem: Problem) -> np.ndarray:
     """float64[phi]: what each constant is in a fold whose runs do not show it, so that its value there is no memory of
     the runs that are left out.
 
-    A term is gone then: its constant is at its low bound, a divisor at its high one. Factors of measured kernels are 1.
+    A term is gone then: its constant is as small as its bounds allow, a divisor as large. Factors of measured kernels
+    are 1.
     A constant that occurs in conditions alone keeps its value, because no run shows it by a slope.
     """
     divides = np.isin(problem.low, (LEAST_DIVISOR, LEAST_EFFICIENCY))
-    value = np.where(divides, np.minimum(problem.high, VANISHING), problem.low)
+    value = np.where(divides, np.minimum(problem.high, VANISHING), _least(problem))
     chooses = [c.name in names for f in problem.program.functions for names in [thresholds(f)] for c in f.constants]
     return np.where(problem.measured | np.array(chooses, dtype=bool)[problem.position], problem.origin, value)
+
+
+def _least(problem: Problem) -> np.ndarray:
+    """float64[phi]: the value nearest to 0 within each constant's bounds."""
+    nearest: np.ndarray = np.clip(0.0, problem.low, problem.high)
+    return nearest
 
 
 def limits(program: Program) -> tuple[np.ndarray, np.ndarray]:

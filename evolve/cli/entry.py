@@ -64,6 +64,11 @@ COMMANDS = {
         "ingest",
         "Make experiments and tables from folders of vLLM traces and load-generator reports.",
     ),
+    "leaderboard": (
+        "leaderboard",
+        "leaderboard",
+        "Compare the methods of the original exercise, each trained by its own protocol and by ours.",
+    ),
     "score-steps": ("steps", "score_steps", "Score a program's step_time on sampled scheduler steps."),
     "kernels": ("kernels", "kernels", "Show where a step's time goes, from measured kernels."),
     "prompt": (

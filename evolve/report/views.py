@@ -17,7 +17,7 @@ from evolve.report.table import Table, arrival_seeds
 from evolve.report.terms import legend
 from evolve.run.config import bundled_configs
 from evolve.run.folder import REMEDY, Run
-from evolve.run.program import seed_names
+from evolve.run.program import method_names, seed_names
 from evolve.run.validations import calls_note
 from evolve.terminal import command, say
 from simulator.errors import InputError
@@ -80,6 +80,7 @@ class Inventory:
 
     runs: tuple[RunState, ...]
     programs: tuple[str, ...]
+    methods: tuple[str, ...]
     configs: tuple[str, ...]
     models: Mapping[str, tuple[str, ...]]
     own_models: tuple[str, ...]
@@ -95,6 +96,7 @@ def inventory(folder: Path) -> Inventory:
     return Inventory(
         runs=tuple(map(_run_state, paths)),
         programs=tuple(seed_names()),
+        methods=tuple(method_names()),
         configs=tuple(bundled_configs()),
         models={str(e["id"]): tuple(e["aliases"]) for e in model_table().values()},
         own_models=tuple(own_models()),
@@ -129,7 +131,7 @@ def print_inventory(inventory: Inventory) -> None:
         prose(f"  {run.run}: {state}")
         if not run.done:
             say(f"    {command('resume', run.run)}")
-    lists = {"Programs": inventory.programs, "Configurations": inventory.configs}
+    lists = {"Programs": inventory.programs, "Methods": inventory.methods, "Configurations": inventory.configs}
     if inventory.own_models:
         lists["Models of your own"] = inventory.own_models
     for title, names in lists.items():

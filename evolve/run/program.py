@@ -58,6 +58,19 @@ def seed_texts() -> list[tuple[str, str]]:
     return [(name, _shipped(f"{name}.py") or "") for name in seed_names() if name != CHAMPION]
 
 
+def method_names() -> list[str]:
+    """Names of the shipped methods of the original exercise (docs/methods.md), which no search starts from."""
+    files = resources.files("seeds").joinpath("methods").iterdir()
+    return sorted(f.name.removesuffix(".py") for f in files if f.name.endswith(".py"))
+
+
+def method_text(name: str) -> str:
+    """The program text of a shipped method."""
+    text = _shipped(f"methods/{name}.py")
+    assert text is not None, name
+    return text
+
+
 def _shipped(name: str) -> str | None:
     file = resources.files("seeds").joinpath(name)
     return file.read_text("utf-8") if file.is_file() else None
@@ -72,9 +85,10 @@ def load(spec: str, caps: Caps | None = None) -> Source:
     if colon and re.fullmatch(r"\d+", number) and is_run(Path(run)):
         opened = open_run(Path(run))
         return of_run(opened, opened.outcomes(), int(number))
-    text = _shipped(f"{spec}.py") if re.fullmatch(r"\w+", spec) and spec != "__init__" else None
-    if text is not None:
-        return Source(spec, text, parse(text, f"{spec}.py"), _record(_shipped(f"{spec}.json"), f"{spec}.json"))
+    if re.fullmatch(r"\w+", spec) and spec != "__init__":
+        text = _shipped(f"{spec}.py") or _shipped(f"methods/{spec}.py")
+        if text is not None:
+            return Source(spec, text, parse(text, f"{spec}.py"), _record(_shipped(f"{spec}.json"), f"{spec}.json"))
     return _from_file(spec, caps)
 
 
@@ -88,7 +102,7 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as e:
-        hint = nearest(spec, seed_names())
+        hint = nearest(spec, [*seed_names(), *method_names()])
         raise InputError(
             f"{spec}: cannot be read ({e.strerror}): give a file, RUN:ID or a seed's name ({hint})"
         ) from None

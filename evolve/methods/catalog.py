@@ -1,0 +1,85 @@
+"""The methods: what each is, the program that states its form, and how its authors train it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from evolve.methods.recipe import Recipe, Stage
+
+# How the own protocol finds the constants, where no recipe for steps does.
+Special = Literal["closed form, published", "closed form", "replays", "trees", "trees on components", "trees on ratios"]
+
+_COMPONENTS = Recipe(
+    restarts=16,
+    stages=(Stage("pure"), Stage("mixed", ("a",)), Stage("all", ("c7", "c8", "c9", "c10"))),
+)
+_RIDGE_2 = Recipe(ridge="raw", unpenalised=("p0", "d0"))
+_SRFA = Recipe(
+    loss="huber", ridge="standardised", unpenalised=("gamma0", "beta0", "moe"), winsorised=True, first_step=100
+)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method. program: a file of seeds/methods. own: its authors' training. per_model: whether each model has its own
+    constants."""
+
+    name: str
+    what: str
+    program: str
+    own: Recipe | Special
+    per_model: bool = False
+
+
+METHODS: tuple[Method, ...] = (
+    Method("components-9", "analytic components, nine constants", "components_9",
+           Recipe(restarts=16, stages=(Stage("pure"), Stage("all", ("c7", "c8", "c9"))))),
+    Method("components-9-per-model", "the same nine for each model alone", "components_9",
+           Recipe(restarts=16, stages=(Stage("pure"), Stage("all", ("c7", "c8", "c9")))), per_model=True),
+    Method("components-12", "with an exponent, partial overlap, and a cost of context", "components_12", _COMPONENTS),
+    Method("components-18", "with the corrections that the exercise names", "components_18", _COMPONENTS),
+    Method("components-24", "with corrections of all six factors", "components_24", _COMPONENTS),
+    Method("nrrl", "ridge on twelve dimensionless ratios", "nrrl", Recipe(ridge="standardised", unpenalised=("base",))),
+    Method("lacm", "exponential of a linear form in logarithms", "lacm", Recipe(loss="log", smeared="base")),
+    Method("lacm-additive", "with additive communication", "lacm_additive", Recipe(loss="log", smeared="base")),
+    Method("hamm", "additive overheads, multiplicative work", "hamm",
+           Recipe(stages=(Stage("few prompt tokens", ("gamma0", "gamma1", "gamma2", "gamma3"), (("beta0", -30.0),)),
+                          Stage("all", ("beta0", "beta1", "beta2", "beta3"))))),
+    Method("jams", "all constants jointly, imbalance of experts from the architecture", "jams",
+           Recipe(solver="L-BFGS-B")),
+    Method("srfa", "softplus of roofline ratios", "srfa", _SRFA),
+    Method("srfa-log", "first repair: logarithms instead of Huber's loss", "srfa",
+           Recipe(loss="log", ridge="standardised", unpenalised=_SRFA.unpenalised, winsorised=True, first_step=100)),
+    Method("srfa-all-steps", "second repair: nothing winsorised, no first steps dropped", "srfa",
+           Recipe(loss="huber", ridge="standardised", unpenalised=_SRFA.unpenalised)),
+    Method("srfa-over-runs", "third repair: the penalty by leaving runs out, not blocks of steps", "srfa",
+           Recipe(loss="huber", ridge="standardised", unpenalised=_SRFA.unpenalised, winsorised=True, first_step=100,
+                  over_runs=True)),
+    Method("srfa-additive", "fourth repair: communication outside the softplus", "srfa_additive", _SRFA),
+    Method("srfa-experts", "fifth repair: the factor of experts on their bytes alone", "srfa_experts", _SRFA),
+    Method("regimes-2-raw", "ridge in two regimes, raw counts", "regimes_2", _RIDGE_2),
+    Method("regimes-2-standardised", "the penalty in units of each constant's effect", "regimes_2",
+           Recipe(ridge="standardised", unpenalised=("p0", "d0"))),
+    Method("regimes-2-us", "features in microseconds", "regimes_2_us", _RIDGE_2),
+    Method("regimes-3-raw", "ridge in three regimes, raw counts", "regimes_3",
+           Recipe(ridge="raw", unpenalised=("p0", "m0", "d0"))),
+    Method("regimes-3-standardised", "the penalty in units of each constant's effect", "regimes_3",
+           Recipe(ridge="standardised", unpenalised=("p0", "m0", "d0"))),
+    Method("regimes-3-us", "features in microseconds", "regimes_3_us",
+           Recipe(ridge="raw", unpenalised=("p0", "m0", "d0"))),
+    Method("regimes-2-log", "logarithms of times, with smearing", "regimes_2_log",
+           Recipe(loss="log", ridge="standardised", unpenalised=("p0", "d0"), smeared="smearing",
+                  stages=(Stage(free=("p0", "p1", "p2", "p3", "d0", "d1", "d2")),))),
+    Method("overhead-floor", "two regimes, never below a floor", "overhead_floor", Recipe()),
+    Method("overhead-capped", "a floor that lifts no step to more than three times its own", "overhead_capped",
+           Recipe()),
+    Method("overhead-additive", "two regimes and an overhead", "overhead_additive", Recipe()),
+    Method("no-overheads", "queueing and output processing take no time", "regimes_2_us_alone",
+           _RIDGE_2),
+    Method("bayesian", "Gaussian process over the E2E of replays, all constants jointly", "overhead_additive",
+           "replays"),
+    Method("direct-published", "closed form, with the generator's lengths and ITL", "direct",
+           "closed form, published", per_model=True),
+    Method("direct", "closed form, with true lengths and ITL", "direct", "closed form", per_model=True),
+)  # fmt: skip

@@ -1,0 +1,119 @@
+"""Both protocols of any method: its authors' own training, and our fit on load stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from evaluator.fit.corrections import CORRECTIONS, corrected
+from evaluator.fit.fit import fit
+from evaluator.fit.loss import FitSet
+from evaluator.fit.methods import METHODS as SOLVERS
+from evaluator.fit.per_model import models_of
+from evaluator.fit.problem import forgetful, limits, problem_of
+from evaluator.fit.steps import step_positions
+from evolve.methods.catalog import Method
+from evolve.methods.closed_form import Means, direct, true_means
+from evolve.methods.recipe import Recipe, train
+from evolve.methods.samples import Sample
+from evolve.run.program import method_text
+from simulator.experiment.experiment import Experiment
+from simulator.language.complete import complete
+from simulator.language.ir import Program
+from simulator.language.parse import parse
+
+OWN, OURS = "own", "ours"
+PROTOCOLS = (OWN, OURS)
+
+
+class Untrainable(Exception):
+    """The protocol cannot train the method on these data."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained method: the program of each model, or one for all. times: measured times that step_time was trained on,
+    0 if it was fitted to load stages only."""
+
+    shared: Program | None
+    of_model: Mapping[str, Program]
+    times: int
+
+    def program_for(self, experiment: Experiment) -> Program | None:
+        """The program that predicts an experiment; None if its model had no part in the training."""
+        return self.of_model.get(experiment.model, self.shared)
+
+    @property
+    def constants(self) -> int:
+        """Constants that were trained, those of all models together."""
+        programs = [*self.of_model.values(), *([self.shared] if self.shared else [])]
+        return sum(int((high > low).sum()) for low, high in map(limits, programs))
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a method is trained on: experiments prepared for fits, measured times of their steps, and what was published
+    of their load stages."""
+
+    data: FitSet
+    samples: tuple[Sample, ...]
+    published: tuple[Means, ...]
+
+    def only(self, model: str) -> Training:
+        """The part of one model."""
+        keep = [i for i, e in enumerate(self.data.experiments) if e.model == model]
+        ids = {self.data.experiments[i].id for i in keep}
+        return replace(self, data=self.data.subset(keep), samples=tuple(s for s in self.samples if s.experiment in ids))
+
+
+def form_of(method: Method) -> Program:
+    """The method's program with every timed function written out, its constants at their start values."""
+    return complete(parse(method_text(method.program), f"{method.program}.py"))
+
+
+def trained(method: Method, protocol: str, training: Training) -> Trained:
+    """The method, trained by one of PROTOCOLS. Raises Untrainable, and what a fit raises."""
+    form = form_of(method)
+    one = _own if protocol == OWN else _ours
+    if method.own in ("closed form", "closed form, published") and protocol == OWN:
+        return _closed(method, form, training)
+    if not method.per_model:
+        program, times = one(method, form, training)
+        return Trained(program, {}, times)
+    parts = {model: one(method, form, training.only(model)) for model in models_of(training.data)}
+    return Trained(None, {m: program for m, (program, _) in parts.items()}, sum(n for _, n in parts.values()))
+
+
+def _ours(method: Method, form: Program, training: Training) -> tuple[Program, int]:
+    """All constants together, on the load stages, as in a search."""
+    return fit(form, training.data, allow_hostile=True, forget=True).program, 0
+
+
+def _own(method: Method, form: Program, training: Training) -> tuple[Program, int]:
+    """step_time by the authors' training, then the constants of other functions on the load stages."""
+    if not isinstance(method.own, Recipe):
+        raise Untrainable(f"{method.name}: {method.own} trains nothing here")
+    if not training.samples:
+        raise Untrainable("no step times to train on")
+    program = train(form, training.samples, method.own)
+    times = sum(len(s.observed_us) for s in training.samples)
+    return _with_overheads(program, training.data), times
+
+
+def _with_overheads(program: Program, data: FitSet) -> Program:
+    """The program with the constants of all functions but step_time fitted to the load stages."""
+    problem = forgetful(problem_of(program, data, held=step_positions(program)))
+    phi, _, _ = corrected(problem, SOLVERS["linear"], CORRECTIONS, True)
+    return program.with_theta(tuple(phi))
+
+
+def _closed(method: Method, form: Program, training: Training) -> Trained:
+    experiments = training.data.experiments
+    if method.own == "closed form":
+        means = true_means(experiments)
+    else:
+        ids = {e.id for e in experiments}
+        means = [m for m in training.published if m.experiment in ids]
+    if not means:
+        raise Untrainable("no load stage has what the closed form needs")
+    return Trained(None, direct(form, means), 0)

@@ -1,0 +1,46 @@
+"""The twelve constants of components_12, three of them corrected by the batch and for mixtures of experts.
+
+c1 gains multiples of log(batch) and is_moe, c4 of log1p(kv_max) and is_moe, c5 of log1p(kv_mean) and is_moe. None falls
+below 0.1. What is fixed by its bounds is not fitted.
+Source: the analytic components of the original exercise ("idea 2"), with the corrections that it names.
+"""
+
+def step_time(
+    b, s, *,
+    c1: one[0.1, 10] = 1.0,
+    c2: one[0.1, 10] = 1.0,
+    c3: one[0.1, 10] = 1.0,
+    c4: one[0.1, 10] = 1.0,
+    c5: one[0.1, 10] = 1.0,
+    c6: one[0.1, 10] = 1.0,
+    e: one[0.5, 1.5] = 1.0,
+    a: one[0, 1] = 0.5,
+    c7: us = 2000.0,
+    c8: us/request = 10.0,
+    c9: us = 10.0,
+    c10: us/token = 0.001,
+    c1_batch: one[-5, 5] = 0.0,
+    c1_is_moe: one[-5, 5] = 0.0,
+    c4_kv_max: one[-5, 5] = 0.0,
+    c4_is_moe: one[-5, 5] = 0.0,
+    c5_kv_mean: one[-5, 5] = 0.0,
+    c5_is_moe: one[-5, 5] = 0.0,
+    kv_unit: token[1024, 1024] = 1024.0,
+    own: token/request[1, 1] = 1.0,
+    activation: byte/token[8, 8] = 8.0,
+    request: request[1, 1] = 1.0,
+    token: token[1, 1] = 1.0,
+    least: one[0.1, 0.1] = 0.1,
+):
+    c1_here = max(c1 + c1_batch * log(b.batch_size / request) + c1_is_moe * s.is_moe, least)
+    c4_here = max(c4 + c4_kv_max * log1p(b.kv_decode_max / token) + c4_is_moe * s.is_moe, least)
+    c5_here = max(c5 + c5_kv_mean * log1p(b.kv_decode_mean / token) + c5_is_moe * s.is_moe, least)
+    token_us = s.kv_us_per_token + activation * s.layers * s.hidden / s.bytes_per_us
+    prefill_memory = b.weight_read_us + b.kv_read_us - b.decode_kv_read_us + token_us * b.prefill_tokens
+    decode_memory = b.weight_read_us + b.decode_kv_read_us + token_us * own * b.decode_reqs
+    prefill_compute = c1_here * b.prefill_gemm_us + c2 * b.prefill_attention_us
+    decode_compute = c4_here * b.decode_gemm_us + c5_here * b.decode_attention_us * pow(b.kv_decode_mean / kv_unit, e)
+    prefill = max(prefill_compute, c3 * prefill_memory) if b.prefill_reqs > 0 else 0
+    decode = max(decode_compute, c6 * decode_memory) if b.decode_reqs > 0 else 0
+    phases = a * max(prefill, decode) + (1 - a) * (prefill + decode)
+    return phases + c7 + c8 * b.batch_size + c9 * s.layers / s.tp + c10 * b.kv_sum

@@ -1,0 +1,29 @@
+"""The exponential of a linear form in logarithms, plus communication, which is additive and grows with the ranks.
+
+Without this repair a product of powers has to explain all-reduces, which are 0 at tensor parallelism 1, by a power of
+it. `epsilon` keeps the logarithm of nothing finite.
+Source: the log-additive cost model of the original exercise (LACM), as its reviewers repaired it.
+"""
+
+def step_time(
+    b, s, *,
+    base: one[-20, 20] = 8.5,
+    flops: one[-3, 3] = 0.0,
+    bytes: one[-3, 3] = 0.1,
+    tokens: one[-3, 3] = 0.0,
+    requests: one[-3, 3] = 0.0,
+    context: one[-3, 3] = 0.0,
+    parameters: one[-3, 3] = 0.0,
+    link: one[0, 100] = 1.0,
+    latency: us = 5.0,
+    epsilon: one[1, 1] = 1.0,
+    unit: us[1, 1] = 1.0,
+    token: token[1, 1] = 1.0,
+    request: request[1, 1] = 1.0,
+):
+    work = flops * log(epsilon + b.total_flops / s.flops_per_us / unit)
+    traffic = bytes * log(epsilon + b.total_bytes / s.bytes_per_us / unit)
+    batch = tokens * log(epsilon + b.tokens / token) + requests * log(epsilon + b.batch_size / request)
+    model = context * log(epsilon + b.kv_sum / token) + parameters * log(s.model_params_b)
+    communication = link * b.allreduce_us + latency * s.layers * s.tp_log2
+    return unit * exp(base + work + traffic + batch + model) + communication

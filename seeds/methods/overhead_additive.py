@@ -1,0 +1,19 @@
+"""Two regimes in microseconds, and an overhead that every step adds.
+
+Source: the additive overhead of the original exercise's second round.
+"""
+
+def step_time(
+    b, s, *,
+    overhead: us = 4000.0,
+    p1: one[-100, 100] = 1.0,
+    p2: one[-100, 100] = 1.0,
+    p3: one[-100, 100] = 1.0,
+    p4: one[-100, 100] = 1.0,
+    d1: one[-100, 100] = 1.0,
+    d2: one[-100, 100] = 1.0,
+    d3: one[-100, 100] = 1.0,
+):
+    prompts = p1 * b.weight_read_us + p2 * b.prefill_gemm_us + p3 * b.prefill_attention_us + p4 * b.kv_read_us
+    decodes = d1 * b.weight_read_us + d2 * b.decode_kv_read_us + d3 * b.decode_gemm_us
+    return overhead + (prompts if b.prefill_reqs > 0 else decodes)

@@ -1,0 +1,28 @@
+"""Overheads, communication, and a softplus of roofline ratios in units of the time to read the weights.
+
+The softplus keeps the work positive and bends smoothly from bound by memory to bound by compute. Mixtures of experts
+take at least as long as their bytes say (`moe`).
+Source: the smooth roofline factors of the original exercise (SRFA), as its reviewers repaired it: communication is additive.
+"""
+
+def step_time(
+    b, s, *,
+    gamma0: us = 2000.0,
+    gamma1: us = 30.0,
+    gamma2: us/request = 10.0,
+    link: one[0, 100] = 1.0,
+    latency: us = 5.0,
+    beta0: one[-10, 10] = 0.5,
+    beta1: one[-10, 10] = 1.0,
+    beta2: one[-10, 10] = 1.0,
+    beta3: one[-10, 10] = 1.0,
+    beta4: one[-10, 10] = 0.5,
+    moe: one[1, 10] = 1.0,
+):
+    gemm = beta1 * (b.prefill_gemm_us + b.decode_gemm_us) / s.weights_us
+    context = beta2 * b.kv_read_us / s.weights_us + beta3 * b.prefill_attention_us / s.weights_us
+    work = softplus(beta0 + gemm + context + beta4 * b.weight_read_us / s.weights_us)
+    factor = moe if s.is_moe > 0 else 1
+    communication = link * b.allreduce_us + latency * s.layers * s.tp_log2
+    overheads = gamma0 + gamma1 * s.layers + gamma2 * b.batch_size
+    return overheads + communication + factor * s.weights_us * work
