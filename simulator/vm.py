@@ -114,6 +114,8 @@ def run(rows: np.ndarray, low: int, high: int, v: np.ndarray) -> None:
             z = graph_batch(x, y)
         elif op == opcodes.GRAPH_TOKENS:
             z = graph_tokens(x, y)
+        elif op == opcodes.SOFTPLUS:
+            z = (x if x > 0.0 else 0.0) + math.log1p(math.exp(-abs(x))) if x == x else x
         else:
             z = curve(v, rows[i, 3], x)
         v[rows[i, 1]] = z

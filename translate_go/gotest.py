@@ -28,7 +28,7 @@ import (
 )
 
 // evolvedTolerance is how far a time may be from the recorded one, in microseconds: 0, or 1 where the program
-// calls exp, log, log1p or pow, whose last bit differs between maths libraries.
+// calls exp, log, log1p, softplus or pow, whose last bit differs between maths libraries.
 const evolvedTolerance = %(tolerance)d
 
 // evolvedRows are count equal requests: prompt length, progress before the step, new tokens of the step.

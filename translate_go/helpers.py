@@ -40,6 +40,12 @@ func safeExp(x float64) float64 {
 	return math.Exp(min(x, 50))
 }
 """,
+    "safeSoftplus": """\
+// safeSoftplus is log(1 + e^x), written so that no exponential overflows.
+func safeSoftplus(x float64) float64 {
+	return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x)))
+}
+""",
     "safePow": """\
 // safePow is max(x, 0)^c with c clipped to [-4, 4].
 func safePow(x, c float64) float64 {

@@ -33,7 +33,10 @@ from translate_go.deployment import least
 from translate_go.goexpr import Atom, Binary, CallOf, GoExpr, Minus, show, statement
 from translate_go.spelling import Names, literal
 
-_HELPER = {"sqrt": "safeSqrt", "log": "safeLog", "log1p": "safeLog1p", "exp": "safeExp", "pow": "safePow"}
+_HELPER = {
+    "sqrt": "safeSqrt", "log": "safeLog", "log1p": "safeLog1p", "exp": "safeExp",
+    "softplus": "safeSoftplus", "pow": "safePow",
+}  # fmt: skip
 
 
 def rounded(expr: GoExpr) -> GoExpr:

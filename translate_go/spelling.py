@@ -32,8 +32,8 @@ PREDECLARED = words(
 # names that the emitted file uses inside formulas, or everywhere
 OWN = words("b m n math fmt strings sim toTicks maxTicks batchSums sumBatch")
 HELPERS = words(
-    "safeDiv safeSqrt safeLog safeLog1p safeExp safePow expertsTouched capturedBatch capturedTokens curveAt newEvolved "
-    "deployments"
+    "safeDiv safeSqrt safeLog safeLog1p safeExp safeSoftplus safePow expertsTouched capturedBatch capturedTokens "
+    "curveAt newEvolved deployments"
 )
 
 

@@ -18,7 +18,7 @@ from simulator.vm import to_ticks
 Row = tuple[int, int, int, int]
 Batch = tuple[Row, ...]
 
-LIBRARY = ("exp", "log", "log1p", "pow")  # calls whose last bit depends on the maths library
+LIBRARY = ("exp", "log", "log1p", "softplus", "pow")  # calls whose last bit depends on the maths library
 PROMPTS = (0, 1, 100, 1024, 4097, 131072)  # tokens, for queueing_time
 
 EDGES: tuple[Batch, ...] = (
@@ -102,6 +102,6 @@ def overhead_ticks(program: Program, name: str, facts: Mapping[str, float], inpu
 
 
 def tolerance(program: Program) -> int:
-    """The us by which two maths libraries may differ: 0 without exp, log, log1p and pow, else 1."""
+    """The us by which two maths libraries may differ: 0 without exp, log, log1p, softplus and pow, else 1."""
     calls = (n.name for f in program.functions for n in nodes(f) if isinstance(n, Call))
     return int(any(name in LIBRARY for name in calls))

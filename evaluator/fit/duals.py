@@ -68,6 +68,8 @@ def differentiate(rows, which, low, high, v, d):  # type: ignore[no-untyped-def]
             p = 1.0 / (1.0 + x) if x > 0.0 else 0.0
         elif op == opcodes.EXP:
             p = v[z] if x < EXP_LIMIT else 0.0
+        elif op == opcodes.SOFTPLUS:
+            p = 1.0 / (1.0 + math.exp(-x)) if x > 0.0 else math.exp(x) / (1.0 + math.exp(x))  # neither overflows
         elif op == opcodes.POW:
             if x > 0.0:
                 p = max(-POW_LIMIT, min(POW_LIMIT, y)) * v[z] / x

@@ -117,6 +117,8 @@ def _set(node: Expr) -> tuple[str, int]:
             return rf"\sqrt{{{_inside(inner, _SUM)}}}", _PRODUCT
         case Call("log1p", (inner,)):
             return rf"\ln\left(1 + {_inside(inner, _PRODUCT)}\right)", _PRODUCT
+        case Call("softplus", (inner,)):
+            return rf"\ln\left(1 + \exp\left({_inside(inner, _SUM)}\right)\right)", _PRODUCT
         case Call(name, args):
             return rf"{_CALLS[name]}\left({', '.join(_inside(arg, _SUM) for arg in args)}\right)", _PRODUCT
         case Choose(condition, then, other):

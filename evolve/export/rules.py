@@ -64,6 +64,11 @@ def exp(x):  # type: ignore[no-untyped-def]
     return sympy.exp(sympy.Min(x, 50))
 
 
+def softplus(x):  # type: ignore[no-untyped-def]
+    """log(1 + e**x); e**x for x below -37, where 1 + e**x would be rounded to 1."""
+    return Choose(x < -37, sympy.exp(x), sympy.log(1 + sympy.exp(x)))
+
+
 def plain(e):  # type: ignore[no-untyped-def]
     """The expression with Piecewise for Divide, Power and Choose, but for those in conditions."""
     e = sympy.sympify(e)

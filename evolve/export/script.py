@@ -27,7 +27,8 @@ from simulator.language.unparse import spell_number
 
 # Names that the functions of the file use, so that no constant of a program may take them.
 _TAKEN = frozenset((
-    "sympy", "plain", "Divide", "Power", "Choose", "sqrt", "log", "log1p", "exp", "expressions",
+    "sympy", "plain", "Divide", "Power", "Choose", "sqrt", "log", "log1p", "exp", "softplus",
+    "expressions",
 ))  # fmt: skip
 _CALLS = {"max": "sympy.Max", "min": "sympy.Min", "pow": "Power"}
 _RELATIONS = {"<": "Lt", "<=": "Le", ">": "Gt", ">=": "Ge", "==": "Eq", "!=": "Ne"}

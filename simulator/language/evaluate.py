@@ -23,6 +23,7 @@ _CALLS: dict[str, Callable[..., float]] = {
     "log": guarded.log,
     "log1p": guarded.log1p,
     "exp": guarded.exp,
+    "softplus": guarded.softplus,
     "pow": guarded.power,
 }
 _COMPARE: dict[str, Callable[[float, float], bool]] = {

@@ -76,6 +76,16 @@ def exp(x: float) -> float:
     return math.exp(min(x, EXP_LIMIT)) if x == x else x
 
 
+def softplus(x: float) -> float:
+    """log(1 + e**x), which is 0 far below 0 and x far above.
+
+    >>> softplus(0.0) == math.log(2.0), softplus(-1000.0), softplus(1000.0)
+    (True, 0.0, 1000.0)
+    """
+    # Written so that no exponential overflows. The VM and the Go have the same order of operations.
+    return (x if x > 0.0 else 0.0) + math.log1p(math.exp(-abs(x))) if x == x else x
+
+
 def power(x: float, c: float) -> float:
     """max(x, 0)**c, with c clipped to [-4, 4]; infinite for 0 to a negative power.
 

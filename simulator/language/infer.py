@@ -1,9 +1,9 @@
 """Unit inference: solve for the units that a program leaves open, or name the two sides that do not fit.
 
 Each constant without an annotation has one unknown unit. Adding, comparing and choosing equate two units; a product
-adds them; `exp`, `log`, `log1p` and exponents take pure numbers; a method returns microseconds. A bare 0 has any unit.
-A bare 1, 2 or 0.5 has the unit of what it is added to or compared with, and as a factor it is a pure number. The unit
-of `pow(x, c)` has c as an exponent, which only another unknown or the same power can cancel.
+adds them; `exp`, `log`, `log1p`, `softplus` and exponents take pure numbers; a method returns microseconds. A bare 0
+has any unit. A bare 1, 2 or 0.5 has the unit of what it is added to or compared with, and as a factor it is a pure
+number. The unit of `pow(x, c)` has c as an exponent, which only another unknown or the same power can cancel.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
     Condition = Compare                 (truth is not a number: it occurs only in Guard and Choose)
 
 Every value is a float64. `x/0 = 0`; `sqrt`, `log`, `log1p` of a negative are those of 0, `log 0 = log 1e-12`;
-`exp` clips its argument to 50; `pow(x, c) = pow(max(x, 0), c)` with c clipped to [-4, 4]; `max` and `min` propagate
-NaN. These guards are the same in every back end, so that all of them agree.
+`exp` clips its argument to 50; `softplus(x) = log(1 + exp(x))`, computed so that nothing overflows;
+`pow(x, c) = pow(max(x, 0), c)` with c clipped to [-4, 4]; `max` and `min` propagate NaN. These guards are the same in
+every back end, so that all of them agree.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ OVERHEADS = ("output_token_time", "completion_time")  # the methods that most en
 # name of each function -> fewest and most arguments
 CALLS = {
     "max": (2, 99), "min": (2, 99),
-    "sqrt": (1, 1), "log": (1, 1), "log1p": (1, 1), "exp": (1, 1),
+    "sqrt": (1, 1), "log": (1, 1), "log1p": (1, 1), "exp": (1, 1), "softplus": (1, 1),
     "pow": (2, 2),
 }  # fmt: skip
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")

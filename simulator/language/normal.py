@@ -45,7 +45,9 @@ BRANCHES = ("max", "min", "positive", "zero")  # kinds of atoms that take one of
 MAX_TERMS = 64  # of a product that is expanded; a larger one is an atom
 ZERO: Polynomial = ()
 
-_UNARY = {"sqrt": guarded.sqrt, "log": guarded.log, "log1p": guarded.log1p, "exp": guarded.exp}
+_UNARY = {
+    "sqrt": guarded.sqrt, "log": guarded.log, "log1p": guarded.log1p, "exp": guarded.exp, "softplus": guarded.softplus,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

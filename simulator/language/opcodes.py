@@ -38,12 +38,12 @@ from simulator.schema import CURVES, FIELDS, RAW, SPECIAL
 OPERATIONS = (
     "+", "-", "*", "/", "neg", "max", "min", "sqrt", "log", "log1p", "exp", "pow",
     "<", "<=", ">", ">=", "==", "!=", "select", "experts_fraction", "graph_batch",
-    "graph_tokens", "curve",
+    "graph_tokens", "curve", "softplus",
 )  # fmt: skip
 (
     ADD, SUB, MUL, DIV, NEG, MAX, MIN, SQRT, LOG, LOG1P, EXP, POW,
     LT, LE, GT, GE, EQ, NE, SELECT, EXPERTS_FRACTION, GRAPH_BATCH,
-    GRAPH_TOKENS, CURVE,
+    GRAPH_TOKENS, CURVE, SOFTPLUS,
 ) = range(len(OPERATIONS))  # fmt: skip
 _NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
 

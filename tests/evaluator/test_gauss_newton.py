@@ -63,6 +63,7 @@ def test_a_matrix_that_is_not_positive_definite_is_refused() -> None:
 EXPRESSIONS = (
     "c * b.tokens / d", "-c + d * c", "max(c, d) * s.layers", "min(c, d) * s.layers", "sqrt(c * b.tokens)",
     "sqrt(c - 100.0)", "log(c + d)", "log1p(c * d)", "exp(d / c)", "exp(c * 1000.0)", "pow(c, d)", "pow(b.tokens, d)",
+    "softplus(c * d)", "softplus(-c / d)", "softplus(c * 1000.0)", "softplus(-c * 1000.0)",
     "pow(c - 100.0, d)", "c if c * d > 1.0 else d * d", "c * c if c * d < 1.0 else d * d * d", "c / (d - d)",
     "c * b.kernel_gemm_us + d * b.kernel_moe_us", "c * b.experts_fraction + d * b.graph_tokens",
 )  # fmt: skip

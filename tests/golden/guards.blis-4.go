@@ -24,9 +24,11 @@
 //	        + pow(b.decode_reqs, -p)
 //	        + pow(b.prefill_reqs, wide)
 //	    )
+//	    e = softplus(b.kv_mean - k)
 //	    return (
 //	        k
 //	        + a
+//	        + e
 //	        + min(c, k, b.kv_sum)
 //	        + b.kv_sum / b.prefill_tokens
 //	        + b.tokens / z
@@ -102,8 +104,10 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 		safePow(prefillTokens, q) +
 		safePow(decodeReqs, -p) +
 		safePow(prefillReqs, wide)
+	e := safeSoftplus(kvMean - k)
 	return k +
 		a +
+		e +
 		min(c, k, kvSum) +
 		safeDiv(kvSum, prefillTokens) +
 		safeDiv(tokens, z) +
@@ -188,6 +192,11 @@ func safeLog1p(x float64) float64 {
 // safeExp is e^x with x clipped to 50.
 func safeExp(x float64) float64 {
 	return math.Exp(min(x, 50))
+}
+
+// safeSoftplus is log(1 + e^x), written so that no exponential overflows.
+func safeSoftplus(x float64) float64 {
+	return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x)))
 }
 
 // safePow is max(x, 0)^c with c clipped to [-4, 4].

@@ -88,7 +88,7 @@ def compared(some: Sequence[Program], rng: Random) -> int:
 @pytest.mark.parametrize("seed", range(60))
 def test_every_time_is_the_mean_for_random_programs(seed: int) -> None:
     rng = Random(seed)
-    some = [random_program(rng, ("pow", "exp", "log", "log1p")) for _ in range(rng.randint(1, 4))]
+    some = [random_program(rng, ("pow", "exp", "log", "log1p", "softplus")) for _ in range(rng.randint(1, 4))]
     first = some[0]  # the same form twice, with other constants
     some.append(first.with_theta(tuple(x * rng.uniform(0.5, 2.0) for x in first.theta)))
     assert compared(some, rng) > 15  # of 30

@@ -7,7 +7,7 @@ from written_programs import dialect
 from simulator.language.ir import METHODS
 
 HEAD = "def step_time(b, s):\n    return "
-FUNCTIONS = "max, min, sqrt, log, log1p, exp, pow"
+FUNCTIONS = "max, min, sqrt, log, log1p, exp, softplus, pow"
 USE = f"use fields, constants, + - * / and {FUNCTIONS}"
 STATEMENTS = "use assignments, `if ...: return` and return"
 METHOD_NAMES = ", ".join(METHODS)

@@ -312,7 +312,7 @@ class Growth:
                 rest = [self.expression(depth - 1) for _ in range(rng.choice((1, 1, 2, 5)))]
                 return f"{rng.choice(('max', 'min'))}({', '.join([a, *rest])})"
             case 3:
-                return f"{rng.choice(('sqrt', 'log', 'log1p', 'exp'))}({a})"
+                return f"{rng.choice(('sqrt', 'log', 'log1p', 'exp', 'softplus'))}({a})"
             case 4:
                 return f"pow({a}, {rng.choice(('2', '-0.5', '3', '--1'))})"
             case _:

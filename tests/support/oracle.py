@@ -79,6 +79,7 @@ _NAMES = {
     "log": _call(guarded.log),
     "log1p": _call(guarded.log1p),
     "exp": _call(guarded.exp),
+    "softplus": _call(guarded.softplus),
     "pow": _call(guarded.power),
     **dict.fromkeys(("one", "us", "token", "request", "byte", "flop"), _Unit()),
 }

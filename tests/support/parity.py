@@ -3,7 +3,7 @@
     python tests/support/parity.py --programs 500 --batches 10000 --seed 0
 
 Prints a table by class of program. Exit status 1 if a time differs, by more than 1 us where a program calls exp, log,
-log1p or pow.
+log1p, softplus or pow.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from translate_go.agreement import Agreement, compare_all
 from translate_go.target import reads_kernels
 from translate_go.vectors import LIBRARY, batch_fields, batches, step_us, tolerance
 
-CLASSES = ("no calls", "max, min, conditionals", "sqrt", "exp, log, log1p, pow")
+CLASSES = ("no calls", "max, min, conditionals", "sqrt", "exp, log, log1p, softplus, pow")
 MEASURED = "with measured kernels"
 PACKAGES = 64  # most programs of one build
 

@@ -21,7 +21,7 @@ def queueing_time(r, s, *, base: us = 9000.0, cycles: one = 1.5):
 ''',
     # every function, nested, n-ary
     """def step_time(b, s, *, a=1.5, c=-2.25):
-    x = sqrt(b.kv_sum) + log(b.tokens) - log1p(b.kv_var) * exp(-b.kv_mean / s.max_model_len)
+    x = sqrt(b.kv_sum) + log(b.tokens) - log1p(b.kv_var) * exp(-b.kv_mean / s.max_model_len) * softplus(b.kv_mean - a)
     return max(min(x, pow(b.batch_size, a), pow(b.kv_max, -c), 0.5), 2 / x, -1) + pow(b.graph_batch, 2)
 """,
     # guards, elif, conditionals inside conditionals

@@ -79,7 +79,8 @@ GUARDS = """
 def step_time(b, s, *, k=1000.0, p=0.731, q=-1.5, z=0.0, wide=9.0):
     a = sqrt(b.kv_sum - k) + log(b.kv_decode_sum - k) + log1p(b.prefill_tokens - k) + exp(b.tokens / k)
     c = pow(b.kv_mean - k, p) + pow(b.prefill_tokens, q) + pow(b.decode_reqs, -p) + pow(b.prefill_reqs, wide)
-    return k + a + min(c, k, b.kv_sum) + b.kv_sum / b.prefill_tokens + b.tokens / z + log(z) + sqrt(z - k)
+    e = softplus(b.kv_mean - k)
+    return k + a + e + min(c, k, b.kv_sum) + b.kv_sum / b.prefill_tokens + b.tokens / z + log(z) + sqrt(z - k)
 """
 
 CURVE = """

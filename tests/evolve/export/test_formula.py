@@ -26,7 +26,7 @@ from simulator.language.ir import Field, Function, Program, nodes
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
-CALLS = ("log", "log1p", "exp", "pow")
+CALLS = ("log", "log1p", "exp", "softplus", "pow")
 
 
 def inputs(function: Function, rng: Random) -> dict[tuple[str, str], float]:
@@ -83,6 +83,8 @@ def test_expressions_of_drawn_programs_have_the_interpreters_values(program: Pro
     "def step_time(b, s): return 1 if log(b.tokens) < -20 else sqrt(b.tokens - b.kv_sum) + exp(b.kv_sum)",
     "def step_time(b, s, *, c=-9.0): return min(pow(b.tokens, c), 2) + pow(b.kv_sum - b.tokens, -c)",
     "def step_time(b, s, *, c=9.0): return pow(b.tokens, 1) if pow(b.tokens, -c) > 0.5 else log1p(-b.tokens)",
+    "def step_time(b, s): return 1 if softplus(b.tokens - b.kv_sum) < 0.5 else softplus(b.kv_sum / b.tokens)",
+    "def step_time(b, s): return softplus(b.tokens - b.kv_sum) / softplus(-b.kv_sum)",
     "def step_time(b, s):\n    if b.kv_sum == 0: return 0\n    if b.tokens / b.kv_sum > 2: return 0\n    return b.tokens",
 ])  # fmt: skip
 def test_guards_hold_within_conditions_too(text: str) -> None:
@@ -165,6 +167,10 @@ def test_latex_keeps_brackets_where_the_text_needs_them() -> None:
     assert lines(to_latex(parse(text))) == [
         rf"\mathrm{{step\_time}} ={{}}& \frac{{\mathit{{c}} \cdot \left({b} - \left({k} - 1\right)\right)}}{{-\mathit{{c}}}}",
         rf" &+ {{\left({b} + 1\right)}}^{{0.5}}",
+    ]
+    assert lines(to_latex(parse("def step_time(b, s): return log1p(b.tokens - 1) * softplus(b.tokens - 1)"))) == [
+        rf"\mathrm{{step\_time}} ={{}}& \ln\left(1 + \left({b} - 1\right)\right) \cdot "
+        rf"\ln\left(1 + \exp\left({b} - 1\right)\right)",
     ]
 
 
