@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from evaluator.fit.steps import LOSSES, QUANTILE
 from evolve.cli.endings import print_json
 from evolve.cli.options import Tables, caps_options, load, named_experiments, tables_options, written_and_named
 from evolve.cli.pools import Where, pool_options
@@ -14,6 +15,7 @@ from evolve.program.axes import parse_axes
 from evolve.program.check import check as check_program
 from evolve.program.check import fields_json, print_check, print_fields
 from evolve.program.fit.calibrate import Settings, calibrate
+from evolve.program.fit.first_stage import RELATIVE, Loss
 from evolve.program.fit.view import print_fit
 from evolve.program.predict import predict as predict_all
 from evolve.program.predict import print_prediction
@@ -112,6 +114,10 @@ def check(
 @click.option("--steps", "steps", type=click.Path(path_type=Path), multiple=True, help="First fit step_time to these "
               "step tables: parquet files, or folders of `evolve ingest` (repeatable).")  # fmt: skip
 @click.option("--sync", is_flag=True, help="With --steps: the engines did not schedule ahead.")
+@click.option("--loss", "loss_name", type=click.Choice(LOSSES), help="With --steps: what that fit minimises [default: "
+              "relative].")  # fmt: skip
+@click.option("--quantile", type=click.FloatRange(0, 1, min_open=True, max_open=True), help="With --loss quantile: "
+              f"which one of the step times [default: {QUANTILE:g}].")  # fmt: skip
 @click.option("--split", is_flag=True, help="Fit the first 60 % of every trace; show the errors on the next and the "
               "last 20 %.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, with its record next to "
@@ -121,8 +127,8 @@ def check(
 @caps_options
 def fit(
     program: str, experiments: str | None, ids: str | None, only: str | None, scope: str | None, per_model: str | None,
-    methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, split: bool, out: Path | None, where: Where,
-    as_json: bool, caps: dict[str, int],
+    methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, loss_name: str | None, quantile: float | None,
+    split: bool, out: Path | None, where: Where, as_json: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Fit a program's constants to experiments.
 
@@ -131,6 +137,10 @@ def fit(
     (Gauss-Newton; CMA-ES over the constants in conditions), lbfgsb, neldermead, cma; auto takes linear, followed by
     CMA-ES if there are more than two conditionals.
 
+    Losses of --steps: relative (relative errors, robust), ridge (with a penalty on the constants, chosen by
+    cross-validation), log (of logarithms, then scaled to the mean), quantile (of step times; the fit to load stages
+    then leaves step_time as it is).
+
     \b
     evolve fit champion --experiments mine.yaml --out mine.py
     evolve fit champion --experiments mine.yaml --only alpha
@@ -138,6 +148,7 @@ def fit(
     evolve fit floor --per-model weights,queueing_time.alpha0
     evolve fit my_model.py --method all --workers 4
     evolve fit floor --steps ingested/ --out mine.py
+    evolve fit floor --steps ingested/ --loss quantile --quantile 0.9
     evolve fit champion --experiments traces.yaml --split
     """
     if scope and per_model:
@@ -147,6 +158,7 @@ def fit(
     source = load(program, caps)
     if sync and not steps:
         raise InputError("--sync only applies together with --steps")
+    loss = _loss(loss_name, quantile, bool(steps))
     if steps:
         named = sources(steps, experiments, ids, sync)
         runs, fitted, files = named.runs, list(named.experiments), named.file_of
@@ -154,12 +166,23 @@ def fit(
         runs, fitted = (), named_experiments(experiments, ids)
         files = {e.id: experiments for e in fitted if experiments}
     with where.pool(quiet=False) as pool:
-        result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs, split), pool)
+        result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs, split, loss), pool)
     if as_json:
         print_json(result.to_json())
     else:
         print_fit(result, files.get(result.programs[0].fitted[0]))
     return 0
+
+
+def _loss(name: str | None, quantile: float | None, with_steps: bool) -> Loss:
+    """The loss of a fit to steps. Raises InputError for one that has nothing to be applied to."""
+    if name and not with_steps:
+        raise InputError("--loss only applies together with --steps")
+    if quantile is not None and name != "quantile":
+        raise InputError("--quantile only applies together with --loss quantile")
+    if name == "quantile":
+        return Loss(name, QUANTILE if quantile is None else quantile)
+    return Loss(name) if name else RELATIVE
 
 
 @click.command()
