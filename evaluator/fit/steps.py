@@ -1,4 +1,4 @@
-"""The constants of step_time from measured times of single steps: bounded robust least squares on relative errors.
+"""The constants of step_time from measured times of single steps: bounded least squares under one of four losses.
 
 Runs before a fit on load stages, which sees step times only as sums of hundreds. Single steps separate the terms that
 depend on the batch.
@@ -7,7 +7,7 @@ depend on the batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -15,20 +15,58 @@ from scipy.optimize import least_squares
 from evaluator.fit.loss import MODEL_ERROR, huber, huber_weights
 from evaluator.fit.problem import PRIOR, SMALL, believed_weight, limits, rounded
 from simulator.bind import bind
-from simulator.language.ir import Program
-from simulator.language.opcodes import assemble
+from simulator.errors import InputError
+from simulator.language.ir import Const, Constant, Expr, Function, Let, Op, Program, with_returns
+from simulator.language.measure import operations
+from simulator.language.opcodes import Code, assemble
+from simulator.language.units import read
 
+LOSSES = ("relative", "ridge", "log", "quantile")
+QUANTILE = 0.99  # of step times, unless another one is asked for
 EVALUATIONS = 200  # of the residuals and their differences, at most
-WORST = 1e3  # the relative error of a step time that is not finite
+WORST = 1e3  # the relative error of a step time that is not finite; its reciprocal stands in for times not above 0
+FOLDS = 5  # of the cross-validation of ridge
+STRENGTHS = tuple(10.0 ** (k / 2.0) for k in range(-8, 5))  # of ridge's penalty, tried in turn
+SMEARING = "smearing"
+SMEARING_BOUNDS = (0.1, 10.0)
+LEAST_RESIDUAL = 1e-3  # below which the quantile's loss is a parabola
+REWEIGHTINGS = 200  # at most
+STILL = 1e-5  # relative change of every step time below which reweighting ends
 
 
 @dataclass(frozen=True)
 class StepRun:
-    """Steps of one deployment: its facts, their batches (float64[steps, RAW]) and times (float64[steps])."""
+    """Steps of one deployment in order of time: its facts, their batches (float64[steps, RAW]) and times
+    (float64[steps]).
+
+    weights: float64[steps], of the loss of each step's relative error; None: one over the number of steps.
+    """
 
     facts: Mapping[str, float]
     raw: np.ndarray
     observed_us: np.ndarray
+    weights: np.ndarray | None = None
+
+    def at(self, rows: np.ndarray) -> StepRun:
+        """These steps of the run."""
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(self, raw=self.raw[rows], observed_us=self.observed_us[rows], weights=weights)
+
+
+@dataclass(frozen=True)
+class StepFit:
+    """A program with fitted constants of step_time.
+
+    start: the program before, in the form of `program`, which after a fit under `log` has `grown` by so many
+    operations. strength: of ridge's penalty; smearing: what the step times were multiplied by after a fit under `log`;
+    None under other losses.
+    """
+
+    program: Program
+    start: Program
+    strength: float | None = None
+    smearing: float | None = None
+    grown: int = 0
 
 
 def step_positions(program: Program) -> tuple[int, ...]:
@@ -38,59 +76,228 @@ def step_positions(program: Program) -> tuple[int, ...]:
 
 
 def fit_steps(
-    program: Program, runs: Sequence[StepRun], held: Sequence[int] = (), fitted_before: bool = False
-) -> Program:
+    program: Program,
+    runs: Sequence[StepRun],
+    held: Sequence[int] = (),
+    fitted_before: bool = False,
+    loss: str = LOSSES[0],
+    quantile: float = QUANTILE,
+    strength: float | None = None,
+) -> StepFit:
     """`program` with the constants of step_time, except those at `held`, that fit the steps of `runs` best.
 
-    Starts from the program's constants, within their bounds. Residuals are relative errors under the Huber loss of a
-    fit on stages. A run weighs as much as one stage there, however many steps it has: its steps err together, and a
-    thousand of them say no more than one about what differs between deployments. Constants that the runs leave open
-    stay near their start values, by the prior of a fit on stages (`fitted_before`: see `Problem`). Slopes are forward
-    differences of `Bound.steps_us`; a constant that only moves a threshold has slope 0 and stays.
-    """
-    low, high = limits(program)
-    theta = np.array(program.theta, dtype=float)
-    free = np.array([j for j in step_positions(program) if j not in held and high[j] > low[j]], dtype=int)
-    if not free.size:
-        return program
-    theta[free] = np.clip(theta[free], low[free], high[free])
-    code, total = assemble(program), sum(len(run.observed_us) for run in runs)
-    weights = np.concatenate([np.full(len(r.observed_us), 1.0 / len(r.observed_us)) for r in runs])
+    Starts from the program's constants, within their bounds. A run weighs as much as one stage of a fit on stages,
+    however many steps it has: its steps err together, and a thousand of them say no more than one about what differs
+    between deployments. Slopes are forward differences of `Bound.steps_us`; a constant that only moves a threshold has
+    slope 0 and stays. The losses:
 
-    def residuals(x: np.ndarray) -> np.ndarray:
-        trial = theta.copy()
-        trial[free] = x
-        parts = [bind(code, tuple(trial), r.facts).steps_us(r.raw) / r.observed_us - 1.0 for r in runs]
-        errors = np.nan_to_num(np.concatenate(parts), nan=WORST, posinf=WORST, neginf=-WORST)
+    relative  the Huber loss, of a fit on stages, of relative errors.
+    ridge     squares of relative errors, and of the constants in units of their effect times `strength` (None: the one
+              of STRENGTHS that predicts best what is left out, where a fold leaves out a block of time of every run).
+    log       squares of log(predicted / observed). Such a fit predicts the median, so the times are then multiplied by
+              the mean of observed / predicted (smearing; Duan 1983, JASA 78): a constant around every return.
+    quantile  the pinball loss of relative errors: the `quantile` of the times of like steps.
+
+    Constants that the runs leave open stay near their start values, by the prior of a fit on stages (`fitted_before`:
+    see `Problem`); ridge has its penalty instead. Raises InputError if ridge is to choose its strength from too few
+    steps.
+    """
+    steps = _steps(program, runs, held)
+    if loss == "ridge":
+        strength = strength if strength is not None else _strength(program, runs, held)
+        return StepFit(steps.program(program, _ridge(steps, strength)), program, strength=strength)
+    if loss == "log":
+        x = _log(steps, fitted_before)
+        smearing = float(np.average(np.exp(-steps.logs(x)), weights=steps.weights))
+        fitted, start = smeared(steps.program(program, x), smearing), smeared(program, 1.0)
+        return StepFit(fitted, start, smearing=smearing, grown=operations(fitted) - operations(program))
+    x = _relative(steps, fitted_before)
+    if loss == "quantile":
+        x = _quantile(replace(steps, start=x), steps.start, quantile, fitted_before)
+    return StepFit(steps.program(program, x), program)
+
+
+def coverage(program: Program, runs: Sequence[StepRun]) -> float | None:
+    """The share of the steps whose time is at most the predicted one; None without steps."""
+    code = assemble(program)
+    below = [r.observed_us <= bind(code, program.theta, r.facts).steps_us(r.raw) for r in runs]
+    return float(np.concatenate(below).mean()) if sum(map(len, below)) else None
+
+
+def smeared(program: Program, factor: float) -> Program:
+    """The program with its step times multiplied by `factor`, as a constant around every return of step_time.
+
+    A program that has such a constant already keeps its form.
+    """
+    (function,) = (f for f in program.functions if f.name == "step_time")
+    name = _smearing_of(function)
+    constants = function.constants
+    if name is None:
+        taken = {c.name for c in constants} | {s.name for s in function.body if isinstance(s, Let)}
+        name = next(n for n in (SMEARING, *(f"{SMEARING}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
+        constants = (*constants, Constant(name, 1.0, read("one"), SMEARING_BOUNDS))
+        factor_of_all = Const(name)
+        function = with_returns(function, lambda value: Op("*", factor_of_all, value))
+    low, high = SMEARING_BOUNDS
+    values = {c.name: float(f"{min(max(c.value * factor, low), high):.6g}") for c in constants if c.name == name}
+    function = replace(function, constants=tuple(replace(c, value=values.get(c.name, c.value)) for c in constants))
+    return replace(program, functions=tuple(function if f.name == "step_time" else f for f in program.functions))
+
+
+def _smearing_of(function: Function) -> str | None:
+    """The name of the constant that multiplies every return of a smeared function, None if there is none."""
+    names: set[str] = set()
+
+    def note(value: Expr) -> Expr:
+        first = value.left if isinstance(value, Op) and value.op == "*" else None
+        names.add(first.name if isinstance(first, Const) else "")
+        return value
+
+    with_returns(function, note)
+    name = names.pop() if len(names) == 1 else ""
+    return name if name.startswith(SMEARING) else None
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of a fit. free: positions in theta of the constants that may move, from `start` and within `low` and
+    `high`, float64[free]. weights: float64[steps] of all runs."""
+
+    code: Code
+    theta: np.ndarray
+    free: np.ndarray
+    start: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    runs: Sequence[StepRun]
+    weights: np.ndarray
+
+    def program(self, program: Program, x: np.ndarray) -> Program:
+        """`program` with the free constants at `x`, rounded."""
+        if not self.free.size:
+            return program
+        theta = self.theta.copy()
+        theta[self.free] = rounded(x, self.low, self.high)
+        return program.with_theta(tuple(theta))
+
+    def ratios(self, x: np.ndarray) -> np.ndarray:
+        """float64[steps]: predicted over observed times."""
+        trial = self.theta.copy()
+        trial[self.free] = x
+        parts = [bind(self.code, tuple(trial), r.facts).steps_us(r.raw) / r.observed_us for r in self.runs]
+        return np.concatenate(parts)
+
+    def errors(self, x: np.ndarray) -> np.ndarray:
+        """float64[steps]: relative errors."""
+        errors = np.nan_to_num(self.ratios(x) - 1.0, nan=WORST, posinf=WORST, neginf=-WORST)
         clipped: np.ndarray = np.clip(errors, -WORST, WORST)
         return clipped
 
-    start = theta[free].copy()
-    pull = _prior(residuals, start, weights, fitted_before)
-    rows = np.arange(total)
+    def logs(self, x: np.ndarray) -> np.ndarray:
+        """float64[steps]: log(predicted / observed)."""
+        ratios = self.ratios(x)
+        clipped: np.ndarray = np.log(np.clip(np.where(ratios > 0.0, ratios, 0.0), 1.0 / WORST, WORST))
+        return clipped
+
+    def solved(
+        self, residuals: Callable[[np.ndarray], np.ndarray], loss: str | Callable[[np.ndarray], np.ndarray] = "linear"
+    ) -> np.ndarray:
+        """float64[free]: where the losses of the residuals are least, from the start."""
+        if not self.free.size:
+            return self.start
+        result = least_squares(
+            residuals, self.start, bounds=(self.low, self.high), loss=loss, x_scale="jac", max_nfev=EVALUATIONS
+        )
+        # Iterates stay strictly inside the bounds that they tend to: put them on the bounds.
+        ends: np.ndarray = np.where(
+            result.active_mask < 0, self.low, np.where(result.active_mask > 0, self.high, result.x)
+        )
+        return ends
+
+
+def _steps(program: Program, runs: Sequence[StepRun], held: Sequence[int]) -> _Steps:
+    low, high = limits(program)
+    theta = np.array(program.theta, dtype=float)
+    free = np.array([j for j in step_positions(program) if j not in held and high[j] > low[j]], dtype=int)
+    theta[free] = np.clip(theta[free], low[free], high[free])
+    weights = [np.full(len(r.observed_us), 1.0 / len(r.observed_us)) if r.weights is None else r.weights for r in runs]
+    return _Steps(
+        assemble(program), theta, free, theta[free].copy(), low[free], high[free], tuple(runs), np.concatenate(weights)
+    )
+
+
+def _relative(steps: _Steps, fitted_before: bool) -> np.ndarray:
+    """float64[free]: the constants under the Huber loss of relative errors."""
+    start, rows = steps.start, np.arange(len(steps.weights))
+    pull = _prior(steps.errors, start, steps.weights, fitted_before)
 
     def loss(z: np.ndarray) -> np.ndarray:
         """rho(z) of squared residuals z, rho' and rho'', as least_squares expects; the prior's stay plain squares."""
         rho = np.stack([z, np.ones_like(z), np.zeros_like(z)])
         size = np.sqrt(z[rows])
-        rho[0, rows] = weights * huber(size)
-        rho[1, rows] = weights * huber_weights(size)  # rho'' stays 0: iteratively reweighted least squares
+        rho[0, rows] = steps.weights * huber(size)
+        rho[1, rows] = steps.weights * huber_weights(size)  # rho'' stays 0: iteratively reweighted least squares
         return rho
 
-    result = least_squares(
-        lambda x: np.concatenate([residuals(x), pull * (x - start)]),
-        start, bounds=(low[free], high[free]), loss=loss, x_scale="jac", max_nfev=EVALUATIONS,
-    )  # fmt: skip
-    # Iterates stay strictly inside the bounds that they tend to: put them on the bounds.
-    ends = np.where(result.active_mask < 0, low[free], np.where(result.active_mask > 0, high[free], result.x))
-    theta[free] = rounded(ends, low[free], high[free])
-    return program.with_theta(tuple(theta))
+    return steps.solved(lambda x: np.concatenate([steps.errors(x), pull * (x - start)]), loss)
 
 
-def _prior(
-    residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, weights: np.ndarray, fitted_before: bool
-) -> np.ndarray:
-    """float64[free]: the weight of a unit away from the start, as in `Problem.prior`."""
+def _ridge(steps: _Steps, strength: float) -> np.ndarray:
+    """float64[free]: the constants under squares of relative errors and ridge's penalty."""
+    start, root = steps.start, np.sqrt(steps.weights)
+    effect = _effects(steps.errors, start, steps.weights)
+    # What no step shows has no effect to be penalised by: it stays where it starts.
+    pull, origin = np.where(effect > 0, np.sqrt(strength) * effect, MODEL_ERROR), np.where(effect > 0, 0.0, start)
+    return steps.solved(lambda x: np.concatenate([root * steps.errors(x), pull * (x - origin)]))
+
+
+def _strength(program: Program, runs: Sequence[StepRun], held: Sequence[int]) -> float:
+    """The strength of ridge's penalty with the least squared errors on blocks of time that were left out."""
+    if not any(len(run.observed_us) >= FOLDS for run in runs):
+        raise InputError(f"loss ridge: no run has {FOLDS} steps or more to choose its strength by: use another loss")
+    blocks = [np.array_split(np.arange(len(run.observed_us)), FOLDS) for run in runs]
+    squares = np.zeros(len(STRENGTHS))
+    for k in range(FOLDS):
+        rest = [run.at(np.concatenate(rows[:k] + rows[k + 1 :])) for run, rows in zip(runs, blocks, strict=True)]
+        out = [run.at(rows[k]) for run, rows in zip(runs, blocks, strict=True)]
+        train, test = (_steps(program, [r for r in part if len(r.observed_us)], held) for part in (rest, out))
+        for i, strength in enumerate(STRENGTHS):
+            squares[i] += (test.weights * np.square(test.errors(_ridge(train, strength)))).sum()
+    return float(STRENGTHS[int(np.argmin(squares))])
+
+
+def _log(steps: _Steps, fitted_before: bool) -> np.ndarray:
+    """float64[free]: the constants under squares of log(predicted / observed)."""
+    start, root = steps.start, np.sqrt(steps.weights)
+    pull = _prior(steps.logs, start, steps.weights, fitted_before)
+    return steps.solved(lambda x: np.concatenate([root * steps.logs(x), pull * (x - start)]))
+
+
+def _quantile(steps: _Steps, origin: np.ndarray, quantile: float, fitted_before: bool) -> np.ndarray:
+    """float64[free]: the constants under the pinball loss of relative errors; the prior pulls to `origin`.
+
+    Every round minimises the parabolas that touch the loss of each step at its present error and lie above it (Hunter
+    and Lange 2000, JCGS 9), so the loss falls from round to round.
+    """
+    pull, x = _prior(steps.errors, origin, steps.weights, fitted_before), steps.start
+    root, middle = np.zeros_like(steps.weights), np.zeros_like(steps.weights)  # of the round
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([root * (steps.errors(x) - middle), pull * (x - origin)])
+
+    errors = steps.errors(x)
+    for _ in range(REWEIGHTINGS):
+        size = np.maximum(np.abs(errors), LEAST_RESIDUAL)
+        root, middle = np.sqrt(0.25 * steps.weights / size), (2.0 * quantile - 1.0) * size
+        x = replace(steps, start=x).solved(residuals)
+        before, errors = errors, steps.errors(x)
+        if np.abs(errors - before).max() < STILL:
+            break
+    return x
+
+
+def _effects(residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """float64[free]: the root of the weighted squares of what a unit of each constant changes."""
     base = residuals(start)
     effect = np.empty(start.size)
     for j, value in enumerate(start):
@@ -98,6 +305,14 @@ def _prior(
         moved = start.copy()
         moved[j] += step
         effect[j] = np.sqrt((weights * np.square((residuals(moved) - base) / step)).sum())
+    return effect
+
+
+def _prior(
+    residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, weights: np.ndarray, fitted_before: bool
+) -> np.ndarray:
+    """float64[free]: the weight of a unit away from the start, as in `Problem.prior`."""
+    effect = _effects(residuals, start, weights)
     pull: np.ndarray = PRIOR * effect
     if fitted_before:
         # what makes a percent of every step, in units of the constant

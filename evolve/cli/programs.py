@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import click
 
+from evaluator.fit.steps import LOSSES, QUANTILE
 from evolve.cli.endings import print_json
 from evolve.cli.options import Tables, caps_options, load, named_experiments, tables_options, written_and_named
 from evolve.cli.pools import Where, pool_options
@@ -14,6 +16,8 @@ from evolve.program.axes import parse_axes
 from evolve.program.check import check as check_program
 from evolve.program.check import fields_json, print_check, print_fields
 from evolve.program.fit.calibrate import Settings, calibrate
+from evolve.program.fit.first_stage import RELATIVE, Loss
+from evolve.program.fit.learning import learning_curve, print_curve
 from evolve.program.fit.view import print_fit
 from evolve.program.predict import predict as predict_all
 from evolve.program.predict import print_prediction
@@ -24,7 +28,9 @@ from evolve.program.sweep import sweep as predict_sweep
 from evolve.program.sweep_view import print_sweep
 from evolve.report.progress import Line
 from evolve.run.data import parse_list, part
+from evolve.run.program import Source
 from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
 from simulator.experiment.workload import PARTS
 
 FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.methods.METHODS, and all
@@ -112,8 +118,14 @@ def check(
 @click.option("--steps", "steps", type=click.Path(path_type=Path), multiple=True, help="First fit step_time to these "
               "step tables: parquet files, or folders of `evolve ingest` (repeatable).")  # fmt: skip
 @click.option("--sync", is_flag=True, help="With --steps: the engines did not schedule ahead.")
+@click.option("--loss", "loss_name", type=click.Choice(LOSSES), help="With --steps: what that fit minimises [default: "
+              "relative].")  # fmt: skip
+@click.option("--quantile", type=click.FloatRange(0, 1, min_open=True, max_open=True), help="With --loss quantile: "
+              f"which one of the step times [default: {QUANTILE:g}].")  # fmt: skip
 @click.option("--split", is_flag=True, help="Fit the first 60 % of every trace; show the errors on the next and the "
               "last 20 %.")  # fmt: skip
+@click.option("--learning-curve", "curve", is_flag=True, help="Write nothing: show the errors on runs left out, by how "
+              "many others are fitted.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Write the fitted program here, with its record next to "
               "it; per model: a file each, NAME-MODEL.py.")  # fmt: skip
 @partial(pool_options, default=1)
@@ -121,8 +133,8 @@ def check(
 @caps_options
 def fit(
     program: str, experiments: str | None, ids: str | None, only: str | None, scope: str | None, per_model: str | None,
-    methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, split: bool, out: Path | None, where: Where,
-    as_json: bool, caps: dict[str, int],
+    methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, loss_name: str | None, quantile: float | None,
+    split: bool, curve: bool, out: Path | None, where: Where, as_json: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Fit a program's constants to experiments.
 
@@ -131,6 +143,13 @@ def fit(
     (Gauss-Newton; CMA-ES over the constants in conditions), lbfgsb, neldermead, cma; auto takes linear, followed by
     CMA-ES if there are more than two conditionals.
 
+    Losses of --steps: relative (relative errors, robust), ridge (with a penalty on the constants, chosen by
+    cross-validation), log (of logarithms, then scaled to the mean), quantile (of step times; the fit to load stages
+    then leaves step_time as it is).
+
+    With --learning-curve each model is left out in turn (of a single model, each run), the constants are fitted to 1,
+    2, 4, ... and all of the other runs, and predict those left out: it shows how many runs a form needs.
+
     \b
     evolve fit champion --experiments mine.yaml --out mine.py
     evolve fit champion --experiments mine.yaml --only alpha
@@ -138,8 +157,16 @@ def fit(
     evolve fit floor --per-model weights,queueing_time.alpha0
     evolve fit my_model.py --method all --workers 4
     evolve fit floor --steps ingested/ --out mine.py
+    evolve fit floor --steps ingested/ --loss quantile --quantile 0.9
     evolve fit champion --experiments traces.yaml --split
+    evolve fit champion --experiments mine.yaml --learning-curve --workers 4
     """
+    if curve:
+        given = {
+            "--only": only, "--scope": scope, "--per-model": per_model, "--method": methods, "--steps": steps,
+            "--sync": sync, "--loss": loss_name, "--quantile": quantile, "--split": split, "--out": out,
+        }  # fmt: skip
+        return _learning_curve(load(program, caps), named_experiments(experiments, ids), given, where, as_json)
     if scope and per_model:
         raise InputError("--scope is for all constants, --per-model for some: give one of the two")
     own = None if scope == "per-model" else parse_list(per_model)
@@ -147,6 +174,7 @@ def fit(
     source = load(program, caps)
     if sync and not steps:
         raise InputError("--sync only applies together with --steps")
+    loss = _loss(loss_name, quantile, bool(steps))
     if steps:
         named = sources(steps, experiments, ids, sync)
         runs, fitted, files = named.runs, list(named.experiments), named.file_of
@@ -154,12 +182,39 @@ def fit(
         runs, fitted = (), named_experiments(experiments, ids)
         files = {e.id: experiments for e in fitted if experiments}
     with where.pool(quiet=False) as pool:
-        result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs, split), pool)
+        result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs, split, loss), pool)
     if as_json:
         print_json(result.to_json())
     else:
         print_fit(result, files.get(result.programs[0].fitted[0]))
     return 0
+
+
+def _learning_curve(
+    source: Source, experiments: Sequence[Experiment], given: Mapping[str, object], where: Where, as_json: bool
+) -> int:
+    """Print the learning curve. Raises InputError if one of the options `given` has a value: it has no use here."""
+    if useless := next((option for option, value in given.items() if value), None):
+        raise InputError(f"--learning-curve fits a program many times in the usual way and writes nothing: leave out "
+                         f"{useless}")  # fmt: skip
+    with where.pool(quiet=False) as pool:
+        curve = learning_curve(source, experiments, pool)
+    if as_json:
+        print_json(curve.to_json())
+    else:
+        print_curve(curve)
+    return 0
+
+
+def _loss(name: str | None, quantile: float | None, with_steps: bool) -> Loss:
+    """The loss of a fit to steps. Raises InputError for one that has nothing to be applied to."""
+    if name and not with_steps:
+        raise InputError("--loss only applies together with --steps")
+    if quantile is not None and name != "quantile":
+        raise InputError("--quantile only applies together with --loss quantile")
+    if name == "quantile":
+        return Loss(name, QUANTILE if quantile is None else quantile)
+    return Loss(name) if name else RELATIVE
 
 
 @click.command()

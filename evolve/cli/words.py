@@ -29,7 +29,8 @@ check PROGRAM --fields --experiments=FILE --id=ANY --physics --json --max-operat
     --max-conditionals=ANY --max-constants=ANY
 blend RUN --top=ANY --out=FILE --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 fit PROGRAM --experiments=FILE --id=ANY --only=ANY --scope=shared|per-model --per-model=ANY
-    --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync --split --out=FILE --workers=ANY
+    --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync
+    --loss=relative|ridge|log|quantile --quantile=ANY --split --learning-curve --out=FILE --workers=ANY
     --cluster=ANY --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 predict PROGRAM --experiments=FILE --id=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY
     --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY

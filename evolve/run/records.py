@@ -35,10 +35,19 @@ class ConstantRecord:
 
 @dataclass(frozen=True, slots=True)
 class StepsRecord:
-    """Measured steps that were fitted first: the split of each run, and by experiment id the digest of its steps."""
+    """Measured steps that were fitted first: the split of each run, and by experiment id the digest of its steps.
+
+    loss: of `evaluator.fit.steps`; quantile, strength and smearing are None unless the loss has them. coverage: by
+    split, the share of the steps that took no longer than predicted by the fit on steps; none in older records.
+    """
 
     split: str
     runs: Mapping[str, str]
+    loss: str = "relative"
+    quantile: float | None = None
+    strength: float | None = None
+    smearing: float | None = None
+    coverage: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +267,16 @@ def _constants(section: Section) -> dict[str, ConstantRecord]:
 
 def _steps(section: Section) -> StepsRecord:
     runs = section.section("runs", REMEDY)
-    return StepsRecord(section.text("split", REMEDY), {name: runs.text(name, REMEDY) for name in runs.raw})
+    coverage = section.section("coverage", REMEDY) if section.has("coverage") else None
+    return StepsRecord(
+        section.text("split", REMEDY),
+        {name: runs.text(name, REMEDY) for name in runs.raw},
+        section.text("loss", REMEDY) if section.has("loss") else "relative",
+        _number(section, "quantile"),
+        _number(section, "strength"),
+        _number(section, "smearing"),
+        {split: _number(coverage, split) for split in coverage.raw} if coverage else {},
+    )
 
 
 def _found(section: Section) -> Found:

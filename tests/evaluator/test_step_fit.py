@@ -12,7 +12,7 @@ from laws import law
 from step_tables import experiment, experiments_file, ingested_rows, write
 
 from evaluator.experiments import bundled_experiments
-from evaluator.fit.steps import StepRun, fit_steps, step_positions
+from evaluator.fit.steps import STRENGTHS, StepRun, fit_steps, step_positions
 from evaluator.judge.sweep import decode_batch, table_of
 from evolve.cli import run_command
 from simulator.bind import bind
@@ -50,21 +50,21 @@ def test_the_constants_of_a_law_are_found_from_its_steps() -> None:
     )
     assert step_positions(TRUTH) == (0, 1, 2, 3, 4)
     start = TRUTH.with_theta((2.0, 3.0, 5.0, 2.5, 0.2, 5000.0))
-    found = fit_steps(start, runs).theta
+    found = fit_steps(start, runs).program.theta
     np.testing.assert_allclose(found[:3], TRUTH.theta[:3], rtol=0.02)
     assert found[3] == 2.5 and found[5] == 5000.0  # nothing bears on the sort of experts, nor on what is no step's
-    held = fit_steps(start, runs, held=(0,)).theta
+    held = fit_steps(start, runs, held=(0,)).program.theta
     assert held[0] == 2.0 and held[2] < 10.0 < found[2]  # what the weights take too much, the layers lack
     # a law beyond the bounds ends at them
     beyond = measured(TRUTH.with_theta((0.5, 1.5, 0.0, 0.0, 0.0, 0.0)), {SEVEN: 30, "llama-2-70b-tp4-general": 30})
-    assert fit_steps(start, beyond).theta[0] == 1.0  # nothing beats the datasheet
+    assert fit_steps(start, beyond).program.theta[0] == 1.0  # nothing beats the datasheet
 
 
 def test_runs_weigh_the_same_however_many_steps_they_have() -> None:
     """Two runs of one deployment that disagree by 2 percent are met halfway, with 10 steps of one and 200 of the other."""
     low, high = measured(TRUTH, {SEVEN: 10})[0], measured(TRUTH, {SEVEN: 200})[0]
     runs = [StepRun(low.facts, low.raw, 0.99 * low.observed_us), StepRun(high.facts, high.raw, 1.01 * high.observed_us)]
-    found = fit_steps(TRUTH, runs, held=(1, 2, 3, 4))
+    found = fit_steps(TRUTH, runs, held=(1, 2, 3, 4)).program
     predicted = [bind(assemble(found), found.theta, r.facts).steps_us(r.raw) for r in runs]
     errors = [float(np.mean(p / r.observed_us - 1)) for p, r in zip(predicted, runs, strict=True)]
     assert errors[0] == pytest.approx(0.01, abs=2e-3) and errors[1] == pytest.approx(-0.01, abs=2e-3)
@@ -74,7 +74,7 @@ def test_constants_that_were_fitted_before_stay_where_one_run_cannot_tell_them_a
     """Of one run the weights' reading and the layers are one number: its steps, 5 percent longer, say nothing of which."""
     (run,) = measured(TRUTH, {SEVEN: 100})
     runs = [StepRun(run.facts, run.raw, 1.05 * run.observed_us)]
-    found = fit_steps(TRUTH, runs, fitted_before=True)
+    found = fit_steps(TRUTH, runs, fitted_before=True).program
     assert all(abs(a / b - 1) < 0.3 for a, b in zip(found.theta[:3], TRUTH.theta[:3], strict=True))
     predicted = bind(assemble(found), found.theta, run.facts).steps_us(run.raw)
     assert abs(np.mean(predicted / runs[0].observed_us - 1)) < 0.02
@@ -136,6 +136,56 @@ def test_fit_goes_over_the_steps_first_and_says_what_each_stage_did(
     assert step and all(c["held"] and c["before"] == c["after_steps"] == c["after"] for c in step)
 
 
+def test_the_loss_of_the_steps_is_in_the_output_and_in_the_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps, out = table(tmp_path / "s.parquet", 1.3), tmp_path / "mine.py"
+    args = ("floor", "--id", f"{SEVEN},llama-2-7b-tp1-roleplay", "--steps", str(steps))
+    usual = fitted(capsys, *args)
+    assert usual == fitted(capsys, *args, "--loss", "relative") | {"methods": usual["methods"]}  # but for the seconds
+    assert [usual["steps"][x] for x in ("loss", "quantile", "strength", "smearing")] == ["relative", None, None, None]
+
+    ridge = fitted(capsys, *args, "--loss", "ridge")["steps"]
+    assert ridge["strength"] in STRENGTHS and ridge["per_step"]["after_steps"]["test"]["mape_pct"] < 0.5
+
+    log = fitted(capsys, *args, "--loss", "log", "--out", str(out))
+    smearing = next(c for c in log["constants"] if c["name"] == "smearing")
+    assert smearing["before"] == 1.0 and smearing["after_steps"] == pytest.approx(log["steps"]["smearing"], rel=1e-5)
+    assert log["steps"]["operations"] == 1 and log["key"] != usual["key"]
+    assert log["before"] == usual["before"]  # the larger form predicts what the program predicted
+    record = json.loads(out.with_suffix(".json").read_text())["steps"]
+    assert record["loss"] == "log" and record["smearing"] == log["steps"]["smearing"]
+    again = fitted(capsys, str(out), *args[1:], "--loss", "log")
+    assert again["steps"]["operations"] == 0 and again["key"] == log["key"]
+    assert run_command(["fit", *args, "--loss", "log"]) == 0
+    assert "(smearing); the form grew by 1 operation." in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_quantile_of_the_steps_stays_in_the_fit_on_load_stages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps, out = table(tmp_path / "s.parquet", 1.3), tmp_path / "mine.py"
+    args = ("champion", "--id", SEVEN, "--steps", str(steps), "--loss", "quantile", "--quantile", "0.9")
+    result = fitted(capsys, *args, "--out", str(out))
+    in_steps = [c for c in result["constants"] if c["method"] == "step_time"]
+    assert in_steps and all(c["held"] and c["after"] == c["after_steps"] for c in in_steps)
+    assert any(c["after"] != c["before"] for c in in_steps)
+    assert any(not c["held"] for c in result["constants"])
+    coverage = result["steps"]["coverage"]
+    # the times are almost exact: errors are so small that the smoothed loss is no longer that of the quantile
+    assert 0.75 < coverage["train"] < 1.0 and 0.0 < coverage["test"] <= 1.0
+    record = json.loads(out.with_suffix(".json").read_text())
+    assert record["steps"]["quantile"] == 0.9 and record["steps"]["coverage"] == coverage
+    # what an earlier fit knew of a constant's error says nothing of its quantile, nor do intervals of means
+    assert all(c["standard_error"] is None for name, c in record["constants"].items() if name.startswith("step_time."))
+    assert result["committee"] is None and "a quantile" in result["no_intervals"]
+    assert run_command(["fit", *args]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"Loss quantile: 0.9; steps that took no longer than predicted (coverage): {coverage['train']:.1%}" in text
+    assert "The whole fit held the constants of step_time" in text and "disagree" not in text
+    assert run_command(["show", str(out)]) == 0
+
+
 def test_a_fit_without_steps_is_the_one_it_was(capsys: pytest.CaptureFixture[str]) -> None:
     found = fitted(capsys, "floor", "--id", SEVEN)
     assert found["steps"] is None and all(c["after_steps"] is None for c in found["constants"])
@@ -151,6 +201,9 @@ def test_steps_that_cannot_be_fitted_are_refused_in_a_line(tmp_path: Path, capsy
         (("--steps", str(steps), "--scope", "per-model"), "one value for all models"),
         (("--steps", str(steps), "--per-model", "weights"), "one value for all models"),
         (("--sync",), "only applies together with --steps"),
+        (("--loss", "log"), "--loss only applies together with --steps"),
+        (("--steps", str(steps), "--quantile", "0.9"), "--quantile only applies together with --loss quantile"),
+        (("--steps", str(steps), "--loss", "log", "--quantile", "0.9"), "only applies together with --loss quantile"),
         (("--steps", str(steps), "--only", "alpha"), "--only holds every constant of step_time"),
         (
             ("--steps", str(tmp_path / "plan.parquet"), "--experiments", str(plan)),

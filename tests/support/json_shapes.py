@@ -108,6 +108,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
     found["fit"] = [printed("fit", "floor", "--experiments", data, "--out", program, "--json")]
     printed("fit", program, "--experiments", data, "--out", home / "again.py", "--json")
     found["fit"].append(printed("fit", home / "again.py", "--experiments", data, "--json"))
+    found["fit --learning-curve"] = [printed("fit", "floor", "--experiments", data, "--learning-curve", "--json")]
     found["show"] = [printed("show", name, "--json") for name in (program, f"{run}:0", "champion", "threshold")]
     found["blend"] = [
         printed("blend", ROOT / "seeds" / "champion", "--json"),

@@ -21,7 +21,7 @@ from evaluator.score import Errors, ScoreSet, error_rows, score_set
 from evolve.pool.local import Here
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel
-from evolve.program.fit.first_stage import FirstStage, first_stage, stage_figures
+from evolve.program.fit.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
 from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_for, save
 from evolve.program.steps.sources import Run
 from evolve.report.progress import Line
@@ -47,8 +47,8 @@ class Settings:
 
     methods: tried in turn, the best result is kept. per_model: words for the constants with a value for each model
     (None: all of them). only: words for the constants that may change (empty: all of them). For words see
-    `evolve.run.selectors.positions`. steps: runs whose measured steps are fitted first. split: fit the first 60 % of
-    every trace, and keep the errors on the next and the last 20 %.
+    `evolve.run.selectors.positions`. steps: runs whose measured steps are fitted first, under `loss`. split: fit the
+    first 60 % of every trace, and keep the errors on the next and the last 20 %.
     """
 
     methods: tuple[str, ...] = ("auto",)
@@ -56,6 +56,7 @@ class Settings:
     only: tuple[str, ...] = ()
     steps: tuple[Run, ...] = ()
     split: bool = False
+    loss: Loss = RELATIVE
 
     @property
     def shared(self) -> bool:
@@ -88,25 +89,28 @@ def calibrate(
     data, score = fit_set(fitted), score_set(fitted)
     files = files_for(out, source.name, None if settings.shared else models_of(data))
     problem, stage = _problem(program, data, known, settings)
+    if stage:
+        program = stage.fit.start  # the form that is fitted, which may have one more constant
     tries = _tries(source, problem, settings.methods, score, pool or Here(Line(quiet=True)))
     best = min(tries, key=lambda t: t.fit.loss)
     trust, no_trust = _trust(source, data, best, settings)
     certainty = certainties(best.fit.problem, best.fit.phi)
-    old = known_constants(source.record, program)
+    old = known_constants(source.record, source.complete)
+    kept = old if settings.loss.is_mean else {n: c for n, c in (old or {}).items() if not n.startswith("step_time.")}
     ids = tuple(e.id for e in fitted)
     return Calibration(
         name=source.name,
         key=key(program),
         data=data_hash(fitted),
         shared=settings.shared,
-        programs=save(source, best, certainty, data, old, files, settings.shared, stage, trust),
+        programs=save(source, best, certainty, data, kept, files, settings.shared, stage, trust),
         fitted=ids,
         left_out=tuple(e.id for e in experiments if e.id not in ids),
         best=best,
         tries=tries,
         freedom=Freedom(len(problem.free), effective(certainty), observations(data)),
         constants=changes(program, best.fit, certainty, old, stage),
-        steps=stage_figures(stage, program, best.fit.programs[0]) if stage else None,
+        steps=stage_figures(stage, best.fit.programs[0]) if stage else None,
         before=tuple(error_rows(program, score)),
         warnings={e.id: e.notes for e in fitted},
         trust=trust,
@@ -143,12 +147,17 @@ def _chosen(program: Program, settings: Settings) -> tuple[tuple[int, ...], tupl
 def _problem(program: Program, data: FitSet, known: bool, settings: Settings) -> tuple[Problem, FirstStage | None]:
     """What is fitted, and the first stage from which it starts. `known`: the constants were fitted before."""
     own, held = _chosen(program, settings)
-    stage = first_stage(program, settings.steps, data.experiments, held, known) if settings.steps else None
-    if stage:
-        program = stage.program
-    if settings.shared:
-        return problem_of(program, data, held, known, step_positions(program) if stage else ()), stage
-    return scoped(program, data, own, held, known), stage
+    if not settings.shared:
+        return scoped(program, data, own, held, known), None
+    if not settings.steps:
+        return problem_of(program, data, held, known), None
+    stage = first_stage(program, settings.steps, data.experiments, held, known, settings.loss)
+    program = stage.program
+    _, held = _chosen(program, settings)  # again, because the form may have grown
+    in_steps = step_positions(program)
+    if not settings.loss.is_mean:  # load stages show means, which would undo a quantile
+        held = tuple(sorted({*held, *in_steps}))
+    return problem_of(program, data, held, known, in_steps), stage
 
 
 def _trust(source: Source, data: FitSet, best: Try, settings: Settings) -> tuple[Trust | None, str | None]:
@@ -160,6 +169,8 @@ def _trust(source: Source, data: FitSet, best: Try, settings: Settings) -> tuple
     trust = trust_of(source)
     if trust is None:
         return None, None
+    if not settings.loss.is_mean:
+        return None, "the step times are a quantile, and intervals are those of means"
     if not settings.shared:
         return None, "near-optimal programs are fitted with constants for all models: leave --scope and --per-model out"
     measured = all(has_curves(e.facts) for e in data.experiments)

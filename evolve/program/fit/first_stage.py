@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from evaluator.fit.steps import StepRun, fit_steps, step_positions
+from evaluator.fit.steps import LOSSES, QUANTILE, StepFit, StepRun, coverage, fit_steps, step_positions
 from evolve.program.steps.figures import Figures, figures, phases
 from evolve.program.steps.score import predicted_us
 from evolve.program.steps.sources import Run
@@ -22,21 +22,47 @@ FITTED, JUDGED = "train", "test"  # splits
 
 
 @dataclass(frozen=True)
-class FirstStage:
-    """The program with the constants of the first stage, and the usable cycles of every run that took part.
+class Loss:
+    """What the first stage minimises: one of `evaluator.fit.steps.LOSSES`, and the quantile if it is that."""
 
-    fitted: by experiment id, to how many of its cycles. left_out: the runs whose steps were not used, because their
-    experiments are not fitted.
+    name: str = LOSSES[0]
+    quantile: float | None = None
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether the stage predicts about the mean of step times, from which a fit on mean latencies can go on."""
+        return self.quantile is None
+
+
+RELATIVE = Loss()
+
+
+@dataclass(frozen=True)
+class FirstStage:
+    """The fit of the first stage, and the usable cycles of every run that took part.
+
+    fitted: by experiment id, to how many of its cycles. coverage: by split, the share of cycles that took no longer
+    than predicted. left_out: the runs whose steps were not used, because their experiments are not fitted.
     """
 
-    program: Program
+    fit: StepFit
+    loss: Loss
     targets: tuple[Targets, ...]
     fitted: Mapping[str, int]
+    coverage: Mapping[str, float | None]
     left_out: tuple[str, ...]
+
+    @property
+    def program(self) -> Program:
+        """The program with the constants of the first stage."""
+        return self.fit.program
 
     def record(self) -> StepsRecord:
         """What a program's record keeps of it."""
-        return StepsRecord(FITTED, {t.run.experiment.id: t.run.steps.digest() for t in self.targets})
+        return StepsRecord(
+            FITTED, {t.run.experiment.id: t.run.steps.digest() for t in self.targets},
+            self.loss.name, self.loss.quantile, self.fit.strength, self.fit.smearing, self.coverage,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,18 +80,27 @@ class StagedRun:
 @dataclass(frozen=True)
 class StageFigures:
     """What the first stage achieved. per_step: the figures per step on the splits FITTED and JUDGED, over all runs, of
-    the program `before`, `after_steps` and `after` the whole fit."""
+    the program `before`, `after_steps` and `after` the whole fit.
+
+    loss, quantile, strength, smearing, coverage: see StepsRecord. operations: how many the form has gained.
+    """
 
     runs: tuple[StagedRun, ...]
     left_out: tuple[str, ...]
     per_step: Mapping[str, Mapping[str, Figures]]
+    loss: str
+    quantile: float | None
+    strength: float | None
+    smearing: float | None
+    operations: int
+    coverage: Mapping[str, float | None]
 
     def to_json(self) -> JsonObject:
         return asdict(self)
 
 
 def first_stage(
-    program: Program, runs: Sequence[Run], fitted: Sequence[Experiment], held: Sequence[int], known: bool
+    program: Program, runs: Sequence[Run], fitted: Sequence[Experiment], held: Sequence[int], known: bool, loss: Loss
 ) -> FirstStage:
     """Fit the constants of step_time, except those at `held`, to the train split of the runs whose experiments are in
     `fitted`. `known`: the constants were fitted before.
@@ -84,7 +119,9 @@ def first_stage(
         raise InputError(f"--steps: no usable cycle of the fitted experiments ({', '.join(sorted(ids))}): "
                          "name their step tables, or leave --steps out")  # fmt: skip
     left_out = tuple(run.experiment.id for run in runs if run.experiment.id not in ids)
-    return FirstStage(fit_steps(program, parts, held, known), targets, counts, left_out)
+    fit = fit_steps(program, parts, held, known, loss.name, loss.quantile or QUANTILE)
+    covered = {s: coverage(fit.program, [_usable(t.of(s)) for t in targets]) for s in (FITTED, JUDGED)}
+    return FirstStage(fit, loss, targets, counts, covered, left_out)
 
 
 def _usable(t: Targets) -> StepRun:
@@ -92,15 +129,19 @@ def _usable(t: Targets) -> StepRun:
     return StepRun(t.run.experiment.facts, t.raw[keep], t.observed_us[keep])
 
 
-def stage_figures(stage: FirstStage, before: Program, after: Program) -> StageFigures:
+def stage_figures(stage: FirstStage, after: Program) -> StageFigures:
     """Cycles per run, and the figures per step before the stage, after it, and after the whole fit."""
     runs = []
     for t in stage.targets:
         run, ident = t.run, t.run.experiment.id
         runs.append(StagedRun(ident, run.steps.file, len(t.step), stage.fitted[ident], run.assumed or None))
-    programs = {"before": before, "after_steps": stage.program, "after": after}
+    fit, loss = stage.fit, stage.loss
+    programs = {"before": fit.start, "after_steps": fit.program, "after": after}
     per_step = {name: _by_split(stage.targets, program) for name, program in programs.items()}
-    return StageFigures(tuple(runs), stage.left_out, per_step)
+    return StageFigures(
+        tuple(runs), stage.left_out, per_step, loss.name, loss.quantile, fit.strength, fit.smearing, fit.grown,
+        stage.coverage,
+    )  # fmt: skip
 
 
 def _by_split(targets: Sequence[Targets], program: Program) -> dict[str, Figures]:

@@ -156,20 +156,41 @@ def _print_stage(steps: StageFigures) -> None:
     title = f"Cycles of single steps, {len(steps.runs)} runs: MAPE and bias in percent; fitted first, on train"
     heads = ["constants", *(f">{split} ({f.steps})|>bias" for split, f in steps.per_step["before"].items())]
     show(Table.of(title, "|".join(heads), rows))
+    of_means = steps.loss != "quantile"  # a quantile is meant to differ from the mean
     after_steps, after = (steps.per_step[key]["train"].mape_pct for key in ("after_steps", "after"))
-    if after is not None and after_steps is not None and after > max(APART * after_steps, APART_PCT):
+    if of_means and after is not None and after_steps is not None and after > max(APART * after_steps, APART_PCT):
         prose(
             f"Steps and load stages disagree under this form: per step it is {after:.1f} % off after the whole fit, "
             f"{after_steps:.1f} % after steps alone. Do not trust both.",
             "bold",
         )
     runs = ", ".join(f"{r.id} {r.fitted} of {r.usable}" for r in steps.runs)
+    goes_on = "The whole fit starts from there, and keeps within about 30 % of it."
+    if steps.loss == "quantile":
+        goes_on = (
+            "The whole fit held the constants of step_time, because load stages show means. So latencies are predicted "
+            "too long, as if every step were a slow one."
+        )
     notes = [
+        *_loss_notes(steps),
         f"Fitted to cycles of the train split: {runs}; not to those measured against a neighbour's batch with prefill. "
-        "The whole fit starts from there, and keeps within about 30 % of it.",
+        f"{goes_on}",
         *dict.fromkeys(r.assumed for r in steps.runs if r.assumed),
     ]
     if steps.left_out:
         notes.append(f"Steps not used, because their experiments are not fitted: {', '.join(steps.left_out)}")
     for note in notes:
         prose(f"- {note}", "dim")
+
+
+def _loss_notes(steps: StageFigures) -> list[str]:
+    """What the loss of the first stage was, unless it was the usual one, and what it found besides the constants."""
+    if steps.loss == "ridge":
+        return [f"Loss ridge: penalty {steps.strength:.3g}, the best on blocks of time that were left out."]
+    if steps.loss == "log":
+        grown = f"; the form grew by {counted(steps.operations, 'operation')}" if steps.operations else ""
+        return [f"Loss log: all step times are multiplied by {steps.smearing:.6g} (smearing){grown}."]
+    if steps.loss == "quantile":
+        shares = ", ".join(f"{share:.1%} of {split}" for split, share in steps.coverage.items() if share is not None)
+        return [f"Loss quantile: {steps.quantile:g}; steps that took no longer than predicted (coverage): {shares}."]
+    return []

@@ -130,6 +130,10 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["fit", w / "[p].py", "--experiments", w / "[e].yaml", "--out", w / "[q].py"],
              (CHAT, CODE, SPARSE, OVERLOADED, f"/{SHOWN}/[q].py", f"/{SHOWN}/[e].yaml' --id '{CHAT}'")),
         Case(lambda w: ["fit", "floor", "--experiments", w / "[e].yaml", "--id", "[x]"], (CHAT, CODE, SPARSE), 2),
+        Case(lambda w: ["fit", w / "[p].py", "--experiments", w / "[e].yaml", "--learning-curve"],
+             ("Absolute errors of /", f"/{SHOWN}/[p].py in percent")),
+        Case(lambda w: ["fit", "floor", "--experiments", w / "[e].yaml", "--id", CHAT, "--learning-curve"],
+             (f"--learning-curve: {CHAT} is the only run",), 2),
     ],
     "predict": [
         Case(lambda w: ["predict", w / "[f].py", "--experiments", w / "[e].yaml"],
@@ -199,7 +203,9 @@ def squeezed(text: str) -> str:
 
 
 # Texts of programs and suggested command lines are never broken, so that they can be copied.
-WHOLE = re.compile(r'^"""(?s:.*?)"""\n|^def .*\n(?:(?:[ )].*|def .*|)\n)*|^ +evolve .*\n|^/.*: [\d.]+ MB\n', re.MULTILINE)
+WHOLE = re.compile(
+    r'^"""(?s:.*?)"""\n|^def .*\n(?:(?:[ )].*|def .*|)\n)*|^ +evolve .*\n|^/.*: [\d.]+ MB\n', re.MULTILINE
+)
 
 
 # The coined words that tables and sentences use, by what they look like there.

@@ -20,7 +20,7 @@ OLD = {
 FULL = Record(
     engine="0.3.0", data="d", key="k", date="2026-11-22", fitted=("a",), errors=(Errors("a", 1.5, None, -2.0),),
     seeds=(1, 2), measured={"a": "0123"}, fitted_from="floor", constants={"step_time.k": ConstantRecord(0.5, "low", False, {"step_time.n": -0.25})},
-    fitted_with=("a", "b"), steps=StepsRecord("train", {"a": "4567"}), found=Found(7, 1.25, None),
+    fitted_with=("a", "b"), steps=StepsRecord("train", {"a": "4567"}, "quantile", 0.9, 0.01, 1.02, {"train": 0.9, "test": None}), found=Found(7, 1.25, None),
 )  # fmt: skip
 
 
