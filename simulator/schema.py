@@ -75,6 +75,9 @@ def _s(name: str, unit: str, meaning: str) -> FieldSpec:
 
 _PAIRS = "b.prefill_pairs + (b.kv_decode_sum + b.decode_reqs)"
 
+# The bytes that a new token writes: its KV entries, and the residual stream, read and written twice a layer in 16 bits.
+_TOKEN_US = "(s.kv_us_per_token + (2 + 2) * 2 * s.layers * s.hidden / s.bytes_per_us)"
+
 _BATCH = (
     _b("prefill_reqs", "request", "requests still in their prompt", None, "batch.num_prefill_reqs"),
     _b("decode_reqs", "request", "requests past their prompt", None, "batch.num_decode_reqs"),
@@ -111,6 +114,12 @@ _BATCH = (
        "s.attention_us_per_pair * b.prefill_pairs"),
     _b("decode_attention_us", "us", "attention of decode over peak",
        "s.attention_us_per_pair * (b.kv_decode_sum + b.decode_reqs)"),
+    _b("prefill_bytes_us", "us", "bytes of prefill over bandwidth: all weights read, KV cache of the prompts, activations; "
+       "0 without prefill", f"min(b.prefill_reqs, 1) * (b.weight_read_us + (b.kv_read_us - b.decode_kv_read_us)"
+       f" + {_TOKEN_US} * b.prefill_tokens)"),
+    _b("decode_bytes_us", "us", "bytes of decode over bandwidth: all weights read, KV cache of the decodes, activations; "
+       "0 without decodes", f"min(b.decode_reqs, 1) * (b.weight_read_us + b.decode_kv_read_us"
+       f" + {_TOKEN_US} * b.decode_reqs)"),
     _b("logits_us", "us", "output projection and float32 logits", "s.logits_us_per_row * b.batch_size"),
     _b("allreduce_us", "us", "two ring all-reduces a layer over the link",
        "s.allreduce_us_per_token * b.tokens"),
@@ -220,6 +229,11 @@ PHYSICAL = frozenset(
     f.name for f in _BATCH if f.unit == "us" and f.name != "allreduce_us" and f.name not in KERNELS
 ) | {"shared_weights_us", "experts_us", "weights_us", "kv_us_per_token", "gemm_us_per_token",
      "attention_us_per_pair", "logits_us_per_row"}  # fmt: skip
+
+# The analytic components: matrix products, attention and bytes of each phase.
+PHASES = frozenset(
+    f"b.{phase}_{what}_us" for phase in ("prefill", "decode") for what in ("gemm", "attention", "bytes")
+)
 
 # The 18 names of the original proposal (configs/paper18.yaml).
 PAPER18 = frozenset((

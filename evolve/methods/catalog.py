@@ -40,6 +40,8 @@ METHODS: tuple[Method, ...] = (
     Method("components-12", "with an exponent, partial overlap, and a cost of context", "components_12", _COMPONENTS),
     Method("components-18", "with the corrections that the exercise names", "components_18", _COMPONENTS),
     Method("components-24", "with corrections of all six factors", "components_24", _COMPONENTS),
+    Method("phases", "the six components alone, from which a search of their combination starts", "phases",
+           Recipe(restarts=16)),
     Method("nrrl", "ridge on twelve dimensionless ratios", "nrrl", Recipe(ridge="standardised", unpenalised=("base",))),
     Method("lacm", "exponential of a linear form in logarithms", "lacm", Recipe(loss="log", smeared="base")),
     Method("lacm-additive", "with additive communication", "lacm_additive", Recipe(loss="log", smeared="base")),

@@ -14,7 +14,7 @@ from simulator.fields import Active, BatchFields
 from simulator.language.evaluate import value
 from simulator.language.ir import Expr, Field, walk
 from simulator.language.opcodes import formula
-from simulator.schema import FIELDS, KERNELS, PAPER18
+from simulator.schema import FIELDS, KERNELS, PAPER18, PHASES
 
 # Deployment fields that scale a cost: launches per layer, steps of a reduction, rows of a vocabulary, ...
 _SCALES = (
@@ -185,10 +185,12 @@ def _context(workload: Workload) -> float:
 def field_set(name: str) -> frozenset[str] | None:
     """The fields that step_time may read under a field set of the configuration.
 
-    None means all of them; `datasheet` means all but measured kernels.
+    None means all of them; `datasheet` means all but measured kernels, `phases` the six analytic components alone.
     """
     if name == "paper18":
         return PAPER18
+    if name == "phases":
+        return PHASES
     if name == "components":
         return frozenset(f"{s}.{n}" for (s, n), f in FIELDS.items() if f.unit == "us" and s in "bs") - _MEASURED
     if name == "datasheet":

@@ -15,7 +15,7 @@ from simulator.errors import InputError, nearest, shown
 from simulator.language.measure import Caps
 
 SELECTIONS = ("nsga2", "lexicographic")
-FIELD_SETS = ("all", "datasheet", "paper18", "components")
+FIELD_SETS = ("all", "datasheet", "paper18", "components", "phases")
 RULES = ("joint", "transfer")
 METHODS = ("step", "queueing", "both")
 STAGES = ("all", "but_last", "train")

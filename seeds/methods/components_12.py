@@ -1,8 +1,7 @@
 """Phases that overlap in part, each the larger of a compute and a memory time, and overheads: twelve constants.
 
 G: matrix products, A: attention, M: bytes of the phase (weights by the experts touched, KV cache, activations), each
-over the datasheet's peak. `a` is the share in which the phases overlap. A token's activations are read and written
-twice a layer in two bytes each. What is fixed by its bounds is not fitted.
+over the datasheet's peak. `a` is the share in which the phases overlap. What is fixed by its bounds is not fitted.
 Source: the analytic components of the original exercise ("idea 2").
 """
 
@@ -21,15 +20,10 @@ def step_time(
     c9: us = 10.0,
     c10: us/token = 0.001,
     kv_unit: token[1024, 1024] = 1024.0,
-    own: token/request[1, 1] = 1.0,
-    activation: byte/token[8, 8] = 8.0,
 ):
-    token_us = s.kv_us_per_token + activation * s.layers * s.hidden / s.bytes_per_us
-    prefill_memory = b.weight_read_us + b.kv_read_us - b.decode_kv_read_us + token_us * b.prefill_tokens
-    decode_memory = b.weight_read_us + b.decode_kv_read_us + token_us * own * b.decode_reqs
     prefill_compute = c1 * b.prefill_gemm_us + c2 * b.prefill_attention_us
     decode_compute = c4 * b.decode_gemm_us + c5 * b.decode_attention_us * pow(b.kv_decode_mean / kv_unit, e)
-    prefill = max(prefill_compute, c3 * prefill_memory) if b.prefill_reqs > 0 else 0
-    decode = max(decode_compute, c6 * decode_memory) if b.decode_reqs > 0 else 0
+    prefill = max(prefill_compute, c3 * b.prefill_bytes_us)
+    decode = max(decode_compute, c6 * b.decode_bytes_us)
     phases = a * max(prefill, decode) + (1 - a) * (prefill + decode)
     return phases + c7 + c8 * b.batch_size + c9 * s.layers / s.tp + c10 * b.kv_sum

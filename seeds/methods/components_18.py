@@ -26,8 +26,6 @@ def step_time(
     c5_kv_mean: one[-5, 5] = 0.0,
     c5_is_moe: one[-5, 5] = 0.0,
     kv_unit: token[1024, 1024] = 1024.0,
-    own: token/request[1, 1] = 1.0,
-    activation: byte/token[8, 8] = 8.0,
     request: request[1, 1] = 1.0,
     token: token[1, 1] = 1.0,
     least: one[0.1, 0.1] = 0.1,
@@ -35,12 +33,9 @@ def step_time(
     c1_here = max(c1 + c1_batch * log(b.batch_size / request) + c1_is_moe * s.is_moe, least)
     c4_here = max(c4 + c4_kv_max * log1p(b.kv_decode_max / token) + c4_is_moe * s.is_moe, least)
     c5_here = max(c5 + c5_kv_mean * log1p(b.kv_decode_mean / token) + c5_is_moe * s.is_moe, least)
-    token_us = s.kv_us_per_token + activation * s.layers * s.hidden / s.bytes_per_us
-    prefill_memory = b.weight_read_us + b.kv_read_us - b.decode_kv_read_us + token_us * b.prefill_tokens
-    decode_memory = b.weight_read_us + b.decode_kv_read_us + token_us * own * b.decode_reqs
     prefill_compute = c1_here * b.prefill_gemm_us + c2 * b.prefill_attention_us
     decode_compute = c4_here * b.decode_gemm_us + c5_here * b.decode_attention_us * pow(b.kv_decode_mean / kv_unit, e)
-    prefill = max(prefill_compute, c3 * prefill_memory) if b.prefill_reqs > 0 else 0
-    decode = max(decode_compute, c6 * decode_memory) if b.decode_reqs > 0 else 0
+    prefill = max(prefill_compute, c3 * b.prefill_bytes_us)
+    decode = max(decode_compute, c6 * b.decode_bytes_us)
     phases = a * max(prefill, decode) + (1 - a) * (prefill + decode)
     return phases + c7 + c8 * b.batch_size + c9 * s.layers / s.tp + c10 * b.kv_sum

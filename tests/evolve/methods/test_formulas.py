@@ -98,6 +98,12 @@ def components_24(x: Sums, s: Facts, c: Constants) -> float:
     return corrected(x, s, c, (1, 2, 3, 4, 5, 6))
 
 
+def phases(x: Sums, s: Facts, c: Constants) -> float:
+    f = factors(c)
+    tp = max(f[0] * x.gp + f[1] * x.ap, f[2] * x.mp) if x.p else 0.0
+    return tp + (max(f[3] * x.gd + f[4] * x.ad, f[5] * x.md) if x.d else 0.0)
+
+
 def nrrl(x: Sums, s: Facts, c: Constants) -> float:
     w = s["weights_us"]
     ratios = [
@@ -231,7 +237,7 @@ def direct(x: Sums, s: Facts, c: Constants) -> float:
 TRANSCRIBED: dict[str, Callable[[Sums, Facts, Constants], float]] = {
     f.__name__: f
     for f in (
-        components_9, components_12, components_18, components_24, nrrl, lacm, lacm_additive, hamm, jams, srfa,
+        components_9, components_12, components_18, components_24, phases, nrrl, lacm, lacm_additive, hamm, jams, srfa,
         srfa_additive, srfa_experts, regimes_2, regimes_2_log, regimes_3, regimes_2_us, regimes_3_us, overhead_floor,
         overhead_capped, overhead_additive, direct,
     )
