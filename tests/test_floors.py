@@ -61,7 +61,8 @@ LIBRARIES = {
     "archive": {"deap", "numpy"},
     "translate_go": {"numpy"},
     "evaluator": {"cma", "numpy", "numba", "scipy", "yaml"}
-    | {"pyarrow"},  # of evaluator.traces alone, see below
+    | {"pyarrow"}  # of evaluator.traces alone, see below
+    | {"sklearn"},  # of evaluator.fit.bayes alone
     "evolve": {"numpy", "pyarrow", "yaml", "click", "rich", "scipy"}
     | {"ijson", "orjson"}  # of evolve.ingest: what traces are read with
     | {"deap", "openevolve"}  # of the rival engines
@@ -149,7 +150,7 @@ def test_tables_of_measurements_are_read_in_one_package_of_the_simulator() -> No
 
 def test_imports_stand_at_the_top_of_a_module() -> None:
     """But for what a user need not have installed or takes seconds to load, and the door, which must be quick."""
-    allowed = {"litellm", "openevolve", "cma", "dask", "distributed", "evolve"}
+    allowed = {"litellm", "openevolve", "cma", "dask", "distributed", "evolve", "sklearn"}
     for module, path in MODULES.items():
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef):
@@ -193,5 +194,5 @@ def test_an_offline_run_imports_no_library_of_language_models_and_no_rival(tmp_p
         str(tmp_path / "run"),
     ]
     loaded = modules_after(f"from evolve.cli import run_command\nassert run_command({['run', *options]}) == 0")
-    assert not loaded & {"litellm", "openevolve", "plotly", "sympy", "jinja2", "dask", "distributed"}
+    assert not loaded & {"litellm", "openevolve", "plotly", "sympy", "jinja2", "dask", "distributed", "sklearn"}
     assert "numba" in loaded  # as it would be of any run

@@ -145,6 +145,11 @@ def samples(home: Path) -> dict[str, list[Any]]:
     rows = step_tables.ingested_rows([3, 4, 5, 6], True, ident="dense-chat")
     steps = step_tables.write(home / "steps.parquet", rows)
     found["score-steps"] = [printed("score-steps", "--steps", steps, "--experiments", data, "--json")]
+    many = step_tables.write(
+        home / "many.parquet", step_tables.ingested_rows([3, 9, 5, 6] * 12, True, ident="dense-chat")
+    )
+    measured = "fit", "floor", "--experiments", data, "--steps", many, "--json", "--loss"
+    found["fit"] += [printed(*measured, loss) for loss in ("ridge", "log", "quantile")]
     found["kernels"] = [printed("kernels", "llama-3.1-8b", "--hardware", "H100", "--json")]
     with patch.dict(os.environ, {VARIABLE: str(home / "models")}):
         with redirect_stdout(StringIO()):
