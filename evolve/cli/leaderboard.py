@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import click
@@ -18,7 +19,7 @@ from evolve.methods.catalog import METHODS, Method
 from evolve.methods.summary import summaries, worth
 from evolve.methods.view import print_bench
 from evolve.program.steps.sources import sources
-from evolve.terminal import command
+from evolve.terminal import command, warn
 from simulator.errors import InputError, nearest, shown
 
 
@@ -64,7 +65,7 @@ def leaderboard(methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, e
             "engine": __version__,
             "data": data_hash(bench.experiments),
             "seeds": list(SCORE_SEEDS),
-            "steps": {run.experiment.id: run.steps.digest() for run in runs},
+            "step_tables": {run.experiment.id: run.steps.digest() for run in runs},
             "methods": [row.to_json() for row in rows],
             "own_constants": [verdict.to_json() for verdict in worth(rows)],
             "results": [result.to_json() for result in results],
@@ -80,7 +81,16 @@ def _chosen(names: tuple[str, ...]) -> tuple[Method, ...]:
         if not any(_begins(method, name) for method in METHODS):
             known = [method.name for method in METHODS]
             raise InputError(f"{shown(name)}: no such method: {nearest(name.lower(), known)}")
-    return tuple(method for method in METHODS if not names or any(_begins(method, name) for name in names))
+    chosen = tuple(method for method in METHODS if not names or any(_begins(method, name) for name in names))
+    if importlib.util.find_spec("sklearn") is not None:
+        return chosen
+    lacking = [method.name for method in chosen if method.needs_extra]
+    needs = f"{', '.join(lacking)}: needs the extra: pip install 'evolve-latency[trees]'"
+    if names and lacking:
+        raise InputError(needs)
+    if lacking:
+        warn(f"left out: {needs}")
+    return tuple(method for method in chosen if not method.needs_extra)
 
 
 def _begins(method: Method, name: str) -> bool:

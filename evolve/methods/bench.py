@@ -55,16 +55,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """What a training came to. errors: of FIGURES in percent by run. steps: figures of cycles by split, of the runs it
-    predicts that have any. failure: why there is nothing, "" if there is."""
+    """What a training came to. errors: of FIGURES in percent by run. cycles: figures of cycles by split, of the runs it
+    predicts that have any. texts: of its programs by model, "" for the others. failure: why there is nothing, "" if there
+    is."""
 
     task: Task
     constants: int
     times: int
     cpu_s: float
     errors: Mapping[str, Mapping[str, float | None]]
-    steps: Mapping[str, Figures]
-    programs: Mapping[str, str]
+    cycles: Mapping[str, Figures]
+    texts: Mapping[str, str]
     failure: str = ""
 
     def to_json(self) -> JsonObject:
@@ -74,8 +75,8 @@ class Result:
     def from_json(cls, raw: Mapping[str, Any]) -> Result:
         """The result of a line of RESULTS."""
         task = Task(**{**raw["task"], "predicted": tuple(raw["task"]["predicted"])})
-        steps = {split: Figures(**f) for split, f in raw["steps"].items()}
-        return cls(**{**raw, "task": task, "steps": steps})
+        cycles = {split: Figures(**f) for split, f in raw["cycles"].items()}
+        return cls(**{**raw, "task": task, "cycles": cycles})
 
 
 @dataclass(frozen=True)

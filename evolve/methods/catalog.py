@@ -31,6 +31,11 @@ class Method:
     own: Recipe | Special
     per_model: bool = False
 
+    @property
+    def needs_extra(self) -> bool:
+        """Whether its own training needs the extra `trees`."""
+        return self.own in ("replays", "trees", "trees on components", "trees on ratios")
+
 
 METHODS: tuple[Method, ...] = (
     Method("components-9", "analytic components, nine constants", "components_9",

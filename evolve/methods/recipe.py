@@ -18,7 +18,8 @@ from simulator.language.opcodes import Code, assemble
 from simulator.stream import stream
 
 Rows = Literal["all", "pure", "mixed", "few prompt tokens"]
-STRENGTHS = np.logspace(-12, 2, 15)  # of a ridge, as shares of the sum of weights
+# Strengths of a ridge, as shares of the sum of weights; constants in their own units may be large numbers.
+STRENGTHS = {"raw": np.logspace(-12, 2, 8), "standardised": np.logspace(-4, 2, 7)}
 BLOCKS = 5  # of consecutive times, for the cross-validation of the strength
 FEW = 10.0  # prompt tokens of a step
 SPAN = 4.0  # a restart begins at up to this many times, or that fraction of, each start value
@@ -195,15 +196,15 @@ class _Fit:
             slopes = _slopes(self.residuals(samples), start)
             unit *= np.square(slopes).sum(axis=0) / _weights(samples).sum()
         total = _weights(samples).sum()
-        folds = _folds(samples, self.recipe.over_runs)
+        folds, strengths = _folds(samples, self.recipe.over_runs), STRENGTHS[self.recipe.ridge]
         errors = []
-        for strength in STRENGTHS:
+        for strength in strengths:
             left_out = 0.0
             for train, held in folds:
                 theta = self.solve(train, strength * total * unit)
                 left_out += float(np.square(self.residuals(held)(theta[self.free])).sum())
             errors.append(left_out)
-        chosen: np.ndarray = STRENGTHS[int(np.argmin(errors))] * total * unit
+        chosen: np.ndarray = strengths[int(np.argmin(errors))] * total * unit
         return chosen
 
 

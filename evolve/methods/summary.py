@@ -21,8 +21,8 @@ WORTH_POINTS = 2.0  # of the mean E2E error, by which constants of its own must 
 class Summary:
     """A method by one protocol and kind of fold: errors in percent over all runs that it predicted, absolute.
 
-    constants, times: of the largest training. cpu_s: of all trainings. steps: cycles of the runs that it predicted, in
-    sample those of the last 20 % of each run. fitted_steps: in sample, of the first 60 %. runs: how many it predicted,
+    constants, times: of the largest training. cpu_s: of all trainings. cycles: of the runs that it predicted, in
+    sample those of the last 20 % of each run. fitted_cycles: in sample, of the first 60 %. runs: how many it predicted,
     of how many. failures: why trainings came to nothing.
     """
 
@@ -39,10 +39,10 @@ class Summary:
     ttft: float | None
     itl: float | None
     e2e_p99: float | None
-    steps_mape: float | None
-    steps_r: float | None
-    fitted_steps_mape: float | None
-    fitted_steps_r: float | None
+    cycles_mape: float | None
+    cycles_r: float | None
+    fitted_cycles_mape: float | None
+    fitted_cycles_r: float | None
     runs: tuple[int, int]
     failures: tuple[str, ...]
 
@@ -90,8 +90,8 @@ def _summary(what: str, results: Sequence[Result]) -> Summary:
     rows = [errors for r in results for errors in r.errors.values()]
     e2es = [abs(x) for x in present([row["e2e"] for row in rows])]
     means = {name: mean_abs([row[name] for row in rows]) for name in FIGURES}
-    mape, r = _over([f for x in results for split, f in x.steps.items() if split != TRAIN])
-    fitted_mape, fitted_r = _over([f for x in results for split, f in x.steps.items() if split == TRAIN])
+    mape, r = _over([f for x in results for split, f in x.cycles.items() if split != TRAIN])
+    fitted_mape, fitted_r = _over([f for x in results for split, f in x.cycles.items() if split == TRAIN])
     wanted = len(rows) + sum(len(x.task.predicted) for x in results if x.failure)
     return Summary(
         task.method, what, task.protocol, task.kind, max(x.constants for x in results), max(x.times for x in results),

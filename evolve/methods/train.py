@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from evaluator.fit.bayes import calibrate
 from evaluator.fit.corrections import CORRECTIONS, corrected
 from evaluator.fit.fit import fit
 from evaluator.fit.loss import FitSet
@@ -17,6 +18,7 @@ from evolve.methods.closed_form import Means, direct, true_means
 from evolve.methods.recipe import Recipe, train
 from evolve.methods.samples import Sample
 from evolve.run.program import method_text
+from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Program
@@ -91,6 +93,11 @@ def _ours(method: Method, form: Program, training: Training) -> tuple[Program, i
 
 def _own(method: Method, form: Program, training: Training) -> tuple[Program, int]:
     """step_time by the authors' training, then the constants of other functions on the load stages."""
+    if method.own == "replays":
+        try:
+            return calibrate(form, training.data), 0
+        except HostileStep as e:
+            raise Untrainable(str(e)) from None
     if not isinstance(method.own, Recipe):
         raise Untrainable(f"{method.name}: {method.own} trains nothing here")
     if not training.samples:

@@ -48,7 +48,7 @@ def tables(rows: Sequence[Summary]) -> list[Table]:
     made = []
     for kind, title in TITLES.items():
         of_kind = [row for row in rows if row.kind == kind]
-        steps = any(row.steps_mape is not None for row in of_kind)
+        steps = any(row.cycles_mape is not None for row in of_kind)
         heads = "method|by|>constants|>CPU s" + "|>cycles MAPE|>r" * steps
         heads += "|>E2E|>median|>worst|>TTFT|>ITL|>p99|>runs"
         if of_kind:
@@ -60,7 +60,7 @@ def _cells(row: Summary, steps: bool) -> list[str]:
     if not row.runs[0]:
         return [row.method, row.protocol, "-", f"{row.cpu_s:.1f}", *["-"] * (6 + 2 * steps), f"0 of {row.runs[1]}"]
     errors = (row.e2e, row.e2e_median, row.e2e_worst, row.ttft, row.itl, row.e2e_p99)
-    of_steps = [number(row.steps_mape, signed=False), number(row.steps_r, 2, signed=False)]
+    of_steps = [number(row.cycles_mape, signed=False), number(row.cycles_r, 2, signed=False)]
     runs = str(row.runs[0]) if row.runs[0] == row.runs[1] else f"{row.runs[0]} of {row.runs[1]}"
     return [
         row.method, row.protocol, str(row.constants), f"{row.cpu_s:.1f}", *of_steps * steps,

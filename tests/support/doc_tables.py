@@ -19,14 +19,20 @@ from paths import ROOT
 
 from evaluator import baselines
 from evaluator.experiments import hardware_table, model_table
+from evaluator.fit import problem
+from evaluator.fit.steps import step_positions
 from evolve.cli import entry
 from evolve.frames import constants as constant_frames
 from evolve.frames import ledger as ledger_frames
+from evolve.frames import methods as method_frames
 from evolve.frames import predictions as prediction_frames
 from evolve.frames import run as run_frames
 from evolve.frames import sweep as sweep_frames
 from evolve.frames import validation as validation_frames
 from evolve.frames.columns import Column
+from evolve.methods.catalog import METHODS
+from evolve.methods.recipe import Recipe
+from evolve.methods.train import form_of
 from evolve.report.terms import TERMS
 from evolve.run import config as settings
 from evolve.run.config import Config
@@ -484,6 +490,42 @@ def terms_table() -> str:
     return table(("word", "meaning"), [(f"{word[0].upper()}{word[1:]}", prose(text)) for word, text in TERMS.items()])
 
 
+def methods_table() -> str:
+    """The methods of the original exercise, with their own training in words."""
+    rows = []
+    for method in METHODS:
+        program = form_of(method)
+        low, high = problem.limits(program)
+        step = [j for j in step_positions(program) if high[j] > low[j]]
+        name = f"[`{method.program}`](../seeds/methods/{method.program}.py)"
+        rows.append((code(method.name), prose(method.what), name, str(len(step)), prose(training(method.own))))
+    return table(("method", "what it is", "program", "constants of a step", "own training"), rows)
+
+
+def training(own: Recipe | str) -> str:
+    """A recipe in words."""
+    if not isinstance(own, Recipe):
+        return {"replays": "80 replays, expected improvement"}.get(own, own)
+    words = {"squares": "squares of relative errors", "huber": "Huber loss of relative errors", "log": "squares of logarithms"}
+    parts = [words[own.loss]]
+    if own.ridge:
+        over = "runs" if own.over_runs else "blocks of steps"
+        parts.append(f"ridge, {own.ridge}, strength by leaving {over} out")
+    if own.solver != "trust region":
+        parts.append(own.solver)
+    if own.winsorised:
+        parts.append("winsorised at p99")
+    if own.first_step:
+        parts.append(f"first {own.first_step} steps dropped")
+    if own.smeared:
+        parts.append("smearing")
+    if own.restarts > 1:
+        parts.append(f"{own.restarts} starts, chosen on validation steps")
+    if len(own.stages) > 1:
+        parts.append("stages: " + ", ".join(f"{', '.join(s.free) or 'all'} on {s.rows}" for s in own.stages))
+    return "; ".join(parts)
+
+
 # What varies in the names of columns, and in their meanings -> what the documentation calls it.
 Varying = tuple[tuple[re.Pattern[str], str], ...]
 LATENCY: Varying = (
@@ -531,6 +573,7 @@ TABLES = {
     "constants frame": columns_table(constant_frames.CONSTANTS),
     "fitted frame": columns_table(constant_frames.FITTED),
     "fit errors frame": columns_table(constant_frames.ERRORS),
+    "methods frame": columns_table(method_frames.METHODS),
     "ledger frame": columns_table(ledger_frames.LEDGER),
     "terms": terms_table,
     "fields": fields_table,
@@ -538,6 +581,7 @@ TABLES = {
     "experiments file": experiments_table,
     "config.json": config_keys_table,
     "limits": limits_table,
+    "methods": methods_table,
     "operators": operators_table,
     "commands": commands_table,
     "options": options_tables,

@@ -42,6 +42,7 @@ NAMED = {
     "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART", "config": "KEY", "generation_config": "KEY",
     "intervals": "CLASS", "CLASS": "FIGURE", "selection": "KIND", "correlations": "FOLD",
     "correlated": "METHOD.NAME", "programs": "PROPOSAL", "values": "NAME", "formulas": "METHOD",
+    "step_tables": "ID", "results[].errors": "ID", "results[].cycles": "SPLIT", "texts": "MODEL",
     "sweep": "KEY", "slo_ms": "LIMIT", "rows[].holds": "LIMIT",
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
@@ -150,6 +151,8 @@ def samples(home: Path) -> dict[str, list[Any]]:
     )
     measured = "fit", "floor", "--experiments", data, "--steps", many, "--json", "--loss"
     found["fit"] += [printed(*measured, loss) for loss in ("ridge", "log", "quantile")]
+    board = "leaderboard", "jams", "components-9", "--experiments", data, "--steps", many, "--out", home / "board"
+    found["leaderboard"] = [printed(*board, "--workers", 1, "--quiet", "--json")]
     found["kernels"] = [printed("kernels", "llama-3.1-8b", "--hardware", "H100", "--json")]
     with patch.dict(os.environ, {VARIABLE: str(home / "models")}):
         with redirect_stdout(StringIO()):

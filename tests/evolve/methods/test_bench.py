@@ -99,7 +99,7 @@ def test_the_json_has_every_program_and_figure(board: Path, capsys: pytest.Captu
     errors = [abs(row["e2e"] or 0.0) for row in single.errors.values()]
     assert mine["e2e"] == pytest.approx(sum(errors) / 3)
     assert mine["e2e_worst"] == pytest.approx(max(errors))
-    assert all("def step_time" in text for result in shown["results"] for text in result["programs"].values())
+    assert all("def step_time" in text for result in shown["results"] for text in result["texts"].values())
 
 
 def test_the_csv_has_a_row_for_every_predicted_run(board: Path, tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_runs_without_recorded_steps_train_on_their_load_stages() -> None:
 @pytest.mark.parametrize(("own_e2e", "justified"), [(7.9, True), (8.1, False)])
 def test_constants_of_its_own_pay_a_model_if_they_are_two_points_better(own_e2e: float, justified: bool) -> None:
     def row(method: str, e2e: float) -> Summary:
-        none = dict.fromkeys(("e2e_median", "e2e_worst", "ttft", "itl", "e2e_p99", "steps_mape", "steps_r",
-                              "fitted_steps_mape", "fitted_steps_r"))  # fmt: skip
+        none = dict.fromkeys(("e2e_median", "e2e_worst", "ttft", "itl", "e2e_p99", "cycles_mape",
+                              "cycles_r", "fitted_cycles_mape", "fitted_cycles_r"))  # fmt: skip
         return Summary(method, "", "ours", "workloads", 9, 0, 0.0, e2e=e2e, **none, runs=(1, 1), failures=())
 
     (verdict,) = worth([row("components-9", 10.0), row("components-9-per-model", own_e2e)])

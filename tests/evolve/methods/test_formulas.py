@@ -101,7 +101,7 @@ def components_24(x: Sums, s: Facts, c: Constants) -> float:
 def phases(x: Sums, s: Facts, c: Constants) -> float:
     f = factors(c)
     tp = max(f[0] * x.gp + f[1] * x.ap, f[2] * x.mp) if x.p else 0.0
-    return tp + (max(f[3] * x.gd + f[4] * x.ad, f[5] * x.md) if x.d else 0.0)
+    return tp + (max(f[3] * x.gd + f[4] * x.ad, f[5] * x.md) if x.d else 0.0) + c["base"]
 
 
 def nrrl(x: Sums, s: Facts, c: Constants) -> float:
