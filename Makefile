@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test test-all llm view cluster check docs pictures parity fuzz hostile crash traces champion kernels lock clean help
+.PHONY: run test test-all llm view cluster check docs pictures parity fuzz hostile crash cma traces champion kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -38,6 +38,9 @@ hostile: $(VENV)/dev  ## damaged files, bombs, foreign text, hostile programs, f
 
 crash: $(VENV)/dev  ## kills, stops and cuts at random moments of every long command: twenty minutes
 	$(BIN)/python tests/support/crash.py
+
+cma: $(VENV)/dev  ## searches that fit by Gauss-Newton against searches that fit by CMA-ES: an hour
+	$(BIN)/python tests/support/cma_comparison.py
 
 traces: $(VENV)/dev  ## a synthetic run with 300 MB of traces, made and ingested: minutes
 	$(BIN)/python tests/support/ingest_speed.py

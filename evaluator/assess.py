@@ -75,7 +75,8 @@ class Data:
     """The data that candidates are assessed on, prepared once per process.
 
     deployments: of the experiments. hardware, kernels: deployments for the checks of consistency with datasheets and
-    with measured kernels, which make a program sound; None without such checks.
+    with measured kernels, which make a program sound; None without such checks. method: fits the constants of every
+    candidate, a key of evaluator.fit.methods.METHODS.
     """
 
     fit: FitSet
@@ -85,6 +86,7 @@ class Data:
     folds: Folds
     hardware: Hardware | None
     kernels: KernelSums | None
+    method: str
 
 
 class Laps:
@@ -109,8 +111,9 @@ def prepare(
     kernels: gates.Facts | None = None,
     left_out: Sequence[str] = tuple(KINDS),
     tail: float = TAIL,
+    method: str = "auto",
 ) -> Data:
-    """The data of these experiments. `left_out`, `tail`: of the transfer error, see evaluator.transfer.
+    """The data of these experiments. `left_out`, `tail`: see evaluator.transfer. `method`: see Data.
 
     To be sound, a program must be consistent with datasheets on the deployments `hardware`, named `MODEL tpN`, and with
     measured kernels on the deployments `kernels`.
@@ -124,6 +127,7 @@ def prepare(
         folds=folds_of(fitted, left_out, tail),
         hardware=hardware_of(hardware) if hardware else None,
         kernels=kernel_sums(kernels) if kernels else None,
+        method=method,
     )
 
 
@@ -173,7 +177,7 @@ def assess(program: Program, data: Data, limits: Limits = NO_LIMITS, laps: Laps 
     if not first.passes:
         return Rejected(first.name, first.complaint)
     try:
-        fitted = fit(program, data.fit, forget=True, most=limits.joint)
+        fitted = fit(program, data.fit, method=data.method, forget=True, most=limits.joint)
         program = brief(lean(fitted.program))
         laps.lap("fit")
         return _judged(program, fitted.ratio, data, limits, laps)

@@ -27,13 +27,14 @@ from evolve.program.steps.sources import sources
 from evolve.program.sweep import sweep as predict_sweep
 from evolve.program.sweep_view import print_sweep
 from evolve.report.progress import Line
+from evolve.run.config import FITS
 from evolve.run.data import parse_list, part
 from evolve.run.program import Source
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.workload import PARTS
 
-FIT_METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma", "all")  # evaluator.fit.methods.METHODS, and all
+FIT_METHODS = (*FITS, "all")
 
 
 @click.command()

@@ -20,6 +20,7 @@ RULES = ("joint", "transfer")
 METHODS = ("step", "queueing", "both")
 STAGES = ("all", "but_last", "train")
 FOLDS = ("models", "workloads", "tp", "architectures", "files", "stages")
+FITS = ("auto", "linear", "lbfgsb", "neldermead", "cma")  # as in evaluator.fit.methods, which takes long to import
 LEFT_OUT = ("models", "tp", "architectures")  # as in evaluator.transfer, which takes long to import
 # Offline operators and their default weights. As in other symbolic regression tools, most of the weight goes to growing
 # programs, some to pruning, and little to exchanging whole methods.
@@ -67,6 +68,7 @@ class SearchSettings:
     islands: int = 4  # populations that evolve separately
     migrate_every: int = 10  # generations between migrations
     migrants: int = 2  # fittest elites that each island copies to the next one
+    fit: str = "auto"  # the method that fits the constants of every candidate, one of FITS
     hopeless: float = 1.25  # times the joint error of its cell's best: refused if more by the mean field; 0: never
     limit_s: float = 600.0  # of an assessment, tried twice; what takes longer is rejected; 0: none
     transfer_within: float = 1.5  # times the lowest transfer error: not computed to the end if it is more; 0: always
@@ -168,6 +170,7 @@ def config_from(raw: object, where: str) -> Config:
         ("search.selection", config.search.selection, SELECTIONS),
         ("search.fields", config.search.fields, FIELD_SETS),
         ("search.evolve", config.search.evolve, METHODS),
+        ("search.fit", config.search.fit, FITS),
         ("score.champion", config.score.champion, RULES),
         ("data.stages", config.data.stages, STAGES),
         *(("validate.folds", kind, FOLDS) for kind in config.validate.folds),

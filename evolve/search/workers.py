@@ -67,8 +67,9 @@ def data_of(experiments: Sequence[Experiment], config: Config) -> Parcel:
 def _prepare(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> Prepared:
     score = config.score
     data = prepare(
-        experiments, score.arrival_seeds, score.moe_weight, hardware, kernels, score.left_out, score.tail
-    )
+        experiments, score.arrival_seeds, score.moe_weight, hardware, kernels, score.left_out, score.tail,
+        config.search.fit,
+    )  # fmt: skip
     return Prepared(config, data, vocabulary(experiments, config.search.fields), Prober(data.fit))
 
 

@@ -56,7 +56,9 @@ def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Co
         "searches": seeds,
     }
     if (path / FILE).exists():
-        old = _read(path)
+        old = dict(_read(path))
+        # Read as settings, so that those which are newer than the comparison have their defaults.
+        old["config"] = to_mapping(config_from(old.get("config"), str(path / FILE)))
         for name in ("engine", "config", "data"):
             if old.get(name) != about[name]:
                 raise InputError(f"{path}: was made with another {name}: choose another --out")

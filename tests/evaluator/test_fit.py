@@ -24,12 +24,13 @@ from evaluator.fit.uncertainty import certainties, effective, uncertainty
 from evaluator.metrics import observe_all, stage_means
 from evaluator.score import Errors, error_rows, errors, predictions, score_set, summarise
 from evolve.program.loads import grid
+from evolve.run.config import FITS, SearchSettings
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
-from simulator.language.simplify import lean
+from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
 from simulator.replay import replay
 
@@ -423,6 +424,24 @@ def test_a_bad_candidate_is_a_rejection_with_stage_and_reason() -> None:
     }
     for stage, verdict in cases.items():
         assert isinstance(verdict, Rejected) and verdict.stage == stage and "\n" not in verdict.why
+
+
+def test_the_methods_of_a_search_are_those_of_fits() -> None:
+    assert tuple(METHODS) == FITS
+    assert SearchSettings().fit == prepare(SOME[:1], [1]).method == "auto"
+
+
+def test_a_candidate_is_fitted_by_the_method_of_its_data() -> None:
+    """CMA-ES and Gauss-Newton end within the noise of each other, but not on the same digits."""
+    texts = {}
+    for method in ("auto", "linear", "cma"):
+        data = prepare(SOME[:1], [1], method=method)
+        verdict = assess(TRUTH, data)
+        assert isinstance(verdict, Scored)
+        texts[method] = verdict.text
+        fitted = fit(TRUTH, data.fit, method=method, forget=True).program
+        assert verdict.text == unparse(brief(lean(fitted)))
+    assert texts["auto"] == texts["linear"] != texts["cma"]
 
 
 def test_assess_scores_the_very_text_it_returns() -> None:

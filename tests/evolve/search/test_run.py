@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from console import EVOLVE, kill, wait_for
 from paths import ROOT
 from tiny_world import BRIEF, FITTED, ONE, copy, lines, run, write, written
@@ -53,6 +54,36 @@ def test_two_workers_give_the_same_journal(tiny_run: Path, tmp_path: Path) -> No
     assert run_command(["resume", str(other), "--workers", "2", "--quiet"]) == 0
     assert journal(other) == journal(tiny_run)
     assert archive_json(open_run(other)) == archive_json(open_run(tiny_run))
+
+
+def test_the_method_of_the_fits_changes_the_constants_and_is_kept_by_the_run(
+    tiny: Path, tiny_run: Path, tmp_path: Path
+) -> None:
+    """The seeds come first, whatever fits them; auto, the default, is Gauss-Newton for programs without conditionals."""
+    mapping = to_mapping(load_config(str(tiny)))
+
+    def seeds(path: Path) -> tuple[list[str], list[str]]:
+        return [line["key"] for line in lines(path)[:3]], [line["elite"]["text"] for line in lines(path)[:3]]
+
+    def seeds_by(method: str) -> tuple[list[str], list[str]]:
+        file = tmp_path / f"{method}.yaml"
+        file.write_text(yaml.safe_dump(mapping | {"search": mapping["search"] | {"fit": method}}))
+        path = run(file, tmp_path / method, "--budget", 3)
+        assert open_run(path).config.search.fit == method
+        return seeds(path)
+
+    forms, texts = seeds(tiny_run)
+    assert seeds_by("linear") == (forms, texts)
+    forms_by_cma, texts_by_cma = seeds_by("cma")
+    assert forms_by_cma == forms and texts_by_cma != texts
+
+
+def test_a_run_older_than_a_setting_opens_with_its_default(tiny_run: Path, tmp_path: Path) -> None:
+    path = copy(tiny_run, tmp_path)
+    mapping = yaml.safe_load((path / "config.yaml").read_text())
+    assert mapping["search"].pop("fit") == "auto"
+    (path / "config.yaml").write_text(yaml.safe_dump(mapping))
+    assert open_run(path).config == open_run(tiny_run).config
 
 
 def test_another_seed_gives_another_search(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
@@ -214,6 +245,10 @@ def test_config_round_trips() -> None:
         (
             {"search": {"selection": "best"}},
             "c.yaml: search.selection must be one of nsga2, lexicographic, got 'best': choose one",
+        ),
+        (
+            {"search": {"fit": "newton"}},
+            "c.yaml: search.fit must be one of auto, linear, lbfgsb, neldermead, cma, got 'newton': choose one",
         ),
         ({"budget": "many"}, "c.yaml: budget must be a whole number, got 'many': correct the value"),
         ({"budget": 0}, "c.yaml: budget must be > 0, got 0: give a positive number"),

@@ -29,7 +29,7 @@ from evolve.run.data import chosen
 from evolve.run.folder import first_population
 from evolve.run.program import seed_texts
 from evolve.search.workers import Prepared, data_of, workers_inside
-from evolve.study.baselines import Searching, Task, _work
+from evolve.study.baselines import Searching, Task, _work, reopen
 from evolve.study.comparison import CURVE, DONE, JOURNAL, verdict
 from evolve.study.engines import bench, openevolve
 from evolve.study.engines.bench import Bench, GlobalRandom
@@ -369,6 +369,13 @@ def test_the_ablations_change_one_setting_each() -> None:
         "no-islands": {"islands": 1}, "no-grid": {"grid": False}, "no-probe": {}, "no-bandit": {"bandit": False}
     }  # fmt: skip
     assert {name for name, weight in operator_weights({}).items() if not blind[name]} == set(PROBING)
+
+
+def test_a_comparison_older_than_a_setting_goes_on_with_its_default(made: Path, tmp_path: Path) -> None:
+    about = json.loads((made / "baselines.json").read_text())
+    assert about["config"]["search"].pop("fit") == "auto"
+    (tmp_path / "baselines.json").write_text(json.dumps(about))
+    assert reopen(tmp_path) == replace(reopen(made), path=tmp_path)
 
 
 def test_bad_input_is_one_line(
