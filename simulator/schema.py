@@ -114,11 +114,11 @@ _BATCH = (
        "s.attention_us_per_pair * b.prefill_pairs"),
     _b("decode_attention_us", "us", "attention of decode over peak",
        "s.attention_us_per_pair * (b.kv_decode_sum + b.decode_reqs)"),
-    _b("prefill_bytes_us", "us", "bytes of prefill over bandwidth: all weights read, KV cache of the prompts, activations; "
-       "0 without prefill", f"min(b.prefill_reqs, 1) * (b.weight_read_us + (b.kv_read_us - b.decode_kv_read_us)"
-       f" + {_TOKEN_US} * b.prefill_tokens)"),
-    _b("decode_bytes_us", "us", "bytes of decode over bandwidth: all weights read, KV cache of the decodes, activations; "
-       "0 without decodes", f"min(b.decode_reqs, 1) * (b.weight_read_us + b.decode_kv_read_us"
+    _b("prefill_bytes_us", "us", "bytes of prefill over bandwidth: all weights read, KV cache of the prompts, "
+       "activations; 0 without prefill", "min(b.prefill_reqs, 1) * (b.weight_read_us"
+       f" + (b.kv_read_us - b.decode_kv_read_us) + {_TOKEN_US} * b.prefill_tokens)"),
+    _b("decode_bytes_us", "us", "bytes of decode over bandwidth: all weights read, KV cache of the decodes, "
+       "activations; 0 without decodes", "min(b.decode_reqs, 1) * (b.weight_read_us + b.decode_kv_read_us"
        f" + {_TOKEN_US} * b.decode_reqs)"),
     _b("logits_us", "us", "output projection and float32 logits", "s.logits_us_per_row * b.batch_size"),
     _b("allreduce_us", "us", "two ring all-reduces a layer over the link",

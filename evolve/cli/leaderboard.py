@@ -71,7 +71,7 @@ def leaderboard(methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, e
             "results": [result.to_json() for result in results],
         })  # fmt: skip
     else:
-        print_bench(results)
+        print_bench(results, out)
     return 0
 
 

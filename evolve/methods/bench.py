@@ -56,8 +56,8 @@ class Task:
 @dataclass(frozen=True)
 class Result:
     """What a training came to. errors: of FIGURES in percent by run. cycles: figures of cycles by split, of the runs it
-    predicts that have any. texts: of its programs by model, "" for the others. failure: why there is nothing, "" if there
-    is."""
+    predicts that have any. texts: of its programs by model, "" for other models. failure: why there is nothing, "" if
+    there is."""
 
     task: Task
     constants: int

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from evolve.methods.bench import IN_SAMPLE, Result
+from evolve.methods.catalog import METHODS
 from evolve.methods.summary import WORTH_POINTS, Summary, Worth, summaries, worth
 from evolve.report.printing import prose, show
 from evolve.report.table import Table, counted, number
 from evolve.report.terms import legend
+from evolve.terminal import command, suggest
 
 TITLES = {
     IN_SAMPLE: "In sample: trained on all runs",
@@ -21,7 +24,7 @@ load stages, as in `evolve fit`. E2E, TTFT, ITL: mean absolute errors of the mea
 cycles: measured times of single steps, in sample of the last 20 % of each run, which no training saw"""
 
 
-def print_bench(results: Sequence[Result]) -> None:
+def print_bench(results: Sequence[Result], path: Path) -> None:
     """The tables, what could not be trained, and whether constants of its own pay a model."""
     rows = summaries(results)
     legend("held out", "in sample", "MAPE", also=LEGEND)
@@ -41,6 +44,15 @@ def print_bench(results: Sequence[Result]) -> None:
         "elsewhere the mean ITL of each load stage. Constants include those of the delays around a step.",
         "dim",
     )
+    prose(f"Results: {path}; the same command shows them again without training.")
+    suggest(*(command("show", name) for name in _best(rows)))
+
+
+def _best(rows: Sequence[Summary]) -> list[str]:
+    """The program of the method with the least median E2E error on models held out, if any was."""
+    held = [row for row in rows if row.kind == "models" and row.e2e_median is not None]
+    programs = {method.name: method.program for method in METHODS}
+    return [programs[min(held, key=lambda row: row.e2e_median or 0.0).method]] if held else []
 
 
 def tables(rows: Sequence[Summary]) -> list[Table]:

@@ -162,6 +162,11 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["score-steps", w / "[p].py", "--steps", w / "steps.parquet", "--experiments", w / "[e].yaml"],
              (CHAT, f"/{SHOWN}/[p].py")),
     ],
+    "leaderboard": [
+        Case(lambda w: ["leaderboard", "direct", "--experiments", w / "[e].yaml", "--out", w / "[b]", "--workers", 1,
+                        "--csv", w / "[l].csv"], (f"/{SHOWN}/[l].csv", f"/{SHOWN}/[b]")),
+        Case(lambda w: ["leaderboard", "q[/x]"], ("'q[/x]': no such method",), 2),
+    ],
     "model": [
         Case(lambda w: ["model", "add", w / "config.json", "--id", "q[/x]"], ("--id q[/x]: ",), 2),
         Case(lambda w: ["model", "show", "a\x1bb[/x]"], (r"a\x1bb[/x]",), 2),
