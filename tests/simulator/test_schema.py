@@ -32,7 +32,7 @@ BATCH_UNITS = {
     "token**2": "prefill_pairs kv_var",
     "one": "experts_fraction uncaptured",
     "us": "weight_read_us expert_read_us kv_read_us decode_kv_read_us kv_write_us prefill_gemm_us "
-          "decode_gemm_us prefill_attention_us decode_attention_us logits_us allreduce_us "
+          "decode_gemm_us prefill_attention_us decode_attention_us prefill_bytes_us decode_bytes_us logits_us allreduce_us "
           "kernel_gemm_us kernel_elementwise_us kernel_moe_us kernel_moe_quantized_us kernel_router_us "
           "kernel_allreduce_us kernel_lm_head_us kernel_sampler_us "
           "kernel_decode_launch_us kernel_decode_attention_us kernel_prefill_attention_us kernel_us",
@@ -63,7 +63,7 @@ FACTS = Facts({
     "kv_us_per_token": 0.5,
     "gemm_us_per_token": 0.25, "attention_us_per_pair": 0.001, "logits_us_per_row": 1.5,
     "allreduce_us_per_token": 0.125, "flops_per_us": 1e9, "bytes_per_us": 3e6, "hidden": 64.0, "vocab": 100.0,
-    "tp": 2.0, "max_num_seqs": 128.0, "sampling_sort": 1.0, "repetition_penalty": 0.5,
+    "tp": 2.0, "layers": 12.0, "max_num_seqs": 128.0, "sampling_sort": 1.0, "repetition_penalty": 0.5,
 }, DEPLOYED)  # fmt: skip
 
 
@@ -101,6 +101,9 @@ BY_HAND = {
     "kv_read_us": 0.5 * 122, "decode_kv_read_us": 0.5 * 90, "kv_write_us": 0.5 * 50,
     "prefill_gemm_us": 0.25 * 47, "decode_gemm_us": 0.25 * 3,
     "prefill_attention_us": 0.001 * 2128, "decode_attention_us": 0.001 * (90 + 3),
+    # 32 tokens of context in the prompts, 90 in the decodes; a token has its KV entries and 8 bytes x 12 layers x 64
+    "prefill_bytes_us": 3000 + 900 * TOUCHED + 0.5 * 32 + 47 * (0.5 + 8 * 12 * 64 / 3e6),
+    "decode_bytes_us": 3000 + 900 * TOUCHED + 0.5 * 90 + 3 * (0.5 + 8 * 12 * 64 / 3e6),
     "logits_us": 1.5 * 5, "allreduce_us": 0.125 * 50,
     "attention_flops": 0.001 * 1e9 * (2128 + 93),
     "total_flops": 0.25 * 1e9 * 50 + 0.001 * 1e9 * (2128 + 93) + 2 * 64 * 100 / 2 * 5,
@@ -205,7 +208,11 @@ def brute_force(requests: list[tuple[int, int, int]]) -> dict[str, float]:
     f = FACTS
     weights = f["shared_weights_us"] + f["experts_us"] * touched
     attention = f["attention_us_per_pair"] * f["flops_per_us"] * (pairs + (decode_kv + decode_reqs))
+    kv_us = f["kv_us_per_token"]
+    token_us = kv_us + 8 * f["layers"] * f["hidden"] / f["bytes_per_us"]
     return {
+        "prefill_bytes_us": (weights + (kv_us * kv - kv_us * decode_kv) + token_us * prefill_tokens) if prefill_reqs else 0,
+        "decode_bytes_us": (weights + kv_us * decode_kv + token_us * decode_reqs) if decode_reqs else 0,
         "prefill_reqs": prefill_reqs, "decode_reqs": decode_reqs, "decode_tokens": decode_reqs,
         "batch_size": n,
         "prefill_tokens": prefill_tokens, "tokens": tokens, "max_prefill_chunk": chunk,
