@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -205,14 +206,7 @@ class _Steps:
         """float64[free]: where the losses of the residuals are least, from the start."""
         if not self.free.size:
             return self.start
-        result = least_squares(
-            residuals, self.start, bounds=(self.low, self.high), loss=loss, x_scale="jac", max_nfev=EVALUATIONS
-        )
-        # Iterates stay strictly inside the bounds that they tend to: put them on the bounds.
-        ends: np.ndarray = np.where(
-            result.active_mask < 0, self.low, np.where(result.active_mask > 0, self.high, result.x)
-        )
-        return ends
+        return solved_within(residuals, self.start, self.low, self.high, loss=loss, max_nfev=EVALUATIONS)
 
 
 def _steps(program: Program, runs: Sequence[StepRun], held: Sequence[int]) -> _Steps:
@@ -298,14 +292,30 @@ def _quantile(steps: _Steps, origin: np.ndarray, quantile: float, fitted_before:
 
 def _effects(residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """float64[free]: the root of the weighted squares of what a unit of each constant changes."""
-    base = residuals(start)
-    effect = np.empty(start.size)
-    for j, value in enumerate(start):
-        step = 1e-6 * max(abs(value), SMALL)
-        moved = start.copy()
-        moved[j] += step
-        effect[j] = np.sqrt((weights * np.square((residuals(moved) - base) / step)).sum())
+    effect: np.ndarray = np.sqrt((weights[:, None] * np.square(step_slopes(residuals, start))).sum(axis=0))
     return effect
+
+
+def step_slopes(residuals: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
+    """float64[residuals, constants]: forward differences of the residuals at these constants."""
+    base = residuals(at)
+    slopes = np.empty((base.size, at.size))
+    for j, value in enumerate(at):
+        step = 1e-6 * max(abs(value), SMALL)
+        moved = at.copy()
+        moved[j] += step
+        slopes[:, j] = (residuals(moved) - base) / step
+    return slopes
+
+
+def solved_within(
+    residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, low: np.ndarray, high: np.ndarray, **options: Any
+) -> np.ndarray:
+    """float64[constants]: where the losses of the residuals are least within the bounds; `options` as SciPy's."""
+    result = least_squares(residuals, start, bounds=(low, high), x_scale="jac", **options)
+    # Iterates stay strictly inside the bounds that they tend to: put them on the bounds.
+    ends: np.ndarray = np.where(result.active_mask < 0, low, np.where(result.active_mask > 0, high, result.x))
+    return ends
 
 
 def _prior(

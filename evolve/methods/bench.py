@@ -136,7 +136,10 @@ def measure(bench: Bench, pool: Pool) -> list[Result]:
         data = _parcel(bench, fitted)
         journal = Journal(bench.path / RESULTS)
         try:
-            waiting = [pool.submit(Call(_measured, (task,), parcel=data), n) for n, task in enumerate(missing)]
+            calls = (pool.submit(Call(_measured, (task,), parcel=data), n) for n, task in enumerate(missing))
+            # In this process a training is carried out as soon as it is submitted, and kept before the next one.
+            waiting = calls if pool.here else list(calls)
+            pool.line.show(f"{len(missing)} trainings ...")
             for n, (task, promise) in enumerate(zip(missing, waiting, strict=True)):
                 pool.line.update(partial("{}/{} trainings; {}".format, n, len(missing), task.method))
                 done[task] = promise.result()

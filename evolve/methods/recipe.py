@@ -10,7 +10,7 @@ import numpy as np
 from scipy import optimize
 
 from evaluator.fit.problem import limits, rounded
-from evaluator.fit.steps import step_positions
+from evaluator.fit.steps import solved_within, step_positions, step_slopes
 from evolve.methods.samples import TRAIN, VALID, Sample
 from simulator.bind import Deployments, settled
 from simulator.language.ir import Program
@@ -193,7 +193,7 @@ class _Fit:
         unit = np.where(unpenalised, 0.0, 1.0)
         if self.recipe.ridge == "standardised":
             start = np.clip(self.theta[self.free], self.low[self.free], self.high[self.free])
-            slopes = _slopes(self.residuals(samples), start)
+            slopes = step_slopes(self.residuals(samples), start)
             unit *= np.square(slopes).sum(axis=0) / _weights(samples).sum()
         total = _weights(samples).sum()
         folds, strengths = _folds(samples, self.recipe.over_runs), STRENGTHS[self.recipe.ridge]
@@ -231,27 +231,23 @@ def _least_squares(
     value: Callable[[np.ndarray], np.ndarray], start: np.ndarray, low: np.ndarray, high: np.ndarray, corner: float = 0.0
 ) -> np.ndarray:
     """The constants of least squares within their bounds; with a `corner`, under the Huber loss that bends there."""
-    # An iterative solver takes a tenth of the time, but cannot do with a single constant.
-    solver, loss = "lsmr" if len(start) > 1 else "exact", "huber" if corner > 0.0 else "linear"
-    result = optimize.least_squares(
-        value, start, bounds=(low, high), loss=loss, f_scale=corner or 1.0, x_scale="jac", tr_solver=solver,
-        ftol=TOLERANCE, xtol=TOLERANCE, max_nfev=EVALUATIONS,
+    return solved_within(
+        value, start, low, high, loss="huber" if corner > 0.0 else "linear", f_scale=corner or 1.0,
+        # An iterative solver takes a tenth of the time, but cannot do with a single constant.
+        tr_solver="lsmr" if len(start) > 1 else "exact", ftol=TOLERANCE, xtol=TOLERANCE, max_nfev=EVALUATIONS,
     )  # fmt: skip
-    # Iterates stay strictly inside the bounds that they tend to: put them on the bounds.
-    ends: np.ndarray = np.where(result.active_mask < 0, low, np.where(result.active_mask > 0, high, result.x))
-    return ends
 
 
 def _lbfgsb(
     value: Callable[[np.ndarray], np.ndarray], start: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
     """The constants of least squares by L-BFGS-B, in units in which a constant's effect is 1."""
-    effect = np.sqrt(np.square(_slopes(value, start)).sum(axis=0))
+    effect = np.sqrt(np.square(step_slopes(value, start)).sum(axis=0))
     unit = np.divide(1.0, effect, out=np.ones(len(start)), where=effect > 0)
 
     def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
         residuals = value(z * unit)
-        return 0.5 * float(residuals @ residuals), (residuals @ _slopes(value, z * unit)) * unit
+        return 0.5 * float(residuals @ residuals), (residuals @ step_slopes(value, z * unit)) * unit
 
     bounds = list(zip(low / unit, high / unit, strict=True))
     result = optimize.minimize(
@@ -259,19 +255,6 @@ def _lbfgsb(
     )
     found: np.ndarray = np.clip(result.x * unit, low, high)
     return found
-
-
-def _slopes(value: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
-    """float64[values, constants]: forward differences."""
-    base = value(x)
-    columns = []
-    for j in range(len(x)):
-        step = 1e-6 * max(abs(x[j]), 1e-3)
-        moved = x.copy()
-        moved[j] += step
-        columns.append((value(moved) - base) / step)
-    slopes: np.ndarray = np.stack(columns, axis=1) if columns else np.zeros((len(base), 0))
-    return slopes
 
 
 def _positions(program: Program, names: Sequence[str]) -> list[int]:
