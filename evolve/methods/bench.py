@@ -130,8 +130,7 @@ def measure(bench: Bench, pool: Pool) -> list[Result]:
     _check(bench, fitted)
     todo = tasks(bench)
     with run_folder.lock(bench.path):
-        earlier = [Result.from_json(line) for line in read_journal(bench.path / RESULTS)]
-        done = {result.task: result for result in earlier}
+        done = {result.task: result for result in _earlier(bench.path / RESULTS)}
         missing = [task for task in todo if task not in done]
         data = _parcel(bench, fitted)
         journal = Journal(bench.path / RESULTS)
@@ -148,6 +147,14 @@ def measure(bench: Bench, pool: Pool) -> list[Result]:
             pool.line.close()
             journal.close()
     return [done[task] for task in todo]
+
+
+def _earlier(path: Path) -> list[Result]:
+    """The results in a bench's journal. Raises InputError if it is damaged."""
+    try:
+        return [Result.from_json(line) for line in read_journal(path)]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{path}: is damaged: remove it to train again, or choose another --out") from None
 
 
 def _check(bench: Bench, fitted: Sequence[Experiment]) -> None:

@@ -83,6 +83,28 @@ def test_a_bench_of_other_data_is_refused(board: Path, capsys: pytest.CaptureFix
     assert "was made with another data: choose another --out" in capsys.readouterr().err
 
 
+def test_a_damaged_journal_is_one_line(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = board / "out" / RESULTS
+    kept = journal.read_bytes()
+    journal.write_text('{"task": 3}\n' * 2)
+    try:
+        assert run_command(["leaderboard", *options(board)]) == 2
+    finally:
+        journal.write_bytes(kept)
+    assert capsys.readouterr().err == f"evolve: {journal}: is damaged: remove it to train again, or choose another --out\n"
+
+
+def test_without_the_extra_what_needs_it_is_left_out_and_said(
+    board: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("evolve.cli.leaderboard.measure", lambda bench, pool: [])
+    assert run_command(["leaderboard", *options(board)[2:], "--json"]) == 0
+    assert "left out: bayesian" in capsys.readouterr().err
+    assert run_command(["leaderboard", *options(board, "bayesian")]) == 2
+    assert "bayesian: needs the extra: pip install 'evolve-latency[trees]'" in capsys.readouterr().err
+
+
 def test_constants_of_each_model_alone_fail_where_the_model_is_held_out(board: Path) -> None:
     of_models = [r for r in results(board) if r.task.method == "direct" and r.task.kind == "models"]
     assert of_models and all(r.failure and not r.errors for r in of_models)
