@@ -17,9 +17,9 @@ from evolve.cli.steps import STEPS, SYNC
 from evolve.methods.bench import Bench, measure
 from evolve.methods.catalog import METHODS, Method
 from evolve.methods.summary import summaries, worth
-from evolve.methods.view import print_bench
+from evolve.methods.view import page, print_bench
 from evolve.program.steps.sources import sources
-from evolve.terminal import command, warn
+from evolve.terminal import command, say, warn
 from simulator.errors import InputError, nearest, shown
 
 
@@ -34,9 +34,10 @@ from simulator.errors import InputError, nearest, shown
 @pool_options
 @tables_options("a row for each training and run that it predicts as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure and program as JSON.")
+@click.option("--md", "as_md", is_flag=True, help="The tables as Markdown.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
 def leaderboard(methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, experiments: str | None, ids: str | None,
-                out: Path, where: Where, tables: Tables, as_json: bool, quiet: bool) -> int:  # fmt: skip
+                out: Path, where: Where, tables: Tables, as_json: bool, as_md: bool, quiet: bool) -> int:  # fmt: skip
     """Compare the methods of the original exercise, each trained by its own protocol and by ours.
 
     A method is trained on all runs, and once more without each model and each workload, which it then predicts. With
@@ -49,6 +50,8 @@ def leaderboard(methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, e
     evolve leaderboard --csv errors.csv --json
     """
     chosen = _chosen(methods)
+    if as_json and as_md:
+        raise InputError("--json and --md both go to standard output: give one of the two")
     if sync and not steps:
         raise InputError("--sync is said of step tables: give it with --steps")
     runs = sources(steps, experiments, ids, sync).runs if steps else ()
@@ -70,6 +73,8 @@ def leaderboard(methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, e
             "own_constants": [verdict.to_json() for verdict in worth(rows)],
             "results": [result.to_json() for result in results],
         })  # fmt: skip
+    elif as_md:
+        say(page(results))
     else:
         print_bench(results, out)
     return 0

@@ -22,21 +22,24 @@ from evolve.methods.samples import TEST, TRAIN, samples_of
 from evolve.methods.train import OWN, PROTOCOLS, Trained, Training, Untrainable, trained
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, Parcel, parcel
+from evolve.program.fit.result import alias
 from evolve.program.steps.figures import Figures, figures
 from evolve.program.steps.score import predicted_us
 from evolve.program.steps.sources import Run
 from evolve.program.steps.targets import Targets, cycle_targets
 from evolve.run import folder as run_folder
 from evolve.run.data import fittable
-from evolve.run.files import write_json
+from evolve.run.files import write_json, write_text
 from evolve.study.held_out import held_out_errors
 from evolve.study.study import read_about
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
+from simulator.language.forest_file import forest_file
+from simulator.language.simplify import brief
 from simulator.language.unparse import unparse
 
-ABOUT, RESULTS = "methods.json", "results.jsonl"
+ABOUT, RESULTS, PROGRAMS = "methods.json", "results.jsonl", "programs"
 IN_SAMPLE = "in sample"
 KINDS = (IN_SAMPLE, "models", "workloads")
 FIGURES = ("e2e", "ttft", "itl", "e2e_p99")
@@ -56,8 +59,8 @@ class Task:
 @dataclass(frozen=True)
 class Result:
     """What a training came to. errors: of FIGURES in percent by run. cycles: figures of cycles by split, of the runs it
-    predicts that have any. texts: of its programs by model, "" for other models. failure: why there is nothing, "" if
-    there is."""
+    predicts that have any. texts: of its programs by model, "" for other models. forest: in sample, the ensemble
+    that its program reads. failure: why there is nothing, "" if there is."""
 
     task: Task
     constants: int
@@ -66,6 +69,7 @@ class Result:
     errors: Mapping[str, Mapping[str, float | None]]
     cycles: Mapping[str, Figures]
     texts: Mapping[str, str]
+    forest: JsonObject | None = None
     failure: str = ""
 
     def to_json(self) -> JsonObject:
@@ -104,7 +108,7 @@ def tasks(bench: Bench) -> list[Task]:
     groups[IN_SAMPLE]["all"] = [e.id for e in fitted]
     first: dict[tuple[str, bool], str] = {}
     for method in bench.methods:
-        first.setdefault((method.program, method.per_model), method.name)
+        first.setdefault((method.form, method.per_model), method.name)
     for e in fitted:
         groups["models"].setdefault(e.model, []).append(e.id)
         groups["workloads"].setdefault(e.workload.name, []).append(e.id)
@@ -112,7 +116,7 @@ def tasks(bench: Bench) -> list[Task]:
         Task(method.name, protocol, kind, fold, tuple(predicted))
         for method in bench.methods
         for protocol in PROTOCOLS
-        if protocol == OWN or first[method.program, method.per_model] == method.name
+        if protocol == OWN or first[method.form, method.per_model] == method.name
         for kind, folds in groups.items()
         if kind == IN_SAMPLE or len(folds) > 1
         for fold, predicted in folds.items()
@@ -146,7 +150,23 @@ def measure(bench: Bench, pool: Pool) -> list[Result]:
         finally:
             pool.line.close()
             journal.close()
-    return [done[task] for task in todo]
+    results = [done[task] for task in todo]
+    _write_programs(bench.path / PROGRAMS, results)
+    return results
+
+
+def _write_programs(folder: Path, results: Sequence[Result]) -> None:
+    """Write the programs that were trained on all runs, METHOD-PROTOCOL.py or METHOD-PROTOCOL-MODEL.py."""
+    folder.mkdir(exist_ok=True)
+    for result in results:
+        if result.task.kind != IN_SAMPLE:
+            continue
+        for model, text in result.texts.items():
+            of_model = f"-{alias(model)}" if model else ""
+            file = folder / f"{result.task.method}-{result.task.protocol}{of_model}.py"
+            write_text(file, text)
+            if result.forest:
+                write_json(forest_file(file), result.forest)
 
 
 def _earlier(path: Path) -> list[Result]:
@@ -210,17 +230,18 @@ def _measured(prepared: _Prepared, task: Task) -> Result:
             raise Untrainable("constants of each model alone say nothing of another one")
         result = trained(method, task.protocol, Training(whole.data.subset(seen), samples, whole.published))
     except Untrainable as e:
-        return Result(task, 0, 0, time.process_time() - begun, {}, {}, {}, str(e))
+        return Result(task, 0, 0, time.process_time() - begun, {}, {}, {}, failure=str(e))
     cpu_s = time.process_time() - begun
     return Result(
         task, result.constants, result.times, round(cpu_s, 3), _errors(result, predicted),
         _step_figures(result, predicted, prepared.targets, task.kind == IN_SAMPLE), _texts(result),
+        forest.to_json() if task.kind == IN_SAMPLE and result.shared and (forest := result.shared.forest) else None,
     )  # fmt: skip
 
 
 def _texts(result: Trained) -> dict[str, str]:
-    of_models = {model: unparse(program) for model, program in result.of_model.items()}
-    return of_models | ({"": unparse(result.shared)} if result.shared else {})
+    of_models = {model: unparse(brief(program)) for model, program in result.of_model.items()}
+    return of_models | ({"": unparse(brief(result.shared))} if result.shared else {})
 
 
 def _errors(result: Trained, predicted: Sequence[Experiment]) -> dict[str, dict[str, float | None]]:

@@ -10,6 +10,8 @@ from evolve.methods.recipe import Recipe, Stage
 # How the own protocol finds the constants, where no recipe for steps does.
 Special = Literal["closed form, published", "closed form", "replays", "trees", "trees on components", "trees on ratios"]
 
+TREES = ("trees", "trees on components", "trees on ratios")
+
 _COMPONENTS = Recipe(
     restarts=16,
     stages=(Stage("pure"), Stage("mixed", ("a",)), Stage("all", ("c7", "c8", "c9", "c10"))),
@@ -22,8 +24,8 @@ _SRFA = Recipe(
 
 @dataclass(frozen=True)
 class Method:
-    """A method. program: a file of seeds/methods. own: its authors' training. per_model: whether each model has its own
-    constants."""
+    """A method. program: a file of seeds/methods, "" if the training makes it. own: its authors' training. per_model:
+    whether each model has its own constants."""
 
     name: str
     what: str
@@ -32,9 +34,14 @@ class Method:
     per_model: bool = False
 
     @property
+    def form(self) -> str:
+        """What its constants are constants of: methods of one form differ in their own training only."""
+        return self.name if self.own in TREES else self.program
+
+    @property
     def needs_extra(self) -> bool:
         """Whether its own training needs the extra `trees`."""
-        return self.own in ("replays", "trees", "trees on components", "trees on ratios")
+        return self.own == "replays" or self.own in TREES
 
 
 METHODS: tuple[Method, ...] = (
@@ -86,6 +93,10 @@ METHODS: tuple[Method, ...] = (
            _RIDGE_2),
     Method("bayesian", "Gaussian process over the E2E of replays, all constants jointly", "overhead_additive",
            "replays"),
+    Method("trees", "gradient-boosted trees on 28 features of a step", "", "trees"),
+    Method("trees-components", "the same on the six components too", "", "trees on components"),
+    Method("trees-ratio", "components-12, corrected by trees on ratios of load stages to it", "components_12",
+           "trees on ratios"),
     Method("direct-published", "closed form, with the generator's lengths and ITL", "direct",
            "closed form, published", per_model=True),
     Method("direct", "closed form, with true lengths and ITL", "direct", "closed form", per_model=True),

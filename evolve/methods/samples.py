@@ -52,6 +52,14 @@ class Sample:
         return replace(self, raw=self.raw[batches], share=self.share[batches], first=first, **columns)
 
     @property
+    def typical(self) -> np.ndarray:
+        """float64[times, RAW]: the batch with the largest share of each time."""
+        ends = np.append(self.first[1:], len(self.raw))
+        largest = [a + int(np.argmax(self.share[a:z])) for a, z in zip(self.first, ends, strict=True)]
+        rows: np.ndarray = self.raw[largest]
+        return rows
+
+    @property
     def prefill_tokens(self) -> np.ndarray:
         """float64[times]: mean new prompt tokens in the step."""
         return self._mean(self.raw[:, PREFILL_TOKENS])

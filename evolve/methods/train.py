@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from evaluator.fit.bayes import calibrate
@@ -12,11 +12,13 @@ from evaluator.fit.loss import FitSet
 from evaluator.fit.methods import METHODS as SOLVERS
 from evaluator.fit.per_model import models_of
 from evaluator.fit.problem import forgetful, limits, problem_of
-from evaluator.fit.steps import step_positions
-from evolve.methods.catalog import Method
+from evaluator.fit.steps import StepRun, step_positions
+from evaluator.fit.trees import SplitRun, train_ratio
+from evaluator.fit.trees import train as train_trees
+from evolve.methods.catalog import TREES, Method
 from evolve.methods.closed_form import Means, direct, true_means
 from evolve.methods.recipe import Recipe, train
-from evolve.methods.samples import Sample
+from evolve.methods.samples import Sample, samples_of
 from evolve.run.program import method_text
 from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Experiment
@@ -75,6 +77,11 @@ def form_of(method: Method) -> Program:
 
 def trained(method: Method, protocol: str, training: Training) -> Trained:
     """The method, trained by one of PROTOCOLS. Raises Untrainable, and what a fit raises."""
+    if method.own in TREES:
+        program, times = _trees(method, training)
+        if protocol == OWN:
+            return Trained(_with_overheads(program, training.data), {}, times)
+        return Trained(fit(program, training.data, allow_hostile=True, forget=True).program, {}, times)
     form = form_of(method)
     one = _own if protocol == OWN else _ours
     if method.own in ("closed form", "closed form, published") and protocol == OWN:
@@ -105,6 +112,24 @@ def _own(method: Method, form: Program, training: Training) -> tuple[Program, in
     program = train(form, training.samples, method.own)
     times = sum(len(s.observed_us) for s in training.samples)
     return _with_overheads(program, training.data), times
+
+
+def _trees(method: Method, training: Training) -> tuple[Program, int]:
+    """The method's ensemble in its program, which has the constants that it was trained with.
+
+    An ensemble has no mixtures of batches: of a load stage it sees the batch that most of its tokens met.
+    """
+    if method.own == "trees on ratios":
+        base = fit(form_of(method), training.data, allow_hostile=True, forget=True).program
+        rows = _split_runs(samples_of(training.data, ()))
+        return train_ratio(rows, base).program, sum(len(row.split) for row in rows)
+    rows = _split_runs(training.samples)
+    features = "own" if method.own == "trees" else "with components"
+    return complete(train_trees(rows, features).program), sum(len(row.split) for row in rows)
+
+
+def _split_runs(samples: Sequence[Sample]) -> list[SplitRun]:
+    return [SplitRun(StepRun(s.facts, s.typical, s.observed_us), s.split) for s in samples]
 
 
 def _with_overheads(program: Program, data: FitSet) -> Program:

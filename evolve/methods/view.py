@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from evolve.methods.bench import IN_SAMPLE, Result
-from evolve.methods.catalog import METHODS
+from evolve.methods.bench import IN_SAMPLE, PROGRAMS, Result
 from evolve.methods.summary import WORTH_POINTS, Summary, Worth, summaries, worth
-from evolve.report.printing import prose, show
+from evolve.report.printing import markdown, prose, show
 from evolve.report.table import Table, counted, number
 from evolve.report.terms import legend
 from evolve.terminal import command, suggest
@@ -25,34 +24,44 @@ cycles: measured times of single steps, in sample of the last 20 % of each run, 
 
 
 def print_bench(results: Sequence[Result], path: Path) -> None:
-    """The tables, what could not be trained, and whether constants of its own pay a model."""
+    """The tables, notes, and where everything is kept."""
     rows = summaries(results)
     legend("held out", "in sample", "MAPE", also=LEGEND)
     for table in tables(rows):
         show(table)
+    for text in notes(rows):
+        prose(f"- {text}")
+    prose(
+        f"Results: {path}; the same command shows them again without training. Programs that were trained on all runs: "
+        f"{path / PROGRAMS}."
+    )
+    held = [row for row in rows if row.kind == "models" and row.e2e_median is not None]
+    if held:
+        best = min(held, key=lambda row: row.e2e_median or 0.0)
+        suggest(command("predict", path / PROGRAMS / f"{best.method}-{best.protocol}.py"))
+
+
+def page(results: Sequence[Result]) -> str:
+    """The tables and notes as Markdown."""
+    rows = summaries(results)
+    parts = [f"**{table.title}**\n\n{markdown(table)}" for table in tables(rows)]
+    return "\n\n".join([*parts, "\n".join(f"- {text}" for text in notes(rows))])
+
+
+def notes(rows: Sequence[Summary]) -> list[str]:
+    """Why trainings came to nothing, whether constants of its own pay a model, and what own protocols rest on."""
     failed: dict[str, dict[str, None]] = {}
     for row in rows:
         for why in row.failures:
             failed.setdefault(why, {})[f"{row.method} ({row.protocol})"] = None
-    for why, names in failed.items():
-        prose(f"- {', '.join(names)}: {why}")
-    for verdict in worth(rows):
-        prose(worth_text(verdict))
+    texts = [f"{', '.join(names)}: {why}" for why, names in failed.items()]
+    texts += map(worth_text, worth(rows))
     times = max((row.times for row in rows), default=0)
-    prose(
-        f"Own protocols rest on at most {counted(times, 'measured time')}: cycles where steps were recorded, "
-        "elsewhere the mean ITL of each load stage. Constants include those of the delays around a step.",
-        "dim",
-    )
-    prose(f"Results: {path}; the same command shows them again without training.")
-    suggest(*(command("show", name) for name in _best(rows)))
-
-
-def _best(rows: Sequence[Summary]) -> list[str]:
-    """The program of the method with the least median E2E error on models held out, if any was."""
-    held = [row for row in rows if row.kind == "models" and row.e2e_median is not None]
-    programs = {method.name: method.program for method in METHODS}
-    return [programs[min(held, key=lambda row: row.e2e_median or 0.0).method]] if held else []
+    rests = f"Own protocols rest on at most {counted(times, 'measured time')}: cycles where steps were recorded,"
+    return [
+        *texts,
+        f"{rests} elsewhere the mean ITL of each load stage. Constants include those of the delays around a step.",
+    ]
 
 
 def tables(rows: Sequence[Summary]) -> list[Table]:

@@ -496,18 +496,25 @@ def methods_table() -> str:
     """The methods of the original exercise, with their own training in words."""
     rows = []
     for method in METHODS:
-        program = form_of(method)
-        low, high = problem.limits(program)
-        step = [j for j in step_positions(program) if high[j] > low[j]]
-        name = f"[`{method.program}`](../seeds/methods/{method.program}.py)"
-        rows.append((code(method.name), prose(method.what), name, str(len(step)), prose(training(method.own))))
+        name, count = "-", "-"
+        if method.program:
+            program = form_of(method)
+            low, high = problem.limits(program)
+            count = str(sum(high[j] > low[j] for j in step_positions(program)))
+            name = f"[`{method.program}`](../seeds/methods/{method.program}.py)"
+        rows.append((code(method.name), prose(method.what), name, count, prose(training(method.own))))
     return table(("method", "what it is", "program", "constants of a step", "own training"), rows)
 
 
 def training(own: Recipe | str) -> str:
     """A recipe in words."""
     if not isinstance(own, Recipe):
-        return {"replays": "80 replays, expected improvement"}.get(own, own)
+        return {
+            "replays": "80 replays, expected improvement",
+            "trees": "optuna, 100 trials, early stop, smearing by phase",
+            "trees on components": "the same",
+            "trees on ratios": "the same, on load stages only",
+        }.get(own, own)
     words = {"squares": "squares of relative errors", "huber": "Huber loss of relative errors", "log": "squares of logarithms"}
     parts = [words[own.loss]]
     if own.ridge:

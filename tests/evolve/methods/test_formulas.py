@@ -256,7 +256,7 @@ def random_batch(rng: np.random.Generator) -> list[Active]:
 
 
 def test_every_method_is_transcribed_and_on_the_bench() -> None:
-    assert set(method_names()) == set(TRANSCRIBED) == {method.program for method in METHODS}
+    assert set(method_names()) == set(TRANSCRIBED) == {method.program for method in METHODS if method.program}
 
 
 @pytest.mark.parametrize("name", sorted(TRANSCRIBED))
