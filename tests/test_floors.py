@@ -18,6 +18,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("seeds", "configs", "simulator.json", "simulator.text"),
     ("simulator.errors",),
     ("archive", "simulator.documents", "simulator.jit", "simulator.schema", "simulator.stream"),
+    ("simulator.forest",),
     ("simulator.language", "simulator.model", "simulator.knots"),
     ("simulator.kernels", "simulator.vm"),
     ("simulator.experiment",),
