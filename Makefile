@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test test-all llm view cluster check docs pictures parity fuzz hostile crash cma traces champion kernels lock clean help
+.PHONY: run test test-all llm view cluster trees check docs pictures parity fuzz hostile crash cma traces champion kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -67,6 +67,9 @@ view: $(VENV)/run  ## set up what `evolve view`, `evolve plot` and sums as formu
 cluster: $(VENV)/run  ## set up `--cluster`, which one machine does not need
 	$(PIP) install --require-hashes -r requirements-cluster.lock
 
+trees: $(VENV)/run  ## set up what training an ensemble of trees needs; programs with one need nothing more
+	$(PIP) install --require-hashes -r requirements-trees.lock
+
 champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: five minutes
 	$(BIN)/evolve run --config both --seed 0 --out runs/champion
 	$(BIN)/python -m evolve.program.ship runs/champion
@@ -93,6 +96,7 @@ lock:  ## write the lock files anew from pyproject.toml
 	$(VENV)-lock/bin/$(COMPILE) --extra llm -c requirements-dev.lock pyproject.toml -o requirements-llm.lock
 	$(VENV)-lock/bin/$(COMPILE) --extra cluster -c requirements-dev.lock pyproject.toml -o requirements-cluster.lock
 	$(VENV)-lock/bin/$(COMPILE) --extra view -c requirements-dev.lock pyproject.toml -o requirements-view.lock
+	$(VENV)-lock/bin/$(COMPILE) --extra trees -c requirements-dev.lock pyproject.toml -o requirements-trees.lock
 	rm -rf $(VENV)-lock
 
 clean:  ## remove what make made

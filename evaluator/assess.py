@@ -154,10 +154,13 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
 
 
 def foreknown(program: Program) -> Rejected | None:
-    """The refusal of a text that says what a fit is to find: by narrow bounds, or by numbers that no fit changes.
+    """The refusal of a text that says what a fit is to find: by narrow bounds, numbers that no fit changes, or trees.
 
     Its author may have seen the runs that are left out, in a fold of transfer or of a validation.
     """
+    if program.reads_trees:
+        why = "b.trees reads an ensemble that was trained elsewhere, which a search has not: use the other fields"
+        return Rejected("fields", why)
     for complaint in too_narrow(program):
         return Rejected("bounds", complaint)
     for number in made_numbers(program):

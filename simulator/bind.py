@@ -207,7 +207,7 @@ class Deployments:
         return {name: np.stack([[n, *curve_of(facts, name)] for facts in every]) for name, n in CURVES.items()}
 
     def base(self, code: Code) -> np.ndarray:
-        """float64[deployments, slots] with fields, literals and curves in place, and the constants still 0."""
+        """float64[deployments, slots] with fields, literals, curves and trees in place, and the constants still 0."""
         values = np.zeros((len(self.names), code.slots))
         if not self.names:  # then no field has a column
             return values
@@ -215,6 +215,9 @@ class Deployments:
         values[:, [slot for slot, _ in code.literals]] = [value for _, value in code.literals]
         for slot, name in code.curves:
             values[:, slot : slot + 1 + CURVES[name]] = self.curves[name]
+        if code.forest:
+            slot, block = code.forest
+            values[:, slot : slot + len(block)] = block
         return values
 
     def bind(self, code: Code, theta: tuple[float, ...]) -> BoundAll:
@@ -244,6 +247,9 @@ def base_values(code: Code, facts: Mapping[str, float]) -> np.ndarray:
         knots = curve_of(facts, name)
         v[slot] = len(knots)
         v[slot + 1 : slot + 1 + len(knots)] = knots
+    if code.forest:
+        slot, block = code.forest
+        v[slot : slot + len(block)] = block
     return v
 
 

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator import vm
+from simulator.errors import InputError
 from simulator.experiment.facts import curve_of
+from simulator.forest import Forest
 from simulator.knots import curve
+from simulator.language import guarded
 from simulator.language.evaluate import value
-from simulator.language.opcodes import formula
-from simulator.schema import FIELDS, RAW, SPECIAL
+from simulator.language.opcodes import NO_FOREST, feature, formula
+from simulator.schema import FIELDS, RAW, SPECIAL, TREES
 
 
 @dataclass(slots=True)
@@ -51,11 +54,12 @@ def raw_row(batch: Sequence[Active]) -> np.ndarray:
 
 
 class BatchFields(Mapping[tuple[str, str], float]):
-    """Every field of a step by scope and name, computed when it is read."""
+    """Every field of a step by scope and name, computed when it is read; `b.trees` only if there is a `forest`."""
 
-    def __init__(self, batch: Sequence[Active], facts: Mapping[str, float]) -> None:
+    def __init__(self, batch: Sequence[Active], facts: Mapping[str, float], forest: Forest | None = None) -> None:
         self.raw = raw_fields(batch)
         self.facts = facts
+        self.forest = forest
 
     def __getitem__(self, field: tuple[str, str]) -> float:
         scope, name = field
@@ -70,11 +74,22 @@ class BatchFields(Mapping[tuple[str, str], float]):
                 return float(vm.graph_tokens(self["b", "tokens"], self.facts["max_num_seqs"]))
             experts = self.facts["active_experts"], self.facts["experts"]
             return float(vm.experts_fraction(*experts, self["b", "tokens"]))
+        if name == TREES.name:
+            return self._trees()
         x = value(formula(name), {}, self)
         if FIELDS["b", name].curve:
             knots = curve_of(self.facts, FIELDS["b", name].curve)
             return float(curve(np.concatenate([[float(len(knots))], knots]), 0, x))
         return x
+
+    def _trees(self) -> float:
+        if self.forest is None:
+            raise InputError(NO_FOREST)
+        leaves = self.forest.leaves([value(feature(text), {}, self) for text in self.forest.features])
+        corrections = self.forest.corrections
+        if not self.raw["prefill_reqs"]:
+            return guarded.exp(leaves + corrections.decode)
+        return guarded.exp(leaves + (corrections.mixed if self.raw["decode_reqs"] else corrections.prefill))
 
     def __iter__(self):  # type: ignore[no-untyped-def]
         return (field for field in FIELDS if field[0] in "bs")

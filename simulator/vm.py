@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from simulator.forest import leaves
 from simulator.jit import njit
 from simulator.knots import curve
 from simulator.language import opcodes
@@ -116,6 +117,8 @@ def run(rows: np.ndarray, low: int, high: int, v: np.ndarray) -> None:
             z = graph_tokens(x, y)
         elif op == opcodes.SOFTPLUS:
             z = (x if x > 0.0 else 0.0) + math.log1p(math.exp(-abs(x))) if x == x else x
+        elif op == opcodes.FOREST:
+            z = leaves(v, rows[i, 3])
         else:
             z = curve(v, rows[i, 3], x)
         v[rows[i, 1]] = z

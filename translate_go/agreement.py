@@ -159,10 +159,11 @@ def compare_all(
     arguments = "sim.LatencyCoeffs{}, sim.ModelHardwareConfig{}"
     models = [f"must({name}.NewEvolvedBackend({arguments}))" for name in programs]
     printed = _ask_go(packages, models, cases, spec)
-    fields = [_CachedFields(batch_fields(batch, facts)) for batch in cases]
+    forests = {program.forest for program in programs.values()}
+    fields = {forest: [_CachedFields(batch_fields(batch, facts, forest)) for batch in cases] for forest in forests}
     names = _names(cases, spec)
     return {
-        name: _agreement(program, facts, fields, spec, names, printed[2 * i], printed[2 * i + 1])
+        name: _agreement(program, facts, fields[program.forest], spec, names, printed[2 * i], printed[2 * i + 1])
         for i, (name, program) in enumerate(programs.items())
     }
 
@@ -181,7 +182,7 @@ def compare_deployments(
     names = _names(cases, spec)
     agreements = []
     for i, deployment in enumerate(compared):
-        fields = [_CachedFields(batch_fields(batch, deployment.facts)) for batch in cases]
+        fields = [_CachedFields(batch_fields(batch, deployment.facts, program.forest)) for batch in cases]
         where = [f"{deployment.name}: {name}" for name in names] if len(compared) > 1 else names
         times, bits = printed[2 * i], printed[2 * i + 1]
         agreements.append(_agreement(program, deployment.facts, fields, spec, where, times, bits))

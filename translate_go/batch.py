@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.errors import InputError
+from simulator.forest import Forest
 from simulator.language.ir import Field, Function, nodes, walk
-from simulator.language.opcodes import formula
-from simulator.schema import CURVES, FIELDS, RAW, SPECIAL
+from simulator.language.opcodes import NO_FOREST, feature, formula
+from simulator.schema import CURVES, FIELDS, RAW, SPECIAL, TREES
 from translate_go.goexpr import Atom
 from translate_go.lower import Lowering, rounded
 from translate_go.spelling import batch_name, columns, curve_name
+from translate_go.trees import declare_trees
 
 ALL, PREFILL, DECODE = "all", "prefill", "decode"
 
@@ -58,10 +61,11 @@ class BatchUse:
     sums: tuple[str, ...] = ()  # Go names of the integer sums that they are computed from
     facts: frozenset[str] = frozenset()  # deployment facts that their formulas read
     curves: tuple[str, ...] = ()  # curves of measured kernels, in schema order
+    forest: Forest | None = None  # the ensemble of trees, if it is read
 
 
-def batch_use(function: Function) -> BatchUse:
-    """The use that a function makes of the batch, directly or through formulas."""
+def batch_use(function: Function, forest: Forest | None) -> BatchUse:
+    """The use that a function makes of the batch, directly, through formulas, or through the features of `forest`."""
     fields: dict[str, None] = {}
     facts: set[str] = set()
 
@@ -69,10 +73,11 @@ def batch_use(function: Function) -> BatchUse:
         name = variable(name)
         if name in fields:
             return
-        for field in _operands(name):
+        operands = _operands(name, forest)
+        for field in operands:
             if field.scope == "b":
                 visit(field.name)
-        facts.update(field.name for field in _operands(name) if field.scope == "s")
+        facts.update(field.name for field in operands if field.scope == "s")
         fields[name] = None
 
     for node in nodes(function):
@@ -81,26 +86,33 @@ def batch_use(function: Function) -> BatchUse:
     raw = {batch_name(name) for name in fields if name in RAW and name != "kv_var"}
     if "kv_var" in fields:
         raw |= {"prefillReqs", "decodeReqs", "kvSum", "kvSquares"}
-    read = {FIELDS["b", name].curve for name in fields}
+    read = {FIELDS["b", name].curve for name in fields if name != TREES.name}
     return BatchUse(
         tuple(fields),
         tuple(name for name in _SUMS if name in raw),
         frozenset(facts),
         tuple(name for name in CURVES if name in read),
+        forest if TREES.name in fields else None,
     )
 
 
 def variable(name: str) -> str:
     """The batch field that has the same value: the other one if `name` is a second name for it, else `name`."""
-    if name not in RAW and name not in SPECIAL and not FIELDS["b", name].curve:
+    if name not in (*RAW, *SPECIAL, TREES.name) and not FIELDS["b", name].curve:
         match formula(name):
             case Field("b", other):
                 return other
     return name
 
 
-def _operands(name: str) -> tuple[Field, ...]:
-    """The fields that a batch field is computed from: none for a raw one."""
+def _operands(name: str, forest: Forest | None) -> tuple[Field, ...]:
+    """The fields that a batch field is computed from: none for a raw one. Raises InputError for trees without any."""
+    if name == TREES.name:
+        if forest is None:
+            raise InputError(NO_FOREST)
+        read = (n for text in forest.features for n in walk(feature(text)) if isinstance(n, Field))
+        phase = Field("b", "prefill_reqs"), Field("b", "decode_reqs")  # which correction holds
+        return tuple(dict.fromkeys((*phase, *read)))
     if name in SPECIAL:
         return _SPECIAL[name][1]
     if name in RAW:
@@ -154,6 +166,10 @@ def declare(use: BatchUse, lowering: Lowering) -> None:
     for name in use.fields:
         if name == "kv_var":
             _variance(lowering)
+        elif name == TREES.name:
+            assert use.forest
+            features = [rounded(lowering.lower(feature(text))) for text in use.forest.features]
+            lowering.lines += declare_trees(features, lowering.indent)
         elif name in RAW:
             lowering.add(f"{batch_name(name)} := ", Atom(f"float64(b.{batch_name(name)})"))
         elif name in SPECIAL:

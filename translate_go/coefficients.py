@@ -37,6 +37,7 @@ _ELSEWHERE = """\
 _BRANCHED = "this program is not one dot product of features of the batch"
 _DELAYED = "the delay before the queue is not alpha[0] + alpha[1] * input length"
 _OPEN = "the delays depend on the deployment, and none is given"
+_TREES = "this program reads an ensemble of trees, for which the host has no feature"
 _MEASURED = "this program reads curves of measured kernels, for which the host has no features"
 _NOTE = """\
 # For the `models` list of the host's defaults.yaml. The generated backend does not read this: its constants are those
@@ -68,6 +69,8 @@ def defaults_yaml(program: Program, deployments: Sequence[Deployment]) -> str:
     """
     if reads_kernels(program):
         return _ELSEWHERE.format(why=_MEASURED)
+    if program.reads_trees:
+        return _ELSEWHERE.format(why=_TREES)
     try:
         entries = [_entry(program, deployment) for deployment in deployments or [Deployment("", {})]]
     except NotAffine:

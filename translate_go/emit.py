@@ -16,6 +16,7 @@ from translate_go.integration import integration
 from translate_go.source import source
 from translate_go.spelling import DEPLOYMENTS, MARK
 from translate_go.target import TARGETS, plan
+from translate_go.trees import TREES_FILE, trees_file
 
 _HEAD = 200  # bytes at the start of a file in which the mark is looked for
 
@@ -23,9 +24,10 @@ _HEAD = 200  # bytes at the start of a file in which the mark is looked for
 def emit(
     program: Program, *, target: str, deployments: Sequence[Deployment] = (), provenance: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """File name -> text: evolved.go, evolved_test.go, defaults.yaml, INTEGRATION.md, sometimes evolved_deployments.go.
+    """File name -> text: evolved.go, evolved_test.go, defaults.yaml, INTEGRATION.md, and sometimes two more.
 
-    The last one has deployments with curves of measured kernels, or more deployments than get a constructor each.
+    evolved_deployments.go has deployments with curves of measured kernels, or more deployments than get a constructor
+    each; evolved_trees.go has the program's ensemble of trees.
     `target` is one of TARGETS. The facts and curves of `deployments` are baked in, in addition to the generic
     constructor; without any, the caller of NewEvolved supplies them. `provenance` lines (program key, data, errors,
     date, engine version) go into the header. Raises InputError for an unknown target, for deployments whose facts the
@@ -43,13 +45,15 @@ def emit(
     }
     if deployments and (needs.curves or (needs.facts and by_name(deployments))):
         files[DEPLOYMENTS] = deployments_file(needs, deployments)
+    if needs.batch.forest:
+        files[TREES_FILE] = trees_file(needs.batch.forest)
     return {name: visible(text, keep="\n\t") for name, text in files.items()}
 
 
 def write(files: Mapping[str, str], out: Path) -> None:
     """Write the files, name -> text, into the folder `out`, which is created if necessary.
 
-    An emitted file of deployments that is not among them is removed, because Go would compile it too. Raises
+    An emitted file of deployments or trees that is not among them is removed, because Go would compile it too. Raises
     InputError, before anything is written, if `out` is a file or if a file of one of these names lacks the mark; and if
     something cannot be written.
     """
@@ -62,9 +66,9 @@ def write(files: Mapping[str, str], out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (out / name).write_text(text, encoding="utf-8", newline="\n")
-        stale = out / DEPLOYMENTS
-        if DEPLOYMENTS not in files and _may_replace(stale):
-            stale.unlink(missing_ok=True)
+        for name in {DEPLOYMENTS, TREES_FILE} - files.keys():
+            if _may_replace(out / name):
+                (out / name).unlink(missing_ok=True)
     except OSError as e:
         raise InputError(f"{out}: cannot be written ({e.strerror}): choose another --out") from None
 

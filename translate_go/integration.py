@@ -10,6 +10,7 @@ from translate_go.deployment import Deployment, by_name
 from translate_go.gotypes import constructor, deployment_variable
 from translate_go.spelling import DEPLOYMENTS, clean, quoted
 from translate_go.target import BLIS_5_DIFFERS, Plan
+from translate_go.trees import TREES_FILE
 
 _HEAD = """\
 # Adding this latency model to BLIS
@@ -142,6 +143,11 @@ microseconds). A small `main` in a new folder of the module is enough, on both b
 with tied times then differ from a run of its own command.
 """
 
+_TREES = (
+    "`{file}` has the ensemble of {count} trees that the step time reads: their nodes, and the walk through them. It "
+    "belongs to this `evolved.go` and to no other."
+)
+
 _OTHER = "\nA file for one target lacks methods of the other: emit it for the branch that it is compiled in.\n"
 
 
@@ -153,10 +159,25 @@ def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
     names = ["`evolved.go`"]
     if plan.reads_deployment and deployments and (plan.curves or by_name(deployments)):
         names.append(f"`{DEPLOYMENTS}`")
-    files = f"{' and '.join(names)} {'are files' if len(names) > 1 else 'is one file'}"
+    if plan.batch.forest:
+        names.append(f"`{TREES_FILE}`")
+    files = f"{_together(names)} {'are files' if len(names) > 1 else 'is one file'}"
     about = _paragraph(_ABOUT.format(files=files, target=target.name, branch=target.branch))
     head = _HEAD.format(about=about, copied=f"{', '.join(names)} and `evolved_test.go`")
-    return "".join((head, *_choice(plan, deployments), *_left_out(deployments), _OTHER, *branches, _LIBRARY))
+    choice, omissions = _choice(plan, deployments), _left_out(deployments)
+    return "".join((head, *choice, *_trees(plan), *omissions, _OTHER, *branches, _LIBRARY))
+
+
+def _together(names: Sequence[str]) -> str:
+    """The names as a sentence lists them."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _trees(plan: Plan) -> list[str]:
+    """The paragraph on the ensemble, if the program has one."""
+    forest = plan.batch.forest
+    return [f"\n{_paragraph(_TREES.format(file=TREES_FILE, count=len(forest.trees)))}\n"] if forest else []
 
 
 def _left_out(deployments: Sequence[Deployment]) -> list[str]:

@@ -7,7 +7,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from simulator.schema import FIELDS
+from simulator.schema import FIELDS, READABLE
 from simulator.text import visible
 from translate_go.goexpr import Atom, GoExpr, Minus
 
@@ -33,7 +33,7 @@ PREDECLARED = words(
 OWN = words("b m n math fmt strings sim toTicks maxTicks batchSums sumBatch")
 HELPERS = words(
     "safeDiv safeSqrt safeLog safeLog1p safeExp safeSoftplus safePow expertsTouched capturedBatch capturedTokens "
-    "curveAt newEvolved deployments"
+    "curveAt newEvolved deployments features evolvedTrees evolvedNodes evolvedRoots evolvedNode"
 )
 
 
@@ -55,7 +55,7 @@ def curve_name(name: str) -> str:
 
 def batch_name(name: str) -> str:
     """The local variable that holds a batch field: `kv_sum` -> `kvSum` (schema: `b.KvSum`)."""
-    exported = FIELDS["b", name].go.removeprefix("b.")
+    exported = READABLE["b", name].go.removeprefix("b.")
     return exported[0].lower() + exported[1:]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.language.ir import Field, Function, Program, nodes
+from simulator.language.ir import Field, Function, Program, nodes, walk
+from simulator.language.opcodes import feature
 from simulator.language.simplify import without_dead_lets
 from simulator.schema import KERNELS
 from translate_go.batch import BatchUse, batch_use
@@ -86,16 +87,17 @@ class Plan:
 
 def reads_kernels(program: Program) -> bool:
     """Whether the program reads a field of measured kernels, so that it needs a deployment with curves."""
-    return any(
-        isinstance(n, Field) and n.scope == "b" and n.name in KERNELS for f in program.functions for n in nodes(f)
-    )
+    read = [n for f in program.functions for n in nodes(f)]
+    if program.forest and program.reads_trees:
+        read += [n for text in program.forest.features for n in walk(feature(text))]
+    return any(isinstance(n, Field) and n.scope == "b" and n.name in KERNELS for n in read)
 
 
 def plan(program: Program, target: Target) -> Plan:
     """The parts of the program that the target needs, without dead lets."""
     wanted = ("step_time", "queueing_time", *(name for _, name in target.overheads))
     functions = {f.name: without_dead_lets(f) for f in program.functions if f.name in wanted}
-    use = batch_use(functions["step_time"])
+    use = batch_use(functions["step_time"], program.forest)
     read = {n.name for f in functions.values() for n in nodes(f) if isinstance(n, Field) and n.scope == "s"}
     facts = tuple(name for name in FACTS if name in read | use.facts)
     return Plan(program, target, functions, use, facts, "reference_step_us" in read)

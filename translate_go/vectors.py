@@ -11,6 +11,7 @@ from random import Random
 
 from simulator.bind import REFERENCE_DECODES
 from simulator.fields import Active, BatchFields
+from simulator.forest import Forest
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import Call, Program, nodes
 from simulator.vm import to_ticks
@@ -63,10 +64,13 @@ def batches(n_random: int, seed: int) -> list[Batch]:
     return [*EDGES, *(random_batch(rng) for _ in range(n_random))]
 
 
-def batch_fields(batch: Batch, facts: Mapping[str, float]) -> BatchFields:
-    """The fields that step_time reads of the batch. Requests without new tokens do not count."""
+def batch_fields(batch: Batch, facts: Mapping[str, float], forest: Forest | None = None) -> BatchFields:
+    """The fields that step_time reads of the batch, with the ensemble that the program has, if any.
+
+    Requests without new tokens do not count.
+    """
     rows = (Active(prompt, progress, new) for n, prompt, progress, new in batch if new > 0 for _ in range(n))
-    return BatchFields(list(rows), facts)
+    return BatchFields(list(rows), facts, forest)
 
 
 def step_us(program: Program, fields: Mapping[tuple[str, str], float]) -> float:
@@ -78,7 +82,7 @@ def step_us(program: Program, fields: Mapping[tuple[str, str], float]) -> float:
 
 def reference_step_us(program: Program, facts: Mapping[str, float]) -> float:
     """The fact that depends on the program: its step time on the reference batch."""
-    return step_us(program, batch_fields(((REFERENCE_DECODES, 0, 0, 1),), facts))
+    return step_us(program, batch_fields(((REFERENCE_DECODES, 0, 0, 1),), facts, program.forest))
 
 
 def overhead_us(program: Program, name: str, facts: Mapping[str, float], input_len: int = 0) -> float:
@@ -93,7 +97,7 @@ def overhead_us(program: Program, name: str, facts: Mapping[str, float], input_l
 
 def step_ticks(program: Program, batch: Batch, facts: Mapping[str, float]) -> int:
     """The step time as the clock counts it, in whole us."""
-    return int(to_ticks(step_us(program, batch_fields(batch, facts)), 1))
+    return int(to_ticks(step_us(program, batch_fields(batch, facts, program.forest)), 1))
 
 
 def overhead_ticks(program: Program, name: str, facts: Mapping[str, float], input_len: int = 0) -> int:
@@ -102,6 +106,6 @@ def overhead_ticks(program: Program, name: str, facts: Mapping[str, float], inpu
 
 
 def tolerance(program: Program) -> int:
-    """The us by which two maths libraries may differ: 0 without exp, log, log1p, softplus and pow, else 1."""
+    """The us by which two maths libraries may differ: 0 without exp, log, log1p, softplus, pow and trees, else 1."""
     calls = (n.name for f in program.functions for n in nodes(f) if isinstance(n, Call))
-    return int(any(name in LIBRARY for name in calls))
+    return int(program.reads_trees or any(name in LIBRARY for name in calls))

@@ -58,7 +58,7 @@ def _with_terms(program: Program, method: str, terms: Sequence[Sequence[Expr]]) 
     position = program.functions.index(function)
     first = sum(len(f.constants) for f in program.functions[: position + 1])
     functions = (*program.functions[:position], longer, *program.functions[position + 1 :])
-    return Program(functions, program.doc), slice(first, first + len(terms))
+    return Program(functions, program.doc, program.forest), slice(first, first + len(terms))
 
 
 def costs(program: Program, data: FitSet) -> np.ndarray:

@@ -27,7 +27,7 @@ from simulator.fields import raw_row
 from simulator.json import JsonObject
 from simulator.language.bounds import at_bounds
 from simulator.language.opcodes import Code, assemble
-from simulator.schema import FIELDS
+from simulator.schema import READABLE
 
 INVARIANTS = {
     "finite": "INV-M-1",
@@ -129,7 +129,7 @@ def fields_json() -> JsonObject:
     rows = [
         {"field": f"{f.scope}.{f.name}", "unit": f.unit, "meaning": f.meaning, "formula": f.formula}
         | ({"curve": f.curve, "at": f.at} if f.curve else {})
-        for f in FIELDS.values()
+        for f in READABLE.values()
     ]
     return {"engine": __version__, "data": None, "seeds": [], "fields": rows}
 
@@ -138,7 +138,7 @@ def print_fields() -> None:
     """Every field that a program may read."""
     rows = [
         (f"{f.scope}.{f.name}", f.unit, f.meaning, f"curve {f.curve} at {f.at}" if f.curve else f.formula or "")
-        for f in FIELDS.values()
+        for f in READABLE.values()
     ]
     title = "Fields: b the batch, s the deployment, r the request"
     note("PI: a request's tokens done before the step. NN: its new tokens in the step.")

@@ -1,4 +1,7 @@
-"""PROGRAM arguments: a file of program text, `RUN:ID`, or the name of a seed; `champion` is the shipped one."""
+"""PROGRAM arguments: a file of program text, `RUN:ID`, or the name of a seed; `champion` is the shipped one.
+
+A file MY.py that reads `b.trees` has its ensemble in MY.trees.json.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from evolve.terminal import command
 from simulator.documents import parse_json, read_bytes
 from simulator.errors import InputError, nearest
 from simulator.language.complete import DEFAULTS, complete
+from simulator.language.forest_file import with_forest
 from simulator.language.infer import check_units
 from simulator.language.ir import Program
 from simulator.language.measure import Caps, enforce
@@ -110,6 +114,7 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
     if caps is not None:
         enforce(program, caps, f"{spec}:1")
     check_units(program, spec)
+    program = with_forest(program, path)
     record = path.with_suffix(".json")
     text = read_bytes(record) if path.suffix == ".py" and record.is_file() else None
     return Source(spec, raw.decode(), program, _record(text, str(record)))

@@ -21,7 +21,7 @@ from simulator import schema
 from simulator.bind import Bound
 from simulator.experiment.load import NEVER, Limits
 from simulator.jit import inlined, njit
-from simulator.language.opcodes import ADD, DIV, LT, MAX, MIN, MUL, NE, NEG, SELECT, STEP_TIME, SUB
+from simulator.language.opcodes import ADD, DIV, FOREST, LT, MAX, MIN, MUL, NE, NEG, SELECT, STEP_TIME, SUB
 from simulator.vm import MAX_TICKS, clamps, run
 
 # Kinds of pieces.
@@ -213,7 +213,10 @@ def look(  # type: ignore[no-untyped-def]
             continue
         op, d, a, b, c = rows[row, 0], rows[row, 1], rows[row, 2], rows[row, 3], rows[row, 4]
         still_a, still_b = _still(m, a), _still(m, b)
-        if still_a and still_b and _still(m, c):
+        still = still_a and still_b and _still(m, c)
+        if op == FOREST:  # its operand, the sum of its features, may stand still while they move: look at each
+            still = _all_still(m, v, b)
+        if still:
             m[d, 0], m[d, 1], m[d, 2] = 0.0, 0.0, 0.0
             continue
         x, y = v[a], v[b]
@@ -270,6 +273,15 @@ def look(  # type: ignore[no-untyped-def]
 def _still(m, slot):  # type: ignore[no-untyped-def]
     """Whether the slot has exactly one value for the composition."""
     return m[slot, 0] == 0.0 and m[slot, 1] == 0.0 and m[slot, 2] == 0.0
+
+
+@njit
+def _all_still(m, v, block):  # type: ignore[no-untyped-def]
+    """Whether all features of the ensemble in this block (simulator.forest) are still."""
+    still = True
+    for i in range(int(v[block])):
+        still = still and _still(m, int(v[block + 1 + i]))
+    return still
 
 
 @njit

@@ -144,7 +144,7 @@ def blend(programs: Sequence[Program], doc: str = "") -> Program:
     """The program each of whose times is the mean of the times of these programs, on every batch, but for rounding.
 
     Constants keep their names where those are unique. Raises InputError if a program is too large without its
-    assignments.
+    assignments, and if two of them read different ensembles of trees: a program has one.
 
     >>> one = parse("def step_time(b, s, *, c=2.0): return c * b.tokens + b.kv_sum\\ndef queueing_time(r, s): return 8")
     >>> two = parse("def step_time(b, s, *, d=4.0): return d * b.tokens\\ndef queueing_time(r, s): return 6")
@@ -162,7 +162,10 @@ def blend(programs: Sequence[Program], doc: str = "") -> Program:
         function = _mean(method, [p.function(method) for p in whole])
         if method in REQUIRED or function.result != Number(0.0):
             functions.append(function)
-    return lean(Program(tuple(functions), doc))
+    forests = list({p.forest for p in programs if p.forest and p.reads_trees})
+    if len(forests) > 1:
+        raise InputError("b.trees: the programs read different ensembles of trees: leave all but one out of the mean")
+    return lean(Program(tuple(functions), doc, forests[0] if forests else None))
 
 
 def _mean(method: str, functions: Sequence[Function | None]) -> Function:

@@ -26,4 +26,4 @@ def complete(program: Program) -> Program:
     ['step_time', 'queueing_time', 'output_token_time', 'completion_time']
     """
     functions = {f.name: f for f in (*DEFAULTS, *program.functions)}
-    return Program(tuple(functions[name] for name in METHODS if name in functions), program.doc)
+    return Program(tuple(functions[name] for name in METHODS if name in functions), program.doc, program.forest)

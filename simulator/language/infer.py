@@ -49,7 +49,7 @@ from simulator.language.units import (
     unit_of_form,
 )
 from simulator.language.unparse import spell
-from simulator.schema import FIELDS
+from simulator.schema import READABLE
 
 SHOWN = 60  # characters of an expression or a unit in a message
 UNSPELLABLE = "by a constant without a unit"  # where no annotation can spell the unit
@@ -277,7 +277,7 @@ class _Solver:
 
 @cache
 def _form_of_field(scope: str, name: str) -> Form:
-    return form_of(read(FIELDS[scope, name].unit))
+    return form_of(read(READABLE[scope, name].unit))
 
 
 def _cut(text: str) -> str:

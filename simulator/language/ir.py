@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from simulator.forest import Forest
 from simulator.language.units import Unit
+from simulator.schema import TREES
 
 # name of each method -> the objects it may read
 METHODS: dict[str, tuple[str, ...]] = {
@@ -139,8 +141,11 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Program:
+    """A program. forest: what `b.trees` reads; it is not part of the text, which cannot be run without it."""
+
     functions: tuple[Function, ...]
     doc: str = ""
+    forest: Forest | None = None
 
     def function(self, name: str) -> Function | None:
         """The method of that name, or None."""
@@ -150,6 +155,15 @@ class Program:
     def theta(self) -> tuple[float, ...]:
         """The values of all constants in one tuple, function by function."""
         return tuple(c.value for f in self.functions for c in f.constants)
+
+    @property
+    def reads_trees(self) -> bool:
+        """Whether it reads `b.trees`, so that it needs a forest."""
+        return any(node == Field("b", TREES.name) for f in self.functions for node in nodes(f))
+
+    def with_forest(self, forest: Forest) -> Program:
+        """The program with this ensemble of trees."""
+        return replace(self, forest=forest)
 
     def with_theta(self, theta: tuple[float, ...]) -> Program:
         """The program with other values for its constants, as many as `self.theta` has."""

@@ -2,7 +2,8 @@
 
 Each method is brought to its normal form, with derived fields written out. Constants lose name and value and are
 labelled by the places where they occur, so that one constant used twice differs from two used once. A constant that
-occurs in one place only absorbs the constants and numbers of one sign that multiply it or are added to it there.
+occurs in one place only absorbs the constants and numbers of one sign that multiply it or are added to it there. Where
+`b.trees` is read, programs with different ensembles differ.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ def key(program: Program) -> str:
     >>> key(parse(one)) == key(parse(other))
     True
     """
-    return _digest(";".join(f"{f.name}:{_form(f)}" for f in program.functions))[:16]
+    forms = [f"{f.name}:{_form(f)}" for f in program.functions]
+    if program.forest and program.reads_trees:
+        forms.append(f"trees:{program.forest.digest}")
+    return _digest(";".join(forms))[:16]
 
 
 def _digest(text: str) -> str:

@@ -36,7 +36,7 @@ from simulator.language.ir import (
     Op,
 )
 from simulator.language.opcodes import formula
-from simulator.schema import FIELDS
+from simulator.schema import READABLE
 
 Monomial = tuple[tuple[int, int], ...]  # (atom, power), by atom; negative powers are those of the guarded inverse
 Polynomial = tuple[tuple[Monomial, float], ...]  # (monomial, coefficient), by monomial; () is 0
@@ -192,7 +192,7 @@ class Normal:
     def _field(self, scope: str, name: str) -> Polynomial:
         if (scope, name) not in self._fields:
             fixed = self.values.get((scope, name))
-            written_out = self.expand and scope == "b" and FIELDS[scope, name].formula is not None
+            written_out = self.expand and scope == "b" and READABLE[scope, name].formula is not None
             if fixed is not None:
                 value = number(fixed)
             else:

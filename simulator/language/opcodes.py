@@ -14,6 +14,8 @@ from functools import cache
 
 import numpy as np
 
+from simulator.errors import InputError
+from simulator.forest import Forest, block
 from simulator.language.ir import (
     Call,
     Choose,
@@ -30,20 +32,22 @@ from simulator.language.ir import (
     Op,
     Program,
     rebuild,
+    walk,
 )
 from simulator.language.reader import Scope, expression
-from simulator.schema import CURVES, FIELDS, RAW, SPECIAL
+from simulator.language.source import ProgramError, syntax_tree
+from simulator.schema import CURVES, FIELDS, RAW, SPECIAL, TREES
 
 # The operations by name, and the number of each in a row. The compiled kernels use the numbers as constants.
 OPERATIONS = (
     "+", "-", "*", "/", "neg", "max", "min", "sqrt", "log", "log1p", "exp", "pow",
     "<", "<=", ">", ">=", "==", "!=", "select", "experts_fraction", "graph_batch",
-    "graph_tokens", "curve", "softplus",
+    "graph_tokens", "curve", "softplus", "forest",
 )  # fmt: skip
 (
     ADD, SUB, MUL, DIV, NEG, MAX, MIN, SQRT, LOG, LOG1P, EXP, POW,
     LT, LE, GT, GE, EQ, NE, SELECT, EXPERTS_FRACTION, GRAPH_BATCH,
-    GRAPH_TOKENS, CURVE, SOFTPLUS,
+    GRAPH_TOKENS, CURVE, SOFTPLUS, FOREST,
 ) = range(len(OPERATIONS))  # fmt: skip
 _NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
 
@@ -69,6 +73,7 @@ class Code:
     statics: tuple[tuple[int, str], ...]  # (slot, name) of the s. fields
     literals: tuple[tuple[int, float], ...]  # (slot, value)
     curves: tuple[tuple[int, str], ...]  # (first slot, name): the number of knots, then the values at the knots
+    forest: tuple[int, np.ndarray] | None  # first slot, and what is there: see simulator.forest.block
     raw: int  # first slot of the raw batch fields
     request: int  # slot of input_len; that of reference_step_us follows
     results: tuple[int, ...]  # slots of RESULTS, -1 where a method is missing
@@ -79,8 +84,10 @@ class Code:
 class _Assembler:
     """Collects rows. A slot is identified by its operation and operands, so that equal ones coincide."""
 
-    def __init__(self, constants: int) -> None:
+    def __init__(self, constants: int, forest: Forest | None) -> None:
         self.constants = constants
+        self.forest = forest
+        self.block: tuple[int, np.ndarray] | None = None
         self.when: dict[int, int] = {}  # slot -> STATIC | STEP | REQUEST
         self.slots: dict[tuple[object, ...], int] = {}  # literal, or operation and operands -> slot
         self.rows: list[tuple[int, int, int, int, int]] = []
@@ -138,10 +145,12 @@ class _Assembler:
 def assemble(program: Program) -> Code:
     """The opcodes of the four methods that are timed (scheduling and preemption change nothing that is measured).
 
+    Raises InputError for a program that reads `b.trees` and has no ensemble.
+
     >>> [OPERATIONS[row[0]] for row in assemble(parse("def step_time(b, s): return max(b.tokens, 1)")).rows]
     ['+', 'max']
     """
-    assembler = _Assembler(len(program.theta))
+    assembler = _Assembler(len(program.theta), program.forest)
     raw = [assembler.input("b", name) for name in RAW]
     request = [assembler.input("r", "input_len"), assembler.input("s", "reference_step_us")]
     results, first = dict.fromkeys(RESULTS, -1), 0
@@ -166,6 +175,7 @@ def assemble(program: Program) -> Code:
         statics=tuple(assembler.statics),
         literals=tuple(assembler.literals),
         curves=tuple((slot, name) for name, slot in assembler.curves.items()),
+        forest=assembler.block,
         raw=raw[0],
         request=request[0],
         results=tuple(results.values()),
@@ -184,9 +194,31 @@ def formula(name: str) -> Expr:
     field = FIELDS["b", name]
     text = field.at or field.formula
     assert text is not None, name
-    scope = Scope(("b", "s"), {}, f"schema field b.{name}")
-    parsed = expression(ast.parse(text, mode="eval").body, scope)
-    numbers = {c.name: Number(c.value) for c in scope.constants.values()}  # the numbers of a field are not fitted
+    return _formula(ast.parse(text, mode="eval").body, Scope(("b", "s"), {}, f"schema field b.{name}"))
+
+
+@cache
+def feature(text: str) -> Expr:
+    """The expression of a feature of an ensemble. Raises ProgramError for what is none.
+
+    >>> spell(feature("b.kv_sum/1000"))
+    'b.kv_sum / 1000'
+    """
+    scope = Scope(("b", "s"), {}, "feature")
+    match syntax_tree(text, "feature").body:
+        case [ast.Expr(value=node)]:
+            parsed = _formula(node, scope)
+        case _:
+            raise ProgramError(f"feature:1: {text[:60]!r} is not a formula: write one over b. and s. fields")
+    if Field("b", TREES.name) in walk(parsed):
+        raise ProgramError("feature:1: b.trees cannot be read by its own ensemble: use another field")
+    return parsed
+
+
+def _formula(node: ast.expr, scope: Scope) -> Expr:
+    """The expression of a formula whose numbers are fixed: no fit changes them."""
+    parsed = expression(node, scope)
+    numbers = {c.name: Number(c.value) for c in scope.constants.values()}
     return rebuild(parsed, lambda n: numbers[n.name] if isinstance(n, Const) else n)
 
 
@@ -217,6 +249,8 @@ def _lower(node: Expr, names: dict[str, int], assembler: _Assembler) -> int:
             return names[name]
         case Field("b", name) if name in SPECIAL:
             return _special(name, assembler)
+        case Field("b", TREES.name):
+            return _trees(assembler)
         case Field("b", name) if name not in RAW:
             if name not in assembler.derived:
                 value, curve = _lower(formula(name), {}, assembler), FIELDS["b", name].curve
@@ -247,3 +281,34 @@ def _special(name: str, assembler: _Assembler) -> int:
     if name == "graph_tokens":
         return assembler.emit(name, tokens, assembler.input("s", "max_num_seqs"))
     return assembler.emit(name, assembler.input("s", "active_experts"), assembler.input("s", "experts"), tokens)
+
+
+NO_FOREST = "b.trees: the program reads an ensemble of trees and has none: give its file, with the ensemble next to it"
+
+
+def _trees(assembler: _Assembler) -> int:
+    """The slot of exp(leaves + correction of the phase). Raises InputError without an ensemble.
+
+    The sum of the features has no other use than to be an operand: the operation that walks the trees then runs when,
+    and varies with what, any of its features does.
+    """
+    forest = assembler.forest
+    if forest is None:
+        raise InputError(NO_FOREST)
+    if assembler.block is None:
+        slots = [_lower(feature(text), {}, assembler) for text in forest.features]
+        total = slots[0]
+        for slot in slots[1:]:
+            total = assembler.emit("+", total, slot)
+        first = assembler.fresh(STATIC)
+        assembler.block = first, block(forest, slots)
+        assembler.next = first + len(assembler.block[1])  # slots that no row names, as those of curves
+        decode, mixed, prefill = (
+            assembler.literal(x)
+            for x in (forest.corrections.decode, forest.corrections.mixed, forest.corrections.prefill)
+        )
+        with_prefill = assembler.emit("select", assembler.input("b", "decode_reqs"), mixed, prefill)
+        correction = assembler.emit("select", assembler.input("b", "prefill_reqs"), with_prefill, decode)
+        leaves = assembler.emit("forest", total, first)
+        assembler.derived[TREES.name] = assembler.emit("exp", assembler.emit("+", leaves, correction))
+    return assembler.derived[TREES.name]

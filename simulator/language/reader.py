@@ -29,7 +29,7 @@ from simulator.language.ir import (
     Op,
 )
 from simulator.language.source import TOO_LARGE, ProgramError, kind, names
-from simulator.schema import FIELDS
+from simulator.schema import FIELDS, READABLE
 
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _COMPARE: dict[type[ast.cmpop], str] = dict(
@@ -196,7 +196,7 @@ def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> Field:
     >>> read_field(ast.parse("b.tokens"), "b", "tokens", Scope(("b", "s"), {}, "mine.py"))
     Field(scope='b', name='tokens')
     """
-    if (owner, name) not in FIELDS:
+    if (owner, name) not in READABLE:
         seen = [f"{o}.{n}" for o, n in FIELDS if o in scope.objects]
         near = difflib.get_close_matches(f"{owner}.{name}", seen, n=1)
         remedy = f"did you mean {near[0]}?" if near else "see `evolve check --fields`"

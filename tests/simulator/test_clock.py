@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from forests import TREES_TEXT, random_forest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from plain_clock import FACTS, Host, host, step_function
@@ -41,6 +42,7 @@ PROGRAMS = [
     "def step_time(b, s, *, c=1e300): return c * b.tokens * c",
     "def step_time(b, s, *, c=40.0): return (b.kv_sum - 100) * c",
 ]
+CLOCK_FEATURES = ("b.kv_sum", "b.kv_mean", "0 - b.kv_sum", "b.kv_max", "b.kv_var", "b.prefill_tokens", "b.decode_reqs")
 QUEUEING = [
     "",
     "def queueing_time(r, s, *, base=900.7, each=3.3): return base + each * r.input_len",
@@ -159,6 +161,21 @@ def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str) ->
     for kwargs in ({}, {"force_exact": True}, {"steps": steps_of(bound, load.limits, remember=False)}):
         seen = replay_bound(load, bound, account=True, **kwargs)  # type: ignore[arg-type]
         event(f"{'fast' if seen.run.fast else 'exact'}{' preempting' if seen.run.preemptions else ''}")
+        compare(seen, told)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(loads(), st.integers(0, 20), st.booleans())
+def test_fast_exact_and_plain_are_equal_with_trees(load: Load, seed: int, contexts: bool) -> None:
+    """With features of the contexts, which no line can be drawn through, and without, where steps are remembered."""
+    kinds = [f for f in CLOCK_FEATURES if contexts or "kv" not in f]
+    program = parse(TREES_TEXT).with_forest(random_forest(seed, kinds))
+    bound = bind(assemble(program), program.theta, FACTS)
+    told = host(load.requests, [0] * len(load.requests.input_len), load.limits, step_function(program, FACTS), most_steps=20_000)
+    assume(not told.stuck)
+    for kwargs in ({}, {"force_exact": True}, {"steps": steps_of(bound, load.limits, remember=False)}):
+        seen = replay_bound(load, bound, account=True, **kwargs)  # type: ignore[arg-type]
+        event("fast" if seen.run.fast else "exact")
         compare(seen, told)
 
 

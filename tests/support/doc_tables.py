@@ -43,7 +43,7 @@ from simulator.experiment.experiment import ARRIVALS, Engine, Experiment
 from simulator.experiment.file import experiment_from_mapping
 from simulator.model import architecture
 from simulator.model.config_keys import JUDGED
-from simulator.schema import FIELDS
+from simulator.schema import READABLE
 
 MARKED = re.compile(r"(?P<begin><!-- table: (?P<name>.+?) -->\n)(?P<table>.*?)(?P<end><!-- end -->)", re.DOTALL)
 REQUIRED = "required"
@@ -280,7 +280,7 @@ def code(text: object) -> str:
 def fields_table() -> str:
     """Every field that a program may read."""
     rows = []
-    for f in FIELDS.values():
+    for f in READABLE.values():
         formula = code(f.formula or "")
         if f.curve:
             formula = f"curve {code(f.curve)} at {code(f.at)}"

@@ -33,7 +33,7 @@ def step_function(program: Program, facts: Mapping[str, float]) -> Step:
     """`program`'s step time in microseconds as a plain function of the batch."""
     method = program.function("step_time")
     assert method is not None
-    return lambda batch: evaluate(method, BatchFields(batch, facts))
+    return lambda batch: evaluate(method, BatchFields(batch, facts, program.forest))
 
 
 @dataclass(eq=False)

@@ -23,6 +23,7 @@ from evolve.run.trust import Trust, trust_file
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
+from simulator.language.forest_file import forest_file
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.simplify import brief
@@ -171,6 +172,7 @@ def files_for(out: Path | None, name: str, models: Sequence[str] | None) -> list
         check_writable(file, "--out")
         check_writable(file.with_suffix(".json"), "--out")
         check_writable(trust_file(file), "--out")
+        check_writable(forest_file(file), "--out")
     return list(files)
 
 
@@ -188,7 +190,7 @@ def save(
     source: Source, best: Try, certainties: Sequence[Certainty], data: FitSet, old: Known | None,
     files: Sequence[Path | None], shared: bool, stage: FirstStage | None, trust: Trust | None,
 ) -> tuple[FittedProgram, ...]:  # fmt: skip
-    """The program of each group of experiments, written to its file, if it has one, with its record and trust.
+    """The program of each group of experiments, written to its file, if it has one, with its record, trust and trees.
 
     A trust in the file's place is removed if there is none to replace it.
 
@@ -211,6 +213,8 @@ def save(
             )  # fmt: skip
             try:
                 trust_file(path).unlink(missing_ok=True)
+                if program.forest:  # first: without it the program cannot be read
+                    write_json(forest_file(path), program.forest.to_json())
                 write_text(path, text)
                 write_json(path.with_suffix(".json"), kept.to_json())
                 if trust:

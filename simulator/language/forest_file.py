@@ -1,0 +1,133 @@
+"""MY.trees.json, the ensemble of trees of the program MY.py: read and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from simulator.documents import read_json
+from simulator.errors import LARGEST_NUMBER, InputError, Section, shown
+from simulator.forest import LEAF, Corrections, Forest, Tree
+from simulator.language.ir import Program
+from simulator.language.opcodes import feature
+from simulator.language.source import ProgramError
+
+MOST_FEATURES = 100
+MOST_TREES = 2_000
+MOST_NODES = 30_000  # about a megabyte of Go
+REMEDY = "train the ensemble again, or copy its file again"
+
+
+def forest_file(program: Path) -> Path:
+    """The file of the ensemble that belongs to a program's file.
+
+    >>> forest_file(Path("mine.py")).name
+    'mine.trees.json'
+    """
+    return program.with_suffix(".trees.json")
+
+
+def with_forest(program: Program, path: Path) -> Program:
+    """The program of the file `path`, with the ensemble next to it if it reads b.trees.
+
+    Raises InputError if the ensemble is missing or damaged.
+
+    >>> with_forest(parse("def step_time(b, s, *, c=2.0): return c * b.trees"), Path("no.py"))
+    Traceback (most recent call last):
+    simulator.errors.InputError: no.trees.json: cannot be read (No such file or directory): no.py reads b.trees: ...
+    """
+    if not program.reads_trees:
+        return program
+    file = forest_file(path)
+    try:
+        return program.with_forest(read_forest(file))
+    except OSError as e:
+        raise InputError(
+            f"{file}: cannot be read ({e.strerror or type(e).__name__}): {path.name} reads b.trees: "
+            "put its ensemble of trees next to it"
+        ) from None
+
+
+def read_forest(path: Path) -> Forest:
+    """The ensemble in a file. Raises OSError if it cannot be read, InputError if it is none.
+
+    >>> read_forest(Path("no/mine.trees.json"))
+    Traceback (most recent call last):
+    FileNotFoundError: [Errno 2] No such file or directory: 'no/mine.trees.json'
+    """
+    raw = read_json(path, REMEDY)
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: is not an ensemble of trees: {REMEDY}")
+    top = Section(str(path), "", raw)
+    top.only(("features", "trees", "baseline", "corrections"))
+    features = _features(top)
+    corrections = top.section("corrections", REMEDY)
+    corrections.only(("decode", "mixed", "prefill"))
+    trees = tuple(_tree(tree, len(features)) for tree in top.sections("trees", REMEDY, most=MOST_TREES))
+    forest = Forest(
+        features,
+        trees,
+        top.number("baseline", REMEDY),
+        Corrections(*(corrections.number(phase, REMEDY) for phase in ("decode", "mixed", "prefill"))),
+    )
+    if forest.nodes > MOST_NODES:
+        raise top.error("trees", f"have {forest.nodes:,} nodes, at most {MOST_NODES:,} are read", "train smaller trees")
+    return forest
+
+
+def _features(top: Section) -> tuple[str, ...]:
+    texts = _column(top, "features")
+    if not 1 <= len(texts) <= MOST_FEATURES:
+        raise top.error("features", f"are {len(texts):,}, from 1 to {MOST_FEATURES} are read", REMEDY)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise top.error(f"features[{i}]", f"must be text, got {shown(text)}", REMEDY)
+        try:
+            feature(text)
+        except ProgramError as e:
+            raise InputError(f"{top.where}: features[{i}]: {e}") from None
+    return tuple(texts)
+
+
+def _tree(raw: Section, features: int) -> Tree:
+    """A tree whose walk must end: all numbers are finite, and children come after their parents."""
+    raw.only(("feature", "threshold", "left", "right", "value"))
+    tree = Tree(
+        _wholes(raw, "feature", LEAF, features - 1), _numbers(raw, "threshold"),
+        _wholes(raw, "left", 0), _wholes(raw, "right", 0), _numbers(raw, "value"),
+    )  # fmt: skip
+    count = len(tree.feature)
+    if not count:
+        raise raw.error("feature", "is empty", REMEDY)
+    for name in ("threshold", "left", "right", "value"):
+        if len(getattr(tree, name)) != count:
+            raise raw.error(name, f"has {len(getattr(tree, name)):,} entries, feature has {count:,}", REMEDY)
+    for side in ("left", "right"):
+        for node, (number, child) in enumerate(zip(tree.feature, getattr(tree, side), strict=True)):
+            if number != LEAF and not node < child < count:
+                where = f"{side}[{node}]"
+                raise raw.error(where, f"must be a later node, from {node + 1} to {count - 1}, got {child}", REMEDY)
+    return tree
+
+
+def _column(raw: Section, name: str) -> list[Any]:
+    column = raw.required(name, REMEDY)
+    if not isinstance(column, list):
+        raise raw.error(name, f"must be a list, got {shown(column)}", REMEDY)
+    return column
+
+
+def _wholes(raw: Section, name: str, least: int, most: int = MOST_NODES) -> tuple[int, ...]:
+    column = _column(raw, name)
+    for i, x in enumerate(column):
+        if type(x) is not int or not least <= x <= most:
+            raise raw.error(f"{name}[{i}]", f"must be a whole number from {least} to {most}, got {shown(x)}", REMEDY)
+    return tuple(column)
+
+
+def _numbers(raw: Section, name: str) -> tuple[float, ...]:
+    column = _column(raw, name)
+    for i, x in enumerate(column):
+        if type(x) not in (int, float) or not abs(x) <= LARGEST_NUMBER:
+            raise raw.error(f"{name}[{i}]", f"must be a finite number, got {shown(x)}", REMEDY)
+    return tuple(map(float, column))
