@@ -39,7 +39,7 @@ hostile: $(VENV)/dev  ## damaged files, bombs, foreign text, hostile programs, f
 crash: $(VENV)/dev  ## kills, stops and cuts at random moments of every long command: twenty minutes
 	$(BIN)/python tests/support/crash.py
 
-cma: $(VENV)/dev  ## searches that fit by Gauss-Newton against searches that fit by CMA-ES: an hour
+cma: $(VENV)/dev  ## searches that fit by Gauss-Newton against searches that fit by CMA-ES: half an hour
 	$(BIN)/python tests/support/cma_comparison.py
 
 traces: $(VENV)/dev  ## a synthetic run with 300 MB of traces, made and ingested: minutes
