@@ -224,7 +224,7 @@ FIELDS: dict[tuple[str, str], FieldSpec] = {(f.scope, f.name): f for f in (*_BAT
 # whose candidates are texts alone, offers it nowhere.
 TREES = _b("trees", "one", "the value of the program's own ensemble of trees: exp of the sum of its leaves, which is "
            "never 0; without an ensemble it cannot be read")  # fmt: skip
-READABLE = FIELDS | {("b", TREES.name): TREES}  # all that a program may read
+READABLE = {(f.scope, f.name): f for f in (*_BATCH, TREES, *_STATIC, *_REQUEST)}  # all that a program may read
 
 # Times of measured kernels: a constant that multiplies one is near 1, above or below.
 KERNELS = tuple(f.name for f in _BATCH if f.name.startswith("kernel_"))
