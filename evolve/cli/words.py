@@ -42,7 +42,7 @@ probe PROGRAM --experiments=FILE --id=ANY --model=MODEL --hardware=GPU --tp=ANY 
 ingest FOLDER... --trace=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY... --model-config=ANY...
     --workers=ANY --json --quiet
 leaderboard ANY... --steps=FILE... --sync --experiments=FILE --id=ANY --out=FILE --workers=ANY --cluster=ANY
-    --csv=FILE --parquet=FILE --latex=FILE --json --quiet
+    --csv=FILE --parquet=FILE --latex=FILE --json --md --quiet
 score-steps PROGRAM --steps=FILE... --experiments=FILE --id=ANY --target=cycle|duration
     --split=all|train|valid|test --sync --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
