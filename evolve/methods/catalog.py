@@ -97,7 +97,7 @@ METHODS: tuple[Method, ...] = (
     Method("trees-components", "the same on the six components too", "", "trees on components"),
     Method("trees-ratio", "components-12, corrected by trees on ratios of load stages to it", "components_12",
            "trees on ratios"),
+    Method("direct", "closed form, with true lengths and ITL", "direct", "closed form", per_model=True),
     Method("direct-published", "closed form, with the generator's lengths and ITL", "direct",
            "closed form, published", per_model=True),
-    Method("direct", "closed form, with true lengths and ITL", "direct", "closed form", per_model=True),
 )  # fmt: skip
