@@ -80,8 +80,8 @@ def _split(samples: Sequence[Sample], split: str, recipe: Recipe) -> list[Sample
     """The times of a split that the recipe uses; those of all splits if the split has none."""
     chosen = []
     for sample in samples:
-        first = sample.step.min(initial=0) + recipe.first_step
-        part = sample.where((sample.split == split) & ((sample.step < 0) | (sample.step >= first)))
+        late = (sample.step < 0) | (sample.step >= recipe.first_step)  # a load stage has no step
+        part = sample.where((sample.split == split) & late)
         if recipe.winsorised and split == TRAIN and len(part.observed_us):
             part = replace(part, observed_us=np.minimum(part.observed_us, np.quantile(part.observed_us, TAIL)))
         chosen.append(part)

@@ -13,7 +13,7 @@ from evolve.ingest.derive.steps import SPLITS
 from evolve.program.steps.figures import phases
 from evolve.program.steps.targets import OWN, Targets
 from simulator.bind import Bound
-from simulator.schema import PREFILL_REQS, PREFILL_TOKENS, RAW_FIELDS
+from simulator.schema import PREFILL_TOKENS, RAW_FIELDS
 
 TRAIN, VALID, TEST = SPLITS
 EVERY = 5  # of the load stages without cycles, every fifth is for validation
@@ -69,11 +69,6 @@ class Sample:
         """bool[times]: steps of one phase. A load stage is mostly pure, and counts as such."""
         mixed: np.ndarray = self._mean((phases(self.raw) == "mixed with prefill").astype(float)) > 0.5
         return ~mixed
-
-    @property
-    def with_prefill(self) -> np.ndarray:
-        """bool[times]: a prompt in the step, or in some steps of the load stage."""
-        return self._mean(self.raw[:, PREFILL_REQS]) > 0.0
 
     def _mean(self, values: np.ndarray) -> np.ndarray:
         means: np.ndarray = np.add.reduceat(self.share * values, self.first)

@@ -105,8 +105,7 @@ def _own(method: Method, form: Program, training: Training) -> tuple[Program, in
             return calibrate(form, training.data), 0
         except HostileStep as e:
             raise Untrainable(str(e)) from None
-    if not isinstance(method.own, Recipe):
-        raise Untrainable(f"{method.name}: {method.own} trains nothing here")
+    assert isinstance(method.own, Recipe)  # all others are trained above
     if not training.samples:
         raise Untrainable("no step times to train on")
     program = train(form, training.samples, method.own)
