@@ -70,8 +70,8 @@ def bounds(program: Program) -> tuple[Bounds, ...]:
 
 
 def at_bounds(program: Program, fitted: bool) -> dict[str, str]:
-    """A sentence for each constant that is at one of its bounds, by `method.name`; none for those that their bounds fix.
-    fitted: the constants were fitted.
+    """A sentence for each constant that is at one of its bounds, by `method.name`. fitted: the constants were fitted.
+    A constant that its bounds fix has none.
 
     >>> at_bounds(parse("def step_time(b, s, *, w=1.0, c=2.0): return w * b.weight_read_us + c"), fitted=False)
     {'step_time.w': "w = 1 (at its lower bound: the datasheet's peak, which no kernel beats)"}

@@ -163,8 +163,8 @@ CASES: dict[str, list[Case]] = {
              (CHAT, f"/{SHOWN}/[p].py")),
     ],
     "leaderboard": [
-        Case(lambda w: ["leaderboard", "direct", "--experiments", w / "[e].yaml", "--out", w / "[b]", "--workers", 1,
-                        "--csv", w / "[l].csv"], (f"/{SHOWN}/[l].csv", f"/{SHOWN}/[b]")),
+        Case(lambda w: ["leaderboard", "direct", "--experiments", w / "[e].yaml", "--out", w / "[board]", "--workers", 1,
+                        "--csv", w / "[l].csv"], (f"/{SHOWN}/[l].csv", f"/{SHOWN}/[board]")),
         Case(lambda w: ["leaderboard", "q[/x]"], ("'q[/x]': no such method",), 2),
     ],
     "model": [
