@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import threading
 import tokenize
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +21,10 @@ NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
 _SUSPECT = re.compile(r"[^\x00-\x7f]|\w{65}")  # if it matches nowhere, every name is plain
 
 Read = TypeVar("Read")
+
+# One text at a time: Python 3.11 counts the depth of a syntax tree for all threads together, so two threads that
+# parse at once can end in a SystemError (python/cpython#106905); and ignoring warnings holds for all threads too.
+_READING = threading.Lock()
 
 
 class ProgramError(InputError):
@@ -58,7 +63,7 @@ def syntax_tree(text: str | bytes, where: str) -> ast.Module:
 def _quietly(reading: Callable[[], Read], where: str) -> Read:
     """The result of Python's own reader, without its warnings and with its errors as ProgramError."""
     try:
-        with warnings.catch_warnings():
+        with _READING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return reading()
     except SyntaxError as e:

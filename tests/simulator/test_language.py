@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import struct
+import sys
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 
 import numpy as np
@@ -227,6 +231,27 @@ def test_comments_line_ends_and_marks_do_not_matter() -> None:
         "def step_time(b,s,*,a=+1): return (+a);",
     ):
         assert parse(text) == parse(text.encode()) == plain
+
+
+def test_threads_read_texts_at_the_same_time() -> None:
+    """Folds side by side do. Without a lock Python 3.11 raises SystemError within a second of this."""
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    texts = PROGRAMS * 20
+
+    def yield_to_others(phase: str, info: dict[str, int]) -> None:
+        time.sleep(0)  # a collection inside the parser lets another thread run
+
+    try:
+        sys.setswitchinterval(1e-6)
+        gc.set_threshold(10)
+        gc.callbacks.append(yield_to_others)
+        with ThreadPoolExecutor(4) as threads:
+            read = list(threads.map(lambda _: [parse(text) for text in texts], range(4)))
+    finally:
+        gc.callbacks.remove(yield_to_others)
+        gc.set_threshold(*thresholds)
+        sys.setswitchinterval(interval)
+    assert read == [read[0]] * 4
 
 
 def test_an_elif_and_what_follows_an_if_are_its_else() -> None:
