@@ -1,7 +1,7 @@
 """A program's constants by Bayesian optimisation: a Gaussian process over the E2E error of full replays.
 
-No command uses it. It calibrates all constants at once from replays alone, without slopes and without the mean field,
-as black boxes are calibrated (Jones, Schonlau and Welch 1998, J. Global Optimization 13).
+It calibrates all constants at once from replays alone, without slopes and without the mean field, as black boxes are
+calibrated (Jones, Schonlau and Welch 1998, J. Global Optimization 13).
 """
 
 from __future__ import annotations
