@@ -221,7 +221,7 @@ def _require() -> None:
         import sklearn  # noqa: F401
     except ImportError:
         raise InputError(INSTALL) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial that is interrupted warns with a traceback
 
 
 def _splits(

@@ -42,7 +42,7 @@ def leaderboard(methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, e
 
     A method is trained on all runs, and once more without each model and each workload, which it then predicts. With
     --steps, own protocols train on the measured times of single steps too. METHODS are names, or the beginnings of
-    names; all of them by default (docs/methods.md).
+    names where none is that name; all of them by default (docs/methods.md).
 
     \b
     evolve leaderboard --steps steps.parquet
@@ -56,8 +56,9 @@ def leaderboard(methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, e
         raise InputError("--sync is said of step tables: give it with --steps")
     runs = sources(steps, experiments, ids, sync).runs if steps else ()
     bench = Bench(out, chosen, tuple(written_and_named(experiments, ids)), runs)
-    again = command("leaderboard", *methods, *(f"--steps {path}" for path in steps), f"--out {out}")
-    with resumable(again), where.pool(quiet) as pool:
+    given = [*(("--steps", path) for path in steps), ("--experiments", experiments), ("--id", ids), ("--out", out)]
+    words = [word for option in given if option[1] is not None for word in option]
+    with resumable(command("leaderboard", *methods, *words, *["--sync"] * sync)), where.pool(quiet) as pool:
         results = measure(bench, pool)
     tables.write("methods", "methods", results)
     if tables.on_stdout:
@@ -81,12 +82,16 @@ def leaderboard(methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, e
 
 
 def _chosen(names: tuple[str, ...]) -> tuple[Method, ...]:
-    """The methods whose names begin so, in the catalog's order. Raises InputError for a name that is none."""
-    for name in names:
-        if not any(_begins(method, name) for method in METHODS):
-            known = [method.name for method in METHODS]
-            raise InputError(f"{shown(name)}: no such method: {nearest(name.lower(), known)}")
-    chosen = tuple(method for method in METHODS if not names or any(_begins(method, name) for name in names))
+    """The methods that are named, or whose names begin so, in the catalog's order. Raises InputError for a name that is
+    none."""
+    known = [method.name for method in METHODS]
+    named = set[str]()
+    for name in (n.lower().replace("_", "-") for n in names):
+        found = [name] if name in known else [k for k in known if k.startswith(name)]
+        if not found:
+            raise InputError(f"{shown(name)}: no such method: {nearest(name, known)}")
+        named.update(found)
+    chosen = tuple(method for method in METHODS if not names or method.name in named)
     if importlib.util.find_spec("sklearn") is not None:
         return chosen
     lacking = [method.name for method in chosen if method.needs_extra]
@@ -96,7 +101,3 @@ def _chosen(names: tuple[str, ...]) -> tuple[Method, ...]:
     if lacking:
         warn(f"left out: {needs}")
     return tuple(method for method in chosen if not method.needs_extra)
-
-
-def _begins(method: Method, name: str) -> bool:
-    return method.name.startswith(name.lower())

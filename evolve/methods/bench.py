@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from archive.journal import Journal, read_journal
+from archive.journal import Damaged, Journal, read_journal
 from evaluator.experiments import Written, data_hash
 from evaluator.fit.fit import fit_set
-from evaluator.score import SCORE_SEEDS
+from evaluator.score import MEANS, SCORE_SEEDS, Errors
 from evolve import __version__
 from evolve.methods.catalog import METHODS, Method
 from evolve.methods.closed_form import Means, published_means
@@ -30,12 +31,16 @@ from evolve.program.steps.targets import Targets, cycle_targets
 from evolve.run import folder as run_folder
 from evolve.run.data import fittable
 from evolve.run.files import write_json, write_text
+from evolve.run.records import record
 from evolve.study.held_out import held_out_errors
 from evolve.study.study import read_about
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
-from simulator.language.forest_file import forest_file
+from simulator.language.complete import complete
+from simulator.language.forest_file import forest_file, with_forest
+from simulator.language.key import key
+from simulator.language.parse import parse
 from simulator.language.simplify import brief
 from simulator.language.unparse import unparse
 
@@ -43,6 +48,8 @@ ABOUT, RESULTS, PROGRAMS = "methods.json", "results.jsonl", "programs"
 IN_SAMPLE = "in sample"
 KINDS = (IN_SAMPLE, "models", "workloads")
 FIGURES = ("e2e", "ttft", "itl", "e2e_p99")
+DATE = "date"
+WORDS = {"engine": "another release", "data": "other experiments", "steps": "other --steps", "seeds": "other seeds"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +138,7 @@ def measure(bench: Bench, pool: Pool) -> list[Result]:
     fitted = bench.experiments
     if not fitted:
         raise InputError("nothing to fit: no experiment is clean and has observed load stages")
-    _check(bench, fitted)
+    date = _begin(bench, fitted)
     todo = tasks(bench)
     with run_folder.lock(bench.path):
         done = {result.task: result for result in _earlier(bench.path / RESULTS)}
@@ -142,7 +149,8 @@ def measure(bench: Bench, pool: Pool) -> list[Result]:
             calls = (pool.submit(Call(_measured, (task,), parcel=data), n) for n, task in enumerate(missing))
             # In this process a training is carried out as soon as it is submitted, and kept before the next one.
             waiting = calls if pool.here else list(calls)
-            pool.line.show(f"{len(missing)} trainings ...")
+            if missing:
+                pool.line.show(f"{len(missing)} trainings ...")
             for n, (task, promise) in enumerate(zip(missing, waiting, strict=True)):
                 pool.line.update(partial("{}/{} trainings; {}".format, n, len(missing), task.method))
                 done[task] = promise.result()
@@ -151,12 +159,13 @@ def measure(bench: Bench, pool: Pool) -> list[Result]:
             pool.line.close()
             journal.close()
     results = [done[task] for task in todo]
-    _write_programs(bench.path / PROGRAMS, results)
+    _write_programs(bench.path / PROGRAMS, results, fitted, date)
     return results
 
 
-def _write_programs(folder: Path, results: Sequence[Result]) -> None:
-    """Write the programs that were trained on all runs, METHOD-PROTOCOL.py or METHOD-PROTOCOL-MODEL.py."""
+def _write_programs(folder: Path, results: Sequence[Result], fitted: Sequence[Experiment], date: str) -> None:
+    """Write the programs that were trained on all runs, METHOD-PROTOCOL.py or METHOD-PROTOCOL-MODEL.py, each with the
+    record of the runs that it was trained on."""
     folder.mkdir(exist_ok=True)
     for result in results:
         if result.task.kind != IN_SAMPLE:
@@ -164,20 +173,30 @@ def _write_programs(folder: Path, results: Sequence[Result]) -> None:
         for model, text in result.texts.items():
             of_model = f"-{alias(model)}" if model else ""
             file = folder / f"{result.task.method}-{result.task.protocol}{of_model}.py"
-            write_text(file, text)
+            members = [e for e in fitted if not model or e.model == model]
+            errors = [Errors(e.id, *(result.errors[e.id][name] for name in MEANS)) for e in members]
             if result.forest:
                 write_json(forest_file(file), result.forest)
+            write_text(file, text)
+            program = complete(with_forest(parse(text, str(file)), file))
+            write_json(file.with_suffix(".json"), record(key(program), members, errors, SCORE_SEEDS, date).to_json())
 
 
 def _earlier(path: Path) -> list[Result]:
     """The results in a bench's journal. Raises InputError if it is damaged."""
+    results = list[Result]()
     try:
-        return [Result.from_json(line) for line in read_journal(path)]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{path}: is damaged: remove it to train again, or choose another --out") from None
+        for line in read_journal(path):
+            results.append(Result.from_json(line))
+        return results
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        good = e.good if isinstance(e, Damaged) else len(results)
+        remedy = "remove it and all lines after it, and their trainings are done again"
+        raise InputError(f"{path}:{good + 1}: damaged line: {remedy}") from None
 
 
-def _check(bench: Bench, fitted: Sequence[Experiment]) -> None:
+def _begin(bench: Bench, fitted: Sequence[Experiment]) -> str:
+    """The date of the bench. Writes what it is made of, or raises InputError if its folder has another one."""
     steps = {run.experiment.id: run.steps.digest() for run in bench.runs}
     about = {"engine": __version__, "data": data_hash(fitted), "steps": steps, "seeds": list(SCORE_SEEDS)}
     file = bench.path / ABOUT
@@ -185,15 +204,17 @@ def _check(bench: Bench, fitted: Sequence[Experiment]) -> None:
         old = read_about(file, "")
         for name, value in about.items():
             if old.get(name) != value:
-                raise InputError(f"{bench.path}: was made with another {name}: choose another --out")
-        return
+                raise InputError(f"{bench.path}: was made with {WORDS[name]}: choose another --out")
+        return str(old.get(DATE))
     if bench.path.exists() and (not bench.path.is_dir() or any(bench.path.iterdir())):
         raise InputError(f"{bench.path}: holds something else already: choose another --out")
     try:
         bench.path.mkdir(parents=True, exist_ok=True)
-        write_json(file, about)
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        write_json(file, {**about, DATE: today})
     except OSError as e:
         raise InputError(f"{bench.path}: cannot be written ({e.strerror}): choose another --out") from None
+    return today
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def _summary(what: str, results: Sequence[Result]) -> Summary:
     means = {name: mean_abs([row[name] for row in rows]) for name in FIGURES}
     mape, r = _over([f for x in results for split, f in x.cycles.items() if split != TRAIN])
     fitted_mape, fitted_r = _over([f for x in results for split, f in x.cycles.items() if split == TRAIN])
-    wanted = len(rows) + sum(len(x.task.predicted) for x in results if x.failure)
+    wanted = sum(len(x.task.predicted) for x in results)
     return Summary(
         task.method, what, task.protocol, task.kind, max(x.constants for x in results), max(x.times for x in results),
         sum(x.cpu_s for x in results), means["e2e"], median(e2es) if e2es else None, max(e2es, default=None),

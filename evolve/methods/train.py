@@ -18,7 +18,7 @@ from evaluator.fit.trees import train as train_trees
 from evolve.methods.catalog import TREES, Method
 from evolve.methods.closed_form import Means, direct, true_means
 from evolve.methods.recipe import Recipe, train
-from evolve.methods.samples import Sample, samples_of
+from evolve.methods.samples import TRAIN, VALID, Sample, samples_of
 from evolve.run.program import method_text
 from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Experiment
@@ -128,6 +128,10 @@ def _trees(method: Method, training: Training) -> tuple[Program, int]:
 
 
 def _split_runs(samples: Sequence[Sample]) -> list[SplitRun]:
+    """The rows for trees. Raises Untrainable where none are left to train on, or to choose by."""
+    for split in (TRAIN, VALID):
+        if not any((s.split == split).any() for s in samples):
+            raise Untrainable(f"too few measured times: none is in the split '{split}'")
     return [SplitRun(StepRun(s.facts, s.typical, s.observed_us), s.split) for s in samples]
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from evolve.methods.bench import IN_SAMPLE, PROGRAMS, Result
+from evolve.methods.bench import IN_SAMPLE, KINDS, PROGRAMS, Result
 from evolve.methods.summary import WORTH_POINTS, Summary, Worth, summaries, worth
-from evolve.report.printing import markdown, prose, show
+from evolve.report.printing import markdown, note, prose, show
 from evolve.report.table import Table, counted, number
-from evolve.report.terms import legend
 from evolve.terminal import command, suggest
 
 TITLES = {
@@ -19,21 +18,28 @@ TITLES = {
 }
 LEGEND = """\
 own: step_time by its authors' training on measured step times, the delays around it on load stages; ours: everything on
-load stages, as in `evolve fit`. E2E, TTFT, ITL: mean absolute errors of the means over runs, p99: of the E2E, percent;
-cycles: measured times of single steps, in sample of the last 20 % of each run, which no training saw"""
+load stages, as in `evolve fit`. held out: predicted by constants that were trained without these runs; the forms are of
+people who had seen some. constants: that were trained; CPU s: of all trainings of the row. E2E, TTFT, ITL: mean
+absolute errors of the means over the runs predicted, percent; median, worst: of E2E; p99: of the 99th percentile of
+E2E."""
+CYCLES = """\
+cycles MAPE: the mean absolute error of measured times of single steps, percent, in sample of the last 20 % of each run,
+which no training saw; r: their correlation."""
 
 
 def print_bench(results: Sequence[Result], path: Path) -> None:
     """The tables, notes, and where everything is kept."""
     rows = summaries(results)
-    legend("held out", "in sample", "MAPE", also=LEGEND)
+    note(LEGEND)
+    if any(row.cycles_mape is not None for row in rows):
+        note(CYCLES)
     for table in tables(rows):
         show(table)
     for text in notes(rows):
         prose(f"- {text}")
     prose(
         f"Results: {path}; the same command shows them again without training. Programs that were trained on all runs: "
-        f"{path / PROGRAMS}."
+        f"{path / PROGRAMS}, one for each model where a method has constants of each."
     )
     held = [row for row in rows if row.kind == "models" and row.e2e_median is not None]
     if held:
@@ -56,12 +62,13 @@ def notes(rows: Sequence[Summary]) -> list[str]:
             failed.setdefault(why, {})[f"{row.method} ({row.protocol})"] = None
     texts = [f"{', '.join(names)}: {why}" for why, names in failed.items()]
     texts += map(worth_text, worth(rows))
-    times = max((row.times for row in rows), default=0)
-    rests = f"Own protocols rest on at most {counted(times, 'measured time')}: cycles where steps were recorded,"
-    return [
-        *texts,
-        f"{rests} elsewhere the mean ITL of each load stage. Constants include those of the delays around a step.",
-    ]
+    if times := max((row.times for row in rows), default=0):
+        rests = f"Own protocols rest on at most {counted(times, 'measured time')}: cycles where steps were recorded,"
+        texts.append(f"{rests} elsewhere the mean ITL of each load stage.")
+    missing = [kind for kind in KINDS if not any(row.kind == kind for row in rows)]
+    if missing:
+        texts.append(f"Nothing is held out by {' or '.join(missing)}: the runs have one only.")
+    return [*texts, "Constants include those of the delays around a step."]
 
 
 def tables(rows: Sequence[Summary]) -> list[Table]:

@@ -81,12 +81,25 @@ def _lines(table: Table, column: int, width: int) -> Table:
 class _Wrapper(textwrap.TextWrapper):
     """Breaks lines at blanks, and after the signs that ids, paths, names and sums are made of."""
 
-    wordsep_re = re.compile(r"(\s+|[^\s+/_=-]+[+/_=-](?=[^\s\d]))")
+    wordsep_re = re.compile(r"(\s+|[+/_=-]*[^\s+/_=-]+[+/_=-](?=[^\s\d]))")
 
 
 def broken(text: str, width: int) -> str:
-    """The text in lines of at most `width` characters, broken between words where possible."""
-    lines = [line for given in text.split("\n") for line in _Wrapper(width).wrap(given) or [""]]
+    """The text in lines of at most `width` characters, broken at blanks and after signs where possible."""
+    return _in_lines(text, _Wrapper(width))
+
+
+def flowed(text: str, width: int) -> str:
+    """The text in lines of at most `width` characters, broken at blanks only: names and paths can be copied whole.
+
+    A word that is longer than a line is broken at its end.
+    """
+    return _in_lines(text, textwrap.TextWrapper(width, break_on_hyphens=False))
+
+
+def _in_lines(text: str, wrapper: textwrap.TextWrapper) -> str:
+    width = wrapper.width
+    lines = [line for given in text.split("\n") for line in wrapper.wrap(given) or [""]]
     return "\n".join(piece for line in lines for piece in (chop_cells(line, width) if line else [""]))
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from evolve.report.layout import GAP, broken, parts, width_of
+from evolve.report.layout import GAP, broken, flowed, parts, width_of
 from evolve.report.table import Table
 from evolve.terminal import LAYOUT, say, width
 from simulator.text import visible
@@ -37,7 +37,7 @@ def fits(table: Table) -> bool:
 
 def prose(text: str, style: str = "") -> None:
     """Print sentences in lines that fit the terminal. Ends of lines in the text stay."""
-    say(broken(visible(text, LAYOUT), width()), style)
+    say(flowed(visible(text, LAYOUT), width()), style)
 
 
 def note(text: str) -> None:

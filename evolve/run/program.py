@@ -89,8 +89,8 @@ def load(spec: str, caps: Caps | None = None) -> Source:
     if colon and re.fullmatch(r"\d+", number) and is_run(Path(run)):
         opened = open_run(Path(run))
         return of_run(opened, opened.outcomes(), int(number))
-    if re.fullmatch(r"\w+", spec) and spec != "__init__":
-        text = _shipped(f"{spec}.py") or _shipped(f"methods/{spec}.py")
+    if re.fullmatch(r"[\w-]+", spec) and spec != "__init__":
+        text = _shipped(f"{spec}.py") or _shipped(f"methods/{spec.replace('-', '_')}.py")
         if text is not None:
             return Source(spec, text, parse(text, f"{spec}.py"), _record(_shipped(f"{spec}.json"), f"{spec}.json"))
     return _from_file(spec, caps)

@@ -151,7 +151,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
     )
     measured = "fit", "floor", "--experiments", data, "--steps", many, "--json", "--loss"
     found["fit"] += [printed(*measured, loss) for loss in ("ridge", "log", "quantile")]
-    board = "leaderboard", "jams", "components-9", "--experiments", data, "--steps", many, "--out", home / "board"
+    board = "leaderboard", "jams", "components", "--experiments", data, "--steps", many, "--out", home / "board"
     found["leaderboard"] = [printed(*board, "--workers", 1, "--quiet", "--json")]
     found["kernels"] = [printed("kernels", "llama-3.1-8b", "--hardware", "H100", "--json")]
     with patch.dict(os.environ, {VARIABLE: str(home / "models")}):

@@ -15,11 +15,14 @@ from evaluator.experiments import bundled_experiments
 from evaluator.fit.fit import fit_set
 from evolve.cli import run_command
 from evolve.methods import train
-from evolve.methods.bench import RESULTS, Result
+from evolve.methods.bench import PROGRAMS, RESULTS, Result
 from evolve.methods.catalog import METHODS
 from evolve.methods.samples import TRAIN, VALID, samples_of
 from evolve.methods.summary import Summary, worth
+from evolve.program.fit.result import alias
 from evolve.run.data import fittable
+from evolve.run.program import load
+from simulator.language.key import key
 
 QUICK = ("jams", "direct")
 
@@ -74,13 +77,59 @@ def test_results_that_are_there_are_not_computed_again(board: Path, monkeypatch:
     assert (board / "out" / RESULTS).read_bytes() == before
 
 
+def test_programs_have_the_record_of_what_they_were_trained_on(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (single,) = [r for r in results(board) if (r.task.method, r.task.protocol, r.task.kind) == ("jams", "ours", "in sample")]
+    of_one = [r for r in results(board) if (r.task.method, r.task.protocol, r.task.kind) == ("direct", "own", "in sample")]
+    programs = board / "out" / PROGRAMS
+    shared = load(str(programs / "jams-ours.py"))
+    assert shared.record and shared.record.fitted == FITTED and shared.record.key == key(shared.complete)
+    assert [row.e2e for row in shared.record.errors] == [single.errors[name]["e2e"] for name in FITTED]
+    fitted = [record.fitted for model in of_one[0].texts if (record := load(str(programs / f"direct-own-{alias(model)}.py")).record)]
+    assert len(fitted) == 2 and {name for ids in fitted for name in ids} == set(FITTED)
+
+
+def test_trees_without_rows_to_choose_by_fail_and_the_others_go_on(board: Path) -> None:
+    """One run has fewer than five load stages, and every fifth chooses."""
+    command = ["leaderboard", *options(board, "trees", "jams"), "--out", str(board / "trees"), "--id", FITTED[0]]
+    assert run_command(command) == 0
+    made = [Result.from_json(line) for line in read_journal(board / "trees" / RESULTS)]
+    assert {(r.task.method, r.failure) for r in made} == {
+        ("trees", "too few measured times: none is in the split 'valid'"), ("jams", ""),
+    }  # fmt: skip
+
+
+def test_an_interrupted_bench_says_how_to_go_on(
+    board: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evolve.cli.leaderboard.measure", interrupt)
+    assert run_command(["leaderboard", *options(board), "--id", FITTED[0]]) == 130
+    again = f"evolve leaderboard jams direct --experiments {board}/data.yaml --id {FITTED[0]} --out {board}/out"
+    assert f"`{again}` goes on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("names", "chosen"), [
+    (("srfa",), ["srfa"]),
+    (("lacm_additive", "SRFA-A"), ["lacm-additive", "srfa-all-steps", "srfa-additive"]),
+])  # fmt: skip
+def test_a_name_or_the_beginning_of_names(
+    names: tuple[str, ...], chosen: list[str], board: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[str]()
+    monkeypatch.setattr("evolve.cli.leaderboard.measure", lambda bench, pool: seen.extend(m.name for m in bench.methods) or [])
+    assert run_command(["leaderboard", *options(board, *names), "--json"]) == 0
+    assert seen == chosen
+
+
 def test_a_bench_of_other_data_is_refused(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (board / "data.yaml").write_text(DATA.replace("mean: 330.2", "mean: 331.2"))
     try:
         assert run_command(["leaderboard", *options(board)]) == 2
     finally:
         (board / "data.yaml").write_text(DATA)
-    assert "was made with another data: choose another --out" in capsys.readouterr().err
+    assert "was made with other experiments: choose another --out" in capsys.readouterr().err
 
 
 def test_a_damaged_journal_is_one_line(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +140,9 @@ def test_a_damaged_journal_is_one_line(board: Path, capsys: pytest.CaptureFixtur
         assert run_command(["leaderboard", *options(board)]) == 2
     finally:
         journal.write_bytes(kept)
-    assert capsys.readouterr().err == f"evolve: {journal}: is damaged: remove it to train again, or choose another --out\n"
+    assert capsys.readouterr().err == (
+        f"evolve: {journal}:1: damaged line: remove it and all lines after it, and their trainings are done again\n"
+    )
 
 
 def test_without_the_extra_what_needs_it_is_left_out_and_said(
@@ -115,7 +166,7 @@ def test_constants_of_each_model_alone_fail_where_the_model_is_held_out(board: P
 def test_the_json_has_every_program_and_figure(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["leaderboard", *options(board), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert {row["method"] for row in shown["methods"]} == {"jams", "direct", "direct-published"}
+    assert {row["method"] for row in shown["methods"]} == {"jams", "direct"}
     mine = next(row for row in shown["methods"] if (row["method"], row["protocol"], row["kind"]) == ("jams", "ours", "in sample"))
     (single,) = [r for r in results(board) if (r.task.method, r.task.protocol, r.task.kind) == ("jams", "ours", "in sample")]
     errors = [abs(row["e2e"] or 0.0) for row in single.errors.values()]

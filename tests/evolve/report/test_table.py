@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evolve.report.layout import broken, parts
+from evolve.report.layout import broken, flowed, parts
 from evolve.report.printing import fits, markdown, plain, show
 from evolve.report.table import Column, Row, Table, arrival_seeds, bias_label, counted, mean_cells, passes, row, section
 
@@ -100,8 +100,14 @@ def test_lines_break_between_the_parts_of_a_name() -> None:
     assert broken("a-long-id-of-a-run", 10).split("\n") == ["a-long-id-", "of-a-run"]
     assert broken("explain+interact", 9).split("\n") == ["explain+", "interact"]
     assert broken("-12.5 to +3", 5).split("\n") == ["-12.5", "to +3"]
+    assert broken("in /tmp/folder", 7).split("\n") == ["in", "/tmp/", "folder"]
     assert broken("漢字漢字", 4).split("\n") == ["漢字", "漢字"]
     assert broken("", 4) == "" and broken("a\nb", 9) == "a\nb"
+
+
+def test_sentences_break_between_words_only() -> None:
+    assert flowed("see /tmp/a_b, not c", 9).split("\n") == ["see", "/tmp/a_b,", "not c"]
+    assert flowed("/tmp/folder", 5).split("\n") == ["/tmp/", "folde", "r"]
 
 
 def test_cells_of_errors() -> None:
