@@ -35,6 +35,14 @@ def step_time(b, s, *, scale: us = 1.0):
 """
 
 
+class NoRows(InputError):
+    """No row is in this split, so there is nothing to learn from, or to judge by."""
+
+    def __init__(self, split: str) -> None:
+        super().__init__(f"trees: no row is in the split '{split}': put some there")
+        self.split = split
+
+
 @dataclass(frozen=True, slots=True)
 class TreeFeature:
     """A feature by its name, and its formula, whose units need not fit. rises: more of it never takes less time."""
@@ -227,7 +235,8 @@ def _require() -> None:
 def _splits(
     rows: Sequence[SplitRun], targets: Sequence[np.ndarray], features: Sequence[TreeFeature]
 ) -> dict[str, _Split]:
-    """The rows of all runs by split. Raises InputError where there is nothing to learn from, or to judge by."""
+    """The rows of all runs by split. Raises NoRows where there is nothing to learn from, or to judge by, and InputError
+    for times that are not above 0."""
     x = np.concatenate([feature_values(features, run.run) for run in rows] or [np.zeros((0, len(features)))])
     y = np.concatenate([*targets, np.zeros(0)])
     prefill, decode = (
@@ -240,7 +249,7 @@ def _splits(
         raise InputError(f"trees: row {bad[0]}: its time must be finite and above 0, got {y[bad[0]]:g}: leave it out")
     for name in (TRAIN, VALID):
         if not (named == name).any():
-            raise InputError(f"trees: no row is in the split '{name}': put some there")
+            raise NoRows(name)
     return {name: _Split(x[named == name], y[named == name], phase[named == name]) for name in SPLITS}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,15 +29,17 @@ from evolve.program.steps.sources import Run
 from evolve.program.steps.targets import Targets, cycle_targets
 from evolve.run import folder as run_folder
 from evolve.run.data import fittable
-from evolve.run.files import write_json, write_text
-from evolve.run.records import record
+from evolve.run.files import write_json
+from evolve.run.folder import REMEDY
+from evolve.run.program import write_program
+from evolve.run.records import record, today
 from evolve.study.held_out import held_out_errors
 from evolve.study.study import read_about
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 from simulator.language.complete import complete
-from simulator.language.forest_file import forest_file, with_forest
+from simulator.language.forest_file import forest_of
 from simulator.language.key import key
 from simulator.language.parse import parse
 from simulator.language.simplify import brief
@@ -175,11 +176,10 @@ def _write_programs(folder: Path, results: Sequence[Result], fitted: Sequence[Ex
             file = folder / f"{result.task.method}-{result.task.protocol}{of_model}.py"
             members = [e for e in fitted if not model or e.model == model]
             errors = [Errors(e.id, *(result.errors[e.id][name] for name in MEANS)) for e in members]
-            if result.forest:
-                write_json(forest_file(file), result.forest)
-            write_text(file, text)
-            program = complete(with_forest(parse(text, str(file)), file))
-            write_json(file.with_suffix(".json"), record(key(program), members, errors, SCORE_SEEDS, date).to_json())
+            forest = forest_of(result.forest, RESULTS) if result.forest else None
+            program = complete(parse(text, file.name))
+            form = key(program.with_forest(forest) if forest else program)
+            write_program(file, text, forest, record(form, members, errors, SCORE_SEEDS, date))
 
 
 def _earlier(path: Path) -> list[Result]:
@@ -205,16 +205,18 @@ def _begin(bench: Bench, fitted: Sequence[Experiment]) -> str:
         for name, value in about.items():
             if old.get(name) != value:
                 raise InputError(f"{bench.path}: was made with {WORDS[name]}: choose another --out")
-        return str(old.get(DATE))
+        if not isinstance(old.get(DATE), str):
+            raise InputError(f"{file}: is damaged: {REMEDY}")
+        return str(old[DATE])
     if bench.path.exists() and (not bench.path.is_dir() or any(bench.path.iterdir())):
         raise InputError(f"{bench.path}: holds something else already: choose another --out")
     try:
         bench.path.mkdir(parents=True, exist_ok=True)
-        today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        write_json(file, {**about, DATE: today})
+        date = today()
+        write_json(file, {**about, DATE: date})
     except OSError as e:
         raise InputError(f"{bench.path}: cannot be written ({e.strerror}): choose another --out") from None
-    return today
+    return date
 
 
 @dataclass(frozen=True)

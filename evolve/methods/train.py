@@ -13,12 +13,12 @@ from evaluator.fit.methods import METHODS as SOLVERS
 from evaluator.fit.per_model import models_of
 from evaluator.fit.problem import forgetful, limits, problem_of
 from evaluator.fit.steps import StepRun, step_positions
-from evaluator.fit.trees import SplitRun, train_ratio
+from evaluator.fit.trees import NoRows, SplitRun, train_ratio
 from evaluator.fit.trees import train as train_trees
 from evolve.methods.catalog import TREES, Method
 from evolve.methods.closed_form import Means, direct, true_means
 from evolve.methods.recipe import Recipe, train
-from evolve.methods.samples import TRAIN, VALID, Sample, samples_of
+from evolve.methods.samples import Sample, samples_of
 from evolve.run.program import method_text
 from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Experiment
@@ -78,7 +78,10 @@ def form_of(method: Method) -> Program:
 def trained(method: Method, protocol: str, training: Training) -> Trained:
     """The method, trained by one of PROTOCOLS. Raises Untrainable, and what a fit raises."""
     if method.own in TREES:
-        program, times = _trees(method, training)
+        try:
+            program, times = _trees(method, training)
+        except NoRows as e:
+            raise Untrainable(f"too few measured times: none is in the split '{e.split}'") from None
         if protocol == OWN:
             return Trained(_with_overheads(program, training.data), {}, times)
         return Trained(fit(program, training.data, allow_hostile=True, forget=True).program, {}, times)
@@ -128,10 +131,6 @@ def _trees(method: Method, training: Training) -> tuple[Program, int]:
 
 
 def _split_runs(samples: Sequence[Sample]) -> list[SplitRun]:
-    """The rows for trees. Raises Untrainable where none are left to train on, or to choose by."""
-    for split in (TRAIN, VALID):
-        if not any((s.split == split).any() for s in samples):
-            raise Untrainable(f"too few measured times: none is in the split '{split}'")
     return [SplitRun(StepRun(s.facts, s.typical, s.observed_us), s.split) for s in samples]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,10 +17,10 @@ from evolve.report.printing import note, prose, show
 from evolve.report.table import Row, Table, arrival_seeds, counted, number, row, section
 from evolve.report.terms import legend
 from evolve.run.data import chosen
-from evolve.run.files import cannot_write, write_json, write_text
+from evolve.run.files import cannot_write
 from evolve.run.folder import Run, check_data
-from evolve.run.program import Source
-from evolve.run.records import record
+from evolve.run.program import Source, write_program
+from evolve.run.records import record, today
 from evolve.terminal import command, say, suggest
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
@@ -185,11 +184,9 @@ def _found(elite: Elite, rule: Rule, data: ScoreSet) -> Found:
 
 def _write(path: Path, run: Run, source: Source, fitted: Sequence[Experiment], errors: Sequence[Errors]) -> None:
     """Write the program, and its record next to it. No fit determined its constants, so the record knows none."""
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    kept = record(key(source.complete), fitted, errors, SCORE_SEEDS, today, fitted_from=str(run.path), constants={})
+    kept = record(key(source.complete), fitted, errors, SCORE_SEEDS, today(), fitted_from=str(run.path), constants={})
     try:
-        write_text(path, source.text)
-        write_json(path.with_suffix(".json"), kept.to_json())
+        write_program(path, source.text, source.program.forest, kept)
     except OSError as e:
         raise cannot_write(path, e, "--out") from None
 

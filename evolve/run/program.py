@@ -12,13 +12,15 @@ from importlib import resources
 from pathlib import Path
 
 from archive.proposal import Outcome
+from evolve.run.files import write_json, write_text
 from evolve.run.folder import Run, is_run, open_run
 from evolve.run.records import Record, read_record, record_of
 from evolve.terminal import command
 from simulator.documents import parse_json, read_bytes
 from simulator.errors import InputError, nearest
+from simulator.forest import Forest
 from simulator.language.complete import DEFAULTS, complete
-from simulator.language.forest_file import with_forest
+from simulator.language.forest_file import forest_file, with_forest
 from simulator.language.infer import check_units
 from simulator.language.ir import Program
 from simulator.language.measure import Caps, enforce
@@ -118,6 +120,14 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
     record = path.with_suffix(".json")
     text = read_bytes(record) if path.suffix == ".py" and record.is_file() else None
     return Source(spec, raw.decode(), program, _record(text, str(record)))
+
+
+def write_program(path: Path, text: str, forest: Forest | None, kept: Record) -> None:
+    """Write a program's text, with its ensemble and its record next to it, as `load` reads them. Raises OSError."""
+    if forest:  # first: without it the program cannot be read
+        write_json(forest_file(path), forest.to_json())
+    write_text(path, text)
+    write_json(path.with_suffix(".json"), kept.to_json())
 
 
 def _record(text: str | bytes | None, where: str) -> Record | None:

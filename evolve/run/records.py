@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -124,6 +125,11 @@ class Record:
         if p and p.call:
             values |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
         return {name: value for name, value in values.items() if value is not None}
+
+
+def today() -> str:
+    """The date of a record that is made now (ISO, UTC)."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def measured(e: Experiment) -> str | None:

@@ -55,10 +55,19 @@ def read_forest(path: Path) -> Forest:
     Traceback (most recent call last):
     FileNotFoundError: [Errno 2] No such file or directory: 'no/mine.trees.json'
     """
-    raw = read_json(path, REMEDY)
+    return forest_of(read_json(path, REMEDY), str(path))
+
+
+def forest_of(raw: object, where: str) -> Forest:
+    """The ensemble of the JSON values that are in `where`. Raises InputError if they are none.
+
+    >>> forest_of([], "mine.trees.json")
+    Traceback (most recent call last):
+    simulator.errors.InputError: mine.trees.json: is not an ensemble of trees: train the ensemble again, or copy ...
+    """
     if not isinstance(raw, dict):
-        raise InputError(f"{path}: is not an ensemble of trees: {REMEDY}")
-    top = Section(str(path), "", raw)
+        raise InputError(f"{where}: is not an ensemble of trees: {REMEDY}")
+    top = Section(where, "", raw)
     top.only(("features", "trees", "baseline", "corrections"))
     features = _features(top)
     corrections = top.section("corrections", REMEDY)

@@ -194,7 +194,7 @@ def formula(name: str) -> Expr:
     field = FIELDS["b", name]
     text = field.at or field.formula
     assert text is not None, name
-    return _formula(ast.parse(text, mode="eval").body, Scope(("b", "s"), {}, f"schema field b.{name}"))
+    return _formula(text, f"schema field b.{name}")
 
 
 @cache
@@ -204,20 +204,20 @@ def feature(text: str) -> Expr:
     >>> spell(feature("b.kv_sum/1000"))
     'b.kv_sum / 1000'
     """
-    scope = Scope(("b", "s"), {}, "feature")
-    match syntax_tree(text, "feature").body:
-        case [ast.Expr(value=node)]:
-            parsed = _formula(node, scope)
-        case _:
-            raise ProgramError(f"feature:1: {text[:60]!r} is not a formula: write one over b. and s. fields")
+    parsed = _formula(text, "feature")
     if Field("b", TREES.name) in walk(parsed):
         raise ProgramError("feature:1: b.trees cannot be read by its own ensemble: use another field")
     return parsed
 
 
-def _formula(node: ast.expr, scope: Scope) -> Expr:
-    """The expression of a formula whose numbers are fixed: no fit changes them."""
-    parsed = expression(node, scope)
+def _formula(text: str, where: str) -> Expr:
+    """The expression of a formula with its numbers fixed: no fit changes them. Raises ProgramError for what is none."""
+    scope = Scope(("b", "s"), {}, where)
+    match syntax_tree(text, where).body:
+        case [ast.Expr(value=node)]:
+            parsed = expression(node, scope)
+        case _:
+            raise ProgramError(f"{where}:1: {text[:60]!r} is not a formula: write one over b. and s. fields")
     numbers = {c.name: Number(c.value) for c in scope.constants.values()}
     return rebuild(parsed, lambda n: numbers[n.name] if isinstance(n, Const) else n)
 

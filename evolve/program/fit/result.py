@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,9 +15,9 @@ from evaluator.fit.uncertainty import Certainty
 from evaluator.score import SCORE_SEEDS, Errors, summarise
 from evolve import __version__
 from evolve.program.fit.first_stage import FirstStage, StageFigures
-from evolve.run.files import cannot_write, check_writable, write_json, write_text
-from evolve.run.program import Source
-from evolve.run.records import ConstantRecord, constant_records, record
+from evolve.run.files import cannot_write, check_writable, write_json
+from evolve.run.program import Source, write_program
+from evolve.run.records import ConstantRecord, constant_records, record, today
 from evolve.run.trust import Trust, trust_file
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
@@ -196,7 +195,7 @@ def save(
 
     Raises InputError if a file cannot be written.
     """
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    date = today()
     programs = []
     for i, (group, path) in enumerate(zip(best.fit.problem.groups, files, strict=True)):
         members = [data.experiments[j] for j in group.experiments]
@@ -204,7 +203,7 @@ def save(
         text = unparse(brief(program))
         if path is not None:
             kept = record(
-                key(program), members, [best.errors[j] for j in group.experiments], SCORE_SEEDS, today,
+                key(program), members, [best.errors[j] for j in group.experiments], SCORE_SEEDS, date,
                 fitted_from=source.name,
                 constants=_constants([certainties[j] for j in group.index], old),
                 fitted_with=None if shared else tuple(e.id for e in data.experiments),
@@ -213,10 +212,7 @@ def save(
             )  # fmt: skip
             try:
                 trust_file(path).unlink(missing_ok=True)
-                if program.forest:  # first: without it the program cannot be read
-                    write_json(forest_file(path), program.forest.to_json())
-                write_text(path, text)
-                write_json(path.with_suffix(".json"), kept.to_json())
+                write_program(path, text, program.forest, kept)
                 if trust:
                     write_json(trust_file(path), trust.to_json())
             except OSError as e:
