@@ -57,6 +57,11 @@ COMMANDS = {
     "blend": ("blend", "blend", "Average the near-optimal programs of a run into one program."),
     "fit": ("programs", "fit", "Fit a program's constants to experiments."),
     "predict": ("programs", "predict", "Predict TTFT, ITL and E2E of experiments."),
+    "ablate": (
+        "ablation",
+        "ablate",
+        "Drop each part of a program in turn, fit the rest again, and say which parts earn their place.",
+    ),
     "plot": ("plot", "plot", "Draw a picture of a run: front, history, grid, fit or terms."),
     "probe": ("probe", "probe", "Choose the runs to measure next, so that predictions become surer."),
     "ingest": (
