@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from evaluator.factors import on_terms
 from simulator.language.bounds import kernel_factors
@@ -84,8 +85,11 @@ def _terms(program: Program) -> Iterator[Dropped]:
 
         on_terms(function, note)
         for text in texts:
-            bare = on_terms(function, lambda term, text=text: _GONE if spell(term) == text else term)
-            yield Dropped(TERM, function.name, text, _with(program, bare))
+            yield Dropped(TERM, function.name, text, _with(program, on_terms(function, partial(_unless, text))))
+
+
+def _unless(text: str, term: Expr) -> Expr:
+    return _GONE if spell(term) == text else term
 
 
 def _kernels(program: Program) -> Iterator[Dropped]:

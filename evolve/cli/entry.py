@@ -62,6 +62,7 @@ COMMANDS = {
         "ablate",
         "Drop each part of a program in turn, fit the rest again, and say which parts earn their place.",
     ),
+    "drift": ("drift", "drift", "Check new runs for drift: do a program's constants, and its form, still hold?"),
     "plot": ("plot", "plot", "Draw a picture of a run: front, history, grid, fit or terms."),
     "probe": ("probe", "probe", "Choose the runs to measure next, so that predictions become surer."),
     "ingest": (

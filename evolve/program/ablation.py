@@ -1,9 +1,9 @@
 """`evolve ablate`: each part of a program dropped in turn, the rest fitted again, and what that costs.
 
 The constants are fitted again to all runs (in sample), and in folds that leave out each model, TP degree, architecture
-and workload in turn, whose runs are then predicted by replay (held out). What decides is the held-out error: a part that
-only lowers the error on the runs it was fitted on does not earn its place. The form itself was chosen before, often with
-these runs in sight, and no refit takes that back.
+and workload in turn, whose runs are then predicted by replay (held out). What decides is the held-out error: a part
+that only lowers the error on the runs it was fitted on does not earn its place. The form itself was chosen before,
+often with these runs in sight, and no refit takes that back.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Measured:
     @property
     def of_runs(self) -> np.ndarray:
         """float64[runs]: each run's held-out error, the mean over the kinds of folds."""
-        return np.mean([[_size(r) for r in rows] for rows in self.held_out.values()], axis=0)
+        sizes = np.array([[_size(r) for r in rows] for rows in self.held_out.values()])
+        return np.asarray(sizes.mean(axis=0))
 
     @property
     def by_kind(self) -> dict[str, float]:
@@ -260,9 +261,7 @@ def _apart(one: Errors, other: Errors) -> bool:
     """Whether two predictions of a run differ by more than ACTS in a latency."""
     pairs = [(getattr(one, name), getattr(other, name)) for name in MEANS]
     known = [(a, b) for a, b in pairs if a is not None and b is not None]
-    return len(known) < sum(a is not None for a, _ in pairs) or any(
-        abs(b - a) > ACTS * (100.0 + a) for a, b in known
-    )
+    return len(known) < sum(a is not None for a, _ in pairs) or any(abs(b - a) > ACTS * (100.0 + a) for a, b in known)
 
 
 def _carried_out(
@@ -353,6 +352,6 @@ def print_ablation(ablation: Ablation) -> None:
     note(LEGEND)
     show(ablation_table(ablation))
     counts = {name: sum(p.verdict == name for p in ablation.parts) for name in VERDICTS}
-    prose("; ".join(f"{name}: {n}" for name, n in counts.items() if n) or "The program has no part that can be dropped.")
+    prose("; ".join(f"{name}: {n}" for name, n in counts.items() if n))
     prose(f"- {ablation.hindsight}")
     prose("- Of forty parts that are worth nothing, about one is said to earn its place by luck.")
