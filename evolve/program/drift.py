@@ -283,9 +283,7 @@ def _yardstick(
         of_figure = scales(residuals)
         for j, name in enumerate(MEANS):
             if name in of_figure:
-                quotients = np.array(of_figure[name].quotients)
-                spread = math.hypot(of_figure[name].floor, doubt.spread[name] or 0.0)
-                sizes[i, j] = math.sqrt(np.square(quotients).mean()) * spread
+                sizes[i, j] = of_figure[name].deviation(doubt.spread[name] or 0.0)
     return _Yardstick(HELD_OUT, sizes, max(min(freedom), 1))
 
 
