@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test test-all llm view cluster trees check docs pictures parity fuzz hostile crash cma traces champion kernels lock clean help
+.PHONY: run test test-all llm view cluster trees check docs pictures parity fuzz hostile crash cma drift traces champion kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -41,6 +41,9 @@ crash: $(VENV)/dev  ## kills, stops and cuts at random moments of every long com
 
 cma: $(VENV)/dev  ## searches that fit by Gauss-Newton against searches that fit by CMA-ES: half an hour
 	$(BIN)/python tests/support/cma_comparison.py
+
+drift: $(VENV)/dev  ## how often `evolve drift` finds synthetic drifts, and false alarms: ten minutes
+	$(BIN)/python tests/support/drift_power.py
 
 traces: $(VENV)/dev  ## a synthetic run with 300 MB of traces, made and ingested: minutes
 	$(BIN)/python tests/support/ingest_speed.py

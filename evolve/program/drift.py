@@ -212,7 +212,7 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     measure = _yardstick(source.record, trust, runs, [predicted[i] for i in kept], [doubts[i] for i in kept])
     check = _Check(fit_set(runs), score_set(runs), measure)
     residuals = check.residuals([predicted[i] for i in kept])
-    tests = tests_of(residuals, measure.freedom)
+    tests = channel_tests(residuals, measure.freedom)
     refits = _refits(program, check) if any(t.rejects for t in tests) else ()
     return Drift(
         name=source.name,
@@ -292,7 +292,7 @@ def _residuals(trust: Trust, which: str) -> tuple[Residual, ...]:
     return next(r for name in (which, *reversed(CLASSES[:2])) if (r := trust.residuals(name)))
 
 
-def tests_of(residuals: Sequence[StageResidual], freedom: int) -> tuple[ChannelTest, ...]:
+def channel_tests(residuals: Sequence[StageResidual], freedom: int) -> tuple[ChannelTest, ...]:
     """The tests that these residuals allow, each at its share of LEVEL."""
     parts = [part for channel in CHANNELS for part in _statistics(residuals, channel, freedom)]
     return tuple(ChannelTest(*part, rejects=bool(part[-1] < LEVEL / len(parts))) for part in parts)
@@ -336,7 +336,7 @@ def _refits(program: Program, check: _Check) -> tuple[Refit, ...]:
             free = positions(program, words, "--only")
             held = [j for j in range(len(program.theta)) if j not in free]
             fitted = fit_scoped(problem_of(program, check.fit, held, fitted_before=True)).programs[0]
-            tests = tests_of(check.residuals(predictions(fitted, check.score)), check.measure.freedom)
+            tests = channel_tests(check.residuals(predictions(fitted, check.score)), check.measure.freedom)
             refits.append(Refit(name, _moved(program, fitted), tests, unparse(fitted)))
     return tuple(refits)
 

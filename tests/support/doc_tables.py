@@ -22,6 +22,7 @@ from evaluator.experiments import hardware_table, model_table
 from evaluator.fit import problem
 from evaluator.fit.steps import step_positions
 from evolve.cli import entry
+from evolve.frames import ablation as ablation_frames
 from evolve.frames import constants as constant_frames
 from evolve.frames import ledger as ledger_frames
 from evolve.frames import methods as method_frames
@@ -578,6 +579,7 @@ TABLES = {
     "stages frame": columns_table(prediction_frames.STAGES, LATENCY),
     "predictions frame": columns_table(prediction_frames.PREDICTIONS, LATENCY),
     "sweep frame": columns_table(sweep_frames.SWEEP, LATENCY),
+    "ablation frame": columns_table(ablation_frames.ABLATION),
     "validation frame": columns_table(validation_frames.VALIDATION, FIGURE),
     "constants frame": columns_table(constant_frames.CONSTANTS),
     "fitted frame": columns_table(constant_frames.FITTED),

@@ -5,8 +5,9 @@ is observed is a replay of the truth under arrivals of its own, off by the error
 by each; these runs are then taken out of what `drift` knows of the champion's errors. The truth is the champion itself,
 or one with another delay before the queue (alpha), with slower memory (beta), or with a term that the form lacks.
 
-`PYTHONPATH=.:tests/support python tests/support/drift_power.py [CASES] [WORKERS]` prints the tables of docs/validation.md:
-200 cases of four models and 200 of one, a quarter of each kind, in minutes; and the false alarms of the tests alone.
+`python tests/support/drift_power.py [CASES]` (`make drift`) prints the tables of docs/experiments.md:
+200 cases of four models and 200 of one, a quarter of each kind, in ten minutes of one core; before them the verdicts on
+the measured runs of each model left out of the fit, and the false alarms of the tests alone.
 """
 
 from __future__ import annotations
@@ -15,26 +16,28 @@ import math
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from evaluator.experiments import bundled_experiments
+from evaluator.fit.fit import fit_set
 from evaluator.intervals import Residual, scales
 from evaluator.score import MEANS, predictions, score_set
-from evolve.pool.local import local
-from evolve.pool.process import Call
-from evolve.program.drift import ALPHA, BETA, BOTH, FORM, NONE, StageResidual, drift, tests_of
+from evaluator.transfer import fitted_without
+from evolve.program.drift import ALPHA, BETA, BOTH, FORM, NONE, StageResidual, channel_tests, drift
 from evolve.report.printing import markdown
 from evolve.report.progress import Line
 from evolve.report.table import Table
+from evolve.run.data import fittable
 from evolve.run.files import write_json
 from evolve.run.program import CHAMPION, load, write_program
 from evolve.run.trust import trust_file, trust_of
 from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
 from simulator.language.parse import parse
+from simulator.language.unparse import unparse
 from simulator.stream import stream
 
 SEED = 2024
@@ -44,7 +47,7 @@ KINDS = ("none", "alpha", "beta", "form")
 RIGHT = {"none": NONE, "alpha": ALPHA, "beta": BETA, "form": FORM}
 # kind -> the sizes of its drifts, in turn; what they mean is in `truth`
 SIZES: Mapping[str, Sequence[float]] = {
-    "none": (0.0,), "alpha": (0.3, 0.6, 1.0), "beta": (0.1, 0.15, 0.2), "form": (2.0, 4.0)
+    "none": (0.0,), "alpha": (0.3, 0.6, 1.0), "beta": (0.1, 0.15, 0.2), "form": (0.5, 1.0, 2.0)
 }  # fmt: skip
 UNITS = {"none": "", "alpha": "base delay +{:.0%}", "beta": "memory {:.0%} slower", "form": "+{:g} us per decode pair"}
 MEMORY_BOUND = (
@@ -120,7 +123,7 @@ def carried_out(case: Case) -> str:
     """The verdict on a case."""
     source = load(CHAMPION)
     trust = trust_of(source)
-    assert trust and source.record
+    assert trust
     rng = stream(SEED, case.number)
     errors = donors(trust.inside, case.models, rng)
     hidden = {r.experiment for r in errors}
@@ -129,11 +132,21 @@ def carried_out(case: Case) -> str:
     chosen = rng.choice(len(tests), case.models, replace=False)
     runs = [observed(program, tests[i], ARRIVALS + 10 * case.number + j, error.log_ratio)
             for j, (i, error) in enumerate(zip(chosen, errors, strict=True))]  # fmt: skip
-    known = replace(trust, inside=tuple(r for r in trust.inside if r.experiment not in hidden))
+    return judged(source.text, runs, hidden)
+
+
+def judged(text: str, runs: Sequence[Experiment], hidden: Set[str]) -> str:
+    """The verdict on these runs of the champion with other constants, its held-out errors without those of `hidden`."""
+    source = load(CHAMPION)
+    trust = trust_of(source)
+    assert trust and source.record
+    inside, outside = (
+        tuple(r for r in residuals if r.experiment not in hidden) for residuals in (trust.inside, trust.outside)
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "champion.py"
-        write_program(path, source.text, None, source.record)
-        write_json(trust_file(path), known.to_json())
+        write_program(path, text, None, source.record)
+        write_json(trust_file(path), replace(trust, inside=inside, outside=outside).to_json())
         return drift(load(str(path)), runs).verdict
 
 
@@ -183,27 +196,38 @@ def false_alarms(draws: int, models: int) -> float:
             for i, r in enumerate(errors)
             for stage in range(len(RATES))
         ]
-        alarms += any(t.rejects for t in tests_of(residuals, len({r.experiment for r in others}) - 1))
+        alarms += any(t.rejects for t in channel_tests(residuals, len({r.experiment for r in others}) - 1))
     return alarms / draws
 
 
+def left_out_models() -> Iterator[tuple[str, str]]:
+    """The verdict on each model's own measured runs, by the champion's form fitted to those of all other models."""
+    source, experiments = load(CHAMPION), fittable(bundled_experiments())
+    for model in dict.fromkeys(e.model for e in experiments):
+        others = fit_set([e for e in experiments if e.model != model])
+        runs = [e for e in experiments if e.model == model]
+        yield model, judged(unparse(fitted_without(source.complete, others)), runs, {e.id for e in runs})
+
+
 def main() -> None:
+    for model, verdict in left_out_models():
+        print(f"{model}, left out of the fit: {verdict}")
     for models in (4, 1):
         print(f"false alarms of the tests alone, {models} models: {100.0 * false_alarms(4000, models):.2f} %")
-    count, workers = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((1, 200), (2, 1)))
+    count, line = int(sys.argv[1]) if len(sys.argv) > 1 else 200, Line()
+    for model, verdict in left_out_models():
+        print(f"{model}, left out of the fit: {verdict}")
     for models in (4, 1):
-        pool, chosen = local(workers, Line()), cases(count, models)
-        try:
-            promises = [pool.submit(Call(carried_out, (case,)), i) for i, case in enumerate(chosen)]
-            verdicts = []
-            for i, promise in enumerate(promises):
-                verdicts.append(promise.result())
-                pool.line.update(lambda i=i: f"{i + 1}/{count} cases")
-        finally:
-            pool.line.close()
-            pool.close()
-        print(table(list(zip(chosen, verdicts, strict=True)), models).title)
-        print(markdown(table(list(zip(chosen, verdicts, strict=True)), models)), "\n")
+        print(f"false alarms of the tests alone, {models} models: {100.0 * false_alarms(4000, models):.2f} %")
+    count, line = int(sys.argv[1]) if len(sys.argv) > 1 else 200, Line()
+    for models in (4, 1):
+        done = list[tuple[Case, str]]()
+        for case in cases(count, models):
+            done.append((case, carried_out(case)))
+            line.update(lambda done=done: f"{len(done)}/{count} cases")
+        line.close()
+        found = table(done, models)
+        print(f"{found.title}\n\n{markdown(found)}\n")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,8 @@ NAMED = {
     "intervals": "CLASS", "CLASS": "FIGURE", "selection": "KIND", "correlations": "FOLD",
     "correlated": "METHOD.NAME", "programs": "PROPOSAL", "values": "NAME", "formulas": "METHOD",
     "step_tables": "ID", "results[].errors": "ID", "results[].cycles": "SPLIT", "texts": "MODEL",
+    "by_kind_pct": "KIND", "measured.mean_abs_error_pct": "KIND", "full.mean_abs_error_pct": "KIND",
+    "left_out": "ID", "refits[].constants": "METHOD.NAME",
     "sweep": "KEY", "slo_ms": "LIMIT", "rows[].holds": "LIMIT",
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
@@ -127,6 +129,11 @@ def samples(home: Path) -> dict[str, list[Any]]:
         printed(*one, "rate=5"),
         printed(*one, "rate=300", "--sweep", "tp=1,3", "--slo", "ttft_p99=1s"),
         printed(*one, "max_num_seqs=64"),
+    ]
+    found["ablate"] = [printed("ablate", "components", "--experiments", data, "--json")]
+    found["drift"] = [
+        printed("drift", program, "--experiments", data, "--json"),
+        printed("drift", "champion", "--experiments", data, "--id", "dense-chat", "--json"),
     ]
     found["probe"] = [printed("probe", "--experiments", data, "--id", "dense-chat", "--tp", "1", "--json")]
     (home / "config.json").write_text(json.dumps(CONFIG))
