@@ -49,7 +49,12 @@ RIGHT = {"none": NONE, "alpha": ALPHA, "beta": BETA, "form": FORM}
 SIZES: Mapping[str, Sequence[float]] = {
     "none": (0.0,), "alpha": (0.3, 0.6, 1.0), "beta": (0.1, 0.15, 0.2), "form": (0.5, 1.0, 2.0)
 }  # fmt: skip
-UNITS = {"none": "", "alpha": "base delay +{:.0%}", "beta": "memory {:.0%} slower", "form": "+{:g} us per decode pair"}
+UNITS = {
+    "none": "no drift",
+    "alpha": "base delay +{:.0f} %",
+    "beta": "memory {:.0f} % slower",
+    "form": "+{:g} us per decode pair",
+}
 MEMORY_BOUND = (
     "gemm * (", "kernel_elementwise * b.", "kernel_moe * b.", "kernel_moe_quantized * b.",
     "b.kernel_decode_attention_us", "b.kernel_lm_head_us",
@@ -167,7 +172,7 @@ def table(done: Sequence[tuple[Case, str]], models: int) -> Table:
         for size in SIZES[kind]:
             found = Counter(v for case, v in done if (case.kind, case.size) == (kind, size))
             total = sum(found.values())
-            what = UNITS[kind].format(size) if kind != "none" else "no drift"
+            what = UNITS[kind].format(size if kind == "form" else 100.0 * size)
             rows.append([what, str(total), *(str(found[v]) if found[v] else "" for v in verdicts)])
     heads = "|".join(["truth", ">cases", *(f">{v}" for v in verdicts)])
     return Table.of(f"{models} model{'' if models == 1 else 's'}", heads, rows)
