@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
@@ -107,6 +107,27 @@ class Pool(ABC):
         closing = threading.Thread(target=self._close)  # a second Ctrl-C interrupts the waiting, and not the closing
         closing.start()
         closing.join()
+
+    def all_of(self, calls: Sequence[Call], noun: str) -> list[Any]:
+        """The values of these calls in order, with a progress line that counts them as `noun`."""
+
+        def progress(done: int) -> None:
+            workers = self.state()
+            self.line.update(lambda: f"{done}/{len(calls)} {noun}{f', {workers}' if workers else ''}")
+
+        try:
+            waiting = list[Promise[Any]]()
+            for i, call in enumerate(calls):
+                waiting.append(self.submit(call, i))
+                if self.here:  # a call is done when it is submitted
+                    progress(i + 1)
+            values = []
+            for promise in waiting:
+                values.append(promise.result())
+                progress(len(values))
+            return values
+        finally:
+            self.line.close()
 
     def state(self) -> str:
         """The number of workers and of waiting tasks in words; "" where these say nothing new."""

@@ -23,7 +23,7 @@ from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, sc
 from evaluator.statistics import clustered_mean_interval, mean_interval
 from evaluator.transfer import KINDS, MOST_PCT, capped, fitted_without, left_out
 from evolve import __version__
-from evolve.pool.pool import Pool, Promise
+from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Row, Table, counted, number, row, section
@@ -268,27 +268,11 @@ def _carried_out(
     forms: Sequence[Program], fitted: Sequence[Experiment], folds: Mapping[str, Sequence[Sequence[int]]], pool: Pool
 ) -> list[tuple[Measured, tuple[Errors, ...]]]:
     """What each form reaches. The data go to the workers once."""
-    line, fits = pool.line, 1 + sum(map(len, folds.values()))
-    line.show(f"{counted(len(fitted), 'run')} are prepared for {counted(len(forms), 'form')} in {fits} fits each ...")
+    fits = 1 + sum(map(len, folds.values()))
+    text = f"{counted(len(fitted), 'run')} are prepared for {counted(len(forms), 'form')} in {fits} fits each ..."
+    pool.line.show(text)
     data = parcel(_prepared, fit_set(fitted), score_set(fitted), folds)
-
-    def progress(done: int) -> None:
-        workers = pool.state()
-        line.update(lambda: f"{done}/{len(forms)} forms{f', {workers}' if workers else ''}")
-
-    try:
-        waiting = list[Promise[tuple[Measured, tuple[Errors, ...]]]]()
-        for i, form in enumerate(forms):
-            waiting.append(pool.submit(Call(_measured, (form,), parcel=data), i))
-            if pool.here:  # a form is done when it is submitted
-                progress(i + 1)
-        results = list[tuple[Measured, tuple[Errors, ...]]]()
-        for promise in waiting:
-            results.append(promise.result())
-            progress(len(results))
-        return results
-    finally:
-        line.close()
+    return pool.all_of([Call(_measured, (form,), parcel=data) for form in forms], "forms")
 
 
 def _prepared(fit: FitSet, score: ScoreSet, folds: Mapping[str, Sequence[Sequence[int]]]) -> _Data:

@@ -22,7 +22,7 @@ from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set
 from evaluator.transfer import fitted_without, left_out
 from evolve import __version__
-from evolve.pool.pool import Pool, Promise
+from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number, row
@@ -157,27 +157,9 @@ def _carried_out(
     program: Program, fitted: Sequence[Experiment], tasks: Sequence[_Task], pool: Pool
 ) -> list[list[Errors]]:
     """The errors of every task. The data go to the workers once."""
-    line = pool.line
-    line.show(f"{counted(len(fitted), 'run')} are prepared for {counted(len(tasks), 'fit')} ...")
+    pool.line.show(f"{counted(len(fitted), 'run')} are prepared for {counted(len(tasks), 'fit')} ...")
     data = parcel(_prepared, program, fit_set(fitted), score_set(fitted))
-
-    def progress(done: int) -> None:
-        workers = pool.state()
-        line.update(lambda: f"{done}/{len(tasks)} fits{f', {workers}' if workers else ''}")
-
-    try:
-        waiting = list[Promise[list[Errors]]]()
-        for i, task in enumerate(tasks):
-            waiting.append(pool.submit(Call(_errors, (task,), parcel=data), i))
-            if pool.here:  # a task is done when it is submitted
-                progress(i + 1)
-        errors = list[list[Errors]]()
-        for promise in waiting:
-            errors.append(promise.result())
-            progress(len(errors))
-        return errors
-    finally:
-        line.close()
+    return pool.all_of([Call(_errors, (task,), parcel=data) for task in tasks], "fits")
 
 
 _Data = tuple[Program, FitSet, ScoreSet]
