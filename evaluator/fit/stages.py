@@ -78,7 +78,7 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
 
 
 def _budget(engine: Engine) -> int:
-    """The tokens of a step. Without chunked prefill, which never splits a prompt, the decodes take none of a prompt's."""
+    """The tokens of a step. Without chunked prefill no prompt is split, so decodes must not take of a prompt's room."""
     return engine.max_num_batched_tokens + (0 if engine.chunked_prefill else engine.max_num_seqs)
 
 

@@ -104,7 +104,7 @@ def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deploy
 
 def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
     """A line for each of these experiments whose engine has a setting that the host has not."""
-    text = "the host always has chunked prefill: what is replayed here with chunked_prefill: false, it splits over steps"
+    text = "the host always has chunked prefill: it splits prompts that chunked_prefill: false keeps whole"
     return tuple(f"{e.id}: {text}" for e in experiments if not e.engine.chunked_prefill)
 
 

@@ -183,8 +183,8 @@ def engine_of(e: Section) -> Engine:
 def _with_room(top: Section, engine: Engine, a: Architecture) -> Engine:
     """The engine, with room for whole prompts in a step if it does not split them.
 
-    As in vLLM (vllm/engine/arg_utils.py, vllm/config/scheduler.py): without chunked prefill, max_num_batched_tokens is at
-    least max_model_len if it is not given, and must be if it is. Raises InputError otherwise.
+    As in vLLM (vllm/engine/arg_utils.py, vllm/config/scheduler.py): without chunked prefill, max_num_batched_tokens is
+    at least max_model_len if it is not given, and must be if it is. Raises InputError otherwise.
     """
     if engine.chunked_prefill:
         return engine
@@ -194,7 +194,7 @@ def _with_room(top: Section, engine: Engine, a: Architecture) -> Engine:
         return replace(engine, max_num_batched_tokens=max(longest, budget))
     if budget < longest:
         problem = f"must be at least max_model_len, {longest}, with chunked_prefill: false, got {budget}"
-        raise e.error("max_num_batched_tokens", problem, "raise it, or lower max_model_len: vLLM does not start otherwise")
+        raise e.error("max_num_batched_tokens", problem, "raise it, or lower max_model_len, as vLLM demands")
     return engine
 
 
