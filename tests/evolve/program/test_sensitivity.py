@@ -16,8 +16,11 @@ import yaml
 from commands import evolve, refused
 
 from evaluator.experiments import Written, written_experiments
+from evaluator.fit.meanfield import shape
+from evaluator.fit.stages import stages_of
 from evolve.program.sensitivity import NUMBERS, SWITCHES, Effect, Sensitivity, sensitivities
 from evolve.run.program import Source, load
+from simulator.experiment.load import load_of
 from simulator.language.parse import parse
 from simulator.replay import replay
 
@@ -193,3 +196,24 @@ def test_the_command_prints_tables_json_and_csv(tmp_path: Path, capsys: pytest.C
 
 def test_an_unknown_experiment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--id nothing: no such experiment" in refused(capsys, "sensitivity", "champion", "--id", "nothing")
+
+
+def test_the_mean_field_has_whole_prompts_without_chunked_prefill(tmp_path: Path) -> None:
+    """A prompt of 4000 tokens in steps of 4096: beside up to 128 decodes it is two chunks, or one."""
+    chunks = []
+    for chunked in (True, False):
+        engine = {"max_num_batched_tokens": 4096, "chunked_prefill": chunked, "prefix_caching": False}
+        load_ = {"prompt_len": 4000, "stages": [{"rate": 0.5, "duration_s": 30}]}
+        e = world(tmp_path, "dense-chat", workload=load_, **engine).experiment
+        stages = stages_of([e], [load_of(e, 0)])
+        chunks.append(shape(stages.table[0], stages.bins[0], False)[2])
+    assert chunks == [2.0, 1.0]
+
+
+def test_emit_says_that_the_host_splits_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for chunked in (True, False):
+        world(tmp_path, "dense-chat", chunked_prefill=chunked)
+        given = "--experiments", tmp_path / "data.yaml", "--id", "dense-chat", "--out", tmp_path / "go"
+        assert evolve("emit", "champion", *given) == 0
+        said = " ".join(capsys.readouterr().err.split())
+        assert ("dense-chat: the host always has chunked prefill" in said) != chunked
