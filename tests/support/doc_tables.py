@@ -28,6 +28,7 @@ from evolve.frames import ledger as ledger_frames
 from evolve.frames import methods as method_frames
 from evolve.frames import predictions as prediction_frames
 from evolve.frames import run as run_frames
+from evolve.frames import sensitivity as sensitivity_frames
 from evolve.frames import sweep as sweep_frames
 from evolve.frames import validation as validation_frames
 from evolve.frames.columns import Column
@@ -148,11 +149,12 @@ EXPERIMENTS = {
     "quality": ("text", "", "only experiments of quality `clean` are fitted"),
     "engine.tensor_parallel": ("whole number", "GPU", "tensor parallelism"),
     "engine.max_num_seqs": ("whole number", "request", "most requests in a batch"),
-    "engine.max_num_batched_tokens": ("whole number", "token", "most new tokens in a step"),
+    "engine.max_num_batched_tokens": ("whole number", "token", "most new tokens in a step; default without chunked prefill: "
+                                      "`max_model_len` if that is more"),
     "engine.max_model_len": ("whole number", "token", "longest sequence; default: the model's own limit"),
     "engine.block_size": ("whole number", "token", "tokens in a KV block"),
     "engine.gpu_memory_utilization": ("number", "share", "share of the GPU's memory that the engine may use"),
-    "engine.chunked_prefill": ("true or false", "", "`false` is not replayed; a note says so"),
+    "engine.chunked_prefill": ("true or false", "", "`false`: see [whole prompts](#whole-prompts)"),
     "engine.prefix_caching": ("true or false", "", "reuse the KV blocks of shared prompts"),
     "engine.long_prefill_token_threshold": ("whole number", "token", "largest prompt chunk in a step; 0: no limit"),
     "engine.total_kv_blocks": ("whole number", "block", "KV capacity; default: computed from memory"),
@@ -580,6 +582,7 @@ TABLES = {
     "predictions frame": columns_table(prediction_frames.PREDICTIONS, LATENCY),
     "sweep frame": columns_table(sweep_frames.SWEEP, LATENCY),
     "ablation frame": columns_table(ablation_frames.ABLATION),
+    "sensitivity frame": columns_table(sensitivity_frames.SENSITIVITY),
     "validation frame": columns_table(validation_frames.VALIDATION, FIGURE),
     "constants frame": columns_table(constant_frames.CONSTANTS),
     "fitted frame": columns_table(constant_frames.FITTED),

@@ -46,6 +46,7 @@ NAMED = {
     "by_kind_pct": "KIND", "measured.mean_abs_error_pct": "KIND", "full.mean_abs_error_pct": "KIND",
     "left_out": "ID", "refits[].constants": "METHOD.NAME",
     "sweep": "KEY", "slo_ms": "LIMIT", "rows[].holds": "LIMIT",
+    "figures_ms": "FIGURE", "change_pct": "FIGURE", "elasticity": "FIGURE", "also": "SETTING",
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
 SHARED = {
@@ -134,6 +135,8 @@ def samples(home: Path) -> dict[str, list[Any]]:
     found["drift"] = [
         printed("drift", program, "--experiments", data, "--json"),
         printed("drift", "champion", "--experiments", data, "--id", "dense-chat", "--json"),
+    found["sensitivity"] = [
+        printed("sensitivity", program, "--experiments", data, "--id", "dense-chat", "--seeds", 2, "--json"),
     ]
     found["probe"] = [printed("probe", "--experiments", data, "--id", "dense-chat", "--tp", "1", "--json")]
     (home / "config.json").write_text(json.dumps(CONFIG))
