@@ -57,6 +57,11 @@ COMMANDS = {
     "blend": ("blend", "blend", "Average the near-optimal programs of a run into one program."),
     "fit": ("programs", "fit", "Fit a program's constants to experiments."),
     "predict": ("programs", "predict", "Predict TTFT, ITL and E2E of experiments."),
+    "explain": (
+        "explain",
+        "explain",
+        "Explain a program's predictions: what they are made of, what each term means, and where it comes from.",
+    ),
     "plot": ("plot", "plot", "Draw a picture of a run: front, history, grid, fit or terms."),
     "probe": ("probe", "probe", "Choose the runs to measure next, so that predictions become surer."),
     "ingest": (
