@@ -8,7 +8,7 @@ from evaluator.metrics import PARTS
 from evolve.program.explain import MIXED, Explanation, RunParts, Step
 from evolve.program.provenance import Provenance
 from evolve.report.printing import note, prose, show
-from evolve.report.table import Table, counted, number, row, section
+from evolve.report.table import Table, counted, number, row, section, use
 from evolve.report.terms import legend
 from evolve.terminal import command
 
@@ -54,8 +54,7 @@ def _parts_table(runs: Sequence[RunParts]) -> Table:
     for r in runs:
         total = sum(r.parts_ms.values())
         cells = [_with_percent(r.parts_ms[part], total) for part in shown]
-        use = "-" if r.fitted is None else "fitted" if r.fitted else "new"
-        rows.append([r.id, use, number(r.e2e_ms, 1, False), number(r.observed_e2e_ms, 1, False), *cells])
+        rows.append([r.id, use(r.fitted), number(r.e2e_ms, 1, False), number(r.observed_e2e_ms, 1, False), *cells])
     names = "|".join(f">{part.replace('_', ' ')}" for part in shown)
     return Table.of("What the predicted E2E is made of", f"experiment|use|>E2E|>observed|{names}", rows)
 
