@@ -35,6 +35,10 @@ fit PROGRAM --experiments=FILE --id=ANY --only=ANY --scope=shared|per-model --pe
 predict PROGRAM --experiments=FILE --id=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY
     --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
+explain PROGRAM --experiments=FILE --id=ANY --json --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY
+diagnose PROGRAM --experiments=FILE --id=ANY --json --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY
 plot ANY... --kind=front|history|grid|fit|terms --out=FILE --experiments=FILE --id=ANY --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 probe PROGRAM --experiments=FILE --id=ANY --model=MODEL --hardware=GPU --tp=ANY --budget-runs=ANY --out=FILE
