@@ -130,7 +130,7 @@ def print_check(verdict: Verdict) -> None:
 
 def fields_json() -> JsonObject:
     """Every field that a program may read, as JSON values."""
-    rows = [
+    rows: list[JsonObject] = [
         {"field": f"{f.scope}.{f.name}", "unit": f.unit, "meaning": f.meaning, "formula": f.formula}
         | ({"curve": f.curve, "at": f.at} if f.curve else {})
         | {"learned_from": f.learned_from or None, "go": asdict(go_field(f.scope, f.name))}
