@@ -128,6 +128,14 @@ def samples(home: Path) -> dict[str, list[Any]]:
         printed(*one, "rate=300", "--sweep", "tp=1,3", "--slo", "ttft_p99=1s"),
         printed(*one, "max_num_seqs=64"),
     ]
+    found["explain"] = [
+        printed("explain", program, "--experiments", data, "--json"),
+        printed("explain", "champion", "--experiments", data, "--id", "dense-chat", "--json"),
+        printed("explain", f"{run}:0", "--experiments", data, "--id", "dense-chat", "--json"),
+    ]
+    found["diagnose"] = [
+        printed("diagnose", name, "--experiments", data, "--json") for name in (program, "champion", "threshold")
+    ]
     found["probe"] = [printed("probe", "--experiments", data, "--id", "dense-chat", "--tp", "1", "--json")]
     (home / "config.json").write_text(json.dumps(CONFIG))
     trace_files.write(simulate(1), home / "20260102-000000-tiny-llama-tp1-general")
