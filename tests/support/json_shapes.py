@@ -41,7 +41,7 @@ NAMED = {
     "admissions_by_evidence": "EVIDENCE", "steps_by_evidence": "EVIDENCE", "replay_ms": "KIND", "steps_of": "KIND",
     "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART", "config": "KEY", "generation_config": "KEY",
     "intervals": "CLASS", "CLASS": "FIGURE", "selection": "KIND", "correlations": "FOLD",
-    "correlated": "METHOD.NAME", "programs": "PROPOSAL", "values": "NAME", "formulas": "METHOD",
+    "correlated": "METHOD.NAME", "provenance.sources": "TABLE", "programs": "PROPOSAL", "values": "NAME", "formulas": "METHOD",
     "step_tables": "ID", "results[].errors": "ID", "results[].cycles": "SPLIT", "texts": "MODEL",
     "sweep": "KEY", "slo_ms": "LIMIT", "rows[].holds": "LIMIT",
 }  # fmt: skip
