@@ -62,6 +62,22 @@ def by_field(program: Program) -> Factored:
     return _factored(program, _on_fields)
 
 
+def terms(function: Function) -> dict[str, Expr]:
+    """The additive terms of a method by their text, which are those that `by_term` gives factors, in its order.
+
+    >>> list(terms(parse("def step_time(b, s, *, c=5.0): return max(c * s.layers + b.kv_read_us, c)").functions[0]))
+    ['c * s.layers', 'b.kv_read_us', 'c']
+    """
+    found: dict[str, Expr] = {}
+
+    def keep(term: Expr) -> Expr:
+        found.setdefault(spell(term), term)
+        return term
+
+    _on_terms(function, keep)
+    return found
+
+
 def _factored(program: Program, rewrite: Callable[[Function, Mark], Function]) -> Factored:
     functions, parts, first = [], dict[int, Part](), 0
     for function in program.functions:

@@ -141,6 +141,21 @@ def _replayed(
     return sorted((s for s in shares if s.share >= LEAST), key=lambda s: -s.share)
 
 
+def term_contributions(program: Program, traffic: Traffic) -> list[dict[Part, float]]:
+    """For each experiment the share of every term in the mean E2E at the batches that the program predicts.
+
+    Unlike those of `term_shares`, these add up to 1, because longer steps make the batches no larger here. The mean
+    field's queues still grow, so the slopes are divided by their sum.
+    """
+    table = traffic.table.copy()
+    table[:, OBSERVED_N] = _running(program, traffic)
+    factored = by_term(program)
+    _, slopes_ms = _mean_field(factored.program, traffic, table, fixed_load=True)
+    positions = list(factored.parts)
+    shares = slopes_ms[positions] / slopes_ms[positions].sum(axis=0)
+    return [dict(zip(factored.parts.values(), map(float, column), strict=True)) for column in shares.T]
+
+
 def disputes(
     program: Program, committee: Sequence[Program], doubts: Sequence[Disagreement], traffic: Traffic
 ) -> list[list[Dispute]]:

@@ -1,10 +1,10 @@
 """Transfer: how well a form predicts kinds of runs that its constants were not fitted on.
 
-Every model, every tensor-parallel degree and every architecture (dense, mixture of experts) is left out in turn: the
-constants are fitted again without its runs, which are then predicted. What counts is the worst quarter of the runs that
-a kind of fold leaves out, because a mean over many easy runs hides the form that fails on one deployment. In a fold the
-prior pulls constants that enter affinely towards their low bounds, not towards their values from other fits: a fold
-must not know what its own runs do not show.
+Every model, every tensor-parallel degree, every architecture (dense, mixture of experts) and every GPU type is left out
+in turn: the constants are fitted again without its runs, which are then predicted. What counts is the worst quarter of
+the runs that a kind of fold leaves out, because a mean over many easy runs hides the form that fails on one deployment.
+In a fold the prior pulls constants that enter affinely towards their low bounds, not towards their values from other
+fits: a fold must not know what its own runs do not show.
 
 Predictions are those of the mean field, times the ratio of replay to mean field at the constants fitted to everything.
 """
@@ -31,6 +31,7 @@ KINDS: dict[str, Callable[[Experiment], object]] = {
     "models": lambda e: e.model,
     "tp": lambda e: e.engine.tensor_parallel,
     "architectures": lambda e: bool(e.facts["is_moe"]),
+    "hardware": lambda e: e.hardware,
 }
 TAIL = 0.25  # share of the runs that a kind of fold leaves out, whose errors count: those with the largest
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """A field. `learned_from` names the trace attribute that shows it in a real server, if any."""
+    """A field. `learned_from` names what shows it in a real server: attributes of its traces (evolve.ingest.read), or
+    a file or option; "" for what has a formula or a curve, or is computed from other fields."""
 
     scope: str
     name: str
@@ -69,9 +70,13 @@ def _curve(name: str, unit: str, curve: str, at: str, meaning: str) -> FieldSpec
     return FieldSpec("b", name, unit, meaning, None, "", "b." + _go(name), curve, at)
 
 
-def _s(name: str, unit: str, meaning: str) -> FieldSpec:
-    return FieldSpec("s", name, unit, meaning, None, "", "d." + _go(name))
+def _s(name: str, unit: str, meaning: str, learned_from: str = "") -> FieldSpec:
+    return FieldSpec("s", name, unit, meaning, None, learned_from, "d." + _go(name))
 
+
+# What shows a field in a real server, where several have the same.
+_PROGRESS, _NEW = "request.num_computed_tokens", "request.scheduled_tokens_this_step"
+_MODEL, _SAMPLING, _GPU = "config.json", "generation_config.json", "--hardware"
 
 _PAIRS = "b.prefill_pairs + (b.kv_decode_sum + b.decode_reqs)"
 
@@ -86,15 +91,16 @@ _BATCH = (
        "batch.decode_tokens"),
     _b("prefill_tokens", "token", "new prompt tokens", None, "batch.prefill_tokens"),
     _b("tokens", "token", "all new tokens", "b.prefill_tokens + b.decode_reqs", "batch.scheduled_tokens"),
-    _b("max_prefill_chunk", "token", "largest prompt chunk"),
-    _b("prefill_pairs", "token**2", "token pairs attended in prefill: sum NN*PI + NN*(NN+1)/2"),
-    _b("kv_sum", "token", "sum of PI over the batch", None, "request.num_computed_tokens"),
+    _b("max_prefill_chunk", "token", "largest prompt chunk", None, _NEW),
+    _b("prefill_pairs", "token**2", "token pairs attended in prefill: sum NN*PI + NN*(NN+1)/2", None,
+       f"{_NEW}, {_PROGRESS}"),
+    _b("kv_sum", "token", "sum of PI over the batch", None, _PROGRESS),
     _b("kv_mean", "token", "mean PI over the batch", "b.kv_sum / b.batch_size"),
-    _b("kv_max", "token", "largest PI in the batch"),
-    _b("kv_var", "token**2", "population variance of PI over the batch"),
-    _b("kv_decode_sum", "token", "sum of PI over decodes"),
+    _b("kv_max", "token", "largest PI in the batch", None, _PROGRESS),
+    _b("kv_var", "token**2", "population variance of PI over the batch", None, _PROGRESS),
+    _b("kv_decode_sum", "token", "sum of PI over decodes", None, _PROGRESS),
     _b("kv_decode_mean", "token", "mean PI over decodes", "b.kv_decode_sum / b.decode_reqs"),
-    _b("kv_decode_max", "token", "largest PI over decodes"),
+    _b("kv_decode_max", "token", "largest PI over decodes", None, _PROGRESS),
     _b("experts_fraction", "one", "expected share of distinct experts that the step's tokens touch: "
        "1 - (1 - active_experts/experts)**tokens; 0 for dense models"),
     _b("graph_batch", "request", "decode batch padded to the engine's captured CUDA graph sizes "
@@ -172,39 +178,39 @@ _BATCH = (
 )  # fmt: skip
 
 _STATIC = (
-    _s("layers", "one", "transformer layers"),
-    _s("dense_layers", "one", "layers with a dense feed-forward block"),
-    _s("moe_layers", "one", "layers with routed experts"),
-    _s("hidden", "one", "model width"),
-    _s("heads", "one", "attention heads"),
-    _s("kv_heads", "one", "key/value heads"),
+    _s("layers", "one", "transformer layers", _MODEL),
+    _s("dense_layers", "one", "layers with a dense feed-forward block", _MODEL),
+    _s("moe_layers", "one", "layers with routed experts", _MODEL),
+    _s("hidden", "one", "model width", _MODEL),
+    _s("heads", "one", "attention heads", _MODEL),
+    _s("kv_heads", "one", "key/value heads", _MODEL),
     _s("kv_heads_per_gpu", "one", "key/value heads a rank holds"),
-    _s("head_dim", "one", "width of a head"),
-    _s("ffn", "one", "width of the dense feed-forward block"),
-    _s("moe_ffn", "one", "width of one expert"),
-    _s("vocab", "one", "vocabulary size"),
-    _s("experts", "one", "routed experts a layer"),
-    _s("active_experts", "one", "routed experts a token uses"),
-    _s("tp", "one", "tensor parallelism"),
+    _s("head_dim", "one", "width of a head", _MODEL),
+    _s("ffn", "one", "width of the dense feed-forward block", _MODEL),
+    _s("moe_ffn", "one", "width of one expert", _MODEL),
+    _s("vocab", "one", "vocabulary size", _MODEL),
+    _s("experts", "one", "routed experts a layer", _MODEL),
+    _s("active_experts", "one", "routed experts a token uses", _MODEL),
+    _s("tp", "one", "tensor parallelism", "exp-config.yaml tensor_parallelism"),
     _s("tp_log2", "one", "log2(tp)"),
-    _s("is_moe", "one", "1 with routed experts"),
-    _s("is_fp8", "one", "1 with FP8 weights"),
+    _s("is_moe", "one", "1 with routed experts", _MODEL),
+    _s("is_fp8", "one", "1 with FP8 weights", _MODEL),
     _s("sampling_sort", "one", "1 if the model's generation_config sets top_p < 1 or top_k > 0: "
-       "the engine then sorts batch x vocabulary"),
-    _s("repetition_penalty", "one", "1 if the model's generation_config sets a repetition penalty"),
-    _s("kv_blocks", "one", "KV cache capacity in blocks"),
-    _s("kv_cpu_offload", "one", "1 with KV offload to CPU memory"),
+       "the engine then sorts batch x vocabulary", _SAMPLING),
+    _s("repetition_penalty", "one", "1 if the model's generation_config sets a repetition penalty", _SAMPLING),
+    _s("kv_blocks", "one", "KV cache capacity in blocks", "kv.blocks_total_gpu"),
+    _s("kv_cpu_offload", "one", "1 with KV offload to CPU memory", "vllm.log"),
     _s("reference_step_us", "us", "this program's own step_time on 24 decodes with PI = 0; "
        "queueing_time only"),
-    _s("model_params_b", "one", "parameters of the whole model, billions"),
-    _s("active_params_b", "one", "parameters that a token uses, billions"),
-    _s("max_num_seqs", "request", "request limit of a batch"),
-    _s("max_num_batched_tokens", "token", "token budget of a step"),
-    _s("max_model_len", "token", "longest sequence"),
-    _s("block_size", "token", "tokens in a KV block"),
-    _s("flops_per_us", "flop/us", "dense peak for the weights' type, per GPU"),
-    _s("bytes_per_us", "byte/us", "memory bandwidth, per GPU"),
-    _s("link_bytes_per_us", "byte/us", "interconnect bandwidth per direction, per GPU"),
+    _s("model_params_b", "one", "parameters of the whole model, billions", _MODEL),
+    _s("active_params_b", "one", "parameters that a token uses, billions", _MODEL),
+    _s("max_num_seqs", "request", "request limit of a batch", "exp-config.yaml max_num_seqs"),
+    _s("max_num_batched_tokens", "token", "token budget of a step", "exp-config.yaml max_num_batched_tokens"),
+    _s("max_model_len", "token", "longest sequence", "exp-config.yaml max_model_len"),
+    _s("block_size", "token", "tokens in a KV block", "--engine block_size"),
+    _s("flops_per_us", "flop/us", "dense peak for the weights' type, per GPU", _GPU),
+    _s("bytes_per_us", "byte/us", "memory bandwidth, per GPU", _GPU),
+    _s("link_bytes_per_us", "byte/us", "interconnect bandwidth per direction, per GPU", _GPU),
     _s("kv_bytes_per_token", "byte/token", "KV cache of one token, this rank"),
     _s("shared_weights_us", "us", "weights that every step reads, over bandwidth"),
     _s("experts_us", "us", "all routed experts' weights over bandwidth"),

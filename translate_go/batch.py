@@ -9,11 +9,12 @@ from simulator.forest import Forest
 from simulator.language.ir import Field, Function, nodes, walk
 from simulator.language.opcodes import NO_FOREST, feature, formula
 from simulator.schema import CURVES, FIELDS, RAW, SPECIAL, TREES
-from translate_go.goexpr import Atom
+from translate_go.goexpr import Atom, GoExpr
 from translate_go.lower import Lowering, rounded
 from translate_go.spelling import batch_name, columns, curve_name
 from translate_go.trees import declare_trees
 
+VARIANCE = "float64(n*b.kvSquares-b.kvSum*b.kvSum) / float64(n*n)"  # of progress, n requests
 ALL, PREFILL, DECODE = "all", "prefill", "decode"
 
 
@@ -170,22 +171,31 @@ def declare(use: BatchUse, lowering: Lowering) -> None:
             assert use.forest
             features = [rounded(lowering.lower(feature(text))) for text in use.forest.features]
             lowering.lines += declare_trees(features, lowering.indent)
-        elif name in RAW:
-            lowering.add(f"{batch_name(name)} := ", Atom(f"float64(b.{batch_name(name)})"))
-        elif name in SPECIAL:
-            helper, operands = _SPECIAL[name]
-            lowering.add(f"{batch_name(name)} := ", lowering.helper(helper, *map(lowering.field, operands)))
         else:
-            value = rounded(lowering.lower(formula(name)))
-            if curve := FIELDS["b", name].curve:
-                value = lowering.helper("curveAt", Atom(f"d.{curve_name(curve)}"), value)
-            lowering.add(f"{batch_name(name)} := ", value)
+            lowering.add(f"{batch_name(name)} := ", value_of(name, lowering))
+
+
+def value_of(name: str, lowering: Lowering) -> GoExpr:
+    """The Go expression of a batch field that is neither `kv_var` nor `trees`, from its operands."""
+    if name in RAW:
+        return Atom(f"float64(b.{batch_name(name)})")
+    if name in SPECIAL:
+        helper, operands = _SPECIAL[name]
+        return lowering.helper(helper, *map(lowering.field, operands))
+    value = rounded(lowering.lower(formula(name)))
+    curve = FIELDS["b", name].curve
+    return lowering.helper("curveAt", Atom(f"d.{curve_name(curve)}"), value) if curve else value
+
+
+def sum_update(name: str) -> str:
+    """The Go statement by which a request adds to the sum of a raw batch field; of `kv_var`, to its sum of squares."""
+    return _SUMS["kvSquares" if name == "kv_var" else batch_name(name)].update
 
 
 def _variance(lowering: Lowering) -> None:
     lowering.lines += [
         "\tkvVar := 0.0 // population variance of progress, from integers",
         "\tif n := b.prefillReqs + b.decodeReqs; n > 0 {",
-        "\t\tkvVar = float64(n*b.kvSquares-b.kvSum*b.kvSum) / float64(n*n)",
+        f"\t\tkvVar = {VARIANCE}",
         "\t}",
     ]

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from simulator.language.infer import infer
 from simulator.language.ir import Field, Function, nodes
 from simulator.language.unparse import unparse
-from translate_go.batch import BatchUse, declare, sum_function, sums_type, variable
+from translate_go.batch import BatchUse, declare, sum_function, sums_type
 from translate_go.deployment import Deployment, by_name
+from translate_go.fields import PROMPT_LENGTH, read_as
 from translate_go.goexpr import Atom, GoExpr
 from translate_go.gotypes import constructors, deployment_type, model_type
 from translate_go.helpers import HELPERS, TICKS
 from translate_go.lower import Lowering
-from translate_go.spelling import MARK, Names, batch_name, clean, columns, comment, digits, fact
+from translate_go.spelling import MARK, Names, batch_name, clean, columns, comment, digits
 from translate_go.target import MODULE, Plan
 
 # function of the language -> (Go function, what it computes)
@@ -78,7 +79,7 @@ def _methods(plan: Plan) -> list[list[str]]:
     ]]  # fmt: skip
     queueing = "queueing_time" in plan.functions
     reads = queueing and any(isinstance(n, Field) and n.scope == "r" for n in nodes(plan.functions["queueing_time"]))
-    argument = "float64(len(req.InputTokens))" if reads else ""
+    argument = PROMPT_LENGTH if reads else ""
     parts.append([
         "// QueueingTime estimates the time from a request's arrival to the queue in microseconds.",
         f"func (m *Evolved) QueueingTime({'req' if reads else '_'} *sim.Request) int64 {{",
@@ -102,14 +103,9 @@ def _formula(function: Function, plan: Plan, helpers: set[str]) -> list[str]:
 
     def field(node: Field) -> GoExpr:
         seen.add(node.scope)
-        if node.scope == "b":
-            return Atom(batch_name(variable(node.name)))
-        if node.scope == "r":
-            return Atom("inputLen")
-        if node.name == "reference_step_us":
-            return Atom("m.referenceStepUs")
-        seen.add("deployment")
-        return Atom(f"d.{fact(node.name)}")
+        if node.scope == "s" and node.name != "reference_step_us":
+            seen.add("deployment")
+        return read_as(node)
 
     lowering = Lowering(names, field, helpers)
     lowering.constants = {c.name: c.value for c in function.constants}

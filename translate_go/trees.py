@@ -109,6 +109,10 @@ def declare_trees(values: Sequence[GoExpr], indent: str) -> list[str]:
     for value in values:
         *before, last = statement("", value, f"{indent}\t")
         lines += [*before, f"{last},"]
+    return [*lines, f"{indent}}}", f"{indent}{batch_name(TREES.name)} := {show(call_of_trees())}"]
+
+
+def call_of_trees() -> GoExpr:
+    """The call that gives the value of the ensemble, once its features are declared."""
     phase = (Atom(batch_name("prefill_reqs")), Atom(batch_name("decode_reqs")))
-    call = CallOf("evolvedTrees", (Atom("&features"), *phase))
-    return [*lines, f"{indent}}}", f"{indent}{batch_name(TREES.name)} := {show(call)}"]
+    return CallOf("evolvedTrees", (Atom("&features"), *phase))

@@ -67,6 +67,15 @@ COMMANDS = {
         "sensitivity",
         "sensitivity",
         "Show how far predicted latencies move with each setting of the engine.",
+    "explain": (
+        "explain",
+        "explain",
+        "Explain a program's predictions: what they are made of, what each term means, and where it comes from.",
+    ),
+    "diagnose": (
+        "explain",
+        "diagnose",
+        "Show where and why a program is wrong: what language models are told when they are to improve it.",
     ),
     "plot": ("plot", "plot", "Draw a picture of a run: front, history, grid, fit or terms."),
     "probe": ("probe", "probe", "Choose the runs to measure next, so that predictions become surer."),

@@ -23,7 +23,8 @@ from simulator.errors import InputError
 @click.option(
     "--folds",
     metavar="KIND,KIND",
-    help="models, workloads, tp, architectures, files, stages [default: the configuration's, or all that apply].",
+    help="models, workloads, tp, architectures, hardware, files, stages [default: the configuration's, or all that "
+    "apply].",
 )
 @click.option(
     "--budget", type=click.IntRange(min=1), help="Candidates of each fold's search [default: the configuration's, 500]."
@@ -47,9 +48,9 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
              caps: dict[str, int]) -> int:  # fmt: skip
     """Measure held-out errors of a run: repeat the whole search in every fold, without what the fold holds out.
 
-    Kinds of folds: leave out one model, one workload, one TP degree, dense models or mixtures of experts, or one
-    experiments file (models, workloads, tp, architectures, files), or the last load stages (stages). The figures are
-    written to RUN/validate.json too, and a line about every call to RUN/validate.jsonl.
+    Kinds of folds: leave out one model, one workload, one TP degree, dense models or mixtures of experts, one GPU type,
+    or one experiments file (models, workloads, tp, architectures, hardware, files), or the last load stages (stages).
+    The figures are written to RUN/validate.json too, and a line about every call to RUN/validate.jsonl.
 
     \b
     evolve validate runs/0001

@@ -28,6 +28,7 @@ from simulator.json import JsonObject
 from simulator.language.bounds import at_bounds
 from simulator.language.opcodes import Code, assemble
 from simulator.schema import READABLE
+from translate_go.fields import go_field
 
 INVARIANTS = {
     "finite": "INV-M-1",
@@ -36,6 +37,9 @@ INVARIANTS = {
     "quick": "INV-M-4",
     "monotone": "INV-M-5",
 }
+ALIGNMENT_LEGEND = """\
+learned from: the attributes of a server's traces that show a field, or a file or option of `evolve ingest`; empty for
+what is computed from other fields, and for kernels, which have tables. Go, expression: as `evolve emit` writes them."""
 LIMIT_MS = 1.0  # to compute one step of 128 requests
 REPEATS = 20
 
@@ -126,16 +130,17 @@ def print_check(verdict: Verdict) -> None:
 
 def fields_json() -> JsonObject:
     """Every field that a program may read, as JSON values."""
-    rows = [
+    rows: list[JsonObject] = [
         {"field": f"{f.scope}.{f.name}", "unit": f.unit, "meaning": f.meaning, "formula": f.formula}
         | ({"curve": f.curve, "at": f.at} if f.curve else {})
+        | {"learned_from": f.learned_from or None, "go": asdict(go_field(f.scope, f.name))}
         for f in READABLE.values()
     ]
     return {"engine": __version__, "data": None, "seeds": [], "fields": rows}
 
 
 def print_fields() -> None:
-    """Every field that a program may read."""
+    """Every field that a program may read, and then what shows it in a real server, and its Go."""
     rows = [
         (f"{f.scope}.{f.name}", f.unit, f.meaning, f"curve {f.curve} at {f.at}" if f.curve else f.formula or "")
         for f in READABLE.values()
@@ -143,3 +148,10 @@ def print_fields() -> None:
     title = "Fields: b the batch, s the deployment, r the request"
     note("PI: a request's tokens done before the step. NN: its new tokens in the step.")
     show(Table.of(title, "field|unit|~meaning|~formula", rows))
+    note(ALIGNMENT_LEGEND)
+    rows = []
+    for f in READABLE.values():
+        go = go_field(f.scope, f.name)
+        same = go.variable == go.expression
+        rows.append((f"{f.scope}.{f.name}", f.learned_from, go.variable, "" if same else go.expression))
+    show(Table.of("Fields in traces and in Go", "field|~learned from|Go|~expression", rows))

@@ -25,7 +25,7 @@ from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.program.singles import print_singles
 from evolve.report.printing import note, prose, say_once, show
-from evolve.report.table import Row, Table, number, passes, row
+from evolve.report.table import Row, Table, number, passes, row, use
 from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.ranges import outside
@@ -253,7 +253,7 @@ def _three_digits(ms: float) -> str:
 def _row(e: Forecast, compared: bool, recorded: bool) -> Row:
     error_pct = e.summary.error_pct or {}
     errors_of_means = {latency: error_pct.get(f"{latency}_ms", {}).get("mean") for latency in PRINTED}
-    cells, others = [e.id, *(["fitted" if e.fitted else "new"] if recorded else [])], list[str]()
+    cells, others = [e.id, *([use(e.fitted)] if recorded else [])], list[str]()
     for latency, quantities in PRINTED.items():
         statistic = getattr(e.summary.predicted, f"{latency}_ms", None)
         mean, *percentiles = (number(getattr(statistic, q, None), 2 if latency == "itl" else 1, signed=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator.factors import by_term
-from simulator.bind import deployments_in_order
+from simulator.bind import Deployments, deployments_in_order
 from simulator.experiment.experiment import Experiment
 from simulator.fields import Active, raw_row
 from simulator.language.ir import Program
@@ -35,28 +35,34 @@ class StepShares:
 def step_shares(
     program: Program, experiments: Sequence[Experiment], batch_sizes: Sequence[int] = BATCH_SIZES
 ) -> list[StepShares]:
-    """The shares on the deployment of each experiment, each deployment once, with CONTEXT tokens a request.
-
-    A term's share is the slope of the step time in a factor on the term. Shares add up to the step time, also inside
-    max, min and choices, where only the terms that count have one.
-    """
+    """The shares on the deployment of each experiment, each deployment once, with CONTEXT tokens a request."""
     named = {deployment_name(e): e for e in reversed(experiments)}
     chosen = [named[name] for name in dict.fromkeys(map(deployment_name, experiments))]
+    batches = np.stack([raw_row([Active(1, CONTEXT, 1)] * n) for n in batch_sizes])
+    terms, us = term_times_us(program, deployments_in_order(chosen), batches)
+    return [_of_deployment(deployment_name(e), batch_sizes, terms, us[:, d]) for d, e in enumerate(chosen)]
+
+
+def term_times_us(
+    program: Program, deployments: Deployments, batches: np.ndarray
+) -> tuple[tuple[str, ...], np.ndarray]:
+    """(the terms of step_time in the order of the program; what each adds, float64[terms, deployments, batches]).
+
+    `batches`: float64[batches, RAW], raw batch fields. A term's time is the slope of the step time in a factor on the
+    term. These times add up to the step time, also inside max, min and choices, where only the terms that count have
+    one.
+    """
     factored = by_term(program)
     terms = {at: part.text for at, part in factored.parts.items() if part.method == "step_time"}
-    code, deployments = assemble(factored.program), deployments_in_order(chosen)
-    batches = np.stack([raw_row([Active(1, CONTEXT, 1)] * n) for n in batch_sizes])
-    slopes_us = np.empty((len(terms), len(chosen), len(batch_sizes)))
+    code = assemble(factored.program)
+    us = np.empty((len(terms), len(deployments.names), len(batches)))
     for i, position in enumerate(terms):
         low, high = (
             deployments.bind(code, _with(factored.program.theta, position, factor)).steps_us(batches)
             for factor in (1.0 - CHANGE, 1.0 + CHANGE)
         )
-        slopes_us[i] = (high - low) / (2.0 * CHANGE)
-    return [
-        _of_deployment(deployment_name(e), batch_sizes, list(terms.values()), slopes_us[:, d])
-        for d, e in enumerate(chosen)
-    ]
+        us[i] = (high - low) / (2.0 * CHANGE)
+    return tuple(terms.values()), us
 
 
 def deployment_name(e: Experiment) -> str:

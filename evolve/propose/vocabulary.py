@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -111,6 +112,30 @@ class Vocabulary:
             return [chosen]
         return [*scale, chosen]
 
+    def every(self, method: str) -> list[list[Expr]]:
+        """The factors of every term that `basis` may draw, each once, in a fixed order. The first, of a constant, has
+        none."""
+        scales = [list(scale) for scale in self.scales]
+        if method == "queueing_time":
+            singles = [scale for scale in scales if len(scale) == 1] if self.measured else scales
+            fields = [[f] for f in self.queueing]
+            return _each_once([[], *fields, *singles, *([*s, *f] for s in scales for f in fields if not self.measured)])
+        batch = [f for f in self.step if f.scope == "b"]
+        if not self.measured:
+            return _each_once([[], *([f] for f in batch), *scales, *([*s, f] for s in scales for f in batch)])
+        counts, sizes, switches = self._of_corrections()
+        eager = [[Field("b", "uncaptured"), f] for f in batch if f.name in EAGER]
+        choices = ([None, *kind] for kind in (counts, sizes, switches))
+        return _each_once([*([f for f in chosen if f] for chosen in product(*choices)), *eager])
+
+    def _of_corrections(self) -> tuple[list[Field], list[Field], list[Field]]:
+        """The counts, sizes and switches of which a correction in step_time has at most one each."""
+        scales = [scale[0] for scale in self.scales if len(scale) == 1]
+        batch = [f for f in self.step if f.scope == "b"]
+        counts = [f for f in batch if f.name not in (*KERNELS, "uncaptured")]
+        sizes, switches = ([f for f in scales if f.name in names] for names in (SIZES, SWITCHES))
+        return counts, sizes, switches
+
     def _correction(self, method: str, rng: np.random.Generator) -> list[Expr]:
         """Factors of a correction.
 
@@ -125,10 +150,12 @@ class Vocabulary:
         eager = [f for f in batch if f.name in EAGER]
         if eager and rng.random() < 0.1:
             return [Field("b", "uncaptured"), eager[rng.integers(len(eager))]]
-        counts = [f for f in batch if f.name not in (*KERNELS, "uncaptured")]
-        sizes, switches = ([f for f in scales if f.name in names] for names in (SIZES, SWITCHES))
-        kinds = (kind for kind in (counts, sizes, switches) if kind and rng.random() < 0.6)
+        kinds = (kind for kind in self._of_corrections() if kind and rng.random() < 0.6)
         return [kind[rng.integers(len(kind))] for kind in kinds]
+
+
+def _each_once(terms: Sequence[Sequence[Expr]]) -> list[list[Expr]]:
+    return [list(term) for term in dict.fromkeys(map(tuple, terms))]
 
 
 def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from archive.elite import Elite
 from archive.population import Population
 from archive.proposal import POLISH, SEED, Outcome
-from evolve.run.config import Config
+from evolve.run.config import Config, SearchSettings
 from evolve.run.folder import first_population
 
 POINTS = 50  # outcomes after which there is a point of the champion so far, however long a generation is
@@ -30,6 +30,11 @@ class Best:
 
     after: int
     champion: Elite
+
+
+def generation_of(number: int, seeds: int, search: SearchSettings) -> int:
+    """The generation, from 1, that made the proposal of this number in a search that began with so many programs."""
+    return (number - seeds) // (search.batch * search.islands) + 1
 
 
 class Story:
@@ -76,12 +81,13 @@ class Story:
                 self._ended = True
                 self._point()
             return 0 if proposal.operator.startswith(SEED) else None
-        number, place = divmod(proposal.id - self._seeds, self._place)
-        if self._ended or number + 1 - self._generation not in (0, 1) or place // self._search.batch != proposal.island:
+        generation = generation_of(proposal.id, self._seeds, self._search)
+        place = (proposal.id - self._seeds) % self._place
+        if self._ended or generation - self._generation not in (0, 1) or place // self._search.batch != proposal.island:
             self._known = False
             return None
-        if number + 1 > self._generation:
-            self._begin(number + 1)
+        if generation > self._generation:
+            self._begin(generation)
         return self._generation
 
     def _begin(self, generation: int) -> None:

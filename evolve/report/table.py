@@ -79,6 +79,11 @@ def arrival_seeds(seeds: Sequence[int]) -> str:
     return f"arrival seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
+def use(fitted: bool | None) -> str:
+    """Whether a program was fitted on an experiment, `-` where that is not known."""
+    return "-" if fitted is None else "fitted" if fitted else "new"
+
+
 def passes(errors: Mapping[str, float | None]) -> str:
     """`pass`, or `>` and the latencies whose error is outside PASS_PCT; `-` where nothing was observed."""
     observed = {name: value for name in PASS_PCT if (value := errors[name]) is not None}

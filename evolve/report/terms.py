@@ -22,7 +22,7 @@ TERMS = {
     "merit": "the mean of joint and transfer error; the joint error where transfer was not measured",
     "sound": "contradicts no datasheet and no measured kernel (`evolve check --physics`)",
     "standard error": "how far off a constant may be, from the residuals",
-    "transfer error": "the error on the worst quarter of runs, fitted without their model, TP degree or architecture",
+    "transfer error": "the error on the worst quarter of runs, left out by model, TP degree, architecture or GPU",
     "worst 3": "the mean of the three largest E2E errors, percent",
 }
 

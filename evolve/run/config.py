@@ -19,9 +19,9 @@ FIELD_SETS = ("all", "datasheet", "paper18", "components", "phases")
 RULES = ("joint", "transfer")
 METHODS = ("step", "queueing", "both")
 STAGES = ("all", "but_last", "train")
-FOLDS = ("models", "workloads", "tp", "architectures", "files", "stages")
+FOLDS = ("models", "workloads", "tp", "architectures", "hardware", "files", "stages")
 FITS = ("auto", "linear", "lbfgsb", "neldermead", "cma")  # as in evaluator.fit.methods, which takes long to import
-LEFT_OUT = ("models", "tp", "architectures")  # as in evaluator.transfer, which takes long to import
+LEFT_OUT = ("models", "tp", "architectures", "hardware")  # as in evaluator.transfer, which takes long to import
 # Offline operators and their default weights. As in other symbolic regression tools, most of the weight goes to growing
 # programs, some to pruning, and little to exchanging whole methods.
 OPERATORS = {

@@ -26,12 +26,14 @@ from simulator.experiment.experiment import Experiment
 class ConstantRecord:
     """How well a fit determined a constant: its standard error in the constant's unit (None: it has none), the bound it
     is at (`low`, `high` or None), whether the runs identify it, and how its error correlates with those of other
-    constants, by `method.name`; none in older records."""
+    constants, by `method.name`; none in older records. determined: the share of what is known of it that comes from the
+    runs, not the prior; None in older records."""
 
     standard_error: float | None
     bound: str | None
     identified: bool
     correlated: Mapping[str, float] = field(default_factory=dict)
+    determined: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,11 @@ def constant_records(certainties: Iterable[Certainty]) -> dict[str, ConstantReco
     """What a record keeps of each constant, by `method.name`."""
     return {
         f"{c.method}.{c.name}": ConstantRecord(
-            c.standard_error if math.isfinite(c.standard_error) else None, c.bound, c.identified, c.correlated
+            c.standard_error if math.isfinite(c.standard_error) else None,
+            c.bound,
+            c.identified,
+            c.correlated,
+            c.determined,
         )
         for c in certainties
     }
@@ -267,7 +273,8 @@ def _constants(section: Section) -> dict[str, ConstantRecord]:
         others = row.section("correlated", REMEDY) if row.has("correlated") else None
         correlated = {other: others.number(other, REMEDY, least=-1, most=1) for other in others.raw} if others else {}
         identified = row.flag("identified", False)
-        constants[name] = ConstantRecord(_number(row, "standard_error"), bound, identified, correlated)
+        error, determined = _number(row, "standard_error"), _number(row, "determined")
+        constants[name] = ConstantRecord(error, bound, identified, correlated, determined)
     return constants
 
 

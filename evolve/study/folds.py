@@ -6,6 +6,7 @@ models         all experiments of one model
 workloads      all experiments of one workload
 tp             all experiments of one tensor-parallel degree
 architectures  all experiments of dense models, or of mixtures of experts
+hardware       all experiments on one GPU type
 files          all experiments of one experiments file
 stages         the last load stage of every experiment that has several (this is a single fold)
 """
@@ -38,6 +39,7 @@ _KEYS: dict[str, Callable[[Experiment], str]] = {
     "workloads": lambda e: e.workload.name,
     "tp": lambda e: str(e.engine.tensor_parallel),
     "architectures": lambda e: "MoE" if e.facts["is_moe"] else "dense",
+    "hardware": lambda e: e.hardware,
 }
 
 
@@ -93,7 +95,8 @@ def _groups(kind: str, config: Config, budget: int, fitted: Sequence[Experiment]
     for e in fitted:
         groups.setdefault(key(e), []).append(e)
     if len(groups) < 2:
-        what = {"tp": "tensor-parallel degree", "files": "experiments file"}.get(kind, kind.removesuffix("s"))
+        names = {"tp": "tensor-parallel degree", "hardware": "GPU type", "files": "experiments file"}
+        what = names.get(kind, kind.removesuffix("s"))
         return f"the run fits one {what} only, {next(iter(groups))}"
     folds: list[Fold] = []
     for name, held in groups.items():

@@ -20,6 +20,7 @@ HELD = {
     "workloads": "leave one workload out",
     "tp": "leave one TP degree out",
     "architectures": "leave dense models or mixtures of experts out",
+    "hardware": "leave one GPU type out",
     "files": "leave one experiments file out",
     "stages": "last load stage held out",
 }

@@ -46,6 +46,7 @@ from simulator.experiment.file import experiment_from_mapping
 from simulator.model import architecture
 from simulator.model.config_keys import JUDGED
 from simulator.schema import READABLE
+from translate_go.fields import go_field
 
 MARKED = re.compile(r"(?P<begin><!-- table: (?P<name>.+?) -->\n)(?P<table>.*?)(?P<end><!-- end -->)", re.DOTALL)
 REQUIRED = "required"
@@ -291,6 +292,18 @@ def fields_table() -> str:
     return table(("field", "unit", "meaning", "formula"), rows)
 
 
+def alignment_table() -> str:
+    """Every field in the traces of a server and in Go."""
+    rows = []
+    for f in READABLE.values():
+        go = go_field(f.scope, f.name)
+        expression = "" if go.variable == go.expression else go.expression
+        learned = ", ".join(map(code, f.learned_from.split(", "))) if f.learned_from else ""
+        name = code(f"{f.scope}.{f.name}")
+        rows.append((name, code(f.unit), prose(f.meaning), learned, code(go.variable), code(expression)))
+    return table(("field", "unit", "meaning", "learned from", "Go", "expression"), rows)
+
+
 def configuration() -> dict[str, object]:
     """Every key of a configuration, dotted, with its default."""
     keys: dict[str, object] = {}
@@ -518,7 +531,11 @@ def training(own: Recipe | str) -> str:
             "trees on components": "the same",
             "trees on ratios": "the same, on load stages only",
         }.get(own, own)
-    words = {"squares": "squares of relative errors", "huber": "Huber loss of relative errors", "log": "squares of logarithms"}
+    words = {
+        "squares": "squares of relative errors",
+        "huber": "Huber loss of relative errors",
+        "log": "squares of logarithms",
+    }
     parts = [words[own.loss]]
     if own.ridge:
         over = "runs" if own.over_runs else "blocks of steps"
@@ -591,6 +608,7 @@ TABLES = {
     "ledger frame": columns_table(ledger_frames.LEDGER),
     "terms": terms_table,
     "fields": fields_table,
+    "alignment": alignment_table,
     "configuration": configuration_table,
     "experiments file": experiments_table,
     "config.json": config_keys_table,

@@ -41,7 +41,7 @@ NAMED = {
     "admissions_by_evidence": "EVIDENCE", "steps_by_evidence": "EVIDENCE", "replay_ms": "KIND", "steps_of": "KIND",
     "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART", "config": "KEY", "generation_config": "KEY",
     "intervals": "CLASS", "CLASS": "FIGURE", "selection": "KIND", "correlations": "FOLD",
-    "correlated": "METHOD.NAME", "programs": "PROPOSAL", "values": "NAME", "formulas": "METHOD",
+    "correlated": "METHOD.NAME", "provenance.sources": "TABLE", "programs": "PROPOSAL", "values": "NAME", "formulas": "METHOD",
     "step_tables": "ID", "results[].errors": "ID", "results[].cycles": "SPLIT", "texts": "MODEL",
     "by_kind_pct": "KIND", "measured.mean_abs_error_pct": "KIND", "full.mean_abs_error_pct": "KIND",
     "left_out": "ID", "refits[].constants": "METHOD.NAME",
@@ -137,6 +137,13 @@ def samples(home: Path) -> dict[str, list[Any]]:
         printed("drift", "champion", "--experiments", data, "--id", "dense-chat", "--json"),
     found["sensitivity"] = [
         printed("sensitivity", program, "--experiments", data, "--id", "dense-chat", "--seeds", 2, "--json"),
+    found["explain"] = [
+        printed("explain", program, "--experiments", data, "--json"),
+        printed("explain", "champion", "--experiments", data, "--id", "dense-chat", "--json"),
+        printed("explain", f"{run}:0", "--experiments", data, "--id", "dense-chat", "--json"),
+    ]
+    found["diagnose"] = [
+        printed("diagnose", name, "--experiments", data, "--json") for name in (program, "champion", "threshold")
     ]
     found["probe"] = [printed("probe", "--experiments", data, "--id", "dense-chat", "--tp", "1", "--json")]
     (home / "config.json").write_text(json.dumps(CONFIG))

@@ -44,6 +44,9 @@ _SNAPSHOT = {
     "effective": "request.effective_prompt_len",
 }  # fmt: skip
 
+ATTRIBUTES = frozenset((*_COUNTS.values(), *SUMMARY.values(), *_SNAPSHOT.values()))
+"""The attributes of journeys, batch summaries and snapshots that are read as numbers."""
+
 NO_PLACE = "events without a step or time, dropped"
 NO_REQUEST = "spans without a request id, dropped"
 TWICE = "duplicate spans, dropped"

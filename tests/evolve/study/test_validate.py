@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tiny_world import DATA, FITTED, copy
+from tiny_world import BRIEF, DATA, FITTED, copy, write
+from tiny_world import run as tiny
 from worker_pids import worker_pids
 
 from archive.population import Population
@@ -301,7 +302,8 @@ def test_what_cannot_be_validated_is_said(again: Path, capsys: pytest.CaptureFix
         (["--folds", "files"], "nothing can be held out (files: the run fits one experiments file only, "),
         (
             ["--folds", "seeds"],
-            "--folds seeds: no such kind of fold: there are models, workloads, tp, architectures, files, stages",
+            "--folds seeds: no such kind of fold: there are models, workloads, tp, architectures, hardware, files, "
+            "stages",
         ),
         (["--csv", str(again / "no" / "x.csv")], f"{again}/no/x.csv: cannot be written"),
         (["--against", "nothing.py"], "nothing.py: cannot be read"),
@@ -315,6 +317,32 @@ def test_what_cannot_be_validated_is_said(again: Path, capsys: pytest.CaptureFix
     (again / "report.json").unlink()
     assert run_command(["validate", str(again)]) == 2
     assert f"{again}: is not finished: `evolve resume {again}`" in capsys.readouterr().err
+
+
+def test_a_run_on_one_gpu_type_has_no_fold_of_hardware(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["validate", str(again), "--folds", "hardware", "--hindsight", "--quiet"]) == 2
+    assert capsys.readouterr().err == (
+        "evolve: nothing can be held out (hardware: the run fits one GPU type only, H100-SXM-80GB): name other --folds, "
+        "or validate a run on more experiments\n"
+    )
+    assert run_command(["validate", str(again), "--folds", "stages,hardware", "--hindsight", "--quiet"]) == 0
+    assert "No hardware fold: the run fits one GPU type only, H100-SXM-80GB." in capsys.readouterr().out
+
+
+def test_a_run_on_two_gpu_types_is_validated_without_each(tmp_path: Path) -> None:
+    config = write(tmp_path, **BRIEF)
+    lines = DATA.splitlines()
+    one = "\n".join(lines[3 : lines.index("- id: dense-code")])
+    other = one.replace("dense-chat", "dense-a100").replace("hardware: H100", "hardware: A100")
+    (tmp_path / "data.yaml").write_text("\n".join(["version: 1", "experiments:", one, other, ""]))
+    run = tiny(config, tmp_path / "run", "--budget", 9)
+    args = "--folds", "hardware", "--budget", "9", "--workers", "1", "--quiet"
+    assert run_command(["validate", str(run), *args]) == 0
+    found = result(run)
+    assert [(f["kind"], f["name"], f["fitted"]) for f in found["folds"]] == [
+        ("hardware", "H100-SXM-80GB", ["dense-a100"]), ("hardware", "A100-SXM-80GB", ["dense-chat"]),
+    ]  # fmt: skip
+    assert {r["experiment"] for r in found["rows"]} == {"dense-chat", "dense-a100"}
 
 
 def folds(name: str, *kinds: str) -> list[Fold]:
@@ -425,7 +453,7 @@ def test_settings_are_checked() -> None:
         ({"validate": {"budget": 0}}, "x: validate.budget must be > 0, got 0"),
         (
             {"validate": {"folds": ["seeds"]}},
-            "x: validate.folds must be one of models, workloads, tp, architectures, files, stages",
+            "x: validate.folds must be one of models, workloads, tp, architectures, hardware, files, stages",
         ),
         ({"data": {"stages": "first"}}, "x: data.stages must be one of all, but_last, train, got 'first'"),
     ):

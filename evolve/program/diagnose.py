@@ -1,0 +1,162 @@
+"""`evolve diagnose`: where a program is wrong, and which terms its residuals ask for, as a language model is told.
+
+The diagnosis is that of evaluator.diagnose, which questions to language models show (`evolve prompt`). The terms to add
+and the constants to drop are ranked by what the operators `explain` and `prune` go by, over all terms that the former
+may draw.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from evaluator.assess import Data, prepare
+from evaluator.diagnose.diagnose import Diagnosis
+from evaluator.diagnose.diagnose import diagnose as diagnosis_of
+from evaluator.diagnose.explain import costs, gains
+from evaluator.experiments import data_hash
+from evaluator.score import SCORE_SEEDS
+from evolve import __version__
+from evolve.propose.vocabulary import Vocabulary, vocabulary
+from evolve.run.data import fittable, nothing_to_fit
+from evolve.run.program import Source
+from evolve.run.records import saw
+from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.facts import has_curves
+from simulator.json import JsonObject
+from simulator.language.affine import affine
+from simulator.language.ir import Expr, Program
+from simulator.language.key import key
+from simulator.language.unparse import spell
+from translate_go.target import reads_kernels
+
+METHODS = ("step_time", "queueing_time")
+MOST = 8  # terms, and constants, that are kept
+AT_ONCE = 64  # terms whose slopes are computed together
+DIGITS = 6  # significant digits of gains that agree if two terms do the same
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A term for a method, and the share, 0 to 1, of the squared residuals that it would remove with a coefficient >= 0
+    and all other constants refitted, to first order. alike: longer terms that would remove the same on these runs."""
+
+    method: str
+    term: str
+    gain: float
+    alike: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A constant that enters affinely, and the share by which the squared residuals would grow if it were 0 and the
+    others refitted, to second order."""
+
+    method: str
+    constant: str
+    value: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A diagnosis of a program on these experiments.
+
+    fitted: by experiment, whether the program was fitted on it, so that its errors are in sample; None if unknown.
+    add: the terms with the largest gains, first the largest. drop: the constants with the smallest costs, first the
+    smallest.
+    """
+
+    name: str
+    program: Program
+    data: str
+    seeds: tuple[int, ...]
+    fitted: Mapping[str, bool | None]
+    diagnosis: Diagnosis
+    add: tuple[Addition, ...]
+    drop: tuple[Removal, ...]
+
+    def to_json(self) -> JsonObject:
+        d = self.diagnosis
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(self.seeds),
+            "name": self.name,
+            "key": key(self.program),
+            "experiments": [asdict(r) | {"fitted": self.fitted[r.experiment]} for r in d.runs],
+            "stages": [asdict(s) for s in d.stages],
+            "correlations": [asdict(c) | {"alike": list(c.alike)} for c in d.correlations],
+            "worst": [asdict(b) for b in d.worst],
+            "add": [asdict(a) | {"alike": list(a.alike)} for a in self.add],
+            "drop": [asdict(r) for r in self.drop],
+        }
+
+
+def observed(experiments: Sequence[Experiment], named: bool) -> list[Experiment]:
+    """The experiments with errors to diagnose: observed ones, and only clean ones unless they were `named`.
+
+    Raises InputError if there is none.
+    """
+    usable = [e for e in experiments if e.observed] if named else fittable(experiments)
+    if not usable:
+        raise InputError(nothing_to_fit(experiments))
+    return usable
+
+
+def diagnose(
+    source: Source, experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SEEDS, fields: str = ""
+) -> Findings:
+    """The findings about a program at its constants, on observed experiments, under these arrival seeds.
+
+    fields: the field set of the terms to add (evolve.propose.vocabulary); "": `all` for a program that reads measured
+    kernels, else `datasheet`. Raises InputError if a deployment lacks the measured kernels that the program reads.
+    """
+    program = source.complete
+    data = prepare(experiments, seeds)
+    measured = reads_kernels(program) and all(has_curves(e.facts) for e in experiments)
+    words = vocabulary(experiments, fields or ("all" if measured else "datasheet"))
+    return Findings(
+        source.name,
+        program,
+        data_hash(experiments),
+        tuple(seeds),
+        {e.id: saw(source.record, e) if source.record else None for e in experiments},
+        diagnosis_of(program, data),
+        _additions(program, data, words),
+        _removals(program, data),
+    )
+
+
+def _additions(program: Program, data: Data, words: Vocabulary) -> tuple[Addition, ...]:
+    found = list[Addition]()
+    for method in METHODS:
+        terms = words.every(method)
+        shares = (gains(program, method, terms[i : i + AT_ONCE], data.fit) for i in range(0, len(terms), AT_ONCE))
+        by_length = sorted(zip(terms, np.concatenate([*shares]), strict=True), key=lambda pair: len(pair[0]))
+        for term, gain in sorted(by_length, key=lambda pair: -float(f"{pair[1]:.{DIGITS}g}")):
+            last = found[-1] if found else None
+            if last and last.method == method and math.isclose(gain, last.gain, rel_tol=10.0**-DIGITS):
+                found[-1] = replace(last, alike=(*last.alike, _spelled(term)))
+            elif gain > 0.0:
+                found.append(Addition(method, _spelled(term), float(gain)))
+    return tuple(sorted(found, key=lambda a: -a.gain)[:MOST])
+
+
+def _spelled(factors: Sequence[Expr]) -> str:
+    return " * ".join(map(spell, factors)) or "a constant"
+
+
+def _removals(program: Program, data: Data) -> tuple[Removal, ...]:
+    names = [(f.name, c) for f in program.functions for c in f.constants]
+    linear = {(f.name, name) for f in program.functions for name in affine(f).linear}
+    found = [
+        Removal(method, c.name, c.value, float(cost))
+        for (method, c), cost in zip(names, costs(program, data.fit), strict=True)
+        if c.value and (method, c.name) in linear
+    ]
+    return tuple(sorted(found, key=lambda r: r.cost)[:MOST])

@@ -1,0 +1,117 @@
+"""`evolve diagnose`: the values that language models are shown, and the terms that planted errors ask for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from laws import law
+
+from evaluator.diagnose.describe import describe
+from evaluator.experiments import bundled_experiments, load_experiments
+from evaluator.metrics import observe_all
+from evolve.cli import run_command
+from evolve.program.diagnose import Findings, diagnose, observed
+from evolve.propose.vocabulary import vocabulary
+from evolve.run.folder import open_run
+from evolve.run.program import Source, load
+from simulator.errors import InputError
+from simulator.language.ir import Program
+from simulator.language.unparse import unparse
+from simulator.replay import replay
+
+STEP = """
+def step_time(b, s, *, weights: one = 1.15, kv: one = 1.4, layer: us = 40.0):
+    return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers
+"""
+QUEUEING = """
+def queueing_time(r, s, *, base: us = 8000.0):
+    return base
+"""
+TRUTH = law(STEP, QUEUEING)
+NO_LAYERS = law(STEP.replace(" + layer * s.layers", "").replace(", layer: us = 40.0", ""), QUEUEING)
+WITH_REQUESTS = law(
+    STEP.replace("layer * s.layers", "layer * s.layers + r * b.batch_size").replace("40.0", "40.0, r=1e-4"), QUEUEING
+)
+SOME = [e for e in bundled_experiments() if e.id.endswith("-codegen") and e.id.startswith(("llama", "mixtral", "code"))]
+
+
+@pytest.fixture(scope="module")
+def runs() -> list:  # type: ignore[type-arg]
+    return [replace(e, observed=observe_all(replay(e, TRUTH, 77))) for e in SOME]
+
+
+def findings(program: Program, runs: list) -> Findings:  # type: ignore[type-arg]
+    return diagnose(Source("p", unparse(program), program), runs, (1,))
+
+
+def test_the_term_that_was_left_out_is_the_one_to_add(runs: list) -> None:  # type: ignore[type-arg]
+    found = findings(NO_LAYERS, runs).add
+    # contexts hardly differ between these runs, so the layers times a context explain as much
+    assert all(a.method == "step_time" and a.term.startswith("s.layers") for a in found[:3])
+    assert next(a for a in found if a.term == "s.layers").gain > 0.98
+
+
+def test_a_true_law_asks_for_little_and_would_miss_all_of_its_terms(runs: list) -> None:  # type: ignore[type-arg]
+    found = findings(WITH_REQUESTS, runs)
+    # r, which the truth has not, is what these runs miss least; the others are needed
+    assert (found.drop[0].constant, found.drop[1].cost > 1.0) == ("r", True) and found.drop[0].cost < 0.1
+
+
+def test_terms_that_do_the_same_on_these_runs_are_one(runs: list) -> None:  # type: ignore[type-arg]
+    same = findings(NO_LAYERS, runs[:1]).add  # of a single deployment the size of a layer is a constant
+    batch = next(a for a in same if a.term == "b.graph_batch")
+    assert "s.layers * b.graph_batch" in batch.alike
+    assert not {a.term for a in same} & set(batch.alike)
+
+
+@pytest.mark.parametrize("fields", ["all", "datasheet"])
+@pytest.mark.parametrize("method", ["step_time", "queueing_time"])
+def test_every_term_that_an_operator_may_draw_is_offered(fields: str, method: str) -> None:
+    words = vocabulary(bundled_experiments(), fields)
+    every = {tuple(term) for term in words.every(method)}
+    assert len(every) == len(words.every(method))
+    rng = np.random.default_rng(5)
+    assert {tuple(words.basis(method, rng)) for _ in range(3000)} <= every
+
+
+def test_a_runs_program_gets_what_its_prompt_says(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best = open_run(tiny_run).archive().members()[0].id
+    assert run_command(["prompt", str(tiny_run), str(best), "--json"]) == 0
+    asked = json.loads(capsys.readouterr().out)["messages"][1]["content"]
+    assert run_command(["diagnose", f"{tiny_run}:{best}", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["seeds"] == [1] and {e["fitted"] for e in told["experiments"]} == {True}
+    for c in told["correlations"][:1]:
+        assert f"{c['field']} " in asked and f"{c['r']:+.2f}" in asked
+    source = load(f"{tiny_run}:{best}")
+    config = open_run(tiny_run).config
+    data = [e for e in load_experiments(Path(config.data.files[0])) if e.quality == "clean"]
+    assert describe(diagnose(source, data, config.score.arrival_seeds).diagnosis).strip() in asked
+
+
+def test_overloaded_runs_are_diagnosed_if_they_are_named(tiny: Path) -> None:
+    runs = load_experiments(tiny.parent / "data.yaml")
+    assert [e.id for e in observed(runs, named=False)] == ["dense-chat", "dense-code", "sparse-chat"]
+    assert [e.id for e in observed(runs[3:], named=True)] == ["dense-overloaded"]
+    with pytest.raises(InputError, match="no experiment has `observed` figures"):
+        observed([replace(e, observed=None) for e in runs], named=True)
+
+
+def test_diagnose_prints_errors_and_says_what_is_in_sample(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["diagnose", "champion", "--experiments", str(tiny.parent / "data.yaml")]) == 0
+    out = capsys.readouterr().out
+    for part in ("Errors of champion by run and load stage", "dense-chat", " new ", "What the errors go along with",
+                 "The steps of the worst stages", "would add (in sample)", "would miss least (in sample)"):  # fmt: skip
+        assert part in out
+
+
+def test_diagnose_needs_measurements(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (tiny.parent / "data.yaml").read_text().splitlines()
+    plan = [line for line in lines[:7] if "observed" not in line]
+    (tmp_path / "plan.yaml").write_text("\n".join(plan))
+    assert run_command(["diagnose", "champion", "--experiments", str(tmp_path / "plan.yaml")]) == 2
+    assert "nothing to fit: no experiment has `observed` figures" in capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""What the emitter writes for a field: the variable that formulas read, and the expression that gives its value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.language.ir import Field
+from simulator.schema import RAW, READABLE, TREES
+from translate_go.batch import VARIANCE, sum_update, value_of, variable
+from translate_go.goexpr import Atom, GoExpr, show
+from translate_go.lower import Lowering
+from translate_go.spelling import Names, batch_name, fact
+from translate_go.trees import call_of_trees
+
+PROMPT_LENGTH = "float64(len(req.InputTokens))"  # of the request that QueueingTime is asked about
+
+
+@dataclass(frozen=True, slots=True)
+class GoField:
+    """A field in Go. variable: in formulas. expression: its value, from fields, sums over the batch (b.) and facts of
+    the deployment (d.). update: the statement by which a request adds to that sum, "" for other fields."""
+
+    variable: str
+    expression: str
+    update: str
+
+
+def read_as(field: Field) -> GoExpr:
+    """The Go expression by which formulas read a field. Raises KeyError for a field that does not exist."""
+    if field.scope == "b":
+        return Atom(batch_name(variable(field.name)))
+    if field.scope == "r":
+        return Atom(READABLE["r", field.name].go)
+    if field.name == "reference_step_us":
+        return Atom("m.referenceStepUs")
+    return Atom(f"d.{fact(field.name)}")
+
+
+def go_field(scope: str, name: str) -> GoField:
+    """The field as the emitter writes it, each expression on one line.
+
+    >>> go_field("b", "kv_read_us")
+    GoField(variable='kvReadUs', expression='float64(d.KvUsPerToken * kvSum)', update='')
+    """
+    read = show(read_as(Field(scope, name)))
+    if scope == "r":
+        return GoField(read, PROMPT_LENGTH, "")
+    if scope == "s":
+        return GoField(read, read, "")
+    real = variable(name)  # a second name for a field is that field in Go
+    update = sum_update(real) if real in RAW else ""
+    if real == "kv_var":
+        return GoField(read, VARIANCE, update)
+    if real == TREES.name:
+        return GoField(read, show(call_of_trees()), "")
+    return GoField(read, show(value_of(real, Lowering(Names(), read_as, set()))), update)
