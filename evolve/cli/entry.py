@@ -67,6 +67,7 @@ COMMANDS = {
         "sensitivity",
         "sensitivity",
         "Show how far predicted latencies move with each setting of the engine.",
+    ),
     "explain": (
         "explain",
         "explain",

@@ -135,8 +135,10 @@ def samples(home: Path) -> dict[str, list[Any]]:
     found["drift"] = [
         printed("drift", program, "--experiments", data, "--json"),
         printed("drift", "champion", "--experiments", data, "--id", "dense-chat", "--json"),
+    ]
     found["sensitivity"] = [
         printed("sensitivity", program, "--experiments", data, "--id", "dense-chat", "--seeds", 2, "--json"),
+    ]
     found["explain"] = [
         printed("explain", program, "--experiments", data, "--json"),
         printed("explain", "champion", "--experiments", data, "--id", "dense-chat", "--json"),
