@@ -74,7 +74,7 @@ def terms(function: Function) -> dict[str, Expr]:
         found.setdefault(spell(term), term)
         return term
 
-    _on_terms(function, keep)
+    on_terms(function, keep)
     return found
 
 

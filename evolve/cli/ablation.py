@@ -10,7 +10,7 @@ from evolve.cli.endings import print_json
 from evolve.cli.options import Tables, caps_options, load, named_experiments, tables_options
 from evolve.cli.pools import Where, pool_options
 from evolve.program.ablation import ablate as ablate_parts
-from evolve.program.ablation import print_ablation
+from evolve.program.ablation_view import print_ablation
 
 
 @click.command()

@@ -7,7 +7,7 @@ import click
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load, named_experiments
 from evolve.program.drift import drift as drift_of
-from evolve.program.drift import print_drift
+from evolve.program.drift_view import print_drift
 
 
 @click.command()

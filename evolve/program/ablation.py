@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from evaluator.dropped import FACTOR, KERNEL, METHOD, TERM, Dropped, dropped_parts
+from evaluator.dropped import Dropped, dropped_parts
 from evaluator.experiments import data_hash
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
@@ -25,8 +25,7 @@ from evaluator.transfer import KINDS, MOST_PCT, capped, fitted_without, left_out
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel
-from evolve.report.printing import note, prose, show
-from evolve.report.table import Row, Table, counted, number, row, section
+from evolve.report.table import counted
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
 from evolve.run.records import saw
@@ -45,15 +44,6 @@ NEGLIGIBLE = 0.02
 SEED = 24  # of the bootstrap
 ACTS = 1e-3  # relative change of a mean latency, without a refit, from which on a part acts on a run
 VERDICTS = EARNS, DOES_NOT, UNDECIDED, NEEDED = "earns its place", "does not", "undecided", "needed"
-LEGEND = f"""\
-dropped: a term (additive, or an argument of max or min); a kernel (a measured kernel's field everywhere, which the
-checks of a search would refuse); a factor (a measured kernel taken as it was measured); a method (the host's own form
-instead). Every form is fitted again, the full one too. Errors: means of E2E, TTFT and ITL in percent, each at most
-{MOST_PCT:g} %. in sample: on the runs that were fitted. held out: on runs of a model, TP degree, architecture or
-workload that the fit left out, by kind of fold in the last columns. 95 %: bootstrap interval of the held-out
-difference over runs, whole models resampled where there are {LEAST_CLUSTERS} or more. acts on: models whose latencies
-the part changes by more than {100 * ACTS:g} %. Verdict: earns its place, if the interval lies above 0; does not, if it
-lies below {100 * NEGLIGIBLE:g} % of the full form's held-out error; else undecided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,49 +283,3 @@ def _measured(data: _Data, form: Program) -> tuple[Measured, tuple[Errors, ...]]
     short = brief(lean(whole))
     measured = Measured(tuple(error_rows(whole, score)), held_out, operations(short), constants(short))
     return measured, tuple(error_rows(form, score))
-
-
-def ablation_table(ablation: Ablation) -> Table:
-    """A row for the full form, then one for each part, by kind."""
-    kinds, full = list(ablation.folds), ablation.full
-    heads = [">in sample", ">held out", ">95 %", ">acts on", ">operations", ">constants", "verdict", *(
-        f">{kind}" for kind in kinds)]  # fmt: skip
-    first = row(
-        ablation.name, "", _pct(full.joint), _pct(float(full.of_runs.mean())), "", "", str(full.operations),
-        str(full.constants), "", *(_pct(full.by_kind[kind]) for kind in kinds), style="bold",
-    )  # fmt: skip
-    rows = section([first])
-    for kind in (TERM, METHOD, FACTOR, KERNEL):
-        rows += section(_row(part, ablation) for part in ablation.parts if part.kind == kind)
-    return Table.of(f"{ablation.name} without each of its parts: errors in percent, and by how much they grow",
-                    "|".join(["~dropped", "kind", *heads]), rows)  # fmt: skip
-
-
-def _row(part: Part, ablation: Ablation) -> Row:
-    """The part's differences from the full form."""
-    text = part.text if part.kind == METHOD or part.method == "step_time" else f"{part.method}: {part.text}"
-    measured, full = part.measured, ablation.full
-    if measured is None:
-        return row(text, part.kind, "-", "-", "", "", "", "", part.verdict)
-    interval = part.by_model_pct if ablation.resampled == "models" else part.interval_pct
-    return row(
-        text, part.kind, number(measured.joint - full.joint, 2), number(part.difference_pct, 2),
-        " to ".join(number(x, 2) for x in interval) if interval else "-",
-        f"{len(part.acts_on)} of {len(ablation.models)}", f"{measured.operations - full.operations:+d}",
-        f"{measured.constants - full.constants:+d}", part.verdict,
-        *(number(measured.by_kind[kind] - full.by_kind[kind], 2) for kind in ablation.folds),
-    )  # fmt: skip
-
-
-def _pct(value: float) -> str:
-    return number(value, 2, signed=False)
-
-
-def print_ablation(ablation: Ablation) -> None:
-    """The legend, the table, and what it cannot say."""
-    note(LEGEND)
-    show(ablation_table(ablation))
-    counts = {name: sum(p.verdict == name for p in ablation.parts) for name in VERDICTS}
-    prose("; ".join(f"{name}: {n}" for name, n in counts.items() if n))
-    prose(f"- {ablation.hindsight}")
-    prose("- Of forty parts that are worth nothing, about one is said to earn its place by luck.")

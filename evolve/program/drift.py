@@ -33,8 +33,6 @@ from evaluator.intervals import WAITING, Disagreement, Residual, disagreements, 
 from evaluator.metrics import LATENCIES
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
 from evolve import __version__
-from evolve.report.printing import note, prose, show
-from evolve.report.table import Table, counted, number, row
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
 from evolve.run.ranges import outside
@@ -58,11 +56,6 @@ NONE, ALPHA, BETA, BOTH, FORM = VERDICTS = (
 )  # fmt: skip
 REFITS: dict[str, tuple[str, ...]] = {ALPHA: ("alpha",), BETA: ("beta",), BOTH: ("alpha", "beta")}  # words of --only
 HELD_OUT, IN_SAMPLE = "held-out errors", "errors in sample"
-LEGEND = f"""\
-Residuals of load stages: log(observed / predicted) in percent, and in brackets divided by how far off they may be: the
-program's {{scale}}, and what one draw of arrivals changes. The tests share a level of {100 * LEVEL:g} %, so that of a
-hundred checks without drift about one is a false alarm. shift: the mean over models (Student's t). spread: how models
-and load stages differ from it (Fisher's F). pace: ITL, or E2E where none was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,49 +353,3 @@ def _undecided(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest])
     if max(r.stage for r in residuals) == 0:
         lines.append("no run has several load stages: whether the form still fits all loads is hardly shown")
     return lines
-
-
-def print_drift(result: Drift, file: str) -> None:
-    """The residuals, the tests before and after the refits, the verdict, and the command to continue with."""
-    note(LEGEND.format(scale=result.scale))
-    show(_residuals_table(result))
-    show(_tests_table(result))
-    if result.scale == IN_SAMPLE:
-        prose("- No held-out errors of this program are known, so its errors in sample stand for them: they are "
-              "smaller, and there are more false alarms than stated.")  # fmt: skip
-    for ident, why in result.left_out.items():
-        prose(f"- {ident} is left out: {why}")
-    for line in result.undecided:
-        prose(f"- {line}")
-    where = f"{counted(len(result.used), 'run')}, {counted(len(result.residuals), 'load stage')}"
-    prose(f"{result.name}: {result.verdict} ({where})", "bold")
-    if following := result.next_command(file):
-        prose(f"Continue with: {following}")
-
-
-def _residuals_table(result: Drift) -> Table:
-    rows = []
-    for r in result.residuals:
-        cells = []
-        for name in MEANS:
-            ratio, z = r.log_ratio[name], r.z(name)
-            cells.append("-" if ratio is None else f"{100.0 * ratio:+.1f} ({number(z)})")
-        rows.append(row(r.experiment, str(r.stage + 1), f"{r.rate:g}", *cells))
-    return Table.of(f"What was measured against {result.name}", "experiment|>stage|>requests/s|>E2E|>TTFT|>ITL", rows)
-
-
-def _tests_table(result: Drift) -> Table:
-    """A row for the program as it is and for each refit: the p of every test."""
-    columns = [(t.channel, t.kind) for t in result.tests]
-    rows = [row("as it is", *_cells(result.tests, columns))]
-    rows += [row(r.verdict.replace("recalibrate ", "") + " fitted again", *_cells(r.tests, columns))
-             for r in result.refits]  # fmt: skip
-    heads = "|".join(["constants", *(f">{channel} {kind}" for channel, kind in columns), "verdict"])
-    title = f"Tests: p, each rejects below {LEVEL / max(len(columns), 1):.2g}"
-    return Table.of(title, heads, rows)
-
-
-def _cells(tests: Sequence[ChannelTest], columns: Sequence[tuple[str, str]]) -> list[str]:
-    by = {(t.channel, t.kind): t for t in tests}
-    cells = [f"{by[c].p:.2g}{' *' if by[c].rejects else ''}" if c in by else "-" for c in columns]
-    return [*cells, "off" if any(t.rejects for t in tests) else "noise"]
