@@ -21,8 +21,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from scipy.stats import f as fisher
-from scipy.stats import t as student
 
 from evaluator.experiments import data_hash
 from evaluator.fit.fit import fit_set
@@ -33,6 +31,7 @@ from evaluator.intervals import WAITING, Disagreement, Residual, disagreements, 
 from evaluator.metrics import LATENCIES
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
 from evolve import __version__
+from evolve.program.drift_tests import FIRST, LEVEL, PACE, ChannelTest, StageResidual, channel_tests
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
 from evolve.run.ranges import outside
@@ -48,52 +47,11 @@ from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
 
-LEVEL = 0.01  # of all tests together (Bonferroni): the most false alarms
-E2E, TTFT, ITL = range(3)
-PACE, FIRST = CHANNELS = "pace", "ttft"  # ITL, or E2E without one; TTFT
 NONE, ALPHA, BETA, BOTH, FORM = VERDICTS = (
     "no drift found", "recalibrate alpha", "recalibrate beta", "recalibrate alpha and beta", "form no longer fits",
 )  # fmt: skip
 REFITS: dict[str, tuple[str, ...]] = {ALPHA: ("alpha",), BETA: ("beta",), BOTH: ("alpha", "beta")}  # words of --only
 HELD_OUT, IN_SAMPLE = "held-out errors", "errors in sample"
-
-
-@dataclass(frozen=True, slots=True)
-class StageResidual:
-    """A load stage (from 0) of a run at `rate` requests/s. log_ratio: log(observed / predicted) of E2E, TTFT and ITL;
-    scale: how far off each may be, as a standard deviation. None where nothing was observed."""
-
-    experiment: str
-    model: str
-    stage: int
-    rate: float
-    log_ratio: Mapping[str, float | None]
-    scale: Mapping[str, float | None]
-
-    def z(self, name: str) -> float | None:
-        """The residual of a latency of MEANS in standard deviations."""
-        ratio, scale = self.log_ratio[name], self.scale[name]
-        return None if ratio is None or scale is None else ratio / scale
-
-    def of_channel(self, channel: str) -> float | None:
-        """The standardised residual of a channel."""
-        if channel == FIRST:
-            return self.z("ttft")
-        itl = self.z("itl")
-        return self.z("e2e") if itl is None else itl
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelTest:
-    """A test of one channel: `shift` or `spread`, its statistic (t or F), degrees of freedom, and p; whether it
-    rejects, at its share of LEVEL."""
-
-    channel: str
-    kind: str
-    statistic: float
-    freedom: tuple[int, int]
-    p: float
-    rejects: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,31 +241,6 @@ def _yardstick(
 def _residuals(trust: Trust, which: str) -> tuple[Residual, ...]:
     """The held-out residuals of the class, of another one if it has none."""
     return next(r for name in (which, *reversed(CLASSES[:2])) if (r := trust.residuals(name)))
-
-
-def channel_tests(residuals: Sequence[StageResidual], freedom: int) -> tuple[ChannelTest, ...]:
-    """The tests that these residuals allow, each at its share of LEVEL."""
-    parts = [part for channel in CHANNELS for part in _statistics(residuals, channel, freedom)]
-    return tuple(ChannelTest(*part, rejects=bool(part[-1] < LEVEL / len(parts))) for part in parts)
-
-
-def _statistics(
-    residuals: Sequence[StageResidual], channel: str, freedom: int
-) -> list[tuple[str, str, float, tuple[int, int], float]]:
-    """(channel, kind, statistic, degrees of freedom, p) of the shift, and of the spread if anything can differ."""
-    known = [(r.model, z) for r in residuals if (z := r.of_channel(channel)) is not None]
-    if not known:
-        return []
-    models = list(dict.fromkeys(model for model, _ in known))
-    means = np.array([np.mean([z for m, z in known if m == model]) for model in models])
-    shift = float(means.sum() / math.sqrt(len(means)))
-    found = [(channel, "shift", shift, (1, freedom), float(2.0 * student.sf(abs(shift), freedom)))]
-    apart = np.square(means - means.mean()).sum() + sum((z - means[models.index(m)]) ** 2 for m, z in known)
-    degrees = len(known) - 1
-    if degrees:
-        ratio = float(apart / degrees)
-        found.append((channel, "spread", ratio, (degrees, freedom), float(fisher.sf(ratio, degrees, freedom))))
-    return found
 
 
 def verdict(tests: Sequence[ChannelTest], refits: Sequence[Refit]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evaluator.score import MEANS
-from evolve.program.drift import IN_SAMPLE, LEVEL, ChannelTest, Drift
+from evolve.program.drift import IN_SAMPLE, Drift
+from evolve.program.drift_tests import LEVEL, ChannelTest
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number, row
 

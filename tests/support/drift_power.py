@@ -27,7 +27,8 @@ from evaluator.fit.fit import fit_set
 from evaluator.intervals import Residual, scales
 from evaluator.score import MEANS, predictions, score_set
 from evaluator.transfer import fitted_without
-from evolve.program.drift import ALPHA, BETA, BOTH, FORM, NONE, StageResidual, channel_tests, drift
+from evolve.program.drift import ALPHA, BETA, BOTH, FORM, NONE, drift
+from evolve.program.drift_tests import StageResidual, channel_tests
 from evolve.report.printing import markdown
 from evolve.report.progress import Line
 from evolve.report.table import Table

@@ -20,20 +20,8 @@ from evaluator.experiments import bundled_experiments, load_experiments
 from evaluator.intervals import scales
 from evaluator.score import predictions, score_set
 from evolve.cli import run_command
-from evolve.program.drift import (
-    ALPHA,
-    BETA,
-    BOTH,
-    FORM,
-    LEVEL,
-    NONE,
-    ChannelTest,
-    Refit,
-    StageResidual,
-    channel_tests,
-    drift,
-    verdict,
-)
+from evolve.program.drift import ALPHA, BETA, BOTH, FORM, NONE, Refit, drift, verdict
+from evolve.program.drift_tests import LEVEL, ChannelTest, StageResidual, channel_tests
 from evolve.run.program import load
 from evolve.run.trust import trust_of
 from simulator.experiment.experiment import Observation
