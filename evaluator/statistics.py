@@ -61,10 +61,17 @@ def clustered_interval(
 
     The statistic is the mean over all experiments of the drawn clusters. None for fewer than two clusters.
     """
+    pairs = [(abs(value), cluster) for value, cluster in zip(errors, clusters, strict=True) if value is not None]
+    return clustered_mean_interval([value for value, _ in pairs], [cluster for _, cluster in pairs], seed)
+
+
+def clustered_mean_interval(
+    values: Sequence[float], clusters: Sequence[str], seed: int
+) -> tuple[float, float] | None:
+    """`mean_interval` with whole clusters resampled; None for fewer than two clusters."""
     groups: dict[str, list[float]] = {}
-    for value, cluster in zip(errors, clusters, strict=True):
-        if value is not None:
-            groups.setdefault(cluster, []).append(abs(value))
+    for value, cluster in zip(values, clusters, strict=True):
+        groups.setdefault(cluster, []).append(value)
     return _interval(list(groups.values()), seed)
 
 
