@@ -138,7 +138,10 @@ def logarithms(world: World) -> Finding:
             us = float(bind(assemble(trained), trained.theta, sample.facts).steps_us(prompt)[0])
             seconds = min(max(us, 0.0) / 1e6, 1e9)
             figures.append(Figure(f"{name}: a prompt of {PROMPT:,.0f} tokens, {model.split('/')[-1]}", seconds, "s"))
-    note = "No cycle has such a prompt; the figures show where each form goes outside its data."
+    note = (
+        "No cycle has such a prompt. The last figures show where each form goes outside its data, which is what that "
+        "round warned of; the verdict is about batches like those that were measured."
+    )
     return replace(found, figures=found.figures + tuple(figures), notes=(note,))
 
 
@@ -152,7 +155,8 @@ def odd_cycles(world: World) -> Finding:
     counts = {odd: sum(map(len, blocks)) for odd, blocks in clusters.items()}
     figures = (Figure("CodeLlama-34B", means[True], "%"), Figure("others", means[False], "%"))
     of = f"{counts[True]:,} cycles against {counts[False]:,}"
-    return Finding(apart(clusters[True], clusters[False], "points", of), figures)
+    note = "A difference, but not of the size that made it an anomaly."
+    return Finding(apart(clusters[True], clusters[False], "points", of), figures, (note,))
 
 
 def heavy_share(world: World) -> Finding:
@@ -168,8 +172,9 @@ def heavy_share(world: World) -> Finding:
         Figure("prompt tokens of such a step, 99th percentile", float(np.quantile(mixed, 0.99)), "tokens"),
         Figure("cycles with prompts only", float(np.concatenate(prompt_only).sum()), f"of {len(every):,}"),
     )
-    note = "The prefix cache is why: a prompt of a thousand tokens that is cached but for its last block adds about "
-    "ten."
+    note = (
+        "The prefix cache is why: a prompt of a thousand tokens that is cached but for its last block adds about ten."
+    )
     return Finding(mean_of(list(100.0 * (every >= HEAVY)), blocks, "%", f"{len(every):,} cycles"), figures, (note,))
 
 
@@ -244,8 +249,9 @@ def overlap(samples: Sequence[Sample]) -> Finding:
     return Finding(decides, figures, (note,))
 
 
-_ESTIMATED = "Contexts of these batches were estimated from summaries of the steps and from the workload, not "
-"recorded."
+_ESTIMATED = (
+    "Contexts of these batches were estimated from summaries of the steps and from the workload, not recorded."
+)
 
 
 def _by_model(world: World) -> dict[str, list[Sample]]:

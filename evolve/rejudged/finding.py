@@ -43,6 +43,11 @@ def mean_error(name: str, errors: Errors, figure: str = "e2e") -> Figure:
     return Figure(name, float(np.mean(values)), "%", median=float(np.median(values)))
 
 
+def alike(theirs: Errors, ours: Errors) -> tuple[Errors, Errors]:
+    """Both, on the runs that both predict."""
+    return {run: theirs[run] for run in theirs if run in ours}, {run: ours[run] for run in ours if run in theirs}
+
+
 def difference(world: World, worse: Errors, better: Errors, figure: str = "e2e") -> Estimate:
     """By how much the error is larger in `worse` than in `better`, in points, over the runs that both predict."""
     runs = [run for run in worse if run in better]

@@ -124,7 +124,8 @@ def _counts(judgements: Sequence[Judgement]) -> str:
 
 def _text(e: Estimate) -> str:
     digits = _digits(e.unit)
-    return f"{e.value:.{digits}f} {e.unit} (95 % {e.low:.{digits}f} to {e.high:.{digits}f})"
+    value = f"{e.value:.{digits}f} {e.unit}".strip()
+    return f"{value} (95 % {e.low:.{digits}f} to {e.high:.{digits}f})"
 
 
 def _cells(e: Estimate) -> tuple[str, ...]:

@@ -53,8 +53,8 @@ class Better:
     @property
     def text(self) -> str:
         return (
-            f"kept if the interval is above 0 and the difference is at least {self.points:g} points, overturned if the "
-            f"whole interval is below {self.points:g} points"
+            f"kept if the interval is above 0 and the difference is at least {_points(self.points)}, overturned if the "
+            f"whole interval is below {_points(self.points)}"
         )
 
     def verdict(self, estimate: Estimate) -> Verdict:
@@ -72,9 +72,8 @@ class Same:
 
     @property
     def text(self) -> str:
-        return (
-            f"kept if the interval is within {self.within:g} {self.unit} of 0, overturned if it is wholly outside"
-        )
+        within = _points(self.within) if self.unit == "points" else f"{self.within:g} {self.unit}".strip()
+        return f"kept if the interval is within {within} of 0, overturned if it is wholly outside"
 
     def verdict(self, estimate: Estimate) -> Verdict:
         if -self.within <= estimate.low and estimate.high <= self.within:
@@ -83,39 +82,22 @@ class Same:
 
 
 @dataclass(frozen=True)
-class Above:
-    """The belief says that a figure is above a limit."""
+class Limit:
+    """The belief says that a figure in percent is above a limit, or `below` it."""
 
     limit: float
-    unit: str = "%"
+    below: bool = False
 
     @property
     def text(self) -> str:
-        limit = f"{self.limit:g} {self.unit}"
-        return f"kept if the interval is above {limit}, overturned if it is below"
+        believed, other = ("below", "above") if self.below else ("above", "below")
+        return f"kept if the interval is {believed} {self.limit:g} %, overturned if it is {other}"
 
     def verdict(self, estimate: Estimate) -> Verdict:
-        if estimate.low > self.limit:
-            return KEPT
-        return OVERTURNED if estimate.high < self.limit else UNDECIDED
-
-
-@dataclass(frozen=True)
-class Below:
-    """The belief says that a figure is below a limit."""
-
-    limit: float
-    unit: str = "%"
-
-    @property
-    def text(self) -> str:
-        limit = f"{self.limit:g} {self.unit}"
-        return f"kept if the interval is below {limit}, overturned if it is above"
-
-    def verdict(self, estimate: Estimate) -> Verdict:
-        if estimate.high < self.limit:
-            return KEPT
-        return OVERTURNED if estimate.low > self.limit else UNDECIDED
+        above, below = estimate.low > self.limit, estimate.high < self.limit
+        if not above and not below:
+            return UNDECIDED
+        return KEPT if below == self.below else OVERTURNED
 
 
 @dataclass(frozen=True)
@@ -159,6 +141,11 @@ class Inside:
         if low <= estimate.low and estimate.high <= high:
             return KEPT
         return OVERTURNED if estimate.high < low or estimate.low > high else UNDECIDED
+
+
+def _points(points: float) -> str:
+    """`1 point`, `2.5 points`."""
+    return f"{points:g} point" if points == 1.0 else f"{points:g} points"
 
 
 def mean_of(values: Sequence[float], clusters: Sequence[str], unit: str, of: str) -> Estimate:

@@ -103,11 +103,13 @@ def predicted(world: World, form: Program) -> Errors:
 
 
 def held_out(
-    world: World, form: Program, by: Callable[[Experiment], str], alone: Callable[[Experiment], str] = lambda e: ""
-) -> Errors:
+    world: World, form: Program, by: Callable[[Experiment], str], alone: Callable[[Experiment], str] = lambda e: "",
+    forget: bool = True,
+) -> Errors:  # fmt: skip
     """The errors on every run of a program that was fitted without the runs that share the value `by` with it.
 
     Runs with the same value `alone` share constants; a run that is then left with none to fit on is not predicted.
+    `forget`: what the runs leave open goes to its lowest value, as in a search, and does not stay at its start.
     """
     every = world.experiments
     errors = dict[str, Mapping[str, float | None]]()
@@ -115,7 +117,7 @@ def held_out(
         seen = [i for i, e in enumerate(every) if by(e) != value and alone(e) == group]
         held = [e for e in every if (by(e), alone(e)) == (value, group)]
         if seen:
-            fitted = fit(form, world.data.subset(seen), allow_hostile=True, forget=True).program
+            fitted = fit(form, world.data.subset(seen), allow_hostile=True, forget=forget).program
             errors |= {e.id: held_out_errors(fitted, [e], False)[0].errors for e in held}
     return errors
 
