@@ -1,6 +1,6 @@
 """The beliefs of earlier rounds: what was believed, why, the experiment on the corrected data, and the rule.
 
-The rules were written before the figures. Beliefs and their figures: the original exercise, rounds one to five,
+The rules were written before the figures; page.py says what was changed since. Beliefs and their figures: the original exercise, rounds one to five,
 github.com/inference-sim/inference-sim, hypotheses/h-stepml.
 """
 
@@ -128,8 +128,7 @@ LOADS: tuple[Claim, ...] = (
         "Mixtral.",
         "Second round: mean ITL of the load generator, which is half the true one, less mean duration of schedule().",
         "The step at no load by the line of the true ITL over concurrent requests, through the load stages of each "
-        "model, over the floor "
-        "of that model; geometric mean over the four models, load stages resampled.",
+        "model, over the floor of that model; mean over the four models, load stages resampled.",
         "step at no load over the floor", Ratio(1.0), loads.step_floors, ("direct",),
     ),
     _pair(

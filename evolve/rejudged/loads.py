@@ -122,7 +122,7 @@ def step_floors(world: World) -> Finding:
     form = _form("direct")
 
     def ratio(stages: Mapping[str, list[Means]]) -> float:
-        return float(np.exp(np.mean([np.log(_level_us(form, stages[m]) / us) for m, us in FLOORS_US.items()])))
+        return float(np.mean([_level_us(form, stages[m]) / us for m, us in FLOORS_US.items()]))
 
     def again(rng: np.random.Generator) -> float:
         return ratio({m: [rows[i] for i in rng.integers(0, len(rows), len(rows))] for m, rows in means.items()})
