@@ -1,7 +1,7 @@
 """The beliefs of earlier rounds: what was believed, why, the experiment on the corrected data, and the rule.
 
-The rules were written before the figures; page.py says what was changed since. Beliefs and their figures: the original exercise, rounds one to five,
-github.com/inference-sim/inference-sim, hypotheses/h-stepml.
+The rules were written before the figures; page.py says what was changed since. Beliefs and their figures: the original
+exercise, rounds one to five, github.com/inference-sim/inference-sim, hypotheses/h-stepml.
 """
 
 from __future__ import annotations
