@@ -29,9 +29,9 @@ cache. Here each belief is one experiment on the corrected data: true output len
 
 `make rejudged` computes this page; `python -m evolve.rejudged NAME ...` a part of it. Each experiment has one estimate
 and one rule, written before its figures. What was changed when first figures of cycles were there: a difference that
-is surely below the points that matter overturns a belief now, and did not decide before (both beliefs on KV features and
-the logarithm of a step were undecided so); a ratio may be a tenth off; fits of a single run keep what they leave open at
-its start; and floors are fitted from several starts (no verdict changed by these three).
+is surely below the points that matter overturns a belief now, and did not decide before (both beliefs on KV features
+and the logarithm of a step were undecided so); a ratio may be a tenth off; fits of a single run keep what they leave
+open at its start; and floors are fitted from several starts (no verdict changed by these three).
 
 Intervals are 95 % bootstrap intervals: of runs by whole models, of cycles by blocks of consecutive ones, of trainings
 and load stages one by one. Errors are absolute, and one beyond {CAP_PCT:g} % counts as {CAP_PCT:g} unless something
