@@ -5,6 +5,7 @@ COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .PHONY: run test test-all llm view cluster trees check docs pictures parity fuzz hostile crash cma drift traces champion kernels lock clean help
+.PHONY: run test test-all llm view cluster trees check docs pictures parity fuzz hostile crash cma traces champion rejudged kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -76,6 +77,9 @@ trees: $(VENV)/run  ## set up what training an ensemble of trees needs; programs
 champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: five minutes
 	$(BIN)/evolve run --config both --seed 0 --out runs/champion
 	$(BIN)/python -m evolve.program.ship runs/champion
+
+rejudged: $(VENV)/dev  ## judge what earlier rounds believed again, and write docs/rejudged.md: minutes
+	$(BIN)/python -m evolve.rejudged --page docs/rejudged.md
 
 # The pinned source of the kernel tables; its hash is also in simulator/kernels/extract.py. Read as an archive, never
 # installed: the tag only names the file.

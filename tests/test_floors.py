@@ -51,6 +51,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evolve.search",),
     ("evolve.study", "evolve.program"),
     ("evolve.methods",),
+    ("evolve.rejudged",),
     ("evolve.frames", "evolve.plot", "evolve.view", "evolve.export"),
     ("evolve.interface",),
     ("evolve.cli",),
