@@ -45,6 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evolve.search",),
     ("evolve.study", "evolve.program"),
     ("evolve.methods",),
+    ("evolve.dimensions",),
     ("evolve.frames", "evolve.plot", "evolve.view", "evolve.export"),
     ("evolve.interface",),
     ("evolve.cli",),

@@ -1,0 +1,113 @@
+"""Engine versions: which were measured, how much a change of kernels or steps costs, and what a refit takes back."""
+
+from __future__ import annotations
+
+from evolve.dimensions.constants import OWN_STEP, classified
+from evolve.dimensions.dimension import CARE, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.dimensions.evidence import Evidence
+from evolve.dimensions.hardware import gpus_of, versions_of
+from evolve.dimensions.stress import REFITS, Stressed, constants_times, kernels_times, steps_longer, stressed
+from evaluator.experiments import hardware_table
+from simulator.kernels.tables import names
+from simulator.language.ir import Program
+from translate_go.target import reads_kernels
+
+NAME = "versions"
+RULE = (
+    "with care: the fitted runs are of several versions of the engine, and the errors are those of all; untested: of one, or "
+    "of none that is known"
+)
+FACTORS = (0.9, 0.95, 1.05, 1.1)  # times measured kernels
+LONGER_US = 3000.0  # of every step: vLLM 0.15.1 spent 2.9 ms in a call of its scheduler for Llama 2 70B on 4 GPUs
+ASIS = "as it is"
+
+
+def versions(evidence: Evidence) -> Dimension:
+    """The dimension of a subject."""
+    rows = stressed(evidence, _variants(evidence.subject.source.complete)) if evidence.subject.clean else []
+    exhibits = (_engines(evidence), *_stress(evidence, rows))
+    caveats = (
+        "The changed programs are on the runs that they are fitted on, in sample: they say what constants can take up, not "
+        "how a later version behaves.",
+        "A later version needs runs of its own.",
+    )
+    brief = f"{_measured(evidence)}; no other version of the engine was tested." if len(_seen(evidence)) == 1 else ""
+    return Dimension(NAME, "Engine versions", _verdict(evidence, rows), exhibits, brief, caveats)
+
+
+def _seen(evidence: Evidence) -> list[str]:
+    return sorted({f"{e.engine.name} {e.engine.version or 'of an unknown version'}" for e in evidence.subject.fitted})
+
+
+def _measured(evidence: Evidence) -> str:
+    seen = _seen(evidence)
+    return f"Every fitted run is of {seen[0]}" if len(seen) == 1 else f"Fitted runs are of {', '.join(seen)}"
+
+
+def _verdict(evidence: Evidence, rows: list[Stressed]) -> Verdict:
+    seen = _seen(evidence)
+    level = CARE if len(seen) > 1 else UNTESTED
+    first = f"{_measured(evidence)}." if seen else "No record says of which version the fitted runs are."
+    worst = next((r for r in rows if r.name == _kernels_name(FACTORS[-1])), None)
+    base = next((r for r in rows if r.name == ASIS), None)
+    if not worst or not base:
+        return Verdict(level, first, RULE)
+    before, after = worst.errors["e2e"], (worst.refitted.get("all") or {}).get("e2e")
+    second = f"Kernels that are {100 * (FACTORS[-1] - 1):.0f} % slower make a mean E2E error of {base.errors['e2e'] or 0.0:.1f} % one of {before or 0.0:.1f} %"
+    return Verdict(level, f"{first} {second}{f'; a fit of all constants brings it back to {after:.1f} %' if after is not None else ''}.", RULE)
+
+
+def _kernels_name(factor: float) -> str:
+    return f"kernels {abs(100 * (factor - 1)):.0f} % {'slower' if factor > 1 else 'faster'}"
+
+
+def _variants(program: Program) -> dict[str, Program]:
+    variants = {ASIS: program}
+    if reads_kernels(program):
+        variants |= {_kernels_name(factor): kernels_times(program, factor) for factor in FACTORS}
+    variants[f"every step {LONGER_US / 1e3:g} ms longer"] = steps_longer(program, LONGER_US)
+    ahead = [c.position for c in classified(program) if c.kind == OWN_STEP and c.method == "queueing_time"]
+    if ahead:
+        variants["no wait for a step scheduled ahead"] = constants_times(program, ahead, 0.0)
+    return variants
+
+
+def _engines(evidence: Evidence) -> Exhibit:
+    tables_of = {str(entry["name"]): str(entry.get("kernels") or "") for entry in hardware_table().values()}
+    rows: list[list[Value]] = []
+    for gpu in gpus_of(evidence):
+        timed = versions_of(tables_of[gpu]) if tables_of.get(gpu) in names() else []
+        runs = [e for e in evidence.subject.fitted if e.hardware == gpu]
+        for engine in sorted({f"{e.engine.name} {e.engine.version or '?'}" for e in runs}):
+            count = sum(f"{e.engine.name} {e.engine.version or '?'}" == engine for e in runs)
+            rows.append([gpu, engine, count, ", ".join(timed) or None])
+    return Exhibit.of(
+        "Versions behind the program",
+        "GPU|served by|fitted runs:,d|~kernels timed with vLLM",
+        rows,
+        evidence.subject.again(NAME),
+        note="Kernels may be timed with another version than the runs were served by: factors on kernels take that up.",
+    )
+
+
+def _stress(evidence: Evidence, rows: list[Stressed]) -> list[Exhibit]:
+    if not rows:
+        return []
+    cells: list[list[Value]] = []
+    for r in rows:
+        after = [(r.refitted.get(word) or {}).get("e2e") for word in REFITS]
+        cells.append([r.name, r.errors["e2e"], r.errors["ttft"], r.errors["itl"], *after,
+                      (r.refitted.get("all") or {}).get("ttft")])  # fmt: skip
+    return [
+        Exhibit.of(
+            "If the engine changed: mean absolute errors on the clean runs in percent, and after a fit of some constants",
+            "~change of the program|E2E:.1f|TTFT:.1f|ITL:.1f|E2E, alpha fitted:.1f|beta fitted:.1f|all fitted:.1f"
+            "|TTFT, all fitted:.1f",
+            cells,
+            evidence.subject.again(NAME),
+            note="The measured runs stay, the program changes: an engine whose kernels got faster is a program whose kernels "
+            "are too slow. Without async scheduling the scheduler's CPU time, 2.9 ms in traces of Llama 2 70B, would be a "
+            "part of every step, and an arrival would not wait for the step that was scheduled ahead. alpha: constants of "
+            "queueing and overheads; beta: of the step.",
+        )
+    ]
