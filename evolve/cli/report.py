@@ -24,19 +24,21 @@ from simulator.language.measure import Caps
 
 @click.command()
 @click.argument("name", metavar="RUN|PROGRAM", default="champion")
-@click.option("--experiments", metavar="FILE", help="Judge it on these experiments [default: those of its run, else those "
-              "the project ships].")  # fmt: skip
+@click.option("--experiments", metavar="FILE", help="Judge it on these experiments [default: those of its run, else "
+              "those the project ships].")  # fmt: skip
 @click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
 @click.option("--only", metavar="NAME,NAME", help=f"Only these dimensions: {', '.join(DIMENSIONS)}.")
 @click.option("--md", "as_md", is_flag=True, help="As Markdown.")
-@click.option("--html", "to_html", metavar="FILE|-", help="Write a page of HTML to this file, or to standard output for -.")
+@click.option(
+    "--html", "to_html", metavar="FILE|-", help="Write a page of HTML to this file, or to standard output for -."
+)
 @partial(pool_options, default=None)
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
 @caps_options
 def report(
-    name: str, experiments: str | None, ids: str | None, only: str | None, as_md: bool, to_html: str | None, where: Where,
-    as_json: bool, quiet: bool, caps: dict[str, int],
+    name: str, experiments: str | None, ids: str | None, only: str | None, as_md: bool, to_html: str | None,
+    where: Where, as_json: bool, quiet: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Report on a program in ten dimensions, for a team that decides whether to adopt it.
 

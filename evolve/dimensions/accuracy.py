@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from evaluator import baselines
 from evaluator.intervals import STATISTICS, coverage
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
@@ -11,6 +12,7 @@ from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, E
 from evolve.dimensions.evidence import Evidence, of_means
 from evolve.dimensions.held_out import HeldOut, beyond, figures_of
 from evolve.program.forecast import Forecast
+from evolve.report.run import CONSTANTS, ONE_SET
 from evolve.run.trust import CLASSES
 from evolve.study.held_out_views import HELD
 from evolve.study.ranks import rankings
@@ -18,11 +20,11 @@ from evolve.terminal import command
 
 NAME = "accuracy"
 RULE = (
-    "good: for every kind of fold, held-out mean absolute errors are within 10 % (E2E) and 15 % (TTFT, ITL), the limits "
+    "good: for every kind of fold, held-out mean absolute errors are within 10 % (E2E) and 15 % (TTFT, ITL), the "
+    "limits "
     "of a run; with care: for E2E in every kind, but not for TTFT or ITL; poor: not for E2E; untested: never validated"
 )
 SEED = 0  # of bootstraps
-KINDS = {**HELD, "in sample": "none: the program was fitted on these runs"}
 RANKED = ("e2e", "e2e_p99")
 NEVER = "never validated: run `{}`"
 
@@ -33,7 +35,8 @@ def accuracy(evidence: Evidence) -> Dimension:
     exhibits = [_predicted(evidence), *_held_out(evidence), _known(evidence), *_known_held_out(evidence)]
     exhibits += [*_intervals(evidence), _ranks(evidence)]
     caveats = [
-        "In-sample errors are on runs that the constants were fitted on. They say how well the form can follow the data, "
+        "In-sample errors are on runs that the constants were fitted on. They say how well the form can follow the "
+        "data, "
         "not how far off a new run will be."
     ]
     if evidence.held_out:
@@ -43,7 +46,8 @@ def accuracy(evidence: Evidence) -> Dimension:
         )
     if subject.trust and subject.trust.data:
         caveats.append(
-            "The program was fitted again after the validation, so the held-out errors are those of the form before that "
+            "The program was fitted again after the validation, so the held-out errors are those of the form before "
+            "that "
             "fit, on the runs of that validation."
         )
     return Dimension(NAME, "Accuracy", _verdict(evidence), tuple(exhibits), _brief(evidence), tuple(caveats))
@@ -58,7 +62,8 @@ def _verdict(evidence: Evidence) -> Verdict:
     e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
     spread = f"{min(e2e):.1f} to {max(e2e):.1f} %" if e2e else "unknown"
     sentence = f"Held out, the mean E2E error is {spread}, by what is left out. {_in_words(evidence)}"
-    where = [f"{name.upper()} ({means[kind][name]:.1f} %, {HELD[kind]})" for kind, of in failed.items() for name in of]
+    where = [f"{name.upper()} without {left_out(kind)} ({means[kind][name]:.1f} %)" for kind, of in failed.items()
+             for name in of]  # fmt: skip
     if where:
         sentence += f" Beyond the limits: {', '.join(where)}."
     level = POOR if any("e2e" in of for of in failed.values()) else CARE if where else GOOD
@@ -67,8 +72,7 @@ def _verdict(evidence: Evidence) -> Verdict:
 
 def _never(evidence: Evidence) -> str:
     """That the program was never validated, and what validates it."""
-    run = evidence.subject.run
-    return NEVER.format(command("validate", run.path if run else "RUN"))
+    return NEVER.format(command("validate", evidence.subject.path or "RUN"))
 
 
 def _in_words(evidence: Evidence) -> str:
@@ -89,7 +93,8 @@ def _brief(evidence: Evidence) -> str:
         means = _means(rows)
         worst = figures_of([(r.experiment, r.errors["e2e"]) for r in rows], SEED)
         texts.append(
-            f"On models that it had not seen, mean errors are {_three(means)}; the worst run is off by {worst.worst:+.1f} % E2E"
+            f"On models that it had not seen, mean errors are {_three(means)}; the worst run is off by "
+            f"{worst.worst:+.1f} % E2E"
             if rows[0].kind == "models" and worst.worst is not None else f"Held out, mean errors are {_three(means)}"
         )  # fmt: skip
     else:
@@ -97,17 +102,30 @@ def _brief(evidence: Evidence) -> str:
     for sample, of_sample in _samples(evidence).items():
         texts.append(f"{sample} they are {_three({n: mean_abs(of_means(of_sample, n)) for n in MEANS})}")
     best = min(
-        ((e2e, name) for name, errors in evidence.known.items() if (e2e := mean_abs([r.e2e for r in errors])) is not None
-         and len(errors) == len(evidence.subject.clean)),
+        ((e2e, name) for name in baselines.SHARED if (e2e := mean_abs([r.e2e for r in evidence.known.get(name, ())]))
+         is not None and len(evidence.known[name]) == len(evidence.subject.clean)),
         default=None,
     )  # fmt: skip
     if best:
-        texts.append(f"the best known answer ({best[1]}) reaches {best[0]:.1f} % E2E when fitted to the same runs")
+        texts.append(
+            f"the best known answer with one set of constants ({best[1]}) reaches {best[0]:.1f} % E2E on the same runs"
+        )
     return f"{'; '.join(texts)}."
 
 
 def _three(means: dict[str, float | None]) -> str:
-    return ", ".join(f"{value:.1f} % {name.upper()}" for name in MEANS if (value := means[name]) is not None) or "unknown"
+    return (
+        ", ".join(f"{value:.1f} % {name.upper()}" for name in MEANS if (value := means[name]) is not None) or "unknown"
+    )
+
+
+def left_out(kind: str) -> str:
+    """What a kind of fold leaves out, in words.
+
+    >>> left_out("models"), left_out("stages")
+    ('one model', 'the last load stage')
+    """
+    return "the last load stage" if kind == "stages" else HELD[kind].removeprefix("leave ").removesuffix(" out")
 
 
 def kinds_of(rows: Sequence[HeldOut]) -> list[str]:
@@ -141,10 +159,11 @@ def _predicted(evidence: Evidence) -> Exhibit:
             sample = ""
     return Exhibit.of(
         "Errors of the program in percent: of a run's mean latency, and of its p99 latency",
-        "~runs|latency|runs:,d|mean:.2f|median:.2f|worst:+.1f|worst run|p99, mean:.1f",
+        "~sample|latency|runs:,d|mean:.2f|median:.2f|worst:+.1f|worst run|p99, mean:.1f",
         rows,
         evidence.subject.by("predict", "--json", dimension=NAME),
-        note="(predicted - observed)/observed, over arrival seeds 1 to 3; mean and median of absolute errors. Overloaded "
+        note="(predicted - observed)/observed, over arrival seeds 1 to 3; mean and median of absolute errors. "
+        "Overloaded "
         "runs are under Workloads.",
     )
 
@@ -156,25 +175,21 @@ def _held_out(evidence: Evidence) -> list[Exhibit]:
         f = figures_of([(r.experiment, r.errors["e2e"]) for r in of_kind], SEED)
         low, high = f.interval or (None, None)
         others = [mean_abs([r.errors[name] for r in of_kind]) for name in ("e2e_p99", "ttft", "itl", "ttft_p99")]
-        rows.append([HELD[kind], f.runs, f.mean, low, high, f.median, f.worst, f.worst_in, *others])
+        rows.append([left_out(kind), f.runs, f.mean, low, high, f.median, f.worst, f.worst_in, *others])
     if not rows:
         return []
     return [
         Exhibit.of(
             "Held-out errors in percent, by what each fold of the validation leaves out",
-            "~left out|runs:,d|E2E mean:.2f|95 % from:.1f|to:.1f|median:.2f|worst:+.1f|worst run|E2E p99:.1f|TTFT:.1f"
+            "~left out|runs:,d|E2E mean:.2f|from:.1f|to:.1f|median:.2f|worst:+.1f|worst run|E2E p99:.1f|TTFT:.1f"
             "|ITL:.1f|TTFT p99:.1f",
             rows,
-            _validate(evidence),
-            note="Search, choice and fit are repeated in every fold without what it leaves out. 95 %: bootstrap interval "
-            "of the mean, whole models resampled.",
+            *evidence.subject.validating(NAME),
+            note="Search, choice and fit are repeated in every fold without what it leaves out. from, to: 95 % "
+            "bootstrap "
+            "interval of the mean, whole models resampled.",
         )
     ]
-
-
-def _validate(evidence: Evidence) -> str:
-    run = evidence.subject.run
-    return command("validate", run.path if run else "RUN")
 
 
 def _known(evidence: Evidence) -> Exhibit:
@@ -183,23 +198,22 @@ def _known(evidence: Evidence) -> Exhibit:
     for name, errors in evidence.known.items():
         means = [mean_abs([getattr(r, x) for r in errors]) for x in MEANS]
         worst = max((r.e2e for r in errors if r.e2e is not None), key=abs, default=None)
-        rows.append([name, len(errors), *means, worst])
-    rows.sort(key=lambda row: float("inf") if row[2] is None else float(row[2]))
+        rows.append([name, CONSTANTS.get(name, ONE_SET), len(errors), *means, worst])
+    rows.sort(key=lambda row: float("inf") if row[3] is None else float(row[3]))
     return Exhibit.of(
-        "Known answers in sample: fitted to the clean runs, errors there in percent",
-        "known answer|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f",
+        "Known answers on the clean runs, in sample where constants are fitted: errors in percent",
+        "known answer|~constants|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f",
         rows,
         evidence.subject.again(NAME),
-        note="roofline, host roofline and kernel sum fit nothing; `per model` and `per experiment` have a set of constants "
-        "for each, so they predict no other.",
+        note="Those with a set of constants per model or per experiment can predict no other.",
     )
 
 
 def _known_held_out(evidence: Evidence) -> list[Exhibit]:
-    rows = [(HELD.get(k.kind, k.kind), k.name, k.over, k.e2e, k.ttft, k.itl) for k in evidence.known_held_out]
+    rows = [(left_out(k.kind), k.name, k.over, k.e2e, k.ttft, k.itl) for k in evidence.known_held_out]
     heads = "~left out|known answer|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f"
     title = "Known answers held out: fitted in the same folds, mean absolute errors in percent"
-    return [Exhibit.of(title, heads, rows, _validate(evidence))] if rows else []
+    return [Exhibit.of(title, heads, rows, *evidence.subject.validating(NAME))] if rows else []
 
 
 def _intervals(evidence: Evidence) -> list[Exhibit]:
@@ -228,7 +242,7 @@ def _intervals(evidence: Evidence) -> list[Exhibit]:
 def _ranks(evidence: Evidence) -> Exhibit:
     return Exhibit.of(
         "How well predictions put runs in order",
-        "~left out|figure|runs:,d|Kendall's tau:.3f|pairs in the wrong order:,d",
+        "~runs|figure|count:,d|Kendall's tau:.3f|pairs in the wrong order:,d",
         list(_ranked(evidence)),
         evidence.subject.again(NAME),
         note="Kendall's tau of predicted and observed mean and p99 of E2E is 1 for the same order.",
@@ -244,8 +258,8 @@ def _ranked(evidence: Evidence) -> Iterator[list[Value]]:
         ]
         for sample, of_sample in _samples(evidence).items()
     }
-    held = {HELD[kind]: [r for r in evidence.held_out if r.kind == kind] for kind in kinds_of(evidence.held_out)
-            if kind != "stages"}  # fmt: skip
+    kinds = [kind for kind in kinds_of(evidence.held_out) if kind != "stages"]  # which are no runs
+    held = {f"without {left_out(kind)}": [r for r in evidence.held_out if r.kind == kind] for kind in kinds}
     for label, rows in {**samples, **held}.items():
         for figure in RANKED:
             for ranking in rankings([r.compared for r in rows], label, "runs", figure):

@@ -10,12 +10,15 @@ from simulator.language.ir import Expr, Field, Function, Program, nodes, walk
 from simulator.language.unparse import spell
 from simulator.schema import KERNELS, READABLE
 
-KERNEL, DATASHEET, OWN_STEP, HOST, SHAPE = "measured kernel", "datasheet", "own step", "host", "shape"
+KERNEL, DATASHEET, OWN_STEP, STEP, HOST, SHAPE = (
+    "measured kernel", "datasheet", "own step", "in a step", "host", "shape"
+)  # fmt: skip
 KINDS = {
-    KERNEL: "a factor on measured kernels: the other GPU's table brings their times, the factor is assumed to hold",
-    DATASHEET: "a factor on times over a datasheet's peak: the other GPU's peaks scale it, the factor is assumed to hold",
+    KERNEL: "a factor on measured kernels, whose times the other GPU's table brings; the factor is assumed to hold",
+    DATASHEET: "a factor on times over a datasheet's peak, which scale with the other GPU's; the factor is assumed to hold",
     OWN_STEP: "a factor on the program's own step time, which scales with the GPU",
-    HOST: "a time of the host or the engine that no GPU field scales: to be fitted again on another host or GPU",
+    STEP: "a time in a step that no GPU field scales: to be fitted again on another GPU",
+    HOST: "a time outside of steps that no GPU field scales, of host and engine: to be fitted again on another host",
     SHAPE: "not a factor: it bends or switches terms, and is worth elsewhere what it is worth here only by assumption",
 }
 REFERENCE = "reference_step_us"
@@ -37,22 +40,29 @@ def classified(program: Program) -> list[Classified]:
     """The constants of a program in the order of `program.theta`, each with its kind.
 
     A constant is of the kind of the first among measured kernels, datasheet and own step whose fields a feature that
-    it multiplies reads, and of the host if none does. Other than a factor it is a shape.
+    it multiplies reads. If none does, it is of the step in step_time, and of the host in other methods. Other than a
+    factor it is a shape.
     """
     found: list[Classified] = []
     for function in program.functions:
         features = _features(function)
         for c in function.constants:
             mine = features.get(c.name, [])
-            kind = _kind(mine) if mine else SHAPE
+            kind = _kind(mine, function.name) if mine else SHAPE
             found.append(Classified(function.name, c.name, c.value, kind, tuple(map(spell, mine)), len(found)))
     return found
 
 
 def bare_kernels(program: Program) -> list[str]:
     """The features with measured kernels that have no constant."""
-    terms = [t for f in program.functions for piece in affine(f).pieces for t in piece.terms if t.constant is None]
-    return list(dict.fromkeys(spell(t.feature) for t in terms if _kind([t.feature]) == KERNEL))
+    bare = [
+        (t.feature, f.name)
+        for f in program.functions
+        for piece in affine(f).pieces
+        for t in piece.terms
+        if t.constant is None
+    ]
+    return list(dict.fromkeys(spell(feature) for feature, method in bare if _kind([feature], method) == KERNEL))
 
 
 def kernel_fields(program: Program) -> list[str]:
@@ -71,12 +81,13 @@ def _features(function: Function) -> dict[str, list[Expr]]:
     return features
 
 
-def _kind(features: Iterable[Expr]) -> str:
+def _kind(features: Iterable[Expr], method: str) -> str:
     fields = {(n.scope, n.name) for e in features for n in walk(e) if isinstance(n, Field)}
     if any(name in KERNELS for _, name in fields):
         return KERNEL
     # a unit with microseconds is a time over a peak of the GPU, or such a peak
     if any("us" in READABLE[field].unit.split("/") for field in fields if field != ("s", REFERENCE)):
         return DATASHEET
-    return OWN_STEP if ("s", REFERENCE) in fields else HOST
-
+    if ("s", REFERENCE) in fields:
+        return OWN_STEP
+    return STEP if method == "step_time" else HOST

@@ -20,6 +20,15 @@ NOT_KNOWN = "-"
 Value = str | float | bool | None
 
 
+def percent(value: float | None, digits: int = 1, signed: bool = False) -> str:
+    """A percentage in a sentence.
+
+    >>> percent(1.234), percent(2.0, signed=True), percent(None)
+    ('1.2 %', '+2.0 %', 'unknown')
+    """
+    return "unknown" if value is None else f"{value:{'+' if signed else ''}.{digits}f} %"
+
+
 class Head(NamedTuple):
     """A column of an exhibit. spec: how its numbers are written, as in Python's `format`; "" for a column of text."""
 

@@ -32,7 +32,8 @@ from translate_go import TARGETS, emit
 NAME = "ease"
 MOST_FIELDS, MOST_S = 10, 60.0
 RULE = (
-    f"good: a first prediction takes one command, one file of at most {MOST_FIELDS} values and {MOST_S:g} seconds, and no "
+    f"good: a first prediction takes one command, one file of at most {MOST_FIELDS} values and {MOST_S:g} seconds, "
+    f"and no "
     "measurement; with care: it also needs kernels that were timed on the GPU; poor: it takes more"
 )
 # A plan, nothing of which can be left out.
@@ -70,8 +71,12 @@ def ease(evidence: Evidence) -> Dimension:
 
 
 def required(plan: JsonObject) -> list[str]:
-    """The keys of an experiments file that cannot be left out of `plan`, dotted, in its order."""
-    return [".".join(map(str, path)) for path in _leaves(plan) if not _reads(_without(plan, path))]
+    """The keys of an experiments file that cannot be left out of `plan`, dotted, in its order.
+
+    `[]` is an item of a list.
+    """
+    needed = [path for path in _leaves(plan) if not _reads(_without(plan, path))]
+    return ["".join("[]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".") for path in needed]
 
 
 def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

@@ -25,7 +25,8 @@ SETTINGS = {
 }
 assert set(SETTINGS) <= {f.name for f in fields(Engine)}
 RULE = (
-    "good: every setting that changes latencies has several values among the fitted runs; with care: some have; untested: "
+    "good: every setting that changes latencies has several values among the fitted runs; with care: some have; "
+    "untested: "
     "none has"
 )
 

@@ -10,12 +10,13 @@ from evaluator.metrics import mean_abs
 from evolve.dimensions.constants import (
     HOST,
     KINDS,
+    STEP,
     Classified,
     bare_kernels,
     classified,
     kernel_fields,
 )
-from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
 from evolve.dimensions.evidence import Evidence
 from evolve.dimensions.held_out import beyond
 from evolve.dimensions.stress import changes, constants_times
@@ -27,8 +28,10 @@ NAME = "hardware"
 KIND = "hardware"  # the kind of fold that leaves a GPU out
 MORE = 1.1  # times which constants are replayed
 RULE = (
-    "good: each GPU that was left out of the search has mean held-out errors within 10 % (E2E) and 15 % (TTFT, ITL); with "
-    "care: several GPUs are among the fitted runs, but none was left out; poor: one that was left out is beyond in E2E; "
+    "good: each GPU that was left out of the search has mean held-out errors within 10 % (E2E) and 15 % (TTFT, ITL); "
+    "with "
+    "care: several GPUs are among the fitted runs, but none was left out; poor: one that was left out is beyond in "
+    "E2E; "
     "untested: all fitted runs are on one GPU"
 )
 
@@ -37,8 +40,10 @@ def hardware(evidence: Evidence) -> Dimension:
     """The dimension of a subject."""
     constants = classified(evidence.subject.source.complete)
     exhibits = (_kinds(evidence, constants), _constants(evidence, constants), _gpus(evidence), *_kernels(evidence))
-    host = [c.name for c in constants if c.kind == HOST]
-    return Dimension(NAME, "Hardware", _verdict(evidence, constants), exhibits, _brief(evidence, host), _caveats(evidence))
+    again = [f"{c.method}.{c.name}" for c in constants if c.kind in (HOST, STEP) and c.value]
+    return Dimension(
+        NAME, "Hardware", _verdict(evidence, constants), exhibits, _brief(evidence, again), _caveats(evidence)
+    )
 
 
 def gpus_of(evidence: Evidence) -> list[str]:
@@ -55,19 +60,19 @@ def _verdict(evidence: Evidence, constants: list[Classified]) -> Verdict:
         means = {x: mean_abs([r.errors[x] for r in rows]) for x in ("e2e", "ttft", "itl")}
         failed = beyond(means)
         level = POOR if "e2e" in failed else CARE if failed else GOOD
-        return Verdict(level, f"On GPUs left out, the mean E2E error is {means['e2e'] or 0.0:.1f} %. {tail}", RULE)
+        return Verdict(level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}. {tail}", RULE)
     if len(gpus) > 1:
         return Verdict(CARE, f"Fitted on {', '.join(gpus)}, none of which was left out of a search. {tail}", RULE)
     where = f"All fitted runs are on {gpus[0]}" if gpus else "No record says on which GPU the program was fitted"
     return Verdict(UNTESTED, f"{where}, so how far it is off on another GPU is not known. {tail}", RULE)
 
 
-def _brief(evidence: Evidence, host: list[str]) -> str:
+def _brief(evidence: Evidence, again: list[str]) -> str:
     gpus = gpus_of(evidence)
     if len(gpus) != 1:
         return ""
-    again = f"; there, fit at least the host's constants again ({', '.join(host)})" if host else ""
-    return f"Every fitted run is on {gpus[0]}, and no other GPU was tested{again}."
+    constants = f"; there, at least {', '.join(again)} must be fitted again" if again else ""
+    return f"Every fitted run is on {gpus[0]}, and no other GPU was tested{constants}."
 
 
 def _caveats(evidence: Evidence) -> tuple[str, ...]:
@@ -75,8 +80,9 @@ def _caveats(evidence: Evidence) -> tuple[str, ...]:
     if len(gpus) > 1:
         return ()
     return (
-        "That factors on kernels and datasheets hold on another GPU is an assumption of the form. Measure a few runs there, "
-        "predict them, and fit the host's constants before the program is used.",
+        "That factors on kernels and datasheets hold on another GPU is an assumption of the form. Measure a few runs "
+        "there, "
+        "predict them, and fit the constants again before the program is used.",
     )
 
 
@@ -93,7 +99,8 @@ def _kinds(evidence: Evidence, constants: list[Classified]) -> Exhibit:
         change = moved.get(kind, {})
         rows.append([kind, len(of_kind), KINDS[kind], *(change.get(x) for x in ("e2e", "ttft", "itl"))])
     return Exhibit.of(
-        "Constants by what they are worth on another GPU, and the change of mean latencies in percent if these are 10 % larger",
+        "Constants by what they are worth on another GPU, and the change of mean latencies in percent if these are 10 "
+        "% larger",
         "kind|constants:,d|~what it is|E2E:+.1f|TTFT:+.1f|ITL:+.1f",
         rows,
         evidence.subject.again(NAME),
@@ -134,7 +141,8 @@ def _gpus(evidence: Evidence) -> Exhibit:
         "GPU|fitted runs:,d|measured end to end|timed kernels:,d|~timed with vLLM",
         rows,
         command("list"),
-        note="A GPU without timed kernels needs a table, or the efficiencies of another one (docs/kernels.md), for programs "
+        note="A GPU without timed kernels needs a table, or the efficiencies of another one (docs/kernels.md), for "
+        "programs "
         "that read measured kernels. Datasheet figures are in configs/hardware.yaml; your own GPU is a mapping in the "
         "experiments file.",
     )
@@ -154,4 +162,3 @@ def _kernels(evidence: Evidence) -> list[Exhibit]:
             command("show", evidence.subject.source.name, "--json"),
         )
     ]
-

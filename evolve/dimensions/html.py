@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
 
 from evolve import __version__
 from evolve.dimensions.dimension import Dimension, Exhibit
 from evolve.dimensions.report import Report
-from evolve.dimensions.view import TITLE, verdicts_table
+from evolve.dimensions.view import TITLE
 from evolve.report.table import Table
 from simulator.text import visible
 
@@ -89,8 +89,13 @@ def _exhibit(exhibit: Exhibit) -> Iterator[str]:
 def _table(table: Table) -> Iterator[str]:
     kinds = [' class="number"' if c.right else "" for c in table.columns]
     yield '<div class="wide" tabindex="0"><table>'
-    yield f"<thead><tr>{''.join(f'<th{k}>{_text(c.name)}</th>' for k, c in zip(kinds, table.columns, strict=True))}</tr></thead>"
+    yield f"<thead>{_row('th', kinds, [c.name for c in table.columns])}</thead>"
     yield "<tbody>"
     for cells in table.filled():
-        yield f"<tr>{''.join(f'<td{k}>{_text(cell)}</td>' for k, cell in zip(kinds, cells, strict=True))}</tr>"
+        yield _row("td", kinds, cells)
     yield "</tbody></table></div>"
+
+
+def _row(tag: str, kinds: Sequence[str], cells: Sequence[str]) -> str:
+    inner = (f"<{tag}{kind}>{_text(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+    return f"<tr>{''.join(inner)}</tr>"

@@ -8,11 +8,10 @@ from evaluator.experiments import model_table
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
 from evolve.dimensions.accuracy import SEED
-from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
 from evolve.dimensions.evidence import Evidence, of_means
 from evolve.dimensions.held_out import HeldOut, beyond, figures_of
 from evolve.run.ranges import weights
-from evolve.terminal import command
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves, omitted
 
@@ -40,8 +39,10 @@ def _verdict(evidence: Evidence) -> Verdict:
     overall, failed = _means(rows), [name for name in names if beyond(means[name])]
     worst = max(names, key=lambda name: means[name]["e2e"] or 0.0)
     sentence = (
-        f"Each of {len(names)} models was left out of the search in turn: {len(names) - len(failed)} are within the limits. "
-        f"The mean E2E error is {overall['e2e'] or 0.0:.1f} %, at most {means[worst]['e2e'] or 0.0:.1f} % ({_short(worst)})."
+        f"Each of {len(names)} models was left out of the search in turn: {len(names) - len(failed)} are within the "
+        f"limits. "
+        f"The mean E2E error is {percent(overall['e2e'])}, at most {percent(means[worst]['e2e'])} "
+        f"({_short(worst)})."
     )
     if failed:
         sentence += f" Beyond: {', '.join(_beyond(name, means[name]) for name in failed)}."
@@ -50,7 +51,7 @@ def _verdict(evidence: Evidence) -> Verdict:
 
 
 def _beyond(name: str, means: dict[str, float | None]) -> str:
-    return f"{_short(name)} ({', '.join(f'{x.upper()} {means[x] or 0.0:.0f} %' for x in beyond(means))})"
+    return f"{_short(name)} ({', '.join(f'{x.upper()} {percent(means[x], 0)}' for x in beyond(means))})"
 
 
 def _means(rows: Sequence[HeldOut]) -> dict[str, float | None]:
@@ -72,14 +73,13 @@ def _by_model(evidence: Evidence) -> Exhibit:
         f = figures_of([(r.experiment, r.errors["e2e"]) for r in held], SEED)
         rows.append([_short(model), model in fitted, len(here), *(mean_abs(of_means(here, x)) for x in MEANS),
                      *_means(held).values(), f.worst])  # fmt: skip
-    run = evidence.subject.run
     return Exhibit.of(
         "Errors by model in percent: of the program, and held out, of the search repeated without the model",
         "model|fitted|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|held-out E2E:.2f|held-out TTFT:.1f|held-out ITL:.2f"
         "|held-out worst E2E:+.1f",
         rows,
         evidence.subject.by("predict", "--json", dimension=NAME),
-        command("validate", run.path if run else "RUN", "--folds", "models"),
+        *evidence.subject.validating(NAME, "models"),
     )
 
 
@@ -92,13 +92,13 @@ def _by_architecture(evidence: Evidence) -> list[Exhibit]:
         rows.append((name, f.runs, *_means(members).values(), f.worst, f.worst_in))
     if not rows:
         return []
-    run = evidence.subject.run
     return [
         Exhibit.of(
-            "Held out: the search repeated without dense models, or without mixtures of experts, errors there in percent",
+            "Held out: the search repeated without dense models, or without mixtures of experts, errors there in "
+            "percent",
             "without|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f|worst run",
             rows,
-            command("validate", run.path if run else "RUN", "--folds", "architectures"),
+            *evidence.subject.validating(NAME, "architectures"),
         )
     ]
 
@@ -109,7 +109,9 @@ def _features(evidence: Evidence) -> Exhibit:
     kinds = {
         "architecture": [("mixture of experts" if e.facts["is_moe"] else "dense") for e in fitted],
         "weights": [weights(e) for e in fitted],
-        "attention": ["grouped heads" if e.facts["kv_heads"] < e.facts["heads"] else "a KV head for each" for e in fitted],
+        "attention": [
+            "grouped heads" if e.facts["kv_heads"] < e.facts["heads"] else "a KV head for each" for e in fitted
+        ],
         "sampler sorts (top_p, top_k)": [_yes(e.facts["sampling_sort"]) for e in fitted],
         "repetition penalty": [_yes(e.facts["repetition_penalty"]) for e in fitted],
         "what the formulas leave out": ["something" if omitted(e.facts) else "nothing" for e in fitted],
@@ -133,7 +135,8 @@ def _features(evidence: Evidence) -> Exhibit:
         "~feature|~among the fitted models|varied",
         rows,
         evidence.subject.again(NAME),
-        note=f"Shipped models without a fitted run: {', '.join(unseen) or 'none'}. docs/scope.md lists what is not modelled.",
+        note=f"Shipped models without a fitted run: {', '.join(unseen) or 'none'}. docs/scope.md lists what is not "
+        f"modelled.",
     )
 
 

@@ -28,7 +28,8 @@ NAME = "overheads"
 REPEATS = 3
 FASTER = 1000.0  # than the served load
 RULE = (
-    f"good: a refit takes at most {MOST_S:g} CPU seconds, and a replay is at least {FASTER:,.0f} times faster than the load "
+    f"good: a refit takes at most {MOST_S:g} CPU seconds, and a replay is at least {FASTER:,.0f} times faster than "
+    f"the load "
     "that it replays; with care: otherwise; untested: there is no clean run to replay"
 )
 
@@ -64,7 +65,8 @@ def overheads(evidence: Evidence) -> Dimension:
     data = f"{len(subject.fitted)} runs and {hours:.1f} GPU hours are behind the fit" if subject.fitted else \
            "no record says which runs are behind the fit"  # fmt: skip
     sentence = (
-        f"A replay takes {speed.ns_a_step:,.0f} ns a step, {speed.faster:,.0f} times faster than the load; a refit takes "
+        f"A replay takes {speed.ns_a_step:,.0f} ns a step, {speed.faster:,.0f} times faster than the load; a refit "
+        f"takes "
         f"{cpu_s:.0f} CPU seconds; {data}."
     )
     level = GOOD if cpu_s <= MOST_S and speed.faster >= FASTER else CARE
@@ -130,7 +132,13 @@ def _search(subject: Subject) -> list[Exhibit]:
         ["candidates that could be scored", sum(o.elite is not None for o in outcomes)],
         ["CPU hours of the search", sum(report.cpu_s.values()) / 3600.0 if report and report.cpu_s else None],
     ]
-    return [Exhibit.of("The search that found it", "~what|figure:,.4g", rows, command("archive", run.path))]
+    note = (
+        ""
+        if report and report.cpu_s
+        else "A shipped or unfinished run has no account of CPU time; searching again makes one."
+    )
+    return [Exhibit.of("The search that found it", "~what|figure:,.4g", rows, command("archive", subject.path),
+                       *subject.searching, note=note)]  # fmt: skip
 
 
 def _speed(subject: Subject, speed: Speed) -> Exhibit:
@@ -160,7 +168,9 @@ def _bytes(subject: Subject) -> Exhibit:
         rows.append(["Go, with one deployment", _size(one)])
     if reads_kernels(source.complete):
         gpus = {e.hardware for e in subject.experiments}
-        used = {str(entry.get("kernels")) for entry in hardware_table().values() if entry["name"] in gpus} & set(names())
+        used = {str(entry.get("kernels")) for entry in hardware_table().values() if entry["name"] in gpus} & set(
+            names()
+        )
         folder = resources.files("configs") / "kernels"
         rows += [[f"timed kernels, {t}", len((folder / f"{t}.parquet").read_bytes())] for t in sorted(used)]
     return Exhibit.of("Sizes", "~what|bytes:,d", rows, command("emit", source.name, "--out", "go"))

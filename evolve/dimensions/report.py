@@ -59,9 +59,7 @@ class Report:
     def in_short(self) -> str:
         """The figures that a decision needs, in a paragraph."""
         briefs = [d.brief for d in self.dimensions if d.brief]
-        levels = {
-            level: [d.title.lower() for d in self.dimensions if d.verdict.level == level] for level in LEVELS
-        }
+        levels = {level: [d.title.lower() for d in self.dimensions if d.verdict.level == level] for level in LEVELS}
         counts = "; ".join(f"{level}: {', '.join(titles)}" for level, titles in levels.items() if titles)
         return " ".join([self.about, *briefs, f"By their rules, {counts}."])
 
@@ -101,7 +99,8 @@ def report(subject: Subject, names: Sequence[str], pool: Pool) -> Report:
 def _about(subject: Subject) -> str:
     fitted = subject.fitted
     if not fitted:
-        return f"{subject.source.name} is judged on {counted(len(subject.experiments), 'run')}; it was fitted on none of them."
+        judged = counted(len(subject.experiments), "run")
+        return f"{subject.source.name} is judged on {judged}; as far as is known it was fitted on none of them."
     gpus = ", ".join(sorted({e.hardware for e in fitted}))
     count = len({e.model for e in fitted})
     return f"{subject.source.name} was fitted on {counted(len(fitted), 'run')} of {counted(count, 'model')} on {gpus}."

@@ -19,7 +19,8 @@ from simulator.language.key import key
 NAME = "reproducibility"
 CLOSE = 0.005  # percentage points: half of the last digit that tables show
 RULE = (
-    f"good: the data are those of the record, its errors come out again within {CLOSE:g} points, and the journal of its "
+    f"good: the data are those of the record, its errors come out again within {CLOSE:g} points, and the journal of "
+    f"its "
     "run has it; with care: one of them cannot be checked; poor: one of them differs; untested: "
     "there is no record"
 )
@@ -51,13 +52,20 @@ def reproducibility(evidence: Evidence) -> Dimension:
     checks = (same, None if off is None else off <= CLOSE, again)
     level = POOR if False in checks else CARE if None in checks else GOOD
     texts = [f"The data are {'those' if same else 'NOT those'} of the record ({record.data})"]
-    texts.append("its errors were not observed here" if off is None else f"its errors come out again within {off:.4f} points")
+    texts.append(
+        "its errors were not observed here" if off is None else f"its errors come out again within {off:.4f} points"
+    )
     texts.append(
         "there is no journal of its run" if rebuilt is None else
-        f"the journal of its run has {'it' if again else 'NO such program'} among {rebuilt.proposals:,} proposals, and its "
+        f"the journal of its run has {'it' if again else 'NO such program'} among {rebuilt.proposals:,} proposals, "
+        f"and its "
         f"archive {'has it as champion' if rebuilt.champion == record.key else 'has another champion'}"
     )  # fmt: skip
-    exhibits = [_identity(subject), _again(evidence, off), *([_archive(subject.run, rebuilt)] if subject.run and rebuilt else [])]
+    exhibits = [
+        _identity(subject),
+        _again(evidence, off),
+        *([_archive(subject, subject.run, rebuilt)] if subject.run and rebuilt else []),
+    ]
     return Dimension(NAME, "Reproducibility", Verdict(level, f"{'; '.join(texts)}.", RULE), tuple(exhibits))
 
 
@@ -92,7 +100,8 @@ def _identity(subject: Subject) -> Exhibit:
     rows: list[list[Value]] = [
         ["key of the program", record.key if record else None, key(subject.source.complete)],
         ["engine of this project", record.engine if record else None, __version__],
-        ["hash of the fitted runs", record.data if record else None, data_hash(subject.fitted) if subject.fitted else None],
+        ["hash of the fitted runs", record.data if record else None,
+         data_hash(subject.fitted) if subject.fitted else None],
         ["arrival seeds of the errors", ", ".join(map(str, record.seeds)) if record else None,
          ", ".join(map(str, subject.seeds))],
         ["date", record.date if record else None, None],
@@ -108,7 +117,7 @@ def _again(evidence: Evidence, off: float | None) -> Exhibit:
                       evidence.subject.by("predict", "--json", dimension=NAME))  # fmt: skip
 
 
-def _archive(run: Run, rebuilt: Rebuilt) -> Exhibit:
+def _archive(subject: Subject, run: Run, rebuilt: Rebuilt) -> Exhibit:
     rows: list[list[Value]] = [
         ["proposals in the journal", f"{rebuilt.proposals:,}"],
         ["members of the archive", f"{rebuilt.members:,}"],
@@ -116,6 +125,11 @@ def _archive(run: Run, rebuilt: Rebuilt) -> Exhibit:
         ["key of its champion", rebuilt.champion],
         [f"SHA-256 of {run.written.name}", rebuilt.digest],
     ]
-    search = command("run", "--config", str(run.path / "config.yaml"), "--seed", run.config.seed)
-    return Exhibit.of("The archive, rebuilt from the journal", "~what|~figure", rows, command("archive", run.path), search,
-                      note="The last command searches again; the same seed gives the same archive.")  # fmt: skip
+    return Exhibit.of(
+        "The archive, rebuilt from the journal",
+        "~what|~figure",
+        rows,
+        command("archive", subject.path),
+        *subject.searching,
+        note="The last command searches again: the same seed gives the same archive.",
+    )

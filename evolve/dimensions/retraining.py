@@ -5,13 +5,17 @@ from __future__ import annotations
 from evolve.dimensions.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit, Value, Verdict
 from evolve.dimensions.evidence import Evidence
 from evolve.program.fit.learning import DRAWS, LearningCurve, Point, learning_curve
+from evolve.report.table import counted
 
 NAME = "retraining"
 NEAR = 1.1  # times the error that a fit to all runs reaches
 MOST_RUNS, MOST_S = 8, 60.0
 RULE = (
-    f"good: {MOST_RUNS} runs or fewer bring the mean E2E error on runs left out to {NEAR:g} times that of all runs, and a "
-    f"refit takes at most {MOST_S:g} CPU seconds; with care: otherwise; untested: fewer than two runs can be fitted"
+    f"good: {MOST_RUNS} runs or fewer bring the mean errors of E2E and of TTFT on runs left out to {NEAR:g} times "
+    f"those of "
+    f"all runs, and a refit takes at most {MOST_S:g} CPU seconds; with care: otherwise; untested: fewer than two runs "
+    f"can "
+    "be fitted"
 )
 
 
@@ -22,36 +26,44 @@ def retraining(evidence: Evidence) -> Dimension:
         text = "There are fewer than two clean runs, so what a refit needs cannot be measured."
         return Dimension(NAME, title, Verdict(UNTESTED, text, RULE), ())
     curve = learning_curve(evidence.subject.source, evidence.subject.experiments, evidence.pool)
-    enough, cpu_s = runs_needed(curve), evidence.refit.cpu_s
-    all_runs = curve.points[-1].mean["e2e"]
-    needed = f"{enough} runs" if enough and enough > 1 else "one run" if enough else "more runs than there are"
+    needed = {name: runs_needed(curve, name) for name in ("e2e", "ttft") if curve.points[-1].mean[name] is not None}
+    cpu_s = evidence.refit.cpu_s
+    of_all = ", ".join(f"{curve.points[-1].mean[name]:.1f} % {name.upper()}" for name in needed)
+    counts = " and ".join(f"{_runs(count, curve)} for {name.upper()}" for name, count in needed.items())
     sentence = (
-        f"A fit to {needed} of other {'models' if curve.left_out == 'model' else 'loads'} comes within {NEAR:g} times of "
-        f"what all runs reach on those left out ({all_runs or 0.0:.1f} % E2E). A refit takes {cpu_s:.0f} CPU seconds."
+        f"To come within {NEAR:g} times of the errors on runs left out that all runs reach ({of_all}) takes {counts}. "
+        f"A "
+        f"refit takes {cpu_s:.0f} CPU seconds."
     )
-    level = GOOD if enough and enough <= MOST_RUNS and cpu_s <= MOST_S else CARE
-    brief = f"To fit its constants again takes {needed} and {cpu_s:.0f} CPU seconds."
+    enough = all(count is not None and count <= MOST_RUNS for count in needed.values())
+    level = GOOD if enough and cpu_s <= MOST_S else CARE
+    brief = f"To fit its constants again takes {counts}, and {cpu_s:.0f} CPU seconds."
     caveats = (
-        "The form stays the same in all of these fits. If it was found with these runs in sight, the curve says what its "
+        "The form stays the same in all of these fits. If it was found with these runs in sight, the curve says what "
+        "its "
         "constants need, not what finding it needed.",
     )
     exhibits = (_curve(evidence, curve), _refit(evidence), _constants(evidence))
     return Dimension(NAME, title, Verdict(level, sentence, RULE), exhibits, brief, caveats)
 
 
-def runs_needed(curve: LearningCurve) -> int | None:
-    """The fewest fitted runs from which on every mean E2E error on runs left out is at most NEAR times that of all runs;
-    None if only all of them reach it, or if no E2E was observed."""
-    last = curve.points[-1].mean["e2e"]
-    if last is None:
-        return None
+def runs_needed(curve: LearningCurve, latency: str) -> int | None:
+    """The fewest fitted runs from which on every mean error on runs left out is at most NEAR times that of all runs; "
+    "None
+    if only all of them reach it. `latency`: one that was observed."""
+    last = curve.points[-1].mean[latency]
+    assert last is not None
     enough = None
     for point in reversed(curve.points[:-1]):
-        error = point.mean["e2e"]
+        error = point.mean[latency]
         if error is None or error > NEAR * last:
             break
         enough = point.runs
     return enough
+
+
+def _runs(count: int | None, curve: LearningCurve) -> str:
+    return counted(count, "run") if count else f"all {curve.least} runs or more"
 
 
 def _curve(evidence: Evidence, curve: LearningCurve) -> Exhibit:

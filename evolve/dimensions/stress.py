@@ -20,13 +20,14 @@ from simulator.language.ir import Expr, Field, Function, Guard, Let, Number, Op,
 from simulator.schema import KERNELS
 
 ALL = "all"
-REFITS = (*WORDS, ALL)
+REFITS = ("alpha", "beta", ALL)  # words for constants, as of `evolve fit --only`
 Means = Mapping[str, float | None]  # of MEANS, in percent
 
 
 @dataclass(frozen=True, slots=True)
 class Stressed:
-    """A changed program on the clean experiments: mean absolute errors in percent as it is, and after a fit of alpha, of
+    """A changed program on the clean experiments: mean absolute errors in percent as it is, and after a fit of "
+    "alpha, of
     beta or of all constants there, by word; a word is missing if there are no such constants, or no fit."""
 
     name: str

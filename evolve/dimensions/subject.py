@@ -17,10 +17,13 @@ from evolve.run.folder import Run, is_run, open_run
 from evolve.run.program import CHAMPION, Source, load, of_run
 from evolve.run.records import saw
 from evolve.run.trust import Trust, trust_of
+from evolve.run.validations import calls
 from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.language.measure import Caps
+
+AGAIN = "again"  # folder of a run that is searched again
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,36 @@ class Subject:
     def seeds(self) -> tuple[int, ...]:
         """The arrival seeds of all figures."""
         return SCORE_SEEDS
+
+    @property
+    def path(self) -> Path | None:
+        """The folder of the run, as short as it can be written here."""
+        if self.run is None:
+            return None
+        whole, here = self.run.path.resolve(), Path.cwd()
+        return whole.relative_to(here) if whole.is_relative_to(here) else self.run.path
+
+    @property
+    def searching(self) -> tuple[str, ...]:
+        """The command line that makes the run again; none without a run."""
+        if self.run is None or self.path is None:
+            return ()
+        return (command("run", "--config", self.path / "config.yaml", "--out", f"runs/{AGAIN}"),)
+
+    def validating(self, dimension: str, kind: str = "") -> tuple[str, ...]:
+        """The command lines that measure held-out errors again, of one kind of fold or of all.
+
+        A shipped run cannot be validated, but searched again. What a program has from one that it was fitted from is
+        computed again by `again`.
+        """
+        if self.run is None or self.path is None:
+            return (self.again(dimension),)
+        earlier = calls(self.run.path)
+        budget = earlier[-1].get("budget") if earlier else None
+        options = [*(["--folds", kind] if kind else []), *(["--budget", budget] if budget else [])]
+        if not self.run.shipped:
+            return (command("validate", self.path, *options),)
+        return (*self.searching, command("validate", f"runs/{AGAIN}", *options))
 
     def again(self, dimension: str) -> str:
         """The command line that computes a dimension again."""

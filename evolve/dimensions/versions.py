@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from evaluator.experiments import hardware_table
 from evolve.dimensions.constants import OWN_STEP, classified
-from evolve.dimensions.dimension import CARE, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.dimensions.dimension import CARE, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
 from evolve.dimensions.evidence import Evidence
 from evolve.dimensions.hardware import gpus_of, versions_of
-from evolve.dimensions.stress import REFITS, Stressed, constants_times, kernels_times, steps_longer, stressed
-from evaluator.experiments import hardware_table
+from evolve.dimensions.stress import ALL, REFITS, Stressed, constants_times, kernels_times, steps_longer, stressed
 from simulator.kernels.tables import names
 from simulator.language.ir import Program
 from translate_go.target import reads_kernels
 
 NAME = "versions"
 RULE = (
-    "with care: the fitted runs are of several versions of the engine, and the errors are those of all; untested: of one, or "
+    "with care: the fitted runs are of several versions of the engine, and the errors are those of all; untested: of "
+    "one, or "
     "of none that is known"
 )
 FACTORS = (0.9, 0.95, 1.05, 1.1)  # times measured kernels
@@ -27,7 +28,8 @@ def versions(evidence: Evidence) -> Dimension:
     rows = stressed(evidence, _variants(evidence.subject.source.complete)) if evidence.subject.clean else []
     exhibits = (_engines(evidence), *_stress(evidence, rows))
     caveats = (
-        "The changed programs are on the runs that they are fitted on, in sample: they say what constants can take up, not "
+        "The changed programs are on the runs that they are fitted on, in sample: they say what constants can take "
+        "up, not "
         "how a later version behaves.",
         "A later version needs runs of its own.",
     )
@@ -48,13 +50,14 @@ def _verdict(evidence: Evidence, rows: list[Stressed]) -> Verdict:
     seen = _seen(evidence)
     level = CARE if len(seen) > 1 else UNTESTED
     first = f"{_measured(evidence)}." if seen else "No record says of which version the fitted runs are."
-    worst = next((r for r in rows if r.name == _kernels_name(FACTORS[-1])), None)
-    base = next((r for r in rows if r.name == ASIS), None)
-    if not worst or not base:
+    by_name = {row.name: row for row in rows}
+    if ASIS not in by_name or (slower := _kernels_name(FACTORS[-1])) not in by_name:
         return Verdict(level, first, RULE)
-    before, after = worst.errors["e2e"], (worst.refitted.get("all") or {}).get("e2e")
-    second = f"Kernels that are {100 * (FACTORS[-1] - 1):.0f} % slower make a mean E2E error of {base.errors['e2e'] or 0.0:.1f} % one of {before or 0.0:.1f} %"
-    return Verdict(level, f"{first} {second}{f'; a fit of all constants brings it back to {after:.1f} %' if after is not None else ''}.", RULE)
+    base, changed = by_name[ASIS].errors["e2e"], by_name[slower]
+    second = f"With {slower} a mean E2E error of {percent(base)} becomes one of {percent(changed.errors['e2e'])}"
+    if ALL in changed.refitted:
+        second += f", and a fit of all constants brings it to {percent(changed.refitted[ALL]['e2e'])}"
+    return Verdict(level, f"{first} {second}.", RULE)
 
 
 def _kernels_name(factor: float) -> str:
@@ -97,17 +100,21 @@ def _stress(evidence: Evidence, rows: list[Stressed]) -> list[Exhibit]:
     for r in rows:
         after = [(r.refitted.get(word) or {}).get("e2e") for word in REFITS]
         cells.append([r.name, r.errors["e2e"], r.errors["ttft"], r.errors["itl"], *after,
-                      (r.refitted.get("all") or {}).get("ttft")])  # fmt: skip
+                      (r.refitted.get(ALL) or {}).get("ttft")])  # fmt: skip
     return [
         Exhibit.of(
-            "If the engine changed: mean absolute errors on the clean runs in percent, and after a fit of some constants",
+            "If the engine changed: mean absolute errors on the clean runs in percent, and after a fit of some "
+            "constants",
             "~change of the program|E2E:.1f|TTFT:.1f|ITL:.1f|E2E, alpha fitted:.1f|beta fitted:.1f|all fitted:.1f"
             "|TTFT, all fitted:.1f",
             cells,
             evidence.subject.again(NAME),
-            note="The measured runs stay, the program changes: an engine whose kernels got faster is a program whose kernels "
-            "are too slow. Without async scheduling the scheduler's CPU time, 2.9 ms in traces of Llama 2 70B, would be a "
-            "part of every step, and an arrival would not wait for the step that was scheduled ahead. alpha: constants of "
+            note="The measured runs stay, the program changes: an engine whose kernels got faster is a program whose "
+            "kernels "
+            "are too slow. Without async scheduling the scheduler's CPU time, 2.9 ms in traces of Llama 2 70B, would "
+            "be a "
+            "part of every step, and an arrival would not wait for the step that was scheduled ahead. alpha: "
+            "constants of "
             "queueing and overheads; beta: of the step.",
         )
     ]

@@ -9,19 +9,21 @@ from collections.abc import Callable, Sequence
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
 from evolve.dimensions.accuracy import SEED
-from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
 from evolve.dimensions.evidence import Evidence, of_means
 from evolve.dimensions.held_out import beyond, figures_of
 from evolve.program.forecast import Comparison
-from evolve.report.table import PASS_PCT
+from evolve.report.table import PASS_PCT, counted
 from evolve.terminal import command
 from simulator.experiment.experiment import ARRIVALS, Experiment, Profile
 from simulator.experiment.workload import output_lengths, prompt_lengths
 
 NAME = "workloads"
 RULE = (
-    "good: each workload that was left out of the search has mean held-out errors within 10 % (E2E) and 15 % (TTFT, ITL), "
-    "and so have the overloaded runs; with care: one of the two; poor: a workload is beyond in E2E; untested: no workload "
+    "good: each workload that was left out of the search has mean held-out errors within 10 % (E2E) and 15 % (TTFT, "
+    "ITL), "
+    "and so have the overloaded runs; with care: one of the two; poor: a workload is beyond in E2E; untested: no "
+    "workload "
     "was left out"
 )
 # Kinds of loads that an experiments file can describe, and whether a run is of the kind.
@@ -61,7 +63,7 @@ def _verdict(evidence: Evidence) -> Verdict:
     over = beyond(_overload_means(evidence))
     worst = max(means, key=lambda name: means[name]["e2e"] or 0.0)
     sentence = f"Without {worst}, the hardest of {len(means)} workloads to predict, the mean E2E error is " \
-               f"{means[worst]['e2e'] or 0.0:.1f} %. {_overload_text(evidence)}"  # fmt: skip
+               f"{percent(means[worst]['e2e'])}. {_overload_text(evidence)}"  # fmt: skip
     if any("e2e" in names for names in failed.values()):
         return Verdict(POOR, sentence, RULE)
     return Verdict(CARE if failed or over else GOOD, sentence, RULE)
@@ -87,8 +89,10 @@ def _overload_text(evidence: Evidence) -> str:
         return "There is no overloaded run to predict."
     rows = [f for f in evidence.forecasts.experiments if f.id in ids]
     off = [e for e in of_means(rows, "e2e") if e is not None and abs(e) > PASS_PCT["e2e"]]
-    return f"Of {len(rows)} overloaded runs, {len(off)} have their mean E2E predicted more than {PASS_PCT['e2e']:g} % off " \
-           f"({means['e2e'] or 0.0:.0f} % in the mean)."  # fmt: skip
+    return (
+        f"Of {counted(len(rows), 'overloaded run')}, {len(off)} have their mean E2E predicted more than "
+        f"{PASS_PCT['e2e']:g} % off ({percent(means['e2e'], 0)} in the mean)."
+    )
 
 
 def _by_workload(evidence: Evidence) -> Exhibit:
@@ -124,13 +128,12 @@ def _held_out(evidence: Evidence) -> list[Exhibit]:
         rows.append([name, f.runs, f.mean, *others, f.worst, f.worst_in])
     if not rows:
         return []
-    run = evidence.subject.run
     return [
         Exhibit.of(
             "Held out: the search repeated without the workload, errors there in percent",
             "without|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f|worst run",
             rows,
-            command("validate", run.path if run else "RUN", "--folds", "workloads"),
+            *evidence.subject.validating(NAME, "workloads"),
         )
     ]
 
