@@ -15,7 +15,7 @@ KERNEL, DATASHEET, OWN_STEP, STEP, HOST, SHAPE = (
 )  # fmt: skip
 KINDS = {
     KERNEL: "a factor on measured kernels, whose times the other GPU's table brings; the factor is assumed to hold",
-    DATASHEET: "a factor on times over a datasheet's peak, which scale with the other GPU's; the factor is assumed to hold",
+    DATASHEET: "a factor on times over a datasheet's peak, which the other GPU's scales; the factor is assumed to hold",
     OWN_STEP: "a factor on the program's own step time, which scales with the GPU",
     STEP: "a time in a step that no GPU field scales: to be fitted again on another GPU",
     HOST: "a time outside of steps that no GPU field scales, of host and engine: to be fitted again on another host",
