@@ -50,7 +50,7 @@ def by_term(program: Program) -> Factored:
 
     Terms with the same text share their factor.
     """
-    return _factored(program, lambda function, mark: _on_terms(function, lambda term: mark(spell(term), term)))
+    return _factored(program, lambda function, mark: on_terms(function, lambda term: mark(spell(term), term)))
 
 
 def by_field(program: Program) -> Factored:
@@ -85,7 +85,7 @@ def _marked(function: Function, rewrite: Callable[[Function, Mark], Function]) -
     return replace(marked, constants=(*function.constants, *found.values())), list(found)
 
 
-def _on_terms(
+def on_terms(
     function: Function, term: Callable[[Expr], Expr], value: Callable[[Expr], Expr] = lambda value: value
 ) -> Function:
     """The function with `term` applied to the additive terms of its result, and `value` to what is assigned otherwise.
@@ -131,7 +131,7 @@ def _on_fields(function: Function, mark: Mark) -> Function:
     for s in function.body:
         if isinstance(s, Let) and reads(s.value):
             batch.add(s.name)
-    return _on_terms(function, lambda term: fields(term) if reads(term) else mark("", term), fields)
+    return on_terms(function, lambda term: fields(term) if reads(term) else mark("", term), fields)
 
 
 def _is_batch(node: object) -> bool:

@@ -79,6 +79,10 @@ class Scale:
         n = len(self.quotients)
         return self.quotients[min(math.ceil((n + 1) * level), n) - 1] * math.hypot(self.floor, spread)
 
+    def deviation(self, spread: float) -> float:
+        """The standard deviation of log(observed / predicted): the root mean square quotient times the scale."""
+        return math.sqrt(np.square(self.quotients).mean()) * math.hypot(self.floor, spread)
+
 
 def figure_of(run: Observation | None, figure: str) -> float | None:
     """The predicted or observed figure of a run in ms; None without one, as if no request completes."""

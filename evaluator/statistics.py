@@ -54,6 +54,13 @@ def mean_interval(values: Sequence[float], seed: int) -> tuple[float, float] | N
     return _interval([[v] for v in values], seed)
 
 
+def clustered_mean_interval(
+    values: Sequence[float], clusters: Sequence[str], seed: int
+) -> tuple[float, float] | None:
+    """`mean_interval` with whole clusters resampled; None for fewer than two."""
+    return _interval(_grouped(values, clusters), seed)
+
+
 def clustered_interval(
     errors: Sequence[float | None], clusters: Sequence[str], seed: int
 ) -> tuple[float, float] | None:
@@ -61,11 +68,16 @@ def clustered_interval(
 
     The statistic is the mean over all experiments of the drawn clusters. None for fewer than two clusters.
     """
+    return _interval(_grouped([None if e is None else abs(e) for e in errors], clusters), seed)
+
+
+def _grouped(values: Sequence[float | None], clusters: Sequence[str]) -> list[list[float]]:
+    """The values that are not None, by cluster."""
     groups: dict[str, list[float]] = {}
-    for value, cluster in zip(errors, clusters, strict=True):
+    for value, cluster in zip(values, clusters, strict=True):
         if value is not None:
-            groups.setdefault(cluster, []).append(abs(value))
-    return _interval(list(groups.values()), seed)
+            groups.setdefault(cluster, []).append(value)
+    return list(groups.values())
 
 
 def _interval(groups: Sequence[Sequence[float]], seed: int) -> tuple[float, float] | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from evaluator.fit.fit import fit
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import Problem, forgetful, problem_of, unshown
 from evaluator.fit.solvers import solve_parts
@@ -122,6 +123,18 @@ def refit(problem: Problem, ratio: np.ndarray, folds: Sequence[Fold]) -> np.ndar
     unknown = unshown(problem)
     starts = np.stack([np.where(effect > 0.0, problem.start, unknown) for _, effect in scales])
     return solve_parts(problem, starts, ratio, scales, parts)
+
+
+def fitted_without(program: Program, train: FitSet) -> Program:
+    """The program fitted to `train` by replays, without a memory of other runs in its constants.
+
+    The prior pulls to the low bounds, and a constant that no run of `train` shows is gone. Step times out of range are
+    clamped.
+    """
+    fitted = fit(program, train, allow_hostile=True, forget=True, irregular=0.0).program
+    problem = forgetful(problem_of(fitted, train))
+    _, effect = problem.scales(problem.start)
+    return fitted.with_theta(tuple(np.where(effect > 0.0, problem.start, unshown(problem))))
 
 
 def without_bounds(program: Program) -> Program:

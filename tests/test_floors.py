@@ -29,7 +29,13 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evaluator.experiments", "evaluator.requests"),
     ("evaluator.deployments", "evaluator.design", "evaluator.fit", "evaluator.statistics"),
     ("evaluator.factors", "evaluator.judge", "evaluator.score"),
-    ("evaluator.baselines", "evaluator.committee", "evaluator.intervals", "evaluator.transfer"),
+    (
+        "evaluator.baselines",
+        "evaluator.committee",
+        "evaluator.dropped",
+        "evaluator.intervals",
+        "evaluator.transfer",
+    ),
     ("evaluator.assess", "evaluator.sensitivity"),
     ("evaluator.diagnose",),
     ("evolve", "evolve.processes", "evolve.terminal"),  # the version, where work is done, and how text is printed

@@ -62,6 +62,12 @@ COMMANDS = {
         "Report on a program in ten dimensions, for a team that decides whether to adopt it.",
     ),
     "predict": ("programs", "predict", "Predict TTFT, ITL and E2E of experiments."),
+    "ablate": (
+        "ablation",
+        "ablate",
+        "Drop each part of a program in turn, fit the rest again, and say which parts earn their place.",
+    ),
+    "drift": ("drift", "drift", "Check new runs for drift: do a program's constants, and its form, still hold?"),
     "plot": ("plot", "plot", "Draw a picture of a run: front, history, grid, fit or terms."),
     "probe": ("probe", "probe", "Choose the runs to measure next, so that predictions become surer."),
     "ingest": (

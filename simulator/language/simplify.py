@@ -70,6 +70,18 @@ def without_dead_lets(function: Function) -> Function:
     return replace(function, body=tuple(body))
 
 
+def without_unused(function: Function) -> Function:
+    """The function without assignments and constants that nothing reads.
+
+    >>> f = parse("def step_time(b, s, *, c=2.0): x = c * b.tokens; return x").functions[0]
+    >>> without_unused(replace(f, result=Number(1.0))).constants
+    ()
+    """
+    bare = without_dead_lets(function)
+    used = {n.name for n in nodes(bare) if isinstance(n, Const)}
+    return replace(bare, constants=tuple(c for c in function.constants if c.name in used))
+
+
 def _is_none(function: Function) -> bool:
     """Whether the function has constants, and is 0 because they are. A function that says 0 says so on purpose."""
     return bool(function.constants) and not function.body and _is_zero(function.result, _zeros(function))
@@ -102,9 +114,7 @@ def _function(function: Function) -> Function:
             case Guard(Compare(op, left, right), value):
                 body.append(Guard(Compare(op, simpler(left), simpler(right)), simpler(value)))
     result = simpler(function.result)
-    bare = without_dead_lets(replace(function, body=tuple(body), result=result))
-    used = {n.name for n in nodes(bare) if isinstance(n, Const)}
-    return replace(bare, constants=tuple(c for c in function.constants if c.name in used))
+    return without_unused(replace(function, body=tuple(body), result=result))
 
 
 def _sum(node: Expr, zeros: set[str]) -> Expr:

@@ -16,12 +16,11 @@ from statistics import median
 import numpy as np
 
 from evaluator.experiments import data_hash
-from evaluator.fit.fit import fit, fit_set
+from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
-from evaluator.fit.problem import forgetful, problem_of, unshown
 from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set
-from evaluator.transfer import left_out
+from evaluator.transfer import fitted_without, left_out
 from evolve import __version__
 from evolve.pool.pool import Pool, Promise
 from evolve.pool.process import Call, parcel
@@ -189,18 +188,9 @@ def _prepared(program: Program, data: FitSet, score: ScoreSet) -> _Data:
 
 
 def _errors(prepared: _Data, task: _Task) -> list[Errors]:
-    """The errors on the runs that a task leaves out.
-
-    Nothing of these enters: the prior pulls to the low bounds, and a constant that no fitted run shows is gone
-    (evaluator.transfer). Step times out of range are clamped.
-    """
+    """The errors on the runs that a task leaves out, of which nothing enters the fit."""
     program, data, score = prepared
-    train = data.subset(task.fitted)
-    fitted = fit(program, train, allow_hostile=True, forget=True, irregular=0.0).program
-    problem = forgetful(problem_of(fitted, train))
-    _, effect = problem.scales(problem.start)
-    fitted = fitted.with_theta(tuple(np.where(effect > 0.0, problem.start, unshown(problem))))
-    return error_rows(fitted, score.subset(task.held))
+    return error_rows(fitted_without(program, data.subset(task.fitted)), score.subset(task.held))
 
 
 def _points(

@@ -1,0 +1,37 @@
+"""The command that compares a program with new runs: drift."""
+
+from __future__ import annotations
+
+import click
+
+from evolve.cli.endings import print_json
+from evolve.cli.options import caps_options, load, named_experiments
+from evolve.program.drift import drift as drift_of
+from evolve.program.drift import print_drift
+
+
+@click.command()
+@click.argument("program", default="champion")
+@click.option("--experiments", metavar="FILE", required=True, help="The new runs, with observations.")
+@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@caps_options
+def drift(program: str, experiments: str, ids: str | None, as_json: bool, caps: dict[str, int]) -> int:
+    """Check new runs for drift: do a program's constants, and its form, still hold?
+
+    The residuals of E2E, TTFT and ITL of every load stage are compared with how far the program was off on held-out
+    runs. If they are larger, the constants before the queue (alpha), those of the step (beta) and all are fitted again
+    to the new runs: the least that brings the residuals back is what to recalibrate, and if nothing does, the form no
+    longer fits. Exit status 1 if anything drifted.
+
+    \b
+    evolve drift champion --experiments tonight.yaml
+    evolve drift mine.py --experiments tonight.yaml --json
+    """
+    result = drift_of(load(program, caps), named_experiments(experiments, ids))
+    following = result.next_command(experiments)
+    if as_json:
+        print_json(result.to_json() | {"next": following})
+    else:
+        print_drift(result, experiments)
+    return 1 if result.drifted else 0

@@ -1,0 +1,408 @@
+"""`evolve drift`: whether new runs still are as a program predicts, and if not, what brings them back.
+
+Residuals are log(observed / predicted) of the mean TTFT and ITL of each load stage (E2E where no ITL was measured: it
+is made of the two). They are divided by how far the program was off on held-out runs (evaluator.intervals) and by what
+one draw of arrivals changes. New runs drift if that is more than held-out runs were off: a predictive failure test
+(Chow 1960, Econometrica 28:591), whose denominator here is the held-out error instead of the residuals of a fit.
+
+Runs of a model share their error, so models are the independent observations: the shift is the mean over models, by
+Student's t with the degrees of freedom of the held-out runs; the spread is what models and load stages differ from it,
+by Fisher's F. Errors of stages that are shared by the run make the second test reject less often than stated.
+
+Then the constants are fitted again to the new runs: those before the queue (alpha), those of the step (beta), and all.
+The least refit whose residuals are noise again is the verdict; if none is, the form no longer fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from scipy.stats import f as fisher
+from scipy.stats import t as student
+
+from evaluator.experiments import data_hash
+from evaluator.fit.fit import fit_set
+from evaluator.fit.loss import FitSet
+from evaluator.fit.per_model import fit_scoped
+from evaluator.fit.problem import problem_of
+from evaluator.intervals import WAITING, Disagreement, Residual, disagreements, scales, waiting_share
+from evaluator.metrics import LATENCIES
+from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
+from evolve import __version__
+from evolve.report.printing import note, prose, show
+from evolve.report.table import Table, counted, number, row
+from evolve.run.data import fittable, nothing_to_fit
+from evolve.run.program import Source
+from evolve.run.ranges import outside
+from evolve.run.records import Record
+from evolve.run.selectors import positions
+from evolve.run.trust import CLASSES, SATURATED, Trust, trust_of
+from evolve.terminal import command
+from simulator.clock.run import HostileStep
+from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
+from simulator.language.ir import Program
+from simulator.language.key import key
+from simulator.language.unparse import unparse
+
+LEVEL = 0.01  # of all tests together (Bonferroni): the most false alarms
+E2E, TTFT, ITL = range(3)
+PACE, FIRST = CHANNELS = "pace", "ttft"  # ITL, or E2E without one; TTFT
+NONE, ALPHA, BETA, BOTH, FORM = VERDICTS = (
+    "no drift found", "recalibrate alpha", "recalibrate beta", "recalibrate alpha and beta", "form no longer fits",
+)  # fmt: skip
+REFITS: dict[str, tuple[str, ...]] = {ALPHA: ("alpha",), BETA: ("beta",), BOTH: ("alpha", "beta")}  # words of --only
+HELD_OUT, IN_SAMPLE = "held-out errors", "errors in sample"
+LEGEND = f"""\
+Residuals of load stages: log(observed / predicted) in percent, and in brackets divided by how far off they may be: the
+program's {{scale}}, and what one draw of arrivals changes. The tests share a level of {100 * LEVEL:g} %, so that of a
+hundred checks without drift about one is a false alarm. shift: the mean over models (Student's t). spread: how models
+and load stages differ from it (Fisher's F). pace: ITL, or E2E where none was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageResidual:
+    """A load stage (from 0) of a run at `rate` requests/s. log_ratio: log(observed / predicted) of E2E, TTFT and ITL;
+    scale: how far off each may be, as a standard deviation. None where nothing was observed."""
+
+    experiment: str
+    model: str
+    stage: int
+    rate: float
+    log_ratio: Mapping[str, float | None]
+    scale: Mapping[str, float | None]
+
+    def z(self, name: str) -> float | None:
+        """The residual of a latency of MEANS in standard deviations."""
+        ratio, scale = self.log_ratio[name], self.scale[name]
+        return None if ratio is None or scale is None else ratio / scale
+
+    def of_channel(self, channel: str) -> float | None:
+        """The standardised residual of a channel."""
+        if channel == FIRST:
+            return self.z("ttft")
+        itl = self.z("itl")
+        return self.z("e2e") if itl is None else itl
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelTest:
+    """A test of one channel: `shift` or `spread`, its statistic (t or F), degrees of freedom, and p; whether it
+    rejects, at its share of LEVEL."""
+
+    channel: str
+    kind: str
+    statistic: float
+    freedom: tuple[int, int]
+    p: float
+    rejects: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """What a refit to the new runs leaves. verdict: of VERDICTS, if it is the least that is enough; constants: by
+    `method.name`, before and after; enough: whether no test rejects."""
+
+    verdict: str
+    constants: Mapping[str, tuple[float, float]]
+    tests: tuple[ChannelTest, ...]
+    program: str
+
+    @property
+    def enough(self) -> bool:
+        return not any(t.rejects for t in self.tests)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Whether a program of this name and key drifted from the runs `used`.
+
+    left_out: by id of a run, why it was not used. scale: HELD_OUT or IN_SAMPLE, what residuals are divided by;
+    freedom: its degrees of freedom. refits: none if there is no drift. undecided: what these runs cannot show.
+    """
+
+    name: str
+    key: str
+    data: str
+    used: tuple[str, ...]
+    left_out: Mapping[str, str]
+    scale: str
+    freedom: int
+    residuals: tuple[StageResidual, ...]
+    tests: tuple[ChannelTest, ...]
+    refits: tuple[Refit, ...]
+    verdict: str
+    undecided: tuple[str, ...]
+
+    @property
+    def drifted(self) -> bool:
+        return self.verdict != NONE
+
+    def next_command(self, file: str) -> str | None:
+        """The command to continue with, for the experiments file that the runs are from; None without a drift."""
+        if not self.drifted:
+            return None
+        if self.verdict == FORM:
+            return command("run", "--experiments", file, "--start", self.name)
+        only = ["--only", REFITS[self.verdict][0]] if self.verdict != BOTH else []
+        ids = ["--id", ",".join(self.used)] if self.left_out else []
+        return command("fit", self.name, "--experiments", file, *ids, *only, "--out", "recalibrated.py")
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(SCORE_SEEDS),
+            "name": self.name,
+            "key": self.key,
+            "verdict": self.verdict,
+            "drifted": self.drifted,
+            "level": LEVEL,
+            "scale": self.scale,
+            "freedom": self.freedom,
+            "used": list(self.used),
+            "left_out": dict(self.left_out),
+            "undecided": list(self.undecided),
+            "tests": [asdict(t) for t in self.tests],
+            "refits": [asdict(r) | {"enough": r.enough} for r in self.refits],
+            "residuals": [asdict(r) for r in self.residuals],
+        }
+
+
+@dataclass(frozen=True)
+class _Yardstick:
+    """How far off predictions of the runs may be: float64[runs, 3], standard deviations of the logarithm of E2E, TTFT
+    and ITL, of `freedom` degrees of freedom; NaN where nothing says so."""
+
+    of: str
+    sizes: np.ndarray
+    freedom: int
+
+
+def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
+    """Whether the program still predicts these runs as it predicts others, and what brings them back if not.
+
+    Overloaded runs, and those in which a queue may grow, are left out. Raises InputError if no run is left, or if
+    nothing says how far off the program may be.
+    """
+    offered = fittable(experiments)
+    left_out = {e.id: _why_not(e) for e in experiments if e not in offered}
+    if not offered:
+        raise InputError(nothing_to_fit(experiments))
+    if source.record is None:
+        raise InputError(f"{source.name}: has no record of how far off it was where it was fitted: fit it first, "
+                         f"`{command('fit', source.name, '--out', 'mine.py')}`")  # fmt: skip
+    program, trust = source.complete, trust_of(source)
+    predicted = predictions(program, score_set(offered))
+    doubts = disagreements(program, trust.programs if trust else (), offered, SCORE_SEEDS[0])
+    kept = []
+    for i, (e, p, doubt) in enumerate(zip(offered, predicted, doubts, strict=True)):
+        if doubt.saturated > 0.0 or waiting_share(p) > WAITING:
+            left_out[e.id] = "a queue may grow in it, and then latencies depend on how long the load lasts"
+        else:
+            kept.append(i)
+    if not kept:
+        raise InputError("in each of these runs a queue may grow, which shows no drift: measure at a lower rate")
+    runs = [offered[i] for i in kept]
+    measure = _yardstick(source.record, trust, runs, [predicted[i] for i in kept], [doubts[i] for i in kept])
+    check = _Check(fit_set(runs), score_set(runs), measure)
+    residuals = check.residuals([predicted[i] for i in kept])
+    tests = tests_of(residuals, measure.freedom)
+    refits = _refits(program, check) if any(t.rejects for t in tests) else ()
+    return Drift(
+        name=source.name,
+        key=key(program),
+        data=data_hash(runs),
+        used=tuple(e.id for e in runs),
+        left_out=left_out,
+        scale=measure.of,
+        freedom=measure.freedom,
+        residuals=residuals,
+        tests=tests,
+        refits=refits,
+        verdict=verdict(tests, refits),
+        undecided=tuple(_undecided(residuals, tests)),
+    )
+
+
+def _why_not(e: Experiment) -> str:
+    if e.observed is None:
+        return "nothing was observed"
+    return "no mean of a load stage was observed" if e.quality == "clean" else f"its quality is {e.quality}"
+
+
+@dataclass(frozen=True)
+class _Check:
+    """The new runs, prepared, and how far off their predictions may be."""
+
+    fit: FitSet
+    score: ScoreSet
+    measure: _Yardstick
+
+    def residuals(self, predicted: Sequence[Prediction]) -> tuple[StageResidual, ...]:
+        """The residuals of every load stage. A latency that is not predicted, as nothing completes, has none."""
+        rows, stages = list[StageResidual](), self.fit.stages
+        for i, (e, prediction) in enumerate(zip(self.fit.experiments, predicted, strict=True)):
+            for j, stage in enumerate(prediction.predicted.stages):
+                at = stages.first[i] + j
+                ours = np.array([getattr(stage, name).mean or np.nan for name in LATENCIES], dtype=float)
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    ratio = np.log(stages.observed_ms[at] / ours)
+                # one draw of arrivals was observed, the prediction is the mean over several
+                noise = self.fit.noise[at] * math.sqrt(1.0 + 1.0 / len(self.score.loads[i]))
+                scale = np.hypot(self.measure.sizes[i], noise)
+                rows.append(StageResidual(e.id, e.model, j, e.workload.stages[j].rate, _known(ratio), _known(scale)))
+        return tuple(rows)
+
+
+def _known(values: np.ndarray) -> dict[str, float | None]:
+    return {name: float(x) if math.isfinite(x) else None for name, x in zip(MEANS, values, strict=True)}
+
+
+def _yardstick(
+    record: Record, trust: Trust | None, runs: Sequence[Experiment], predicted: Sequence[Prediction],
+    doubts: Sequence[Disagreement],
+) -> _Yardstick:  # fmt: skip
+    """How far off the program may be on these runs: as held-out runs of their class were, or else as in sample."""
+    if trust is None or not any(trust.residuals(name) for name in CLASSES if name != SATURATED):
+        errors = [[getattr(r, name) for name in MEANS] for r in record.errors]
+        logs = np.log1p(np.array(errors, dtype=float).reshape(-1, len(MEANS)) / 100.0)
+        with np.errstate(invalid="ignore"):
+            sizes = np.sqrt(np.nansum(np.square(logs), axis=0) / np.sum(~np.isnan(logs), axis=0))
+        return _Yardstick(IN_SAMPLE, np.tile(sizes, (len(runs), 1)), max(len(logs) - 1, 1))
+    sizes, freedom = np.full((len(runs), len(MEANS)), np.nan), list[int]()
+    for i, (e, prediction, doubt) in enumerate(zip(runs, predicted, doubts, strict=True)):
+        beyond = record.ranges is None or bool(outside(record.all_ranges, e, prediction))
+        residuals = _residuals(trust, trust.class_of(beyond, doubt))
+        freedom.append(len({r.experiment for r in residuals}) - 1)
+        of_figure = scales(residuals)
+        for j, name in enumerate(MEANS):
+            if name in of_figure:
+                sizes[i, j] = of_figure[name].deviation(doubt.spread[name] or 0.0)
+    return _Yardstick(HELD_OUT, sizes, max(min(freedom), 1))
+
+
+def _residuals(trust: Trust, which: str) -> tuple[Residual, ...]:
+    """The held-out residuals of the class, of another one if it has none."""
+    return next(r for name in (which, *reversed(CLASSES[:2])) if (r := trust.residuals(name)))
+
+
+def tests_of(residuals: Sequence[StageResidual], freedom: int) -> tuple[ChannelTest, ...]:
+    """The tests that these residuals allow, each at its share of LEVEL."""
+    parts = [part for channel in CHANNELS for part in _statistics(residuals, channel, freedom)]
+    return tuple(ChannelTest(*part, rejects=bool(part[-1] < LEVEL / len(parts))) for part in parts)
+
+
+def _statistics(
+    residuals: Sequence[StageResidual], channel: str, freedom: int
+) -> list[tuple[str, str, float, tuple[int, int], float]]:
+    """(channel, kind, statistic, degrees of freedom, p) of the shift, and of the spread if anything can differ."""
+    known = [(r.model, z) for r in residuals if (z := r.of_channel(channel)) is not None]
+    if not known:
+        return []
+    models = list(dict.fromkeys(model for model, _ in known))
+    means = np.array([np.mean([z for m, z in known if m == model]) for model in models])
+    shift = float(means.sum() / math.sqrt(len(means)))
+    found = [(channel, "shift", shift, (1, freedom), float(2.0 * student.sf(abs(shift), freedom)))]
+    apart = np.square(means - means.mean()).sum() + sum((z - means[models.index(m)]) ** 2 for m, z in known)
+    degrees = len(known) - 1
+    if degrees:
+        ratio = float(apart / degrees)
+        found.append((channel, "spread", ratio, (degrees, freedom), float(fisher.sf(ratio, degrees, freedom))))
+    return found
+
+
+def verdict(tests: Sequence[ChannelTest], refits: Sequence[Refit]) -> str:
+    """The verdict: the least refit that is enough, or that none is.
+
+    A refit of alpha is no answer to a pace that is off: an engine's delay before the queue does not slow its steps.
+    """
+    if not any(t.rejects for t in tests):
+        return NONE
+    slower = any(t.rejects and t.channel == PACE for t in tests)
+    return next((r.verdict for r in refits if r.enough and not (slower and r.verdict == ALPHA)), FORM)
+
+
+def _refits(program: Program, check: _Check) -> tuple[Refit, ...]:
+    """What is left after each refit, the least first. One whose constants the program lacks is left out."""
+    refits = []
+    for name, words in REFITS.items():
+        with suppress(InputError, HostileStep):
+            free = positions(program, words, "--only")
+            held = [j for j in range(len(program.theta)) if j not in free]
+            fitted = fit_scoped(problem_of(program, check.fit, held, fitted_before=True)).programs[0]
+            tests = tests_of(check.residuals(predictions(fitted, check.score)), check.measure.freedom)
+            refits.append(Refit(name, _moved(program, fitted), tests, unparse(fitted)))
+    return tuple(refits)
+
+
+def _moved(before: Program, after: Program) -> dict[str, tuple[float, float]]:
+    names = [f"{f.name}.{c.name}" for f in before.functions for c in f.constants]
+    pairs = zip(names, before.theta, after.theta, strict=True)
+    return {name: (old, new) for name, old, new in pairs if old != new}
+
+
+def _undecided(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest]) -> list[str]:
+    """What these runs cannot show, a line each."""
+    channels = {t.channel for t in tests}
+    lines = []
+    if FIRST not in channels:
+        lines.append("no TTFT was measured: whether alpha holds is undecided")
+    if PACE not in channels:
+        lines.append("neither ITL nor E2E was measured: whether beta holds is undecided")
+    if len({r.model for r in residuals}) == 1:
+        lines.append("one model: an error of this model alone cannot be told from a drift of its size or less")
+    if max(r.stage for r in residuals) == 0:
+        lines.append("no run has several load stages: whether the form still fits all loads is hardly shown")
+    return lines
+
+
+def print_drift(result: Drift, file: str) -> None:
+    """The residuals, the tests before and after the refits, the verdict, and the command to continue with."""
+    note(LEGEND.format(scale=result.scale))
+    show(_residuals_table(result))
+    show(_tests_table(result))
+    if result.scale == IN_SAMPLE:
+        prose("- No held-out errors of this program are known, so its errors in sample stand for them: they are "
+              "smaller, and there are more false alarms than stated.")  # fmt: skip
+    for ident, why in result.left_out.items():
+        prose(f"- {ident} is left out: {why}")
+    for line in result.undecided:
+        prose(f"- {line}")
+    where = f"{counted(len(result.used), 'run')}, {counted(len(result.residuals), 'load stage')}"
+    prose(f"{result.name}: {result.verdict} ({where})", "bold")
+    if following := result.next_command(file):
+        prose(f"Continue with: {following}")
+
+
+def _residuals_table(result: Drift) -> Table:
+    rows = []
+    for r in result.residuals:
+        cells = []
+        for name in MEANS:
+            ratio, z = r.log_ratio[name], r.z(name)
+            cells.append("-" if ratio is None else f"{100.0 * ratio:+.1f} ({number(z)})")
+        rows.append(row(r.experiment, str(r.stage + 1), f"{r.rate:g}", *cells))
+    return Table.of(f"What was measured against {result.name}", "experiment|>stage|>requests/s|>E2E|>TTFT|>ITL", rows)
+
+
+def _tests_table(result: Drift) -> Table:
+    """A row for the program as it is and for each refit: the p of every test."""
+    columns = [(t.channel, t.kind) for t in result.tests]
+    rows = [row("as it is", *_cells(result.tests, columns))]
+    rows += [row(r.verdict.replace("recalibrate ", "") + " fitted again", *_cells(r.tests, columns))
+             for r in result.refits]  # fmt: skip
+    heads = "|".join(["constants", *(f">{channel} {kind}" for channel, kind in columns), "verdict"])
+    title = f"Tests: p, each rejects below {LEVEL / max(len(columns), 1):.2g}"
+    return Table.of(title, heads, rows)
+
+
+def _cells(tests: Sequence[ChannelTest], columns: Sequence[tuple[str, str]]) -> list[str]:
+    by = {(t.channel, t.kind): t for t in tests}
+    cells = [f"{by[c].p:.2g}{' *' if by[c].rejects else ''}" if c in by else "-" for c in columns]
+    return [*cells, "off" if any(t.rejects for t in tests) else "noise"]
