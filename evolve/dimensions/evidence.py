@@ -15,6 +15,7 @@ from evolve.dimensions.held_out import HeldOut, Known, held_out, known_answers
 from evolve.dimensions.subject import Subject
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call
+from evolve.program.ablation import Ablation, ablate
 from evolve.program.fit.calibrate import calibrate
 from evolve.program.fit.result import ConstantChange, Freedom
 from evolve.program.forecast import Forecast, Forecasts
@@ -85,6 +86,11 @@ class Evidence:
         refit: Refit
         (refit,) = self._all("a fit", [Call(_refit, (self.subject,))])
         return refit
+
+    @cached_property
+    def ablation(self) -> Ablation:
+        """The program without each of its parts. Raises InputError with fewer than two clean experiments."""
+        return ablate(self.subject.source, self.subject.experiments, self.pool)
 
     def _all(self, what: str, calls: Sequence[Call]) -> list[Any]:
         """What the calls return, with a line about how far they are."""

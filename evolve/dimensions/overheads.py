@@ -12,6 +12,7 @@ from evolve.dimensions.ease import go_files
 from evolve.dimensions.evidence import Evidence
 from evolve.dimensions.retraining import MOST_S
 from evolve.dimensions.subject import Subject
+from evolve.program.ablation import Ablation, Part
 from evolve.program.emit import of_experiment
 from evolve.terminal import command
 from simulator.bind import bind
@@ -71,7 +72,7 @@ def overheads(evidence: Evidence) -> Dimension:
     )
     level = GOOD if cpu_s <= MOST_S and speed.faster >= FASTER else CARE
     brief = f"{data[0].upper()}{data[1:]}; a replay takes {speed.ns_a_step:,.0f} ns a step."
-    exhibits = (_data(subject), *_search(subject), _speed(subject, speed), _bytes(subject))
+    exhibits = (_data(subject), *_search(subject), _speed(subject, speed), _bytes(subject), *_parts(evidence))
     caveats = ("Times are of this machine, and other work on it makes them longer.",)
     return Dimension(NAME, "Overheads", Verdict(level, sentence, RULE), exhibits, brief, caveats)
 
@@ -178,3 +179,28 @@ def _bytes(subject: Subject) -> Exhibit:
 
 def _size(files: dict[str, str]) -> int:
     return sum(len(text.encode()) for text in files.values())
+
+
+def _parts(evidence: Evidence) -> list[Exhibit]:
+    """Whether the program is larger than it needs to be."""
+    if len(evidence.subject.clean) < 2:
+        return []
+    ablation = evidence.ablation
+    rows = [
+        (part.text, part.kind, part.measured.joint - ablation.full.joint if part.measured else None,
+         part.difference_pct, *(_interval(part, ablation) or (None, None)), len(part.acts_on), part.verdict)
+        for part in ablation.parts
+    ]  # fmt: skip
+    return [
+        Exhibit.of(
+            "Without each part, all else fitted again: by how many points the mean error grows, in sample and held out",
+            "~without|kind|in sample:+.2f|held out:+.2f|from:+.2f|to:+.2f|models it acts on:,d|verdict",
+            rows,
+            evidence.subject.by("ablate", dimension=NAME),
+            note=f"{ablation.hindsight} from, to: 95 % bootstrap interval of the held-out difference.",
+        )
+    ]
+
+
+def _interval(part: Part, ablation: Ablation) -> tuple[float, float] | None:
+    return part.by_model_pct if ablation.resampled == "models" else part.interval_pct

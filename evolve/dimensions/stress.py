@@ -1,9 +1,11 @@
-"""Changed versions of a program: what they predict, how far off they are, and what a refit of constants takes back."""
+"""Changed engines: what the runs would have shown under one, how far off the program is there, and what a refit takes
+back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
@@ -12,10 +14,12 @@ from evaluator.fit.problem import problem_of
 from evaluator.metrics import LATENCIES, mean_abs
 from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, error_rows, predictions, score_set
 from evolve.dimensions.evidence import Evidence, carried_out
-from evolve.pool.process import Call, parcel
+from evolve.pool.process import Call
+from evolve.program.drift import drift
+from evolve.run.program import Source
 from evolve.run.selectors import WORDS
 from simulator.clock.run import HostileStep
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
 from simulator.language.ir import Expr, Field, Function, Guard, Let, Number, Op, Program, rebuild, with_returns
 from simulator.schema import KERNELS
 
@@ -26,13 +30,14 @@ Means = Mapping[str, float | None]  # of MEANS, in percent
 
 @dataclass(frozen=True, slots=True)
 class Stressed:
-    """A changed program on the clean experiments: mean absolute errors in percent as it is, and after a fit of "
-    "alpha, of
-    beta or of all constants there, by word; a word is missing if there are no such constants, or no fit."""
+    """The clean runs under a changed engine: the program's mean absolute errors in percent there, and after a fit of
+    alpha, of beta or of all constants to them, by word; a word is missing if there are no such constants, or no fit.
+    drift: what `evolve drift` says of these runs; None if it can say nothing."""
 
     name: str
     errors: Means
     refitted: Mapping[str, Means]
+    drift: str | None
 
 
 def kernels_times(program: Program, factor: float) -> Program:
@@ -91,35 +96,66 @@ def _change(ours: Sequence[tuple[float | None, ...]], theirs: Sequence[tuple[flo
     return {name: sum(c) / len(c) if c else None for name, c in zip(MEANS, columns, strict=True)}
 
 
-def stressed(evidence: Evidence, variants: Mapping[str, Program]) -> list[Stressed]:
-    """Each variant on the clean experiments, as it is and with constants fitted there."""
-    clean = evidence.subject.clean
-    data = parcel(_prepared, clean)
-    tasks = [(name, word) for name in variants for word in ("", *REFITS)]
-    calls = [Call(_errors, (variants[name], word), parcel=data) for name, word in tasks]
-    means = dict(zip(tasks, carried_out(evidence.pool, "changed kernels and steps", calls), strict=True))
+def under(experiments: Sequence[Experiment], program: Program, changed: Program) -> list[Experiment]:
+    """The experiments as they would have been measured under another engine: each observed figure times the ratio of "
+    "what
+    `changed`, the program with the engine's change, predicts to what `program` does."""
+    data = score_set(experiments)
     return [
-        Stressed(name, means[name, ""], {w: of_word for w in REFITS if (of_word := means[name, w]) is not None})
-        for name in variants
+        replace(e, observed=_times(e.observed, after.predicted, before.predicted)) if e.observed else e
+        for e, before, after in zip(experiments, predictions(program, data), predictions(changed, data), strict=True)
     ]
 
 
-def _prepared(experiments: Sequence[Experiment]) -> tuple[FitSet, ScoreSet]:
-    return fit_set(experiments), score_set(experiments)
+def _times(observed: Observed, after: Observed, before: Observed) -> Observed:
+    summary = observed.summary
+    if summary and after.summary and before.summary:
+        summary = _observation(summary, after.summary, before.summary)
+    stages = zip(observed.stages, after.stages, before.stages, strict=False)
+    return Observed(summary, tuple(_observation(*of_stage) for of_stage in stages))
 
 
-def _errors(data: tuple[FitSet, ScoreSet], program: Program, word: str) -> Means | None:
-    """Mean absolute errors in percent after a fit of the constants that `word` selects, none for ""; None if there are
-    none or if they make no usable program."""
-    fit, score = data
-    if word:
-        names = [f.name for f in program.functions for _ in f.constants]
-        held = [i for i, method in enumerate(names) if word != ALL and method not in WORDS[word]]
-        if len(held) == len(names):
-            return None
-        try:
-            program = fit_scoped(problem_of(program, fit, held, fitted_before=True)).programs[0]
-        except HostileStep:
-            return None
+def _observation(observed: Observation, after: Observation, before: Observation) -> Observation:
+    def scaled(name: str) -> Statistic:
+        ours, numerator, denominator = (getattr(o, name) for o in (observed, after, before))
+        values = {}
+        for f in fields(Statistic):
+            x, a, b = (getattr(s, f.name) for s in (ours, numerator, denominator))
+            values[f.name] = x * a / b if x is not None and a and b else x
+        return Statistic(**values)
+
+    e2e, ttft, itl = map(scaled, LATENCIES)
+    return Observation(e2e, ttft, itl, observed.completed, observed.failed)
+
+
+def stressed(evidence: Evidence, variants: Mapping[str, Program]) -> list[Stressed]:
+    """The clean runs under each changed engine, a variant of the program."""
+    subject = evidence.subject
+    calls = [Call(_stressed, (subject.source, subject.clean, name, changed)) for name, changed in variants.items()]
+    return carried_out(evidence.pool, "changed engines", calls)
+
+
+def _stressed(source: Source, clean: Sequence[Experiment], name: str, changed: Program) -> Stressed:
+    program = source.complete
+    runs = under(clean, program, changed)
+    score, fit = score_set(runs), fit_set(runs)
+    refitted = {word: means for word in REFITS if (means := _refitted(program, fit, score, word)) is not None}
+    drifted = drift(source, runs).verdict if source.record else None
+    return Stressed(name, _errors(program, score), refitted, drifted)
+
+
+def _refitted(program: Program, fit: FitSet, score: ScoreSet, word: str) -> Means | None:
+    """The errors after a fit of the constants that `word` selects; None if there are none, or if they make no usable
+    program."""
+    methods = [f.name for f in program.functions for _ in f.constants]
+    held = [i for i, method in enumerate(methods) if word != ALL and method not in WORDS[word]]
+    if len(held) == len(methods):
+        return None
+    with suppress(HostileStep):
+        return _errors(fit_scoped(problem_of(program, fit, held, fitted_before=True)).programs[0], score)
+    return None
+
+
+def _errors(program: Program, score: ScoreSet) -> Means:
     rows = error_rows(program, score)
     return {name: mean_abs([getattr(row, name) for row in rows]) for name in MEANS}
