@@ -67,8 +67,9 @@ _BY_NAME = (
     '`NewEvolvedFor("NAME")`.'
 )
 _LIMITS = """
-The engine's request limit is baked in too: max_num_seqs {limits} (the host's own default is 256). If yours differs,
-change a copy, which `NewEvolved` checks:
+The engine's request limit is baked in too: max_num_seqs {limits} (the host's own default is 256). The host always has
+chunked prefill, whatever the deployment was measured with. If your request limit differs, change a copy, which
+`NewEvolved` checks:
 
     d := {copied}
     d.MaxNumSeqs = 256

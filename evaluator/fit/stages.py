@@ -11,7 +11,7 @@ import numpy as np
 from evaluator.fit.meanfield import BIN_INPUT, MOST_BINS, OBSERVED_N, SEQS
 from evaluator.metrics import new_tokens
 from simulator.bind import bind
-from simulator.experiment.experiment import Experiment, Observation
+from simulator.experiment.experiment import Engine, Experiment, Observation
 from simulator.experiment.load import Load
 from simulator.experiment.trace import rows_by_stage
 from simulator.experiment.workload import distinct_prompts, gaps_of, prompt_lengths, rates
@@ -65,7 +65,7 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
             n = rate * (traffic.output - 1) * means[2] * 1e3
             rows.append(
                 [rate, traffic.output, traffic.prompt, _mean(computed[computed > 0]), _mean(computed == 0),
-                 e.engine.max_num_seqs, e.engine.max_num_batched_tokens, stage.duration_s * 1e6, i, n,
+                 e.engine.max_num_seqs, _budget(e.engine), stage.duration_s * 1e6, i, n,
                  min(float(prompts), stage.rate * stage.duration_s) if j == 0 else 0.0, traffic.prompt,
                  traffic.shortest, traffic.span, len(bins)]
             )  # fmt: skip
@@ -75,6 +75,11 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
     for row, of_stage in zip(bins, histograms, strict=True):
         row[: len(of_stage)] = of_stage
     return Stages(table, bins, np.array(observed), tuple(first))
+
+
+def _budget(engine: Engine) -> int:
+    """The tokens of a step. Without chunked prefill no prompt is split, so decodes must not take of a prompt's room."""
+    return engine.max_num_batched_tokens + (0 if engine.chunked_prefill else engine.max_num_seqs)
 
 
 @dataclass(frozen=True)

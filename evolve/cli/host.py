@@ -129,7 +129,7 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
     if model and hardware:
         deployments = [emitting.of_names(model, hardware, tp or 1)]
     emitted = emitting.emit_to(source, target, out, deployments)
-    emitting.print_emitted(emitted)
+    emitting.print_emitted(emitted, emitting.unlike_host(named_by_id))
     return 0 if not verify or emitting.verify(emitted) else 1
 
 

@@ -43,6 +43,12 @@ def make_engine(
     engine.update(overrides)
     standard = Engine()
     assumed: dict[str, Setting] = {key: getattr(standard, key) for key in DEFAULTS if key not in engine}
+    if "max_num_batched_tokens" in assumed and engine.get("chunked_prefill") is False:
+        # vLLM's default then has room for the longest request. The experiment looks up that of an unknown length.
+        if longest := engine.get("max_model_len"):
+            assumed["max_num_batched_tokens"] = max(int(longest), standard.max_num_batched_tokens)
+        else:
+            del assumed["max_num_batched_tokens"]
     if assumed:
         text = ", ".join(f"{key} {shown(value)}" for key, value in assumed.items())
         text = f"assuming {text}: no source gives them; use --engine KEY=VALUE if it was different"

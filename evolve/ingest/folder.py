@@ -168,6 +168,8 @@ def _batches(inputs: Inputs, findings: Findings) -> Batches | None:
         findings.warn("traces.json", text, len(clients) - len(journeys))
         return None
     budget = inputs.settings.engine.get("max_num_batched_tokens")
+    if budget is None and inputs.log.chunked_prefill is False and inputs.log.max_model_len:
+        budget = max(inputs.log.max_model_len, BUDGET)  # vLLM's default, which splits no prompt
     if budget is None:
         findings.warn("exp-config.yaml", f"gives no max_num_batched_tokens: long prompts are split as with {BUDGET}")
     if inputs.log.async_scheduling is None:

@@ -102,13 +102,19 @@ def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deploy
     return Emitted(program, target, out, files, tuple(deployments), refused, tuple(source.assumed))
 
 
-def print_emitted(emitted: Emitted) -> None:
-    """The names of the files; on stderr, what to know before using them."""
+def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
+    """A line for each of these experiments whose engine has a setting that the host has not."""
+    text = "the host always has chunked prefill: it splits prompts that chunked_prefill: false keeps whole"
+    return tuple(f"{e.id}: {text}" for e in experiments if not e.engine.chunked_prefill)
+
+
+def print_emitted(emitted: Emitted, notes: Sequence[str] = ()) -> None:
+    """The names of the files; on stderr, what to know before using them, with these notes."""
     prose(f"{emitted.out}: {', '.join(sorted(emitted.files))}")
     if len(emitted.deployments) > 1:
         prose(f"{len(emitted.deployments)} deployments")
-    notes = left_out((d.name, d.facts) for d in emitted.deployments)
-    for warning in (*emitted.refused, *emitted.assumed, *notes):
+    omitted = left_out((d.name, d.facts) for d in emitted.deployments)
+    for warning in (*emitted.refused, *emitted.assumed, *omitted, *notes):
         warn(warning)
 
 

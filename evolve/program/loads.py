@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from evaluator.deployments import MEASURED_TPS
-from evaluator.experiments import hardware_table, known_models
+from evaluator.experiments import Written, hardware_table, known_models
 from evaluator.intervals import WAITING, waiting_share
 from evaluator.score import predictions, score_set
 from simulator.errors import InputError
@@ -33,6 +33,8 @@ SEED = 1  # of the arrivals
 
 # Of an experiments file's entry: what describes the deployment. The load and what was measured are left out.
 DEPLOYMENT = ("model", "model_config", "hardware", "engine")
+# What says what was measured, under its own load on its own deployment.
+MEASURED = ("observed", "quality", "x_components_ms", "x_components_requests")
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,22 @@ def sustained(program: Program, experiment: Experiment) -> float:
     return low
 
 
-def engine_with(entry: Mapping[str, Any], settings: Mapping[str, int]) -> JsonObject:
+def redeployed(written: Written, settings: Mapping[str, int | bool | None], where: str) -> Experiment:
+    """The experiment as if its file had these settings of the engine, without what was measured; None is left out.
+
+    Raises InputError, a line that begins with `where`, for settings that are impossible.
+    """
+    own = written.experiment.engine
+    entry = {name: value for name, value in written.entry.items() if name not in MEASURED}
+    entry["engine"] = engine_with(written.entry, settings)
+    e = experiment_from_mapping(entry, where, known_models(), hardware_table(), written.files)
+    if own.total_kv_blocks is None or e.engine.total_kv_blocks is not None:
+        return e
+    text = f"total_kv_blocks was measured with tp {own.tensor_parallel}: here it is computed from memory"
+    return replace(e, notes=(*e.notes, text))
+
+
+def engine_with(entry: Mapping[str, Any], settings: Mapping[str, int | bool | None]) -> JsonObject:
     """The engine of an entry with other settings. Where the TP degree is another, `total_kv_blocks` is left out: it was
     measured with the entry's own."""
     given = entry.get("engine") or {}

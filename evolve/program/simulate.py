@@ -19,6 +19,7 @@ from evaluator.experiments import data_hash
 from evaluator.host_summary import aggregate
 from evolve import __version__
 from evolve.program.cases import Case, program_text, read_case, read_trace
+from evolve.program.emit import unlike_host
 from evolve.report.progress import Line
 from evolve.run.files import cannot_write, check_writable, draft_of
 from evolve.run.program import Source
@@ -164,7 +165,7 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> Work:
         data=data_hash([experiment]),
         seeds=(seed,),
         where=experiment.id,
-        warnings=(*source.assumed, *omitted(experiment.facts)),
+        warnings=(*source.assumed, *omitted(experiment.facts), *unlike_host([experiment])),
     )
 
 

@@ -5,34 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from evaluator.experiments import Written, data_hash, hardware_table, known_models
+from evaluator.experiments import Written, data_hash
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import prediction_of
 from evolve.program.axes import ENGINE, Axes, Setting
-from evolve.program.loads import engine_with
+from evolve.program.loads import redeployed
 from evolve.program.predict import warnings
 from evolve.program.slo import Limit, meeting
 from evolve.program.sweep_result import Block, Figures, Row, Sweep
 from evolve.report.progress import Line
 from evolve.run.program import Source
+from evolve.run.records import Record
 from evolve.run.trust import stale
 from simulator.bind import bind
 from simulator.clock.steps import steps_of
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Workload
-from simulator.experiment.file import experiment_at_rate, experiment_from_mapping
+from simulator.experiment.file import experiment_at_rate
 from simulator.experiment.load import limits_of, load_of
 from simulator.experiment.workload import duration_s, is_recorded, late_requests, seeds_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import Replay, replay_bound
-
-# Keys of an entry that say what was measured, under its own load on its own deployment.
-MEASURED = ("observed", "quality", "x_components_ms", "x_components_requests")
 
 
 @dataclass(frozen=True)
@@ -96,20 +93,12 @@ def sweep(
 
 def _deployment(written: Written, setting: Setting, axes: Axes) -> _Deployment:
     """The experiment as if its file had these settings of the engine, without what was measured."""
-    entry, own = written.entry, written.experiment.engine
     varied = {ENGINE[name]: setting.deployed[name] for name in axes.others}
-    engine = engine_with(entry, varied)
-    changed: dict[str, Any] = {name: value for name, value in entry.items() if name not in MEASURED}
     where = setting.label(written.experiment.id, axes.others)
     try:
-        known = known_models(), hardware_table(), written.files
-        e = experiment_from_mapping({**changed, "engine": engine}, where, *known)
+        return _Deployment(written, setting, redeployed(written, varied, where))
     except InputError as error:
         return _Deployment(written, setting, None, str(error))
-    if own.total_kv_blocks is not None and e.engine.total_kv_blocks is None:
-        text = f"total_kv_blocks was measured with tp {own.tensor_parallel}: here it is computed from memory"
-        e = replace(e, notes=(*e.notes, text))
-    return _Deployment(written, setting, e)
 
 
 def _rows(question: _Question, d: _Deployment) -> Iterator[Row]:
@@ -130,10 +119,14 @@ def _rows(question: _Question, d: _Deployment) -> Iterator[Row]:
             continue
         seeds = seeds_of(e.workload, question.seeds)
         replays = [replay_bound(load_of(e, seed), bound, steps=steps) for seed in seeds]
-        yield Row(setting, _figures(question, e, replays))
+        yield Row(setting, figures_of(question.source.record, e, replays, question.limits))
 
 
-def _figures(question: _Question, e: Experiment, replays: Sequence[Replay]) -> Figures:
+def figures_of(
+    record: Record | None, e: Experiment, replays: Sequence[Replay], limits: Sequence[Limit] = ()
+) -> Figures:
+    """The figures of an experiment from its replays, one for each arrival seed, under `limits`. `record`: what the
+    program was fitted on."""
     prediction = prediction_of(e, replays)
     run = prediction.predicted.summary
     lasting_s = [_lasting_s(replay, e.workload) for replay in replays]
@@ -142,15 +135,15 @@ def _figures(question: _Question, e: Experiment, replays: Sequence[Replay]) -> F
     def per_s(counts: Sequence[float]) -> float:
         return float(np.mean([count / s for count, s in zip(counts, lasting_s, strict=True)]))
 
-    goodput = per_s([int(meeting(r, question.limits).sum()) for r in replays]) if question.limits else None
+    goodput = per_s([int(meeting(r, limits).sum()) for r in replays]) if limits else None
     return Figures(
         prediction=prediction,
         offered_rps=float(np.mean(in_time)) / duration_s(e.workload),
         completed_rps=per_s([int(r.completed.sum()) for r in replays]),
         output_tokens_per_s=per_s([int(r.requests.output_len[r.completed].sum(dtype=np.int64)) for r in replays]),
         goodput_rps=goodput,
-        holds={limit.name: limit.holds(run) for limit in question.limits},
-        warnings=tuple(warnings(question.source.record, e, prediction)),
+        holds={limit.name: limit.holds(run) for limit in limits},
+        warnings=tuple(warnings(record, e, prediction)),
     )
 
 

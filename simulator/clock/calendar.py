@@ -94,6 +94,8 @@ def admit(q, rules, w, times, watch, now, chunks, left, decodes, fills, head, ne
             break
         want = q.input_len[u(r)] - cached * rules.block
         take = min(want, rules.threshold) if rules.threshold > 0 else want
+        if take > left and not rules.chunked:  # it waits, and all behind it
+            break
         take = min(take, left)
         left -= take
         reach = whole

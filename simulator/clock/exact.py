@@ -136,7 +136,10 @@ def serve_running(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-
 
 @inlined
 def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[no-untyped-def]
-    """4.3: admissions from the head of the queue, until one finds no room. Returns the chunks."""
+    """4.3: admissions from the head of the queue, until one finds no room. Returns the chunks.
+
+    Without chunked prefill, no room for all its tokens is no room (vllm/v1/core/sched/scheduler.py, `schedule`).
+    """
     while s.running < rules.max_seqs and s.waiting > 0 and tokens_left > 0:
         r = first_waiting(w, s)
         cached, idle, whole = np.int64(0), np.int64(0), np.int64(q.prompt_blocks[r])
@@ -149,6 +152,8 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
         want = q.input_len[r] - cached * rules.block
         if rules.threshold > 0 and want > rules.threshold:
             want = rules.threshold
+        if want > tokens_left and not rules.chunked:
+            break
         want = min(want, tokens_left)
         need = (want + rules.block - 1) // rules.block
         if need + idle > c.counts[FREE]:  # blocks found idle leave the free list too

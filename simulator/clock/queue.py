@@ -39,6 +39,7 @@ class Rules(NamedTuple):
     max_seqs: int  # requests in a batch
     budget: int  # tokens in a step
     threshold: int  # most prompt tokens of a request in a step, 0 for no limit
+    chunked: bool  # a request is admitted with a part of these tokens where the budget has no room for all
     block: int  # tokens in a KV block
     blocks: int  # KV blocks
     horizon_us: int

@@ -99,6 +99,7 @@ def run_clock(
         max_seqs=limits.max_seqs,
         budget=limits.budget,
         threshold=limits.threshold,
+        chunked=limits.chunked,
         block=limits.block,
         blocks=min(limits.blocks, load.written) if load.ample else limits.blocks,
         horizon_us=limits.horizon_us,

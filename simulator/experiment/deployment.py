@@ -18,7 +18,7 @@ from simulator.experiment.observations import FREE
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
-from simulator.model.architecture import architecture
+from simulator.model.architecture import Architecture, architecture
 from simulator.model.omissions import affecting, omissions
 
 GIB = 2.0**30
@@ -52,11 +52,7 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
     if tp > 1 or gpu.has("link_gb_per_s"):
         link_bytes_per_us = _figure(gpu, "link_gb_per_s", "give the link's GB/s in one direction") * 1e3
 
-    longest = engine.max_model_len or a.longest
-    if not longest:
-        problem = "is missing and model_config has no max_position_embeddings"
-        raise e.error("max_model_len", problem, "give one of them")
-
+    longest = max_model_len(a, engine, where)
     dense_layers = a.layers - a.moe_layers
     weight_bytes = a.weight_bits / 8
     attention = a.hidden * a.heads * a.head_dim * 2 + 2 * a.hidden * a.kv_heads * a.head_dim
@@ -134,6 +130,15 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us), tp, sampling)
     left_out = affecting(omissions(config, where, FREE), longest)
     return Facts({name: float(value) for name, value in facts.items()}, deployed, left_out)
+
+
+def max_model_len(a: Architecture, engine: Engine, where: str) -> int:
+    """The most tokens of prompt and answer: the engine's setting, else the model's own. InputError if there is none."""
+    longest = engine.max_model_len or a.longest
+    if not longest:
+        problem = "is missing and model_config has no max_position_embeddings"
+        raise Section(where, "engine", {}).error("max_model_len", problem, "give one of them")
+    return longest
 
 
 def _figure(gpu: Section, key: str, remedy: str) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.errors import InputError, Section, nearest_listed, shown
 from simulator.experiment import limits
-from simulator.experiment.deployment import deployment_facts
+from simulator.experiment.deployment import deployment_facts, max_model_len
 from simulator.experiment.experiment import Engine, Experiment, Observed, Profile, Workload
 from simulator.experiment.hardware import gpu_of, mfu_of
 from simulator.experiment.observations import FREE, doubts, measured, only, read_components, read_observed
@@ -21,7 +21,7 @@ from simulator.experiment.trace import Trace
 from simulator.experiment.workload import at_rate, longest_request, offered_requests
 from simulator.experiment.workload_entry import NO_FILES, Files, check_size, read_workload
 from simulator.json import JsonObject
-from simulator.model.architecture import architecture
+from simulator.model.architecture import Architecture, architecture
 from simulator.model.omissions import affecting
 
 TOP = ("version", "experiments")
@@ -70,7 +70,7 @@ def experiment_from_mapping(
     ident = _id(top)
     model, config = _model(top, models)
     gpu_name, gpu = _hardware(top, hardware)
-    engine = _engine(top)
+    engine = _with_room(top, _engine(top), architecture(config, where))
     workload = read_workload(top, files)
     observed = _observed(top, workload)
     facts = deployment_facts(config, gpu, engine, where)
@@ -180,6 +180,24 @@ def engine_of(e: Section) -> Engine:
     return Engine(**given)
 
 
+def _with_room(top: Section, engine: Engine, a: Architecture) -> Engine:
+    """The engine, with room for whole prompts in a step if it does not split them.
+
+    As in vLLM (vllm/engine/arg_utils.py, vllm/config/scheduler.py): without chunked prefill, max_num_batched_tokens is
+    at least max_model_len if it is not given, and must be if it is. Raises InputError otherwise.
+    """
+    if engine.chunked_prefill:
+        return engine
+    longest, budget = max_model_len(a, engine, top.where), engine.max_num_batched_tokens
+    e = top.section("engine", "give a mapping of engine settings")
+    if not e.has("max_num_batched_tokens"):
+        return replace(engine, max_num_batched_tokens=max(longest, budget))
+    if budget < longest:
+        problem = f"must be at least max_model_len, {longest}, with chunked_prefill: false, got {budget}"
+        raise e.error("max_num_batched_tokens", problem, "raise it, or lower max_model_len, as vLLM demands")
+    return engine
+
+
 def _observed(top: Section, workload: Workload) -> Observed | None:
     """The measurements as they are written, or else those that a trace has of its requests."""
     if top.has("observed"):
@@ -217,8 +235,6 @@ def _notes(engine: Engine, workload: Workload, sampling_known: bool, given: bool
             assumed = False
     if assumed:
         notes.append("prompt length taken as system_prompt_len + question_len")
-    if not engine.chunked_prefill:
-        notes.append("chunked_prefill: false is not replayed")
     if not workload.ignore_eos:
         notes.append("ignore_eos: false is not replayed: every request generates output_len tokens")
     return tuple(notes)

@@ -16,7 +16,11 @@ NEVER = np.iinfo(np.int64).max  # a time that never comes
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of the engine."""
+    """The limits of the engine.
+
+    Without chunked prefill a step must have room for the longest prompt, or that prompt would wait for ever: ValueError
+    if `budget` is below `max_model_len`, or if there is no such limit.
+    """
 
     max_seqs: int  # requests in a batch
     budget: int  # tokens in a step
@@ -26,6 +30,11 @@ class Limits:
     caching: bool = True  # prefix caching
     max_model_len: int = 0  # tokens of prompt and output, 0 for no limit
     horizon_us: int = int(NEVER)
+    chunked: bool = True  # chunked prefill
+
+    def __post_init__(self) -> None:
+        if not self.chunked and not 0 < self.max_model_len <= self.budget:
+            raise ValueError(f"without chunked prefill, {self.budget} tokens in a step are too few for any prompt")
 
 
 @dataclass(frozen=True)
@@ -185,4 +194,5 @@ def limits_of(experiment: Experiment) -> Limits:
         blocks=int(facts["kv_blocks"]),
         caching=engine.prefix_caching,
         max_model_len=int(facts["max_model_len"]),
+        chunked=engine.chunked_prefill,
     )

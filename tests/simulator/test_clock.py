@@ -70,7 +70,7 @@ def chains_of(draw: st.DrawFn, inputs: np.ndarray) -> Chains:
 
 
 @st.composite
-def loads(draw: st.DrawFn) -> Load:
+def loads(draw: st.DrawFn, chunked: bool = True) -> Load:
     n = draw(st.integers(1, 50))
     gaps = draw(st.lists(st.integers(0, draw(st.sampled_from([0, 300, 3_000, 20_000]))), min_size=n, max_size=n))
     prompts = draw(st.integers(1, 6))
@@ -106,15 +106,19 @@ def loads(draw: st.DrawFn) -> Load:
     )
     block = draw(st.sampled_from([1, 4, 16]))
     need = -(-160 // block)
+    longest = draw(st.sampled_from([0, 0, 90] if chunked else [90, 160]))
+    # Without chunked prefill, a step has room for the longest prompt and not much more.
+    budget = st.one_of(st.integers(1, 150), st.just(2048)) if chunked else st.integers(longest, longest + 40)
     limits = Limits(
         max_seqs=draw(st.integers(1, 20)),
-        budget=draw(st.one_of(st.integers(1, 150), st.just(2048))),
+        budget=draw(budget),
         threshold=draw(st.sampled_from([0, 0, 0, 1, 7, 33])),
         block=block,
         blocks=draw(st.one_of(st.integers(max(need // 3, 1), 4 * need), st.just(10_000))),
         caching=draw(st.sampled_from([True, True, True, False])),
-        max_model_len=draw(st.sampled_from([0, 0, 90])),
+        max_model_len=longest,
         horizon_us=draw(st.sampled_from([NEVER, NEVER, NEVER, 30_000])),
+        chunked=chunked,
     )
     return Load(requests, limits)
 
@@ -148,6 +152,17 @@ def compare(seen: Replay, told: Host) -> None:
 @settings(max_examples=500, deadline=None, derandomize=True)
 @given(loads(), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
 def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str) -> None:
+    compare_clocks(load, step, queueing)
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(loads(chunked=False), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
+def test_fast_exact_and_plain_are_equal_without_chunked_prefill(load: Load, step: str, queueing: str) -> None:
+    compare_clocks(load, step, queueing)
+
+
+def compare_clocks(load: Load, step: str, queueing: str) -> None:
+    """The fast clock, the exact one, and the exact one that remembers no step times, against the plain one."""
     bound = bound_of(step + "\n" + queueing)
     queue_us = [max(0, min(int(bound.queueing_us(int(n))), 10**10)) for n in load.requests.input_len]
     told = host(load.requests, queue_us, load.limits, step_function(parse(step), FACTS), most_steps=20_000)
@@ -196,6 +211,54 @@ def test_what_the_fast_clock_takes_on_evicts_nothing_that_matters(load: Load, st
     for name in ("steps", "clamped"):
         assert getattr(seen.run, name) == getattr(told.run, name), name
     assert aggregate(seen) == aggregate(told)
+
+
+def burst(lengths: list[int], outputs: list[int], **limits: int | bool) -> Load:
+    """Requests that all arrive at 0, each with a prompt that no other has, under limits of 100 tokens in a step."""
+    n = len(lengths)
+    alone, zeros = np.full(n, -1, np.int32), np.zeros(n, np.int32)
+    requests = Requests(
+        arrival_us=np.zeros(n, np.int64), stage=zeros, input_len=np.array(lengths, np.int32),
+        output_len=np.array(outputs, np.int32), prompt=alone, group=alone, shared_len=zeros,
+        deadline_us=np.zeros(n, np.int64),
+    )  # fmt: skip
+    usual = {"max_seqs": 8, "budget": 100, "threshold": 0, "block": 10, "blocks": 100, "max_model_len": 100}
+    return Load(requests, Limits(**{**usual, **limits}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("force_exact", [False, True])
+def test_a_prompt_is_computed_whole_or_waits_without_chunked_prefill(force_exact: bool) -> None:
+    """Of prompts of 60, 50 and 10 tokens, 100 tokens in a step: the second waits for the second step, and the third
+    waits behind it, although it would fit. Its whole 50 + 10 tokens and the first request's decode fit there."""
+    bound = bound_of("def step_time(b, s): return 1000 + b.prefill_tokens")
+
+    def first_us(load: Load) -> list[int]:
+        seen = replay_bound(load, bound, force_exact=force_exact)
+        assert seen.run.fast != force_exact
+        return seen.run.first_us.tolist()
+
+    whole = burst([60, 50, 10], [3, 1, 1], chunked=False)
+    assert first_us(whole) == [1060, 1060 + 1060, 1060 + 1060]
+    # In parts: 60 + 40 tokens, then 10 + 10.
+    assert first_us(burst([60, 50, 10], [3, 1, 1])) == [1100, 1100 + 1020, 1100 + 1020]
+
+
+@pytest.mark.parametrize("force_exact", [False, True])
+def test_a_threshold_caps_a_prompt_before_its_room_is_looked_for(force_exact: bool) -> None:
+    """As in vLLM: parts of 45 tokens. Two of them fit in a step; the third would have to be split, so it waits although 10 are
+    left. Without the threshold it would wait for its 90 tokens."""
+    bound = bound_of("def step_time(b, s): return 1000 + b.prefill_tokens")
+    load = burst([90, 90, 90], [1, 1, 1], threshold=45, chunked=False)
+    seen = replay_bound(load, bound, force_exact=force_exact)
+    # 45 + 45, 45 + 45, then the third alone: 45, 45
+    assert seen.run.first_us.tolist() == [2180, 2180, 2180 + 2090]
+    assert seen.run.start_us.tolist() == [0, 0, 2180]
+
+
+def test_limits_without_room_for_a_prompt_are_refused_without_chunked_prefill() -> None:
+    for longest in (0, 101):
+        with pytest.raises(ValueError, match="too few"):
+            burst([10], [1], chunked=False, max_model_len=longest)
 
 
 def test_room_is_measured_between_two_uses_of_a_prefix_and_of_a_prompt() -> None:

@@ -109,7 +109,7 @@ def test_every_setting_is_read() -> None:
     raw = copy.deepcopy(MINIMAL)
     entry = raw["experiments"][0]
     engine: dict[str, Any] = {
-        "tensor_parallel": 2, "max_num_seqs": 64, "max_num_batched_tokens": 512, "max_model_len": 1024,
+        "tensor_parallel": 2, "max_num_seqs": 64, "max_num_batched_tokens": 2000, "max_model_len": 1024,
         "block_size": 32, "gpu_memory_utilization": 0.8, "chunked_prefill": False, "prefix_caching": False,
         "long_prefill_token_threshold": 100, "total_kv_blocks": 777, "kv_cpu_offload": True, "name": "v",
         "version": "1",
@@ -131,10 +131,27 @@ def test_every_setting_is_read() -> None:
     )
     assert x.observed.stages == (Observation(none, Statistic(None, 1.5, None, 2.0), none),)
     assert x.notes == (
-        "chunked_prefill: false is not replayed",
         "ignore_eos: false is not replayed: every request generates output_len tokens",
         "a b",
         "c",
+    )
+
+
+def test_without_chunked_prefill_a_step_has_room_for_the_longest_prompt() -> None:
+    """vLLM's rule: at least max_model_len and 2048 tokens if nothing is given, and no less than max_model_len if it is."""
+
+    def budget(**engine: Any) -> int:
+        (x,) = read(changed("experiments.0.engine", {"chunked_prefill": False, **engine}))
+        assert x.facts["max_num_batched_tokens"] == x.engine.max_num_batched_tokens
+        return x.engine.max_num_batched_tokens
+
+    assert budget() == 4096  # the model's own limit
+    assert (budget(max_model_len=3000), budget(max_model_len=1000)) == (3000, 2048)
+    assert budget(max_model_len=1000, max_num_batched_tokens=1000) == 1000
+    with pytest.raises(InputError) as error:
+        budget(max_num_batched_tokens=4095)
+    assert "engine.max_num_batched_tokens must be at least max_model_len, 4096, with chunked_prefill: false" in str(
+        error.value
     )
 
 

@@ -206,10 +206,8 @@ class Host:
             self.push(now, STEP)
             self.pending = True
 
-    def _chunk(self, want: int, left: int) -> int:
-        if self.limits.threshold > 0:
-            want = min(want, self.limits.threshold)
-        return min(want, left)
+    def _part(self, want: int) -> int:
+        return min(want, self.limits.threshold) if self.limits.threshold > 0 else want
 
     def _step(self, now: int) -> None:  # 4
         if not self.running and not self.waiting:
@@ -223,7 +221,7 @@ class Host:
         while i < len(self.running) and left > 0:  # 4.2
             r = self.running[i]
             prefill = r.progress < len(r.tokens)
-            n = self._chunk(len(r.tokens) - r.progress, left) if prefill else 1
+            n = min(self._part(len(r.tokens) - r.progress), left) if prefill else 1
             if not self._reserve(r, n):
                 break
             r.new = n
@@ -234,7 +232,11 @@ class Host:
             r = self.waiting[0]
             cached = self.cache.cached(r) if limits.caching else []
             begin = len(cached) * limits.block
-            n = self._chunk(len(r.tokens) - begin, left)
+            n = self._part(len(r.tokens) - begin)
+            if n > left:
+                if not limits.chunked:  # vLLM V1's scheduler: all of it, or nothing
+                    break
+                n = left
             if not self.cache.allocate(r, begin, begin + n, cached):
                 break
             self.waiting.pop(0)

@@ -39,7 +39,7 @@ EXP_CONFIG = {
     "model": "meta-llama/Llama-2-7b-hf",
     "tensor_parallelism": 1,
     "max_model_len": 2048,
-    "max_num_batched_tokens": 512,
+    "max_num_batched_tokens": 2560,
     "max_num_seqs": 32,
     "app": "inference-perf",
 }
@@ -267,7 +267,7 @@ def test_a_folder_gives_an_experiment(tmp_path: Path) -> None:
         "hardware": "H100-SXM-80GB",
         "engine": {
             "name": "vllm", "version": "0.15.1", "tensor_parallel": 1, "max_num_seqs": 32,
-            "max_num_batched_tokens": 512, "max_model_len": 2048, "block_size": 16, "gpu_memory_utilization": 0.9,
+            "max_num_batched_tokens": 2560, "max_model_len": 2048, "block_size": 16, "gpu_memory_utilization": 0.9,
             "chunked_prefill": False, "prefix_caching": True, "kv_cpu_offload": True, "total_kv_blocks": 1025,
         },
         "workload": {

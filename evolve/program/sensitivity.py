@@ -1,0 +1,337 @@
+"""`evolve sensitivity`: how far predicted latencies move with each setting of the engine, by replays with it changed.
+
+Only the engine's settings. What a prediction owes to the terms and constants of a program is in
+evaluator/sensitivity.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import islice
+
+import numpy as np
+
+from evaluator.experiments import Written, data_hash
+from evaluator.intervals import figure_of
+from evaluator.judge.gates import complaints, deployments_of
+from evaluator.score import Prediction, prediction_of
+from evolve import __version__
+from evolve.program.axes import ENGINE
+from evolve.program.loads import redeployed
+from evolve.program.sweep import figures_of
+from evolve.report.progress import Line
+from evolve.run.program import Source
+from evolve.run.ranges import outside
+from evolve.run.trust import stale
+from simulator.bind import bind
+from simulator.clock.steps import steps_of
+from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.load import limits_of, load_of
+from simulator.experiment.workload import is_recorded, longest_request, seeds_of
+from simulator.json import JsonObject
+from simulator.language.ir import Program
+from simulator.language.key import key
+from simulator.language.opcodes import Code, assemble
+from simulator.language.unparse import unparse
+from simulator.replay import replay_bound
+
+FIGURES = ("e2e", "ttft", "itl", "e2e_p99")  # of intervals.STATISTICS: three means, and the p99 of the E2E
+# A setting that is halved and doubled, or switched: its key here, and its name in an experiments file.
+NUMBERS = {**ENGINE, "max_model_len": "max_model_len"}
+SWITCHES = ("prefix_caching", "chunked_prefill")
+NAMES = NUMBERS | {name: name for name in SWITCHES}
+MOST_TIMES = 8  # the experiment's own TP degree, as far as the next possible one is looked for
+NOTHING_ELSE: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A mean over arrival seeds, and its standard error; None from a single seed. The seeds are paired: each compares
+    replays of the same arrivals."""
+
+    mean: float
+    standard_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What is predicted with a setting at `value`, all others being the experiment's own.
+
+    `impossible` says why there can be no such deployment; nothing else is known then. figures_ms and change_pct are by
+    FIGURES: means over arrival seeds, and changes in percent against the setting's own value; None where no request
+    completes. fails: why the deployment does not keep up (sweep_result.QUEUE, LOST, NOTHING). outside: where it lies
+    beyond the fitted runs, a line each; None if these are unknown. also: settings that both sides of the comparison
+    have instead of the experiment's own.
+    """
+
+    value: int | bool
+    impossible: str | None = None
+    figures_ms: Mapping[str, float | None] | None = None
+    change_pct: Mapping[str, Change | None] | None = None
+    fails: tuple[str, ...] = ()
+    outside: tuple[str, ...] | None = None
+    also: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a setting does: `points` with other values than its `own`.
+
+    elasticity, by FIGURES: d log(figure) / d log(setting) between the lowest and the highest possible value, its own
+    among them; None for a switch, and where a figure is 0 or missing.
+    """
+
+    setting: str
+    own: int | bool
+    points: tuple[Point, ...]
+    elasticity: Mapping[str, Change | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How the latencies of one experiment move with each setting of its engine. `figures_ms`, `fails` and `outside` are
+    those of its own settings, as in Point."""
+
+    experiment: str
+    figures_ms: Mapping[str, float | None]
+    fails: tuple[str, ...]
+    outside: tuple[str, ...] | None
+    effects: tuple[Effect, ...]
+
+    def to_json(self) -> JsonObject:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Sensitivities:
+    """What `evolve sensitivity` finds for a program, averaged over arrival `seeds`.
+
+    data: hash of the experiments as their file has them. drawn: whether any requests differ between seeds. warnings:
+    what to know about the program.
+    """
+
+    name: str
+    program: Program
+    data: str
+    seeds: tuple[int, ...]
+    drawn: bool
+    experiments: tuple[Sensitivity, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(self.seeds),
+            "program": unparse(self.program),
+            "key": key(self.program),
+            "experiments": [sensitivity.to_json() for sensitivity in self.experiments],
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is predicted for every deployment."""
+
+    source: Source
+    program: Program
+    code: Code
+    seeds: Sequence[int]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What is predicted for one deployment: figures in ms by FIGURES, averaged and of each arrival seed."""
+
+    figures_ms: Mapping[str, float | None]
+    by_seed: tuple[Mapping[str, float | None], ...]
+    fails: tuple[str, ...]
+    outside: tuple[str, ...] | None
+
+
+def sensitivity(source: Source, written: Sequence[Written], seeds: Sequence[int], line: Line) -> Sensitivities:
+    """`sensitivities`, with what a reader has to know about them."""
+    experiments = [w.experiment for w in written]
+    program = source.complete
+    return Sensitivities(
+        name=source.name,
+        program=program,
+        data=data_hash(experiments),
+        seeds=tuple(seeds),
+        drawn=any(not is_recorded(e.workload) for e in experiments),
+        experiments=tuple(sensitivities(source, written, seeds, line)),
+        warnings=(*complaints(program, deployments_of(experiments)), *source.assumed, *stale(source)),
+    )
+
+
+def sensitivities(
+    source: Source, written: Sequence[Written], seeds: Sequence[int], line: Line | None = None
+) -> list[Sensitivity]:
+    """The sensitivity of every experiment, as a program predicts it, averaged over the arrival `seeds`.
+
+    Every number of NUMBERS is halved and doubled (of the TP degree, the next that splits the heads), every switch of
+    SWITCHES turned over. What was measured plays no part.
+    """
+    line = line or Line(quiet=True)
+    program = source.complete
+    question = _Question(source, program, assemble(program), seeds)
+    found = []
+    try:
+        for w in written:
+            found.append(_sensitivity(question, w))
+            line.update(partial("{}: {} of {} experiments".format, w.experiment.id, len(found), len(written)))
+    finally:
+        line.close()
+    return found
+
+
+def _sensitivity(question: _Question, written: Written) -> Sensitivity:
+    own = _outcome(question, redeployed(written, {}, written.experiment.id))
+    numbers = [_effect_of_number(question, written, setting, own) for setting in NUMBERS]
+    switches = [_effect_of_switch(question, written, setting, own) for setting in SWITCHES]
+    return Sensitivity(written.experiment.id, own.figures_ms, own.fails, own.outside, (*numbers, *switches))
+
+
+def _outcome(question: _Question, e: Experiment) -> _Outcome:
+    bound = bind(question.code, question.program.theta, e.facts)
+    steps = steps_of(bound, limits_of(e))
+    replays = [replay_bound(load_of(e, seed), bound, steps=steps) for seed in seeds_of(e.workload, question.seeds)]
+    record = question.source.record
+    figures = figures_of(record, e, replays)
+    return _Outcome(
+        figures_ms=_figures_ms(figures.prediction),
+        by_seed=tuple(_figures_ms(prediction_of(e, [replay])) for replay in replays),
+        fails=figures.fails,
+        outside=tuple(outside(record.all_ranges, e, figures.prediction)) if record else None,
+    )
+
+
+def _figures_ms(prediction: Prediction) -> dict[str, float | None]:
+    return {name: figure_of(prediction.predicted.summary, name) for name in FIGURES}
+
+
+def _effect_of_number(question: _Question, written: Written, setting: str, own: _Outcome) -> Effect:
+    at = _own(written.experiment, setting)
+    outcomes = {at: own}
+    points = []
+    for value, deployed in _other_values(written, setting, at):
+        if isinstance(deployed, InputError):
+            points.append(Point(value, impossible=str(deployed)))
+            continue
+        outcomes[value] = _outcome(question, deployed)
+        points.append(_point(value, outcomes[value], own))
+    low, high = min(outcomes), max(outcomes)
+    return Effect(setting, at, tuple(points), _elasticity(outcomes[low], outcomes[high], high / low))
+
+
+def _own(e: Experiment, setting: str) -> int:
+    """The experiment's own value; where its file has no max_model_len, the model's."""
+    own: int | None = getattr(e.engine, NUMBERS[setting])
+    return int(e.facts[setting]) if own is None else own
+
+
+def _other_values(written: Written, setting: str, own: int) -> Iterator[tuple[int, Experiment | InputError]]:
+    """Half the value and twice the value, with the experiment there or why there is none; of a TP degree also the next
+    one that is possible, if twice the value is not."""
+    if own > 1:
+        yield own // 2, _changed(written, setting, own // 2)
+    doubled = _changed(written, setting, 2 * own)
+    yield 2 * own, doubled
+    if setting == "tp" and isinstance(doubled, InputError):
+        more = ((value, _changed(written, setting, value)) for value in range(2 * own + 1, MOST_TIMES * own + 1))
+        yield from islice(((value, e) for value, e in more if isinstance(e, Experiment)), 1)
+
+
+def _changed(
+    written: Written, setting: str, value: int | bool, also: Mapping[str, int] = NOTHING_ELSE
+) -> Experiment | InputError:
+    """The experiment with this setting, or the error that says why it is impossible."""
+    e = written.experiment
+    where = f"{e.id}, {setting} {_text(value)}"
+    # The budget's default may depend on other settings: here only one thing changes.
+    fixed = {"max_num_batched_tokens": e.engine.max_num_batched_tokens}
+    try:
+        changed = redeployed(written, {**fixed, **also, NAMES[setting]: value}, where)
+        if setting == "max_model_len":
+            _check_length(written, int(value), where)
+    except InputError as error:
+        return error
+    return changed
+
+
+def _check_length(written: Written, tokens: int, where: str) -> None:
+    """Raises InputError if requests would be refused that the experiment's own engine accepts, or if the model cannot
+    have sequences of so many tokens (vLLM does not start then)."""
+    e = written.experiment
+    longest = longest_request(e.workload)
+    if tokens < longest <= e.facts["max_model_len"]:
+        raise InputError(f"{where}: requests have up to {longest} tokens, prompt and answer: they would be refused")
+    try:
+        of_model = redeployed(written, {"max_model_len": None, "chunked_prefill": True}, where).facts["max_model_len"]
+    except InputError:  # the model's config does not say
+        return
+    if tokens > of_model >= e.facts["max_model_len"]:
+        raise InputError(f"{where}: the model has at most {of_model:.0f} tokens")
+
+
+def _effect_of_switch(question: _Question, written: Written, setting: str, own: _Outcome) -> Effect:
+    e = written.experiment
+    on: bool = getattr(e.engine, setting)
+    also: dict[str, int] = {}
+    longest = int(e.facts["max_model_len"])
+    if setting == "chunked_prefill" and on and e.engine.max_num_batched_tokens < longest:
+        # Without chunked prefill vLLM needs this budget. To show the switch alone, the other side has it too.
+        also = {"max_num_batched_tokens": longest}
+    deployed, reference = _changed(written, setting, not on, also), own
+    if isinstance(deployed, InputError):
+        return Effect(setting, on, (Point(not on, impossible=str(deployed)),), None)
+    if also:
+        reference = _outcome(question, redeployed(written, also, e.id))
+    return Effect(setting, on, (_point(not on, _outcome(question, deployed), reference, also),), None)
+
+
+def _point(value: int | bool, outcome: _Outcome, reference: _Outcome, also: Mapping[str, int] = NOTHING_ELSE) -> Point:
+    def change(name: str) -> Change | None:
+        return _mean([100.0 * (ratio - 1.0) for ratio in _ratios(reference, outcome, name)])
+
+    return Point(
+        value=value,
+        figures_ms=outcome.figures_ms,
+        change_pct={name: change(name) for name in FIGURES},
+        fails=outcome.fails,
+        outside=outcome.outside,
+        also=also,
+    )
+
+
+def _elasticity(low: _Outcome, high: _Outcome, times: float) -> dict[str, Change | None]:
+    """The slope between two outcomes in logarithms, where the setting of `high` is so many `times` that of `low`."""
+    if times == 1.0:
+        return dict.fromkeys(FIGURES)
+    slopes = {
+        name: [math.log(ratio) / math.log(times) for ratio in _ratios(low, high, name) if ratio > 0.0]
+        for name in FIGURES
+    }
+    return {name: _mean(of_seeds) for name, of_seeds in slopes.items()}
+
+
+def _ratios(before: _Outcome, after: _Outcome, figure: str) -> list[float]:
+    """after / before under each arrival seed; none if the figure is missing or 0 under any."""
+    pairs = [(b[figure], a[figure]) for b, a in zip(before.by_seed, after.by_seed, strict=True)]
+    return [a / b for b, a in pairs if a and b] if all(a and b for b, a in pairs) else []
+
+
+def _mean(values: Sequence[float]) -> Change | None:
+    if not values:
+        return None
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
+    return Change(float(np.mean(values)), error)
+
+
+def _text(value: int | bool) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
