@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from evaluator import baselines
+from evaluator.experiments import written_experiments
 from evaluator.fit.fit import fit_set
 from evaluator.score import MEANS, Errors, summarise
 from evolve.dimensions.held_out import HeldOut, Known, held_out, known_answers
@@ -20,6 +21,8 @@ from evolve.program.fit.calibrate import calibrate
 from evolve.program.fit.result import ConstantChange, Freedom
 from evolve.program.forecast import Forecast, Forecasts
 from evolve.program.predict import predict
+from evolve.program.sensitivity import Sensitivity, sensitivities
+from evolve.run.program import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Evidence:
     @cached_property
     def held_out(self) -> tuple[HeldOut, ...]:
         """The held-out predictions; none if the program was never validated."""
-        return held_out(self.subject.trust, self.subject.experiments)
+        return held_out(self.subject.trust, self.subject.known)
 
     @cached_property
     def known_held_out(self) -> tuple[Known, ...]:
@@ -91,6 +94,14 @@ class Evidence:
     def ablation(self) -> Ablation:
         """The program without each of its parts. Raises InputError with fewer than two clean experiments."""
         return ablate(self.subject.source, self.subject.experiments, self.pool)
+
+    @cached_property
+    def sensitivities(self) -> tuple[Sensitivity, ...]:
+        """What each engine setting does to the clean experiments, under one arrival seed."""
+        subject = self.subject
+        ids = tuple(e.id for e in subject.clean)
+        calls = [Call(_sensitivities, (subject.source, file, ids, subject.seeds[:1])) for file in subject.files]
+        return tuple(found for of_file in self._all("engine settings", calls) for found in of_file)
 
     def _all(self, what: str, calls: Sequence[Call]) -> list[Any]:
         """What the calls return, with a line about how far they are."""
@@ -115,6 +126,10 @@ def of_means(forecasts: Sequence[Forecast], latency: str, statistic: str = "mean
 
 def _errors(forecast: Forecast) -> Errors:
     return Errors(forecast.id, *(of_means([forecast], name)[0] for name in MEANS))
+
+
+def _sensitivities(source: Source, file: str, ids: Sequence[str], seeds: Sequence[int]) -> list[Sensitivity]:
+    return sensitivities(source, [w for w in written_experiments(file) if w.experiment.id in ids], seeds)
 
 
 def _refit(subject: Subject) -> Refit:

@@ -68,7 +68,7 @@ def overheads(evidence: Evidence) -> Dimension:
     sentence = (
         f"A replay takes {speed.ns_a_step:,.0f} ns a step, {speed.faster:,.0f} times faster than the load; a refit "
         f"takes "
-        f"{cpu_s:.0f} CPU seconds; {data}."
+        f"{cpu_s:.1f} CPU seconds; {data}."
     )
     level = GOOD if cpu_s <= MOST_S and speed.faster >= FASTER else CARE
     brief = f"{data[0].upper()}{data[1:]}; a replay takes {speed.ns_a_step:,.0f} ns a step."

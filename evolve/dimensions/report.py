@@ -101,9 +101,12 @@ def _about(subject: Subject) -> str:
     if not fitted:
         judged = counted(len(subject.experiments), "run")
         return f"{subject.source.name} is judged on {judged}; as far as is known it was fitted on none of them."
+    others = [e for e in subject.experiments if e not in fitted]
+    judged = f" It is judged on {counted(len(others), 'other run')}." if len(others) == len(subject.experiments) else ""
     gpus = ", ".join(sorted({e.hardware for e in fitted}))
     count = len({e.model for e in fitted})
-    return f"{subject.source.name} was fitted on {counted(len(fitted), 'run')} of {counted(count, 'model')} on {gpus}."
+    runs, models_ = counted(len(fitted), "run"), counted(count, "model")
+    return f"{subject.source.name} was fitted on {runs} of {models_} on {gpus}.{judged}"
 
 
 def _missing(subject: Subject) -> list[str]:
@@ -115,7 +118,7 @@ def _missing(subject: Subject) -> list[str]:
             "no record of what the program was fitted on, so no run counts as in sample: `evolve fit` writes one"
         )
     elif not subject.fitted:
-        lines.append("none of the runs that the program was fitted on is among these: give them with --experiments")
+        lines.append("the runs that the program was fitted on are not here: give them with --experiments")
     if subject.trust is None:
         what = "the program was never validated, so no error is held out and there are no intervals"
         lines.append(f"{what}: `evolve validate {run.path if run else 'RUN'}` validates the champion of a run")

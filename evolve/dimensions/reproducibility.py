@@ -7,10 +7,10 @@ from hashlib import sha256
 
 from evaluator.committee import final_champion
 from evaluator.experiments import data_hash
-from evaluator.score import MEANS
+from evaluator.score import MEANS, error_rows, score_set
 from evolve import __version__
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
-from evolve.dimensions.evidence import Evidence, of_means
+from evolve.dimensions.evidence import Evidence
 from evolve.dimensions.subject import Subject
 from evolve.run.folder import Run, archive_of
 from evolve.terminal import command
@@ -47,13 +47,15 @@ def reproducibility(evidence: Evidence) -> Dimension:
         text = "There is no record of what the program was fitted on: `evolve fit` writes one next to its text."
         return Dimension(NAME, "Reproducibility", Verdict(UNTESTED, text, RULE), (_identity(subject),))
     rebuilt = rebuild(subject.run, record.key) if subject.run else None
-    off, same = errors_off(evidence), data_hash(subject.fitted) == record.data
+    off = errors_off(subject)
+    same = data_hash(subject.fitted) == record.data if subject.fitted else None
     again = None if rebuilt is None else rebuilt.has
     checks = (same, None if off is None else off <= CLOSE, again)
     level = POOR if False in checks else CARE if None in checks else GOOD
-    texts = [f"The data are {'those' if same else 'NOT those'} of the record ({record.data})"]
+    data = {True: "those", False: "NOT those", None: "not here, which are those"}[same]
+    texts = [f"The data are {data} of the record ({record.data})"]
     texts.append(
-        "its errors were not observed here" if off is None else f"its errors come out again within {off:.4f} points"
+        "its errors cannot be computed again" if off is None else f"its errors come out again within {off:.4f} points"
     )
     texts.append(
         "there is no journal of its run" if rebuilt is None else
@@ -63,7 +65,7 @@ def reproducibility(evidence: Evidence) -> Dimension:
     )  # fmt: skip
     exhibits = [
         _identity(subject),
-        _again(evidence, off),
+        _again(subject, off),
         *([_archive(subject, subject.run, rebuilt)] if subject.run and rebuilt else []),
     ]
     return Dimension(NAME, "Reproducibility", Verdict(level, f"{'; '.join(texts)}.", RULE), tuple(exhibits))
@@ -81,17 +83,19 @@ def rebuild(run: Run, program: str) -> Rebuilt:
     )  # fmt: skip
 
 
-def errors_off(evidence: Evidence) -> float | None:
-    """The largest difference, in percentage points, between the errors of the record and those that a replay gives now;
-    None if there are none in common or the record's arrival seeds are others."""
-    record = evidence.subject.source.record
-    if record is None or tuple(record.seeds) != evidence.subject.seeds:
+def errors_off(subject: Subject) -> float | None:
+    """The largest difference, in percentage points, between the errors of the record and those that a replay of the
+    fitted runs gives now; None if there are none in common or the record's arrival seeds are others."""
+    record = subject.source.record
+    if record is None or tuple(record.seeds) != subject.seeds:
         return None
-    now = {f.id: f for f in evidence.forecasts.experiments}
+    now = {row.experiment: row for row in error_rows(subject.source.complete, score_set(subject.fitted))}
     pairs = [
-        (getattr(row, name), of_means([now[row.experiment]], name)[0])
-        for row in record.errors if row.experiment in now for name in MEANS
-    ]  # fmt: skip
+        (getattr(row, name), getattr(now[row.experiment], name))
+        for row in record.errors
+        if row.experiment in now
+        for name in MEANS
+    ]
     return max((abs(a - b) for a, b in pairs if a is not None and b is not None), default=None)
 
 
@@ -111,10 +115,10 @@ def _identity(subject: Subject) -> Exhibit:
                       command("show", subject.source.name, "--json"))  # fmt: skip
 
 
-def _again(evidence: Evidence, off: float | None) -> Exhibit:
+def _again(subject: Subject, off: float | None) -> Exhibit:
     rows = [("largest difference of an error in percentage points", off)]
     return Exhibit.of("The record's errors, replayed", "~what|figure:.4f", rows,
-                      evidence.subject.by("predict", "--json", dimension=NAME))  # fmt: skip
+                      command("show", subject.source.name))  # fmt: skip
 
 
 def _archive(subject: Subject, run: Run, rebuilt: Rebuilt) -> Exhibit:

@@ -33,11 +33,11 @@ def retraining(evidence: Evidence) -> Dimension:
     sentence = (
         f"To come within {NEAR:g} times of the errors on runs left out that all runs reach ({of_all}) takes {counts}. "
         f"A "
-        f"refit takes {cpu_s:.0f} CPU seconds."
+        f"refit takes {cpu_s:.1f} CPU seconds."
     )
     enough = all(count is not None and count <= MOST_RUNS for count in needed.values())
     level = GOOD if enough and cpu_s <= MOST_S else CARE
-    brief = f"To fit its constants again takes {counts}, and {cpu_s:.0f} CPU seconds."
+    brief = f"To fit its constants again takes {counts}, and {cpu_s:.1f} CPU seconds."
     caveats = (
         "The form stays the same in all of these fits. If it was found with these runs in sight, the curve says what "
         "its "
@@ -63,7 +63,8 @@ def runs_needed(curve: LearningCurve, latency: str) -> int | None:
 
 
 def _runs(count: int | None, curve: LearningCurve) -> str:
-    return counted(count, "run") if count else f"all {curve.least} runs or more"
+    every = str(curve.least) if curve.least == curve.most else f"{curve.least} to {curve.most}"
+    return counted(count, "run") if count else f"all of them ({every})"
 
 
 def _curve(evidence: Evidence, curve: LearningCurve) -> Exhibit:

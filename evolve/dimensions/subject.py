@@ -30,15 +30,18 @@ AGAIN = "again"  # folder of a run that is searched again
 class Subject:
     """A program to report on.
 
-    name: as the user names it. run: that it is from, None if there is none; report: that run's, None if it has none.
-    trust: its held-out residuals, None if it was never validated. naming: the options by which other commands find the
-    experiments; None if these are several files or parts of runs, which no option names. given: the options by which
-    this command does.
+    name: as the user names it. experiments: on which it is judged; files: those that these are in. home: those of its
+    run, or without one the bundled ones, among which are the fitted ones and those that a validation held out. run:
+    that it is from, None if there is none; report: that run's, None if it has none. trust: its held-out residuals, None
+    if it was never validated. naming: the options by which other commands find the experiments; None if these are
+    several files or parts of runs, which no option names. given: the options by which this command does.
     """
 
     name: str
     source: Source
     experiments: tuple[Experiment, ...]
+    files: tuple[str, ...]
+    home: tuple[Experiment, ...]
     run: Run | None
     report: RunReport | None
     trust: Trust | None
@@ -47,9 +50,14 @@ class Subject:
 
     @property
     def fitted(self) -> tuple[Experiment, ...]:
-        """Those that the program was fitted on; none without a record."""
+        """All known runs that the program was fitted on, whatever it is judged on; none without a record."""
         record = self.source.record
-        return tuple(e for e in self.experiments if record is not None and saw(record, e))
+        return tuple(e for e in self.known if record is not None and saw(record, e))
+
+    @property
+    def known(self) -> tuple[Experiment, ...]:
+        """Those on which it is judged, and those of its run, each id once."""
+        return tuple({e.id: e for e in (*self.experiments, *self.home)}.values())
 
     @property
     def clean(self) -> tuple[Experiment, ...]:
@@ -120,12 +128,29 @@ def subject_of(name: str, caps: Caps, file: str | None, experiments: Sequence[Ex
     source = _champion(run, report) if run and is_run(path) else load(name, caps)
     given = (*(["--experiments", file] if file else []), *(["--id", ids] if ids else []))
     naming: tuple[str, ...] | None = given
+    files: tuple[str, ...] = (file,) if file else BUNDLED
+    home = _home(run, experiments is None)
     if experiments is None and run:
+        files = tuple(dict.fromkeys((*run.config.data.files, *run.config.data.predict_files)))
+        naming = _naming(run, files)
+    offered = tuple(home if experiments is None else experiments)
+    return Subject(name, source, offered, files, tuple(home), run, report, trust_of(source), naming, given)
+
+
+def _home(run: Run | None, needed: bool) -> list[Experiment]:
+    """The experiments of a run, or without one the bundled ones; none if the run's files are gone and not `needed`.
+
+    Raises InputError if they are gone and needed.
+    """
+    if run is None:
+        return experiments_of(BUNDLED)
+    try:
         fitted, others = chosen(run.config.data)
-        experiments = [*fitted, *others]
-        naming = _naming(run, experiments)
-    offered = experiments_of(BUNDLED) if experiments is None else experiments
-    return Subject(name, source, tuple(offered), run, report, trust_of(source), naming, given)
+    except InputError:
+        if needed:
+            raise
+        return []
+    return [*fitted, *others]
 
 
 def _run_of(name: str) -> Run | None:
@@ -151,10 +176,8 @@ def _champion(run: Run, report: RunReport | None) -> Source:
     return of_run(run, run.outcomes(), best.id)
 
 
-def _naming(run: Run, experiments: Sequence[Experiment]) -> tuple[str, ...] | None:
+def _naming(run: Run, files: tuple[str, ...]) -> tuple[str, ...] | None:
     """The options by which other commands find the experiments of a run."""
-    data = run.config.data
-    files = tuple(dict.fromkeys((*data.files, *data.predict_files)))
-    if data.stages != "all" or not (set(files) == set(BUNDLED) or len(files) == 1):
+    if run.config.data.stages != "all" or not (set(files) == set(BUNDLED) or len(files) == 1):
         return None
     return () if set(files) == set(BUNDLED) else ("--experiments", files[0])
