@@ -92,3 +92,9 @@ def _effect_row(setting: str, effects: Sequence[Effect]) -> list[Value]:
     outside, impossible = sum(bool(p.outside) for p in points), sum(p.impossible is not None for p in points)
     medians = [median(of_figure) if of_figure else None for of_figure in values.values()]
     return [setting, figure, *medians, largest, len(points), outside, impossible]
+
+
+def _values(name: str, experiments: tuple[Experiment, ...]) -> list[str]:
+    values = {getattr(e.engine, name) for e in experiments}
+    return ["default" if v is None else f"{v:g}" if isinstance(v, int | float) and not isinstance(v, bool)
+            else str(v).lower() for v in sorted(values, key=lambda v: (v is None, v or 0))]  # fmt: skip

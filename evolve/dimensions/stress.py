@@ -121,7 +121,7 @@ def _observation(observed: Observation, after: Observation, before: Observation)
         values = {}
         for f in fields(Statistic):
             x, a, b = (getattr(s, f.name) for s in (ours, numerator, denominator))
-            values[f.name] = x * a / b if x is not None and a and b else x
+            values[f.name] = x * (a / b) if x is not None and a and b else x
         return Statistic(**values)
 
     e2e, ttft, itl = map(scaled, LATENCIES)
