@@ -15,6 +15,7 @@ from evolve.dimensions.report import DIMENSIONS, Report
 from evolve.dimensions.report import report as make
 from evolve.dimensions.subject import subject_of
 from evolve.dimensions.view import page, print_report
+from evolve.report.table import counted
 from evolve.run.data import parse_list
 from evolve.run.files import cannot_write, check_writable, write_text
 from evolve.terminal import say
@@ -90,4 +91,4 @@ def _write(made: Report, to_html: str | None) -> None:
             write_text(Path(to_html), html(made))
         except OSError as e:
             raise cannot_write(Path(to_html), e, "--html") from None
-        say(f"{to_html}: {len(made.dimensions)} dimensions", err=True)
+        say(f"{to_html}: {counted(len(made.dimensions), 'dimension')}", err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evolve import __version__
 from evolve.dimensions import (
@@ -81,7 +81,7 @@ def report(subject: Subject, names: Sequence[str], pool: Pool) -> Report:
     """The report of a subject in the dimensions of these names, or in all of them without."""
     evidence = Evidence(subject, pool)
     try:
-        made = [make(evidence) for name, make in DIMENSIONS.items() if not names or name in names]
+        made = [_filled(make(evidence)) for name, make in DIMENSIONS.items() if not names or name in names]
     finally:
         pool.line.close()
     return Report(
@@ -94,6 +94,11 @@ def report(subject: Subject, names: Sequence[str], pool: Pool) -> Report:
         missing=tuple(_missing(subject)),
         dimensions=tuple(made),
     )
+
+
+def _filled(dimension: Dimension) -> Dimension:
+    """The dimension without empty tables."""
+    return replace(dimension, exhibits=tuple(exhibit for exhibit in dimension.exhibits if exhibit.rows))
 
 
 def _about(subject: Subject) -> str:

@@ -85,11 +85,11 @@ def rebuild(run: Run, program: str) -> Rebuilt:
 
 def errors_off(subject: Subject) -> float | None:
     """The largest difference, in percentage points, between the errors of the record and those that a replay of the
-    fitted runs gives now; None if there are none in common or the record's arrival seeds are others."""
+    fitted runs gives now; under the record's arrival seeds; None if there is nothing to compare."""
     record = subject.source.record
-    if record is None or tuple(record.seeds) != subject.seeds:
+    if record is None or not record.seeds:
         return None
-    now = {row.experiment: row for row in error_rows(subject.source.complete, score_set(subject.fitted))}
+    now = {row.experiment: row for row in error_rows(subject.source.complete, score_set(subject.fitted, record.seeds))}
     pairs = [
         (getattr(row, name), getattr(now[row.experiment], name))
         for row in record.errors
