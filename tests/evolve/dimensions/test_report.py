@@ -184,8 +184,8 @@ def test_a_file_without_a_record_is_reported_on_and_the_report_says_what_is_miss
     (tmp_path / "mine.py").write_text("def step_time(b, s, *, base: us = 5000.0): return base + b.weight_read_us\n")
     result = report(capsys, tmp_path / "mine.py", "--experiments", data)
     check_whole(result)
-    assert [text for text in ("no record", "never validated", "no run") for m in result["missing"] if text in m] == [
-        "no record", "never validated", "no run",
+    assert [text for text in ("no record of", "never validated", "from no run") for m in result["missing"] if text in m] == [
+        "no record of", "never validated", "from no run",
     ]  # fmt: skip
     kinds = {row["kind"]: row["constants"] for row in table(result, "Constants by what")}
     assert kinds["in a step"] == 1 and kinds["measured kernel"] == 0
