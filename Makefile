@@ -6,6 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .PHONY: run test test-all llm view cluster trees check docs pictures parity fuzz hostile crash cma drift traces champion kernels lock clean help
 .PHONY: run test test-all llm view cluster trees check docs pictures parity fuzz hostile crash cma traces champion rejudged kernels lock clean help
+.PHONY: run test test-all llm view cluster trees check docs report pictures parity fuzz hostile crash cma traces champion kernels lock clean help
 
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
@@ -24,6 +25,10 @@ docs: $(VENV)/dev  ## write what docs/ shows again from the code
 	$(BIN)/python tests/support/doc_tables.py
 	$(BIN)/python tests/support/json_shapes.py
 	$(BIN)/python tests/support/python_docs.py
+
+report: $(VENV)/dev  ## write the report on the champion in docs/ again: two minutes
+	PATH="$(abspath $(BIN)):$$PATH" evolve report champion --md > build-report.md
+	mv build-report.md docs/champion.md
 
 pictures: $(VENV)/dev  ## draw the pictures of docs/ again
 	$(BIN)/python tests/support/pictures.py

@@ -92,6 +92,7 @@ _ANSWERS = {
     "overhead floor": (_FLOOR, "all"),
 }
 NAMES = tuple(_ANSWERS)
+SHARED = tuple(name for name, (_, scope) in _ANSWERS.items() if scope in (None, "all"))  # those that predict any run
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evolve.study", "evolve.program"),
     ("evolve.methods",),
     ("evolve.rejudged",),
+    ("evolve.dimensions",),
     ("evolve.frames", "evolve.plot", "evolve.view", "evolve.export"),
     ("evolve.interface",),
     ("evolve.cli",),

@@ -56,6 +56,11 @@ COMMANDS = {
     "check": ("programs", "check", "Check a program as a search would: language, caps, units and gates."),
     "blend": ("blend", "blend", "Average the near-optimal programs of a run into one program."),
     "fit": ("programs", "fit", "Fit a program's constants to experiments."),
+    "report": (
+        "report",
+        "report",
+        "Report on a program in ten dimensions, for a team that decides whether to adopt it.",
+    ),
     "predict": ("programs", "predict", "Predict TTFT, ITL and E2E of experiments."),
     "ablate": (
         "ablation",

@@ -32,6 +32,8 @@ fit PROGRAM --experiments=FILE --id=ANY --only=ANY --scope=shared|per-model --pe
     --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync
     --loss=relative|ridge|log|quantile --quantile=ANY --split --learning-curve --out=FILE --workers=ANY
     --cluster=ANY --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+report RUN|PROGRAM --experiments=FILE --id=ANY --only=ANY --md --html=FILE --workers=ANY --cluster=ANY --json
+    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 predict PROGRAM --experiments=FILE --id=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY
     --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY

@@ -172,6 +172,8 @@ def samples(home: Path) -> dict[str, list[Any]]:
     found["fit"] += [printed(*measured, loss) for loss in ("ridge", "log", "quantile")]
     board = "leaderboard", "jams", "components", "--experiments", data, "--steps", many, "--out", home / "board"
     found["leaderboard"] = [printed(*board, "--workers", 1, "--quiet", "--json")]
+    judged = "report", program, "--experiments", data, "--only", "accuracy,hardware"
+    found["report"] = [printed(*judged, "--workers", 1, "--quiet", "--json")]
     found["kernels"] = [printed("kernels", "llama-3.1-8b", "--hardware", "H100", "--json")]
     with patch.dict(os.environ, {VARIABLE: str(home / "models")}):
         with redirect_stdout(StringIO()):

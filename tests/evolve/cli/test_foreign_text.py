@@ -162,6 +162,11 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["score-steps", w / "[p].py", "--steps", w / "steps.parquet", "--experiments", w / "[e].yaml"],
              (CHAT, f"/{SHOWN}/[p].py")),
     ],
+    "report": [
+        Case(lambda w: ["report", w / "[f].py", "--experiments", w / "[e].yaml", "--only", "accuracy,workloads", "--workers", 1],
+             (CHAT, f"/{SHOWN}/[f].py")),
+        Case(lambda w: ["report", "champion", "--only", "q[/x]"], ("--only q[/x]: is no dimension",), 2),
+    ],
     "leaderboard": [
         Case(lambda w: ["leaderboard", "direct", "--experiments", w / "[e].yaml", "--out", w / "[board]", "--workers", 1,
                         "--csv", w / "[l].csv"], (f"/{SHOWN}/[l].csv", f"/{SHOWN}/[board]")),

@@ -1,0 +1,94 @@
+"""The command `report`: a program in ten dimensions, for a team that has to decide."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from evolve.cli.endings import print_json
+from evolve.cli.options import STDOUT, caps_options, named_experiments
+from evolve.cli.pools import Where, pool_options
+from evolve.dimensions.html import html
+from evolve.dimensions.report import DIMENSIONS, Report
+from evolve.dimensions.report import report as make
+from evolve.dimensions.subject import subject_of
+from evolve.dimensions.view import page, print_report
+from evolve.report.table import counted
+from evolve.run.data import parse_list
+from evolve.run.files import cannot_write, check_writable, write_text
+from evolve.terminal import say
+from simulator.errors import InputError, nearest
+from simulator.language.measure import Caps
+
+
+@click.command()
+@click.argument("name", metavar="RUN|PROGRAM", default="champion")
+@click.option("--experiments", metavar="FILE", help="Judge it on these experiments [default: those of its run, else "
+              "those the project ships].")  # fmt: skip
+@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@click.option("--only", metavar="NAME,NAME", help=f"Only these dimensions: {', '.join(DIMENSIONS)}.")
+@click.option("--md", "as_md", is_flag=True, help="As Markdown.")
+@click.option(
+    "--html", "to_html", metavar="FILE|-", help="Write a page of HTML to this file, or to standard output for -."
+)
+@partial(pool_options, default=None)
+@click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress line.")
+@caps_options
+def report(
+    name: str, experiments: str | None, ids: str | None, only: str | None, as_md: bool, to_html: str | None,
+    where: Where, as_json: bool, quiet: bool, caps: dict[str, int],
+) -> int:  # fmt: skip
+    """Report on a program in ten dimensions, for a team that decides whether to adopt it.
+
+    Accuracy, workloads, engine settings, models, hardware, ease of use, retraining, engine versions, overheads and
+    reproducibility. Each has a verdict by a rule that is stated, and every table the command that repeats it. Nothing
+    is kept: all figures are computed now, in one or two minutes. Of a RUN it is about the champion.
+
+    \b
+    evolve report champion
+    evolve report runs/0001 --html report.html
+    evolve report mine.py --experiments mine.yaml --md > report.md
+    evolve report champion --only hardware,versions --json
+    """
+    printed = ["--md"] * as_md + ["--json"] * as_json + ["--html -"] * (to_html == STDOUT)
+    if len(printed) > 1:
+        raise InputError(f"{' and '.join(printed)} both go to standard output: give one of the two")
+    wanted = _dimensions(only)
+    if to_html and to_html != STDOUT:
+        check_writable(Path(to_html), "--html")
+    given = named_experiments(experiments, ids) if experiments or ids else None
+    subject = subject_of(name, Caps(**caps), experiments, given, ids)
+    with where.pool(quiet) as pool:
+        made = make(subject, wanted, pool)
+    _write(made, to_html)
+    if as_json:
+        print_json(made.to_json())
+    elif as_md:
+        say(page(made), end="")
+    elif to_html is None:
+        print_report(made)
+    return 0
+
+
+def _dimensions(only: str | None) -> tuple[str, ...]:
+    """The dimensions that are named. Raises InputError for a name of none."""
+    names = parse_list(only)
+    for name in names:
+        if name not in DIMENSIONS:
+            raise InputError(f"--only {name}: is no dimension: {nearest(name, list(DIMENSIONS))}")
+    return names
+
+
+def _write(made: Report, to_html: str | None) -> None:
+    """Write the page of HTML, if there is to be one."""
+    if to_html == STDOUT:
+        say(html(made), end="")
+    elif to_html:
+        try:
+            write_text(Path(to_html), html(made))
+        except OSError as e:
+            raise cannot_write(Path(to_html), e, "--html") from None
+        say(f"{to_html}: {counted(len(made.dimensions), 'dimension')}", err=True)

@@ -1,0 +1,271 @@
+"""Accuracy: errors in sample and held out, apart; what simple models reach; how far intervals and orders hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from evaluator import baselines
+from evaluator.intervals import STATISTICS, coverage
+from evaluator.metrics import mean_abs
+from evaluator.score import MEANS
+from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.dimensions.evidence import Evidence, of_means
+from evolve.dimensions.held_out import HeldOut, beyond, figures_of
+from evolve.program.forecast import Forecast
+from evolve.report.run import CONSTANTS, ONE_SET
+from evolve.run.trust import CLASSES
+from evolve.study.held_out_views import HELD
+from evolve.study.ranks import rankings
+from evolve.terminal import command
+
+NAME = "accuracy"
+RULE = (
+    "good: for every kind of fold, held-out mean absolute errors are within 10 % (E2E) and 15 % (TTFT, ITL), the "
+    "limits "
+    "of a run; with care: for E2E in every kind, but not for TTFT or ITL; poor: not for E2E; untested: never validated"
+)
+SEED = 0  # of bootstraps
+RANKED = ("e2e", "e2e_p99")
+NEVER = "never validated: run `{}`"
+
+
+def accuracy(evidence: Evidence) -> Dimension:
+    """The dimension of a subject."""
+    subject = evidence.subject
+    exhibits = [_predicted(evidence), *_held_out(evidence), _known(evidence), *_known_held_out(evidence)]
+    exhibits += [*_intervals(evidence), _ranks(evidence)]
+    caveats = [
+        "In-sample errors are on runs that the constants were fitted on. They say how well the form can follow the "
+        "data, "
+        "not how far off a new run will be."
+    ]
+    if evidence.held_out:
+        caveats.append(
+            "Held-out errors are of the search that found the program, repeated without what each fold holds out. They "
+            "say what to expect of such a search, not of this text, whose constants saw all of its runs."
+        )
+    if subject.trust and subject.trust.data:
+        caveats.append(
+            "The program was fitted again after the validation, so the held-out errors are those of the form before "
+            "that "
+            "fit, on the runs of that validation."
+        )
+    return Dimension(NAME, "Accuracy", _verdict(evidence), tuple(exhibits), _brief(evidence), tuple(caveats))
+
+
+def _verdict(evidence: Evidence) -> Verdict:
+    rows = evidence.held_out
+    if not rows:
+        return Verdict(UNTESTED, f"Held-out errors are not known: {_never(evidence)}. {_in_words(evidence)}", RULE)
+    means = {kind: _means([r for r in rows if r.kind == kind]) for kind in kinds_of(rows)}
+    failed = {kind: beyond(of_kind) for kind, of_kind in means.items()}
+    e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
+    spread = f"{min(e2e):.1f} to {max(e2e):.1f} %" if e2e else "unknown"
+    sentence = f"Held out, the mean E2E error is {spread}, by what is left out. {_in_words(evidence)}"
+    where = [f"{name.upper()} without {left_out(kind)} ({means[kind][name]:.1f} %)" for kind, of in failed.items()
+             for name in of]  # fmt: skip
+    if where:
+        sentence += f" Beyond the limits: {', '.join(where)}."
+    level = POOR if any("e2e" in of for of in failed.values()) else CARE if where else GOOD
+    return Verdict(level, sentence, RULE)
+
+
+def _never(evidence: Evidence) -> str:
+    """That the program was never validated, and what validates it."""
+    return NEVER.format(command("validate", evidence.subject.path or "RUN"))
+
+
+def _in_words(evidence: Evidence) -> str:
+    """The errors on fitted and on other runs in a sentence."""
+    texts = []
+    for sample, of_sample in _samples(evidence).items():
+        e2e = mean_abs(of_means(of_sample, "e2e"))
+        if e2e is not None:
+            texts.append(f"{e2e:.1f} % {sample} ({len(of_sample)} runs)")
+    return f"The mean E2E error is {', '.join(texts)}." if texts else "No run was observed."
+
+
+def _brief(evidence: Evidence) -> str:
+    """The figures of E2E, TTFT and ITL that a decision needs, and the best known answer."""
+    rows = [r for r in evidence.held_out if r.kind == "models"] or list(evidence.held_out)
+    texts = []
+    if rows:
+        means = _means(rows)
+        worst = figures_of([(r.experiment, r.errors["e2e"]) for r in rows], SEED)
+        texts.append(
+            f"On models that it had not seen, mean errors are {_three(means)}; the worst run is off by "
+            f"{worst.worst:+.1f} % E2E"
+            if rows[0].kind == "models" and worst.worst is not None else f"Held out, mean errors are {_three(means)}"
+        )  # fmt: skip
+    else:
+        texts.append("No held-out error is known, because it was never validated")
+    for sample, of_sample in _samples(evidence).items():
+        texts.append(f"{sample} they are {_three({n: mean_abs(of_means(of_sample, n)) for n in MEANS})}")
+    best = min(
+        ((e2e, name) for name in baselines.SHARED if (e2e := mean_abs([r.e2e for r in evidence.known.get(name, ())]))
+         is not None and len(evidence.known[name]) == len(evidence.subject.clean)),
+        default=None,
+    )  # fmt: skip
+    if best:
+        texts.append(
+            f"the best known answer with one set of constants ({best[1]}) reaches {best[0]:.1f} % E2E on the same runs"
+        )
+    return f"{'; '.join(texts)}."
+
+
+def _three(means: dict[str, float | None]) -> str:
+    return (
+        ", ".join(f"{value:.1f} % {name.upper()}" for name in MEANS if (value := means[name]) is not None) or "unknown"
+    )
+
+
+def left_out(kind: str) -> str:
+    """What a kind of fold leaves out, in words.
+
+    >>> left_out("models"), left_out("stages")
+    ('one model', 'the last load stage')
+    """
+    return "the last load stage" if kind == "stages" else HELD[kind].removeprefix("leave ").removesuffix(" out")
+
+
+def kinds_of(rows: Sequence[HeldOut]) -> list[str]:
+    """The kinds of folds of these rows, in the usual order."""
+    present = {row.kind for row in rows}
+    return [kind for kind in HELD if kind in present]
+
+
+def _means(rows: Sequence[HeldOut]) -> dict[str, float | None]:
+    return {name: mean_abs([row.errors[name] for row in rows]) for name in MEANS}
+
+
+def _samples(evidence: Evidence) -> dict[str, list[Forecast]]:
+    """The forecasts of clean experiments, by whether the program was fitted on them."""
+    clean = {e.id for e in evidence.subject.clean}
+    of_clean = [f for f in evidence.forecasts.experiments if f.id in clean]
+    names = {True: "in sample", False: "on runs that it was not fitted on", None: "on runs of which no record says "
+             "whether it was fitted on them"}  # fmt: skip
+    return {text: rows for fitted, text in names.items() if (rows := [f for f in of_clean if f.fitted is fitted])}
+
+
+def _predicted(evidence: Evidence) -> Exhibit:
+    """Errors by replay of the program as it is."""
+    rows: list[list[Value]] = []
+    by_id = {e.id: e for e in evidence.subject.experiments}
+    for sample, of_sample in _samples(evidence).items():
+        for name in MEANS:
+            f = figures_of([(by_id[x.id], e) for x, e in zip(of_sample, of_means(of_sample, name), strict=True)], SEED)
+            p99 = mean_abs(of_means(of_sample, name, "p99"))
+            rows.append([sample, name.upper(), f.runs, f.mean, f.median, f.worst, f.worst_in, p99])
+            sample = ""
+    return Exhibit.of(
+        "Errors of the program in percent: of a run's mean latency, and of its p99 latency",
+        "~sample|latency|runs:,d|mean:.2f|median:.2f|worst:+.1f|worst run|p99, mean:.1f",
+        rows,
+        evidence.subject.by("predict", "--json", dimension=NAME),
+        note="(predicted - observed)/observed, over arrival seeds 1 to 3; mean and median of absolute errors. "
+        "Overloaded "
+        "runs are under Workloads.",
+    )
+
+
+def _held_out(evidence: Evidence) -> list[Exhibit]:
+    rows: list[list[Value]] = []
+    for kind in kinds_of(evidence.held_out):
+        of_kind = [r for r in evidence.held_out if r.kind == kind]
+        f = figures_of([(r.experiment, r.errors["e2e"]) for r in of_kind], SEED)
+        low, high = f.interval or (None, None)
+        others = [mean_abs([r.errors[name] for r in of_kind]) for name in ("e2e_p99", "ttft", "itl", "ttft_p99")]
+        rows.append([left_out(kind), f.runs, f.mean, low, high, f.median, f.worst, f.worst_in, *others])
+    if not rows:
+        return []
+    return [
+        Exhibit.of(
+            "Held-out errors in percent, by what each fold of the validation leaves out",
+            "~left out|runs:,d|E2E mean:.2f|from:.1f|to:.1f|median:.2f|worst:+.1f|worst run|E2E p99:.1f|TTFT:.1f"
+            "|ITL:.1f|TTFT p99:.1f",
+            rows,
+            *evidence.subject.validating(NAME),
+            note="Search, choice and fit are repeated in every fold without what it leaves out. from, to: 95 % "
+            "bootstrap "
+            "interval of the mean, whole models resampled.",
+        )
+    ]
+
+
+def _known(evidence: Evidence) -> Exhibit:
+    """The known answers on the clean runs, next to the program."""
+    rows: list[list[Value]] = []
+    for name, errors in evidence.known.items():
+        means = [mean_abs([getattr(r, x) for r in errors]) for x in MEANS]
+        worst = max((r.e2e for r in errors if r.e2e is not None), key=abs, default=None)
+        rows.append([name, CONSTANTS.get(name, ONE_SET), len(errors), *means, worst])
+    rows.sort(key=lambda row: float("inf") if row[3] is None else float(row[3]))
+    return Exhibit.of(
+        "Known answers on the clean runs, in sample where constants are fitted: errors in percent",
+        "known answer|~constants|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f",
+        rows,
+        evidence.subject.again(NAME),
+        note="Those with a set of constants per model or per experiment can predict no other.",
+    )
+
+
+def _known_held_out(evidence: Evidence) -> list[Exhibit]:
+    rows = [(left_out(k.kind), k.name, k.over, k.e2e, k.ttft, k.itl) for k in evidence.known_held_out]
+    heads = "~left out|known answer|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f"
+    title = "Known answers held out: fitted in the same folds, mean absolute errors in percent"
+    return [Exhibit.of(title, heads, rows, *evidence.subject.validating(NAME))] if rows else []
+
+
+def _intervals(evidence: Evidence) -> list[Exhibit]:
+    trust = evidence.subject.trust
+    rows = [
+        (name, figure.upper().replace("_", " "), c.runs, 100 * c.covered_80, 100 * c.covered_95, c.width_80_pct,
+         c.width_95_pct)
+        for name in CLASSES
+        for figure, c in coverage(trust.residuals(name) if trust else ()).items()
+        if figure in STATISTICS
+    ]  # fmt: skip
+    if not rows:
+        return []
+    return [
+        Exhibit.of(
+            "How often the intervals of `evolve predict` cover what was measured, in percent",
+            "held-out runs|figure|predictions:,d|80 % cover:.0f|95 % cover:.0f|width of 80 %:.0f|width of 95 %:.0f",
+            rows,
+            evidence.subject.again(NAME),
+            note="Each held-out run is judged by the residuals of other folds and other runs. inside, outside: of the "
+            "ranges of what the fold fitted; saturated: a queue may grow. Widths in percent of the prediction.",
+        )
+    ]
+
+
+def _ranks(evidence: Evidence) -> Exhibit:
+    return Exhibit.of(
+        "How well predictions put runs in order",
+        "~runs|figure|count:,d|Kendall's tau:.3f|pairs in the wrong order:,d",
+        list(_ranked(evidence)),
+        evidence.subject.again(NAME),
+        note="Kendall's tau of predicted and observed mean and p99 of E2E is 1 for the same order.",
+    )
+
+
+def _ranked(evidence: Evidence) -> Iterator[list[Value]]:
+    by_id = {e.id: e for e in evidence.subject.experiments}
+    samples = {
+        sample: [
+            HeldOut(sample, "", by_id[f.id], False, {name: _of(f, *where) for name, where in STATISTICS.items()})
+            for f in of_sample
+        ]
+        for sample, of_sample in _samples(evidence).items()
+    }
+    kinds = [kind for kind in kinds_of(evidence.held_out) if kind != "stages"]  # which are no runs
+    held = {f"without {left_out(kind)}": [r for r in evidence.held_out if r.kind == kind] for kind in kinds}
+    for label, rows in {**samples, **held}.items():
+        for figure in RANKED:
+            for ranking in rankings([r.compared for r in rows], label, "runs", figure):
+                yield [label, figure.upper().replace("_", " "), ranking.count, ranking.tau, len(ranking.inversions)]
+
+
+def _of(forecast: Forecast, latency: str, statistic: str) -> float | None:
+    errors = forecast.summary.error_pct
+    return errors[latency][statistic] if errors else None

@@ -1,0 +1,93 @@
+"""The constants of a program by what they are worth on another GPU, read off the fields that each multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from simulator.language.affine import affine
+from simulator.language.ir import Expr, Field, Function, Program, nodes, walk
+from simulator.language.unparse import spell
+from simulator.schema import KERNELS, READABLE
+
+KERNEL, DATASHEET, OWN_STEP, STEP, HOST, SHAPE = (
+    "measured kernel", "datasheet", "own step", "in a step", "host", "shape"
+)  # fmt: skip
+KINDS = {
+    KERNEL: "a factor on measured kernels, whose times the other GPU's table brings; the factor is assumed to hold",
+    DATASHEET: "a factor on times over a datasheet's peak, which the other GPU's scales; the factor is assumed to hold",
+    OWN_STEP: "a factor on the program's own step time, which scales with the GPU",
+    STEP: "a time in a step that no GPU field scales: to be fitted again on another GPU",
+    HOST: "a time outside of steps that no GPU field scales, of host and engine: to be fitted again on another host",
+    SHAPE: "not a factor: it bends or switches terms, and is worth elsewhere what it is worth here only by assumption",
+}
+REFERENCE = "reference_step_us"
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """A constant, its value and unit, what kind of KINDS it is of, and the features that it multiplies."""
+
+    method: str
+    name: str
+    value: float
+    kind: str
+    features: tuple[str, ...]
+    position: int  # in `program.theta`
+
+
+def classified(program: Program) -> list[Classified]:
+    """The constants of a program in the order of `program.theta`, each with its kind.
+
+    A constant is of the kind of the first among measured kernels, datasheet and own step whose fields a feature that
+    it multiplies reads. If none does, it is of the step in step_time, and of the host in other methods. Other than a
+    factor it is a shape.
+    """
+    found: list[Classified] = []
+    for function in program.functions:
+        features = _features(function)
+        for c in function.constants:
+            mine = features.get(c.name, [])
+            kind = _kind(mine, function.name) if mine else SHAPE
+            found.append(Classified(function.name, c.name, c.value, kind, tuple(map(spell, mine)), len(found)))
+    return found
+
+
+def bare_kernels(program: Program) -> list[str]:
+    """The features with measured kernels that have no constant."""
+    bare = [
+        (t.feature, f.name)
+        for f in program.functions
+        for piece in affine(f).pieces
+        for t in piece.terms
+        if t.constant is None
+    ]
+    return list(dict.fromkeys(spell(feature) for feature, method in bare if _kind([feature], method) == KERNEL))
+
+
+def kernel_fields(program: Program) -> list[str]:
+    """The fields of measured kernels that the program reads."""
+    read = {n.name for f in program.functions for n in nodes(f) if isinstance(n, Field) and n.scope == "b"}
+    return [name for name in KERNELS if name in read]
+
+
+def _features(function: Function) -> dict[str, list[Expr]]:
+    """What each affine constant of a method multiplies, on any choice of branches."""
+    features: dict[str, list[Expr]] = {}
+    for piece in affine(function).pieces:
+        for term in piece.terms:
+            if term.constant and term.feature not in (mine := features.setdefault(term.constant, [])):
+                mine.append(term.feature)
+    return features
+
+
+def _kind(features: Iterable[Expr], method: str) -> str:
+    fields = {(n.scope, n.name) for e in features for n in walk(e) if isinstance(n, Field)}
+    if any(name in KERNELS for _, name in fields):
+        return KERNEL
+    # a unit with microseconds is a time over a peak of the GPU, or such a peak
+    if any("us" in READABLE[field].unit.split("/") for field in fields if field != ("s", REFERENCE)):
+        return DATASHEET
+    if ("s", REFERENCE) in fields:
+        return OWN_STEP
+    return STEP if method == "step_time" else HOST

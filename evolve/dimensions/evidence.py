@@ -1,0 +1,141 @@
+"""What several dimensions rest on, each computed when it is first asked for, by the workers of a pool."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from evaluator import baselines
+from evaluator.experiments import written_experiments
+from evaluator.fit.fit import fit_set
+from evaluator.score import MEANS, Errors, summarise
+from evolve.dimensions.held_out import HeldOut, Known, held_out, known_answers
+from evolve.dimensions.subject import Subject
+from evolve.pool.pool import Pool
+from evolve.pool.process import Call
+from evolve.program.ablation import Ablation, ablate
+from evolve.program.fit.calibrate import calibrate
+from evolve.program.fit.result import ConstantChange, Freedom
+from evolve.program.forecast import Forecast, Forecasts
+from evolve.program.predict import predict
+from evolve.program.sensitivity import Sensitivity, sensitivities
+from evolve.run.program import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """A fit of the program's constants to its clean experiments, from their values.
+
+    before, after: errors there. cpu_s: of all that `evolve fit` does, the preparation of the runs and the fits of
+    near-optimal programs for intervals among it; fit_s: of the program's own constants, once the runs are prepared.
+    """
+
+    freedom: Freedom
+    constants: tuple[ConstantChange, ...]
+    before: tuple[Errors, ...]
+    after: tuple[Errors, ...]
+    cpu_s: float
+    fit_s: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is measured of a subject by the workers of `pool`."""
+
+    subject: Subject
+    pool: Pool
+
+    @cached_property
+    def forecasts(self) -> Forecasts:
+        """What the program predicts for every experiment, as `evolve predict` does."""
+        source, seeds = self.subject.source, self.subject.seeds
+        parts: list[Forecasts] = self._all(
+            "predictions", [Call(predict, (source, [e], seeds)) for e in self.subject.experiments]
+        )
+        every = tuple(forecast for part in parts for forecast in part.experiments)
+        total = summarise([_errors(forecast) for forecast in every])
+        return replace(
+            parts[0], data=self.subject.data, experiments=every,
+            mean_abs_error_pct={name: getattr(total, name) for name in MEANS}, drawn=any(part.drawn for part in parts),
+        )  # fmt: skip
+
+    @cached_property
+    def known(self) -> Mapping[str, Sequence[Errors]]:
+        """The known answers, fitted to the clean experiments, and their errors on these."""
+        clean = self.subject.clean
+        tasks = baselines.tasks(clean, clean) if clean else []
+        rows: list[list[Errors]] = self._all("known answers", [Call(baselines.solve, (task,)) for task in tasks])
+        by_name: dict[str, list[Errors]] = {}
+        for task, of_task in zip(tasks, rows, strict=True):
+            by_name.setdefault(task.name, []).extend(of_task)
+        return by_name
+
+    @cached_property
+    def held_out(self) -> tuple[HeldOut, ...]:
+        """The held-out predictions; none if the program was never validated."""
+        return held_out(self.subject.trust, self.subject.known)
+
+    @cached_property
+    def known_held_out(self) -> tuple[Known, ...]:
+        """The known answers in the same folds, as far as they were kept."""
+        return known_answers(self.subject)
+
+    @cached_property
+    def refit(self) -> Refit:
+        """A fit to the clean experiments. Raises InputError if there are none, or the program cannot be fitted."""
+        refit: Refit
+        (refit,) = self._all("a fit", [Call(_refit, (self.subject,))])
+        return refit
+
+    @cached_property
+    def ablation(self) -> Ablation:
+        """The program without each of its parts. Raises InputError with fewer than two clean experiments."""
+        return ablate(self.subject.source, self.subject.experiments, self.pool)
+
+    @cached_property
+    def sensitivities(self) -> tuple[Sensitivity, ...]:
+        """What each engine setting does to the clean experiments, under one arrival seed."""
+        subject = self.subject
+        ids = tuple(e.id for e in subject.clean)
+        calls = [Call(_sensitivities, (subject.source, file, ids, subject.seeds[:1])) for file in subject.files]
+        return tuple(found for of_file in self._all("engine settings", calls) for found in of_file)
+
+    def _all(self, what: str, calls: Sequence[Call]) -> list[Any]:
+        """What the calls return, with a line about how far they are."""
+        return carried_out(self.pool, what, calls)
+
+
+def carried_out(pool: Pool, what: str, calls: Sequence[Call]) -> list[Any]:
+    """What the calls return, carried out by the pool, whose line says how far they are."""
+    pool.line.show(f"{what} ...")
+    waiting = [pool.submit(call, number) for number, call in enumerate(calls)]
+    answers = []
+    for done, promise in enumerate(waiting, 1):
+        answers.append(promise.result())
+        pool.line.update(lambda done=done: f"{what}: {done}/{len(calls)}")  # type: ignore[misc]
+    return answers
+
+
+def of_means(forecasts: Sequence[Forecast], latency: str, statistic: str = "mean") -> list[float | None]:
+    """The signed errors of these forecasts, in percent, of a statistic of a latency (e2e, ttft or itl)."""
+    return [((f.summary.error_pct or {}).get(f"{latency}_ms") or {}).get(statistic) for f in forecasts]
+
+
+def _errors(forecast: Forecast) -> Errors:
+    return Errors(forecast.id, *(of_means([forecast], name)[0] for name in MEANS))
+
+
+def _sensitivities(source: Source, file: str, ids: Sequence[str], seeds: Sequence[int]) -> list[Sensitivity]:
+    return sensitivities(source, [w for w in written_experiments(file) if w.experiment.id in ids], seeds)
+
+
+def _refit(subject: Subject) -> Refit:
+    clean = subject.clean
+    fit_set(clean[:1])  # compiles what is not cached
+    begun = time.process_time()
+    c = calibrate(subject.source, clean, None)
+    cpu_s = time.process_time() - begun
+    return Refit(c.freedom, c.constants, c.before, c.best.errors, cpu_s, c.best.seconds)

@@ -1,0 +1,124 @@
+"""The held-out errors of a program, by run and kind of fold, from what `evolve validate` keeps with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from evaluator.intervals import STATISTICS, Residual
+from evaluator.metrics import mean_abs, present
+from evaluator.score import MEANS
+from evaluator.statistics import clustered_interval, median_abs
+from evolve.dimensions.subject import Subject
+from evolve.report.table import PASS_PCT
+from evolve.run.folder import REMEDY
+from evolve.run.trust import INSIDE, OUTSIDE, Trust
+from evolve.study.held_out import Compared, observed_figures
+from simulator.documents import read_json
+from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
+
+FILE = "validate.json"
+BETWEEN = " without "  # a residual's kind of fold, and what the fold held out
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """The errors of one held-out prediction: of STATISTICS, signed, in percent; None where nothing was observed.
+
+    kind, fold: of what was held out with it. outside: whether the run lies outside the ranges of what the fold fitted.
+    """
+
+    kind: str
+    fold: str
+    experiment: Experiment
+    outside: bool
+    errors: Mapping[str, float | None]
+
+    @property
+    def compared(self) -> Compared:
+        """What a ranking needs of it."""
+        summary = self.experiment.observed.summary if self.experiment.observed else None
+        return Compared(self.experiment.id, observed_figures(summary), self.errors, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The mean absolute errors in percent of a known answer fitted in the folds of one kind, over so many runs."""
+
+    kind: str
+    name: str
+    e2e: float | None
+    ttft: float | None
+    itl: float | None
+    over: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Absolute errors in percent over `runs` predictions; None where nothing was observed.
+
+    worst: the largest, signed, and in which experiment. interval: of the mean, by bootstrap of whole models.
+    """
+
+    runs: int
+    mean: float | None
+    median: float | None
+    worst: float | None
+    worst_in: str | None
+    interval: tuple[float, float] | None
+
+
+def held_out(trust: Trust | None, experiments: Sequence[Experiment]) -> tuple[HeldOut, ...]:
+    """The held-out predictions of these experiments; of no others is known what they are."""
+    by_id = {e.id: e for e in experiments}
+    return tuple(
+        _row(residual, by_id[residual.experiment], name == OUTSIDE)
+        for name in (INSIDE, OUTSIDE)
+        for residual in (trust.residuals(name) if trust else ())
+        if residual.experiment in by_id
+    )
+
+
+def _row(residual: Residual, experiment: Experiment, outside: bool) -> HeldOut:
+    kind, _, fold = residual.fold.partition(BETWEEN)
+    logs = {name: residual.log_ratio.get(name) for name in STATISTICS}
+    errors = {name: None if log is None else 100.0 * math.expm1(-log) for name, log in logs.items()}
+    return HeldOut(kind, fold, experiment, outside, errors)
+
+
+def figures_of(rows: Sequence[tuple[Experiment, float | None]], seed: int) -> Figures:
+    """The figures of these errors. `seed`: of the bootstrap."""
+    values = [error for _, error in rows]
+    known = [(error, e.id) for e, error in rows if error is not None]
+    worst, name = max(known, key=lambda pair: abs(pair[0]), default=(None, None))
+    spread = clustered_interval(values, [e.model for e, _ in rows], seed)
+    return Figures(len(present(values)), mean_abs(values), median_abs(values), worst, name, spread)
+
+
+def beyond(means: Mapping[str, float | None]) -> list[str]:
+    """Those of E2E, TTFT and ITL whose error is beyond the limits of a run (PASS_PCT)."""
+    return [name for name in MEANS if (value := means.get(name)) is not None and abs(value) > PASS_PCT[name]]
+
+
+def known_answers(subject: Subject) -> tuple[Known, ...]:
+    """The known answers of the run's last validation, if it has one and the program is its champion.
+
+    Raises InputError if its file is damaged.
+    """
+    if subject.run is None or subject.trust is None:
+        return ()
+    path = subject.run.path / FILE
+    try:
+        raw = read_json(path, REMEDY)
+    except OSError:
+        return ()
+    try:
+        return tuple(
+            Known(kind, row["name"], row["e2e"], row["ttft"], row["itl"], row["over"])
+            for kind, of_kind in raw["summary"].items()
+            for row in of_kind["known"]
+        )
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{path}: is damaged: {REMEDY}") from None

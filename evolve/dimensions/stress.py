@@ -1,0 +1,161 @@
+"""Changed engines: what the runs would have shown under one, how far off the program is there, and what a refit takes
+back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+
+from evaluator.fit.fit import fit_set
+from evaluator.fit.loss import FitSet
+from evaluator.fit.per_model import fit_scoped
+from evaluator.fit.problem import problem_of
+from evaluator.metrics import LATENCIES, mean_abs
+from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, error_rows, predictions, score_set
+from evolve.dimensions.evidence import Evidence, carried_out
+from evolve.pool.process import Call
+from evolve.program.drift import drift
+from evolve.run.program import Source
+from evolve.run.selectors import WORDS
+from simulator.clock.run import HostileStep
+from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
+from simulator.language.ir import Expr, Field, Function, Guard, Let, Number, Op, Program, rebuild, with_returns
+from simulator.schema import KERNELS
+
+ALL = "all"
+REFITS = ("alpha", "beta", ALL)  # words for constants, as of `evolve fit --only`
+Means = Mapping[str, float | None]  # of MEANS, in percent
+
+
+@dataclass(frozen=True, slots=True)
+class Stressed:
+    """The clean runs under a changed engine: the program's mean absolute errors in percent there, and after a fit of
+    alpha, of beta or of all constants to them, by word; a word is missing if there are no such constants, or no fit.
+    drift: what `evolve drift` says of these runs; None if it can say nothing."""
+
+    name: str
+    errors: Means
+    refitted: Mapping[str, Means]
+    drift: str | None
+
+
+def kernels_times(program: Program, factor: float) -> Program:
+    """The program with every measured kernel's time times `factor`."""
+
+    def scaled(node: Expr) -> Expr:
+        is_kernel = isinstance(node, Field) and node.scope == "b" and node.name in KERNELS
+        return Op("*", Number(factor), node) if is_kernel else node
+
+    def statement(s: Let | Guard) -> Let | Guard:
+        if isinstance(s, Guard):
+            c = s.condition
+            s = replace(s, condition=replace(c, left=rebuild(c.left, scaled), right=rebuild(c.right, scaled)))
+        return replace(s, value=rebuild(s.value, scaled))
+
+    def rewritten(f: Function) -> Function:
+        return replace(f, body=tuple(map(statement, f.body)), result=rebuild(f.result, scaled))
+
+    return replace(program, functions=tuple(map(rewritten, program.functions)))
+
+
+def steps_longer(program: Program, us: float) -> Program:
+    """The program with every step longer by `us` microseconds."""
+
+    def longer(f: Function) -> Function:
+        return with_returns(f, lambda e: Op("+", e, Number(us))) if f.name == "step_time" else f
+
+    return replace(program, functions=tuple(map(longer, program.functions)))
+
+
+def constants_times(program: Program, positions: Sequence[int], factor: float) -> Program:
+    """The program with the constants at these positions of `theta` times `factor`."""
+    return program.with_theta(tuple(v * factor if i in positions else v for i, v in enumerate(program.theta)))
+
+
+def changes(evidence: Evidence, variants: Mapping[str, Program]) -> dict[str, Means]:
+    """By variant, how far its mean E2E, TTFT and ITL are from the program's, in percent, the mean over clean runs."""
+    clean = evidence.subject.clean
+    programs = [evidence.subject.source.complete, *variants.values()]
+    means = carried_out(evidence.pool, "changed constants", [Call(_means_ms, (p, clean)) for p in programs])
+    return {name: _change(means[0], theirs) for name, theirs in zip(variants, means[1:], strict=True)}
+
+
+def _means_ms(program: Program, experiments: Sequence[Experiment]) -> list[tuple[float | None, ...]]:
+    """Predicted mean E2E, TTFT and ITL of each experiment in ms, under one arrival seed."""
+    every = predictions(program, score_set(experiments, SCORE_SEEDS[:1]))
+    summaries = [p.predicted.summary for p in every]
+    return [tuple(getattr(s, name).mean if s else None for name in LATENCIES) for s in summaries]
+
+
+def _change(ours: Sequence[tuple[float | None, ...]], theirs: Sequence[tuple[float | None, ...]]) -> Means:
+    columns = [
+        [100.0 * (b / a - 1.0) for a, b in ((x[i], y[i]) for x, y in zip(ours, theirs, strict=True)) if a and b]
+        for i in range(len(MEANS))
+    ]
+    return {name: sum(c) / len(c) if c else None for name, c in zip(MEANS, columns, strict=True)}
+
+
+def under(experiments: Sequence[Experiment], program: Program, changed: Program) -> list[Experiment]:
+    """The experiments as they would have been measured under another engine: each observed figure times the ratio of "
+    "what
+    `changed`, the program with the engine's change, predicts to what `program` does."""
+    data = score_set(experiments)
+    return [
+        replace(e, observed=_times(e.observed, after.predicted, before.predicted)) if e.observed else e
+        for e, before, after in zip(experiments, predictions(program, data), predictions(changed, data), strict=True)
+    ]
+
+
+def _times(observed: Observed, after: Observed, before: Observed) -> Observed:
+    summary = observed.summary
+    if summary and after.summary and before.summary:
+        summary = _observation(summary, after.summary, before.summary)
+    stages = zip(observed.stages, after.stages, before.stages, strict=False)
+    return Observed(summary, tuple(_observation(*of_stage) for of_stage in stages))
+
+
+def _observation(observed: Observation, after: Observation, before: Observation) -> Observation:
+    def scaled(name: str) -> Statistic:
+        ours, numerator, denominator = (getattr(o, name) for o in (observed, after, before))
+        values = {}
+        for f in fields(Statistic):
+            x, a, b = (getattr(s, f.name) for s in (ours, numerator, denominator))
+            values[f.name] = x * (a / b) if x is not None and a and b else x
+        return Statistic(**values)
+
+    e2e, ttft, itl = map(scaled, LATENCIES)
+    return Observation(e2e, ttft, itl, observed.completed, observed.failed)
+
+
+def stressed(evidence: Evidence, variants: Mapping[str, Program]) -> list[Stressed]:
+    """The clean runs under each changed engine, a variant of the program."""
+    subject = evidence.subject
+    calls = [Call(_stressed, (subject.source, subject.clean, name, changed)) for name, changed in variants.items()]
+    return carried_out(evidence.pool, "changed engines", calls)
+
+
+def _stressed(source: Source, clean: Sequence[Experiment], name: str, changed: Program) -> Stressed:
+    program = source.complete
+    runs = under(clean, program, changed)
+    score, fit = score_set(runs), fit_set(runs)
+    refitted = {word: means for word in REFITS if (means := _refitted(program, fit, score, word)) is not None}
+    drifted = drift(source, runs).verdict if source.record else None
+    return Stressed(name, _errors(program, score), refitted, drifted)
+
+
+def _refitted(program: Program, fit: FitSet, score: ScoreSet, word: str) -> Means | None:
+    """The errors after a fit of the constants that `word` selects; None if there are none, or if they make no usable
+    program."""
+    methods = [f.name for f in program.functions for _ in f.constants]
+    held = [i for i, method in enumerate(methods) if word != ALL and method not in WORDS[word]]
+    if len(held) == len(methods):
+        return None
+    with suppress(HostileStep):
+        return _errors(fit_scoped(problem_of(program, fit, held, fitted_before=True)).programs[0], score)
+    return None
+
+
+def _errors(program: Program, score: ScoreSet) -> Means:
+    rows = error_rows(program, score)
+    return {name: mean_abs([getattr(row, name) for row in rows]) for name in MEANS}
