@@ -68,6 +68,11 @@ COMMANDS = {
         "Drop each part of a program in turn, fit the rest again, and say which parts earn their place.",
     ),
     "drift": ("drift", "drift", "Check new runs for drift: do a program's constants, and its form, still hold?"),
+    "sensitivity": (
+        "sensitivity",
+        "sensitivity",
+        "Show how far predicted latencies move with each setting of the engine.",
+    ),
     "plot": ("plot", "plot", "Draw a picture of a run: front, history, grid, fit or terms."),
     "probe": ("probe", "probe", "Choose the runs to measure next, so that predictions become surer."),
     "ingest": (

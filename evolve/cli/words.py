@@ -41,6 +41,8 @@ ablate PROGRAM --experiments=FILE --id=ANY --csv=FILE --parquet=FILE --latex=FIL
     --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 drift PROGRAM --experiments=FILE --id=ANY --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
+sensitivity PROGRAM --experiments=FILE --id=ANY --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 plot ANY... --kind=front|history|grid|fit|terms --out=FILE --experiments=FILE --id=ANY --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 probe PROGRAM --experiments=FILE --id=ANY --model=MODEL --hardware=GPU --tp=ANY --budget-runs=ANY --out=FILE

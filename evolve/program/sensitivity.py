@@ -252,7 +252,7 @@ def _changed(
 ) -> Experiment | InputError:
     """The experiment with this setting, or the error that says why it is impossible."""
     e = written.experiment
-    where = f"{e.id}, {setting} {_text(value)}"
+    where = f"{e.id}, {setting} {value_text(value)}"
     # The budget's default may depend on other settings: here only one thing changes.
     fixed = {"max_num_batched_tokens": e.engine.max_num_batched_tokens}
     try:
@@ -333,5 +333,6 @@ def _mean(values: Sequence[float]) -> Change | None:
     return Change(float(np.mean(values)), error)
 
 
-def _text(value: int | bool) -> str:
+def value_text(value: int | bool) -> str:
+    """A value of a setting as a user says it: 64, on, off."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

@@ -27,6 +27,7 @@ from evolve.frames import ledger as ledger_frames
 from evolve.frames import methods as method_frames
 from evolve.frames import predictions as prediction_frames
 from evolve.frames import run as run_frames
+from evolve.frames import sensitivity as sensitivity_frames
 from evolve.frames import sweep as sweep_frames
 from evolve.frames import validation as validation_frames
 from evolve.frames.columns import Column
@@ -579,6 +580,7 @@ TABLES = {
     "stages frame": columns_table(prediction_frames.STAGES, LATENCY),
     "predictions frame": columns_table(prediction_frames.PREDICTIONS, LATENCY),
     "sweep frame": columns_table(sweep_frames.SWEEP, LATENCY),
+    "sensitivity frame": columns_table(sensitivity_frames.SENSITIVITY),
     "validation frame": columns_table(validation_frames.VALIDATION, FIGURE),
     "constants frame": columns_table(constant_frames.CONSTANTS),
     "fitted frame": columns_table(constant_frames.FITTED),

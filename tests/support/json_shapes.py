@@ -44,6 +44,7 @@ NAMED = {
     "correlated": "METHOD.NAME", "programs": "PROPOSAL", "values": "NAME", "formulas": "METHOD",
     "step_tables": "ID", "results[].errors": "ID", "results[].cycles": "SPLIT", "texts": "MODEL",
     "sweep": "KEY", "slo_ms": "LIMIT", "rows[].holds": "LIMIT",
+    "figures_ms": "FIGURE", "change_pct": "FIGURE", "elasticity": "FIGURE", "also": "SETTING",
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
 SHARED = {
@@ -127,6 +128,9 @@ def samples(home: Path) -> dict[str, list[Any]]:
         printed(*one, "rate=5"),
         printed(*one, "rate=300", "--sweep", "tp=1,3", "--slo", "ttft_p99=1s"),
         printed(*one, "max_num_seqs=64"),
+    ]
+    found["sensitivity"] = [
+        printed("sensitivity", program, "--experiments", data, "--id", "dense-chat", "--seeds", 2, "--json"),
     ]
     found["probe"] = [printed("probe", "--experiments", data, "--id", "dense-chat", "--tp", "1", "--json")]
     (home / "config.json").write_text(json.dumps(CONFIG))
