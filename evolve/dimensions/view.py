@@ -40,8 +40,7 @@ def print_report(report: Report) -> None:
         say()
         for exhibit in dimension.exhibits:
             show(exhibit.table)
-            for line in exhibit.repeat:
-                say(f"  again: {line}", "dim")
+            say("\n".join(["Again:", *(f"  {line}" for line in exhibit.repeat)]), "dim")
             say()
         for caveat in dimension.caveats:
             prose(f"- {caveat}")
