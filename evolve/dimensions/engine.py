@@ -73,7 +73,7 @@ def _sensitivity(evidence: Evidence) -> list[Exhibit]:
             "setting|~figure|E2E:+.3f|TTFT:+.3f|ITL:+.3f|largest, E2E:+.3f|settings tried:,d|outside the fitted runs:,d"
             "|impossible:,d",
             [_effect_row(setting, of_setting) for setting, of_setting in effects.items()],
-            evidence.subject.again(NAME),
+            evidence.subject.by("sensitivity", "--json", dimension=NAME),
             note="Numbers are halved and doubled, switches turned over. Elasticity: by how many percent a mean "
             "latency grows "
             "where the setting grows by one percent. Predicted by replay; what was measured plays no part.",

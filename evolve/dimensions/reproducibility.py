@@ -125,7 +125,7 @@ def _archive(subject: Subject, run: Run, rebuilt: Rebuilt) -> Exhibit:
     rows: list[list[Value]] = [
         ["proposals in the journal", f"{rebuilt.proposals:,}"],
         ["members of the archive", f"{rebuilt.members:,}"],
-        ["programs on the front", f"{rebuilt.front:,}"],
+        ["programs that no other one beats", f"{rebuilt.front:,}"],
         ["key of its champion", rebuilt.champion],
         [f"SHA-256 of {run.written.name}", rebuilt.digest],
     ]

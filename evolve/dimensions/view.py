@@ -8,6 +8,7 @@ from evolve.dimensions.dimension import Dimension, Exhibit
 from evolve.dimensions.report import Report
 from evolve.report.printing import markdown, note, prose, show
 from evolve.report.table import Table
+from evolve.report.terms import legend
 from evolve.terminal import say
 from simulator.text import visible
 
@@ -24,6 +25,7 @@ def verdicts_table(report: Report) -> Table:
 def print_report(report: Report) -> None:
     """The paragraph at the top, the verdicts, then a section for each dimension."""
     say(TITLE.format(report.name), "bold")
+    legend("decided", "held out", "identified", "in sample", "known answer", "limits")
     say()
     prose(f"In short: {report.in_short}")
     say()
@@ -38,8 +40,7 @@ def print_report(report: Report) -> None:
         say()
         for exhibit in dimension.exhibits:
             show(exhibit.table)
-            for line in exhibit.repeat:
-                say(f"  again: {line}", "dim")
+            say("\n".join(["Again:", *(f"  {line}" for line in exhibit.repeat)]), "dim")
             say()
         for caveat in dimension.caveats:
             prose(f"- {caveat}")

@@ -56,8 +56,8 @@ def _verdict(evidence: Evidence) -> Verdict:
         if r.kind == "workloads":
             by_name[r.fold].append(r)
     if not by_name:
-        return Verdict(UNTESTED, "No workload was left out of a search, so transfer to another load is not known. "
-                       + _overload_text(evidence), RULE)  # fmt: skip
+        unknown = "No workload was left out of a search, so how far it is off on another load is not known."
+        return Verdict(UNTESTED, f"{unknown} {_overload_text(evidence)}", RULE)
     means = {name: {x: mean_abs([r.errors[x] for r in rows]) for x in MEANS} for name, rows in by_name.items()}
     failed = {name: beyond(of_name) for name, of_name in means.items() if beyond(of_name)}
     over = beyond(_overload_means(evidence))

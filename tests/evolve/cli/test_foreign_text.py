@@ -164,7 +164,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "report": [
         Case(lambda w: ["report", w / "[f].py", "--experiments", w / "[e].yaml", "--only", "accuracy,workloads", "--workers", 1],
-             (CHAT, f"/{SHOWN}/[f].py")),
+             (OVERLOADED, f"/{SHOWN}/[f].py")),
         Case(lambda w: ["report", "champion", "--only", "q[/x]"], ("--only q[/x]: is no dimension",), 2),
     ],
     "leaderboard": [

@@ -113,7 +113,7 @@ def test_the_terminal_shows_every_table_and_how_to_repeat_it(capsys: pytest.Capt
     print_report(made())
     out = capsys.readouterr().out
     assert (
-        out.startswith("Report on plain\n") and out.count("again: evolve show plain") == 10 and out.count("Wide") == 10
+        out.startswith("Report on plain\n") and out.count("Again:\n  evolve show plain\n") == 10 and out.count("Wide") == 10
     )
 
 
