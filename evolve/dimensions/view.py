@@ -24,7 +24,7 @@ def verdicts_table(report: Report) -> Table:
 
 def print_report(report: Report) -> None:
     """The paragraph at the top, the verdicts, then a section for each dimension."""
-    say(TITLE.format(report.name), "bold")
+    prose(TITLE.format(report.name), "bold")
     legend("decided", "held out", "identified", "in sample", "known answer", "limits")
     say()
     prose(f"In short: {report.in_short}")

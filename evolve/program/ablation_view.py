@@ -33,7 +33,7 @@ def ablation_table(ablation: Ablation) -> Table:
     for kind in (TERM, METHOD, FACTOR, KERNEL):
         rows += section(_row(part, ablation) for part in ablation.parts if part.kind == kind)
     return Table.of(f"{ablation.name} without each of its parts: errors in percent, and by how much they grow",
-                    "|".join(["~dropped", "kind", *heads]), rows)  # fmt: skip
+                    "|".join(["dropped", "kind", *heads]), rows)  # fmt: skip
 
 
 def _row(part: Part, ablation: Ablation) -> Row:

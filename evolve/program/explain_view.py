@@ -88,7 +88,7 @@ def _head(step: Step) -> str:
 
 
 def _print_provenance(p: Provenance) -> None:
-    legend("standard error", also=ORIGIN_LEGEND)
+    legend("standard error", "decided", also=ORIGIN_LEGEND)
     rows = []
     for c in p.constants:
         error = "" if c.standard_error is None else f"{float(format(c.standard_error, '.2g')):g}"

@@ -14,9 +14,9 @@ NAMES = {"e2e": "E2E", "ttft": "TTFT", "itl": "ITL", "e2e_p99": "E2E p99"}  # of
 LEGEND = """\
 Elasticity: d log(latency) / d log(setting) between the lowest and the highest possible value: at -0.5, twice the
 setting makes the latency 29 % shorter. Of a switch: the change of the latency in percent. also: the other values that
-were replayed. ±: standard error over arrival seeds, which are paired. E2E, TTFT, ITL: means. beware: where the queue
-grows or requests fail, so that the figures depend on how long the load lasts; where a value lies outside what the
-program was fitted on."""
+were replayed. ±: how far the mean over arrival seeds may be off, one standard deviation. E2E, TTFT, ITL: means. beware:
+where the queue grows or requests fail, so that the figures depend on how long the load lasts; where a value lies
+outside what the program was fitted on."""
 SPREAD_LEGEND = "Over experiments: the median, and in brackets the lowest and the highest."
 DETAILED = 3  # experiments, at most, that have a table each beside the summary
 

@@ -140,6 +140,26 @@ CASES: dict[str, list[Case]] = {
              (CHAT, CODE, SPARSE, OVERLOADED, f"/{SHOWN}/[f].py")),
         Case(lambda w: ["predict", w / "[no].py"], (f"/{SHOWN}/[no].py: cannot be read",), 2),
     ],
+    "ablate": [
+        Case(lambda w: ["ablate", w / "[f].py", "--experiments", w / "[e].yaml"], (f"/{SHOWN}/[f].py",)),
+        Case(lambda w: ["ablate", w / "[no].py"], (f"/{SHOWN}/[no].py: cannot be read",), 2),
+    ],
+    "drift": [
+        Case(lambda w: ["drift", w / "[f].py", "--experiments", w / "[e].yaml"], (CHAT, OVERLOADED, f"/{SHOWN}/[f].py")),
+        Case(lambda w: ["drift", "champion", "--experiments", w / "[no].yaml"], (f"/{SHOWN}/[no].yaml: cannot be read",), 2),
+    ],
+    "sensitivity": [
+        Case(lambda w: ["sensitivity", w / "[f].py", "--experiments", w / "[e].yaml", "--id", CHAT], (CHAT, f"/{SHOWN}/[f].py")),
+        Case(lambda w: ["sensitivity", "champion", "--id", "q[/x]"], ("--id q[/x]: no such experiment",), 2),
+    ],
+    "explain": [
+        Case(lambda w: ["explain", w / "[f].py", "--experiments", w / "[e].yaml"], (CHAT, CODE, SPARSE, f"/{SHOWN}/[f].py")),
+        Case(lambda w: ["explain", "champion", "--id", "q[/x]"], ("--id q[/x]: no such experiment",), 2),
+    ],
+    "diagnose": [
+        Case(lambda w: ["diagnose", w / "[f].py", "--experiments", w / "[e].yaml"], (CHAT, CODE, SPARSE, f"/{SHOWN}/[f].py")),
+        Case(lambda w: ["diagnose", "champion", "--id", "q[/x]"], ("--id q[/x]: no such experiment",), 2),
+    ],
     "plot": [
         Case(lambda w: ["plot", run_of(w), "--kind", "front", "--out", w / "[p].svg"], (RUN, f"/{SHOWN}/[p].svg")),
         Case(lambda w: ["plot", run_of(w), "--kind", "history", "--out", w / "[p].svg"], (RUN, f"/{SHOWN}/[p].svg")),
