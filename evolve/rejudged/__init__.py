@@ -4,3 +4,7 @@ Start at `claims.py`, which lists the beliefs with the experiment and the rule o
 `loads.py` the experiments on load stages, `cycles.py` those on measured cycles, `world.py` what both read, and
 `page.py` writes docs/rejudged.md.
 """
+
+from evolve import processes
+
+processes.settle()  # before numpy is loaded: one thread, and the same digits in this process and in workers
