@@ -31,7 +31,6 @@ from evolve.frames import sweep as sweep_frames
 from evolve.frames import validation as validation_frames
 from evolve.frames.columns import Column
 from evolve.methods.catalog import METHODS
-from evolve.methods.recipe import Recipe
 from evolve.methods.train import form_of
 from evolve.report.terms import TERMS
 from evolve.run import config as settings
@@ -502,37 +501,8 @@ def methods_table() -> str:
             low, high = problem.limits(program)
             count = str(sum(high[j] > low[j] for j in step_positions(program)))
             name = f"[`{method.program}`](../seeds/methods/{method.program}.py)"
-        rows.append((code(method.name), prose(method.what), name, count, prose(training(method.own))))
+        rows.append((code(method.name), prose(method.what), name, count, prose(method.training)))
     return table(("method", "what it is", "program", "constants of a step", "own training"), rows)
-
-
-def training(own: Recipe | str) -> str:
-    """A recipe in words."""
-    if not isinstance(own, Recipe):
-        return {
-            "replays": "80 replays, expected improvement",
-            "trees": "optuna, 100 trials, early stop, smearing by phase",
-            "trees on components": "the same",
-            "trees on ratios": "the same, on load stages only",
-        }.get(own, own)
-    words = {"squares": "squares of relative errors", "huber": "Huber loss of relative errors", "log": "squares of logarithms"}
-    parts = [words[own.loss]]
-    if own.ridge:
-        over = "runs" if own.over_runs else "blocks of steps"
-        parts.append(f"ridge, {own.ridge}, strength by leaving {over} out")
-    if own.solver != "trust region":
-        parts.append(own.solver)
-    if own.winsorised:
-        parts.append("winsorised at p99")
-    if own.first_step:
-        parts.append(f"first {own.first_step} steps dropped")
-    if own.smeared:
-        parts.append("smearing")
-    if own.restarts > 1:
-        parts.append(f"{own.restarts} starts, chosen on validation steps")
-    if len(own.stages) > 1:
-        parts.append("stages: " + ", ".join(f"{', '.join(s.free) or 'all'} on {s.rows}" for s in own.stages))
-    return "; ".join(parts)
 
 
 # What varies in the names of columns, and in their meanings -> what the documentation calls it.
