@@ -23,6 +23,7 @@ from simulator.experiment.workload_entry import Files
 from simulator.json import JsonObject
 
 BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
+STEPS = "steps_h100.parquet"  # measured scheduler steps of three bundled runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,11 @@ def _values(e: Experiment) -> JsonObject:
 
 def _given(values: JsonObject) -> JsonObject:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def bundled_steps() -> Path:
+    """Where the bundled step table is."""
+    return Path(str(resources.files("configs").joinpath(STEPS)))
 
 
 def published_errors() -> list[PublishedError]:

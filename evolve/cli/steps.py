@@ -6,19 +6,21 @@ from pathlib import Path
 
 import click
 
+from evaluator.experiments import STEPS as SHIPPED
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load
 from evolve.program.steps.score import print_score
 from evolve.program.steps.score import score_steps as score
 from evolve.program.steps.sources import sources
 
-STEPS = "Step table: a parquet file, or a folder of `evolve ingest` (repeatable)."
+STEPS = f"Step table: a parquet file, a folder of `evolve ingest`, or {SHIPPED}, which the project ships (repeatable)."
 SYNC = "The engines did not schedule ahead: a cycle measures its own step, not the one before."
 
 
 @click.command("score-steps")
 @click.argument("program", default="champion")
-@click.option("--steps", "steps", type=click.Path(path_type=Path), multiple=True, required=True, help=STEPS)
+@click.option("--steps", "steps", type=click.Path(path_type=Path), multiple=True, default=[Path(SHIPPED)],
+              show_default=True, help=STEPS)  # fmt: skip
 @click.option("--experiments", metavar="FILE", help="Their experiments [default: experiments.yaml of a folder, else "
               "the runs the project ships].")  # fmt: skip
 @click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
@@ -39,7 +41,7 @@ def score_steps(program: str, steps: tuple[Path, ...], experiments: str | None, 
     fitted.
 
     \b
-    evolve score-steps --steps steps.parquet
+    evolve score-steps champion
     evolve score-steps my_model.py --steps ingested/ --split test
     evolve score-steps champion --steps steps.parquet --experiments mine.yaml --json
     """

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paths import ROOT, SHARED
+from paths import ROOT
 
 from archive.proposal import Rejected
 from evaluator.assess import read
-from evaluator.experiments import bundled_experiments
+from evaluator.experiments import STEPS, bundled_experiments
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.steps import StepRun, fit_steps
 from evaluator.fit.trees import (
@@ -50,7 +50,6 @@ from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 from simulator.schema import PREFILL_TOKENS
 
-REAL = SHARED / "data" / "steps" / "vllm_0_15_1_h100_steps.parquet"
 RUNS = {e.id: e for e in bundled_experiments()}
 TWO = ("llama-2-7b-tp1-codegen", "llama-2-70b-tp4-general")
 LAW = parse("def step_time(b, s): return 3000 + 2 * s.weights_us + 30 * b.decode_reqs + 8 * b.prefill_tokens + b.kv_read_us")
@@ -305,10 +304,9 @@ def test_a_search_neither_offers_the_field_nor_takes_it() -> None:
         assert all(f.name != "trees" for f in (*words.step, *words.queueing)) and ("b", "trees") not in words.typical
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="needs the shared measurements, which are not part of the project")
 def test_measured_steps_are_learned_better_than_their_mean() -> None:
     """Three runs of one version of the engine: the temporal split tells nothing of other models."""
-    targets = [cycle_targets(run) for run in sources([REAL], None, None, False).runs]
+    targets = [cycle_targets(run) for run in sources([Path(STEPS)], None, None, False).runs]
     found = train([SplitRun(StepRun(t.run.experiment.facts, t.raw, t.observed_us), t.split) for t in targets], trials=2)
     assert sum(found.rows.values()) == 1967  # usable cycles, as `evolve score-steps` counts them
     observed = np.concatenate([t.observed_us for t in targets])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluator.experiments import BUNDLED, source_runs
+from evaluator.experiments import BUNDLED, STEPS, bundled_steps, source_runs
 from evolve.program.steps.table import Steps, read_steps
 from evolve.run.data import experiments_of, parse_list
 from simulator.errors import InputError
@@ -51,7 +51,7 @@ class _Catalog:
 
 
 def sources(paths: Sequence[Path], experiments: str | None, ids: str | None, sync: bool) -> Sources:
-    """The runs of step tables: parquet files, or folders of `evolve ingest`.
+    """The runs of step tables: parquet files, folders of `evolve ingest`, or the bundled table by its name.
 
     `experiments`: their file [default: the one in the folder, else the shipped runs]. `ids`: only these experiments.
     `sync`: the engines did not schedule ahead, even if the tables say so. Raises InputError if no run is left.
@@ -91,6 +91,8 @@ def sources(paths: Sequence[Path], experiments: str | None, ids: str | None, syn
 def _files(path: Path, named: bool) -> tuple[list[Path], tuple[str, ...]]:
     """The tables that a path names, and the experiments file that was ingested with them, if any; `named`: the user
     names another one."""
+    if path == Path(STEPS) and not path.exists():
+        return [bundled_steps()], ()
     if not path.is_dir():
         above = path.parent.parent / EXPERIMENTS
         return [path], ((str(above),) if path.name == TABLE and above.is_file() else ())

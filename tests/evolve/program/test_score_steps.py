@@ -23,7 +23,7 @@ from step_tables import (
     write,
 )
 
-from evaluator.experiments import load_experiments
+from evaluator.experiments import STEPS, load_experiments
 from evolve.cli import run_command
 from evolve.program.steps.estimate import Summary, estimate
 from evolve.program.steps.sources import sources
@@ -329,17 +329,25 @@ def test_the_real_steps_hold_as_many_tokens_as_the_runs_prompts_and_answers_say(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Prompts of 575 and 592 tokens with half of 248 and 247 generated (configs/experiments_h100.yaml): 699 and 715."""
-    if not REAL.exists():
-        pytest.skip("../shared absent: no real steps")
-    by_id = {run.experiment.id: cycle_targets(run) for run in sources([REAL], None, None, False).runs}
+    by_id = {run.experiment.id: cycle_targets(run) for run in sources([Path(STEPS)], None, None, False).runs}
     for ident, tokens in (("llama-2-70b-tp4-general", 699), ("llama-2-70b-tp4-codegen", 715)):
         raw = by_id[ident].raw
         decodes = raw[:, 0] == 0
         assert raw[decodes, 5].sum() / raw[decodes, 1].sum() == pytest.approx(tokens, rel=0.02)
-    result = scored(capsys, "score-steps", "--steps", str(REAL))
+    result = scored(capsys, "score-steps")
     assert {e["id"]: e["all"]["steps"] for e in result["experiments"]} == {
         "llama-2-70b-tp4-general": 593, "llama-2-70b-tp4-codegen": 658, "codellama-34b-tp2-general": 716,
     }  # fmt: skip
     own, stand_in = (result["overall"]["by_batch"][name] for name in ("own batch", "neighbour's batch"))
     assert own["mape_pct"] < 3 and own["pearson_r"] > 0.9 and own["mape_pct"] < stand_in["mape_pct"] < 5
     assert result["fitted"]["steps_of"] == [] and len(result["fitted"]["means_of"]) == 3
+
+
+def test_the_shipped_steps_are_those_of_the_public_table_that_measure_cycles() -> None:
+    if not REAL.exists():
+        pytest.skip("../shared absent: no real steps")
+    shipped, whole = ([cycle_targets(run) for run in sources([p], None, None, False).runs] for p in (Path(STEPS), REAL))
+    for ours, theirs in zip(shipped, whole, strict=True):
+        assert ours.run.experiment.id == theirs.run.experiment.id
+        for name in ("step", "observed_us", "raw", "batch", "split"):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
