@@ -55,6 +55,7 @@ _GROUPS: dict[str, Callable[[Experiment], str]] = {
     "models": lambda e: e.model,
     "workloads": lambda e: e.workload.name,
     "architectures": architecture,
+    "hardware": lambda e: e.hardware,
 }
 
 
@@ -173,14 +174,16 @@ class _Work:
 
 
 def _write_programs(folder: Path, results: Sequence[Result], fitted: Sequence[Experiment], date: str) -> None:
-    """Write the programs that were trained on all runs, NAME-PROTOCOL.py, or NAME-PROTOCOL-MODEL.py where every model or
-    run has one, each with the record of the runs that it was trained on."""
+    """Write the programs that were trained on all runs, each with the record of the runs that it was trained on.
+
+    Files are NAME-PROTOCOL.py, or NAME-PROTOCOL-MODEL.py where every model or run has one.
+    """
     folder.mkdir(exist_ok=True)
     for result in results:
         if result.task.kind != IN_SAMPLE:
             continue
         for of, text in result.texts.items():
-            file = folder / program_file(result.task, of)
+            file = folder / program_file(result.task.name, result.task.protocol, of)
             members = [e for e in fitted if of in ("", e.model, e.id)]
             errors = [_errors(result, e) for e in members]
             forest = forest_of(result.forest, RESULTS) if result.forest else None
@@ -189,9 +192,9 @@ def _write_programs(folder: Path, results: Sequence[Result], fitted: Sequence[Ex
             write_program(file, text, forest, record(form, members, errors, SCORE_SEEDS, date))
 
 
-def program_file(task: Task, of: str = "") -> str:
+def program_file(name: str, by: str, of: str = "") -> str:
     """The file in PROGRAMS of an entry's program, of all runs or of a model or run."""
-    parts = [task.name, task.protocol, *([alias(of)] if of else [])]
+    parts = [name, by, *([alias(of)] if of else [])]
     return "-".join("".join(c if c.isalnum() or c in ".-" else "-" for c in part) for part in parts) + ".py"
 
 

@@ -1,4 +1,4 @@
-"""The board: a row for each entry and protocol with its figures, intervals and verdicts, the best held-out error first."""
+"""The board: a row for each entry and protocol with figures, intervals and verdicts, the best held-out error first."""
 
 from __future__ import annotations
 
@@ -8,9 +8,21 @@ from statistics import median
 
 from evaluator.metrics import mean, mean_abs, present
 from evaluator.statistics import clustered_interval, interval
-from evolve.methods.bench import Bench, architecture, folds_of
+from evolve.methods.bench import Bench, architecture, folds_of, program_file
 from evolve.methods.catalog import METHODS
-from evolve.methods.entries import FIGURES, NESTED, OURS, OWN, PUBLISHED, SEARCH, Entry, Errors, Published, nested, published
+from evolve.methods.entries import (
+    FIGURES,
+    NESTED,
+    OURS,
+    OWN,
+    PUBLISHED,
+    SEARCH,
+    Entry,
+    Errors,
+    Published,
+    nested,
+    published,
+)
 from evolve.methods.hypotheses import H1Verdict, H2Verdict, H3Verdict, h1, h2, h3
 from evolve.methods.portability import Portability, portability
 from evolve.methods.protocol import protocol
@@ -30,9 +42,10 @@ Interval = tuple[float, float] | None
 class Loads:
     """Mean absolute errors over the runs that were predicted, in percent. runs: how many, `of` how many.
 
-    interval_95, interval_95_by_model: of the mean E2E error, runs or whole models resampled. dense, moe: of E2E, over the
-    runs of either architecture. inversions: pairs of runs whose mean E2E is predicted in the other order than observed;
-    None of published errors, which have no sign. cycles_mape, cycles_r: of single steps of the runs that were held out.
+    interval_95, interval_95_by_model: of the mean E2E error, runs or whole models resampled. dense, moe: of E2E, over
+    the runs of either architecture. inversions: pairs of runs whose mean E2E is predicted in the other order than
+    observed; None of published errors, which have no sign. cycles_mape, cycles_r: of single steps of the runs that were
+    held out.
     """
 
     runs: int
@@ -54,8 +67,10 @@ class Loads:
 
 @dataclass(frozen=True, slots=True)
 class BoardRow:
-    """An entry by one protocol. constants, times: of the largest training; cpu_s: of all trainings. valid_mape, test_mape,
-    test_r: of these cycles of all runs that have any, by the training on all runs.
+    """An entry by one protocol.
+
+    constants, times: of the largest training; cpu_s: of all trainings. valid_mape, test_mape, test_r: of these cycles
+    of all runs that have any, by the training on all runs.
 
     loads: by IN_SAMPLE or the kind of fold; published errors are in IN_SAMPLE. skipped: why there is neither h2 nor h3,
     "" if there is. failures: why trainings came to nothing.
@@ -93,6 +108,11 @@ class BoardRow:
         loads = self.of(kind)
         return loads.e2e if loads else None
 
+    @property
+    def file(self) -> str:
+        """The file of its program among those of the bench, if one is that of all runs."""
+        return program_file(self.name, self.by)
+
     def to_json(self) -> JsonObject:
         return asdict(self)
 
@@ -108,8 +128,9 @@ class Board:
 
     @property
     def best(self) -> BoardRow | None:
-        """The first row that has a program and was judged on models that it had not seen."""
-        return next((row for row in self.rows if row.portability and row.e2e("models") is not None), None)
+        """The first row that has one program for all models and was judged on some that it had not seen."""
+        shared = [row for row in self.rows if row.portability and row.portability.programs == 1]
+        return next((row for row in shared if row.e2e("models") is not None), None)
 
 
 def board(bench: Bench, results: Sequence[Result], with_published: bool) -> Board:

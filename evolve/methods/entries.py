@@ -22,9 +22,9 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.language.measure import Caps
 
-# How constants are found: by the method's authors, by our fit, by the search that found the form, or not at all; and
-# what others published.
-OWN, OURS, SEARCH, NONE, PUBLISHED = "own", "ours", "search", "none", "published"
+# How constants are found: by the method's authors, by our fit, by our fit of a form that was chosen with these runs in
+# sight, by the search that found the form, or not at all; and what others published.
+OWN, OURS, REFIT, SEARCH, NONE, PUBLISHED = "own", "ours", "hindsight", "search", "none", "published"
 Group = Literal["method", "known answer", "champion", "yours", "published"]
 HINDSIGHT = "form chosen with these runs in sight"
 ELSEWHERE = "form chosen on other runs"
@@ -49,7 +49,7 @@ _KNOWN: dict[str, tuple[str, tuple[str, ...]]] = {
 @dataclass(frozen=True)
 class Entry:
     """What is trained and judged. method: of the catalog. source: the program of the champion or of a user. note: what
-    to know of where its form comes from. protocols: of OWN, OURS, SEARCH and NONE."""
+    to know of where its form comes from. protocols: all but PUBLISHED."""
 
     name: str
     group: Group
@@ -63,13 +63,18 @@ class Entry:
 
     def algorithm(self, protocol: str) -> str:
         """How its constants are found, in words."""
-        words = {OURS: OURS_WORDS, NONE: "nothing is fitted", SEARCH: "evolutionary search, constants by our fit"}
+        words = {
+            OURS: OURS_WORDS,
+            REFIT: OURS_WORDS,
+            NONE: "nothing is fitted",
+            SEARCH: "evolutionary search, constants by our fit",
+        }
         if self.method is not None and (protocol == OWN or self.method.needs_extra):
             return self.method.training + (", scale and delays by our fit" if protocol == OURS else "")
         return words[protocol]
 
 
-def methods() -> list[Entry]:
+def shipped_methods() -> list[Entry]:
     """The methods of the original exercise. Those of one form have one training by our protocol, that of the first."""
     first: dict[tuple[str, bool], str] = {}
     entries = []
@@ -101,8 +106,9 @@ def added(spec: str, caps: Caps, experiments: Sequence[Experiment]) -> Entry:
 
 
 def _of_source(source: Source, group: Group, what: str, experiments: Sequence[Experiment]) -> Entry:
-    protocols = (SEARCH, OURS) if nested(source, experiments) else (OURS,)
     note = origin(source, experiments)
+    fitted = OURS if note == ELSEWHERE else REFIT
+    protocols = (SEARCH, fitted) if nested(source, experiments) else (fitted,)
     return Entry(source.name, group, what, protocols, source=source, note=note)
 
 

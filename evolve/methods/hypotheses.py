@@ -45,7 +45,7 @@ class H2Verdict:
 
 @dataclass(frozen=True, slots=True)
 class H3Verdict:
-    """Runs that were not fitted: by kind of fold, whether the mean E2E error is within the limit for all of its runs."""
+    """Runs that were not fitted: by kind of fold, whether all are predicted with a mean E2E error below the limit."""
 
     holds: Mapping[str, bool]
     supported: bool
@@ -76,12 +76,14 @@ def h2(rules: H2, errors: Mapping[str, Errors], runs: int) -> H2Verdict:
     """The verdict on the errors by run, which have to be those of all `runs`."""
     means = {name: mean_abs([of_run[name] for of_run in errors.values()]) for name in MEANS}
     passing = sum(rules.holds(of_run) for of_run in errors.values())
-    return H2Verdict(*means.values(), passing, runs, len(errors) == runs and rules.holds(means))
+    supported = len(errors) == runs and rules.holds(means)
+    return H2Verdict(means["e2e"], means["ttft"], means["itl"], passing, runs, supported)
 
 
 def h3(rules: H3, errors: Mapping[str, Mapping[str, Errors]], several: Sequence[str], runs: int) -> H3Verdict | None:
-    """The verdict on the errors by kind of fold and run. several: the kinds that the runs have several of, each of which
-    has to predict all `runs`; None without such a kind."""
+    """The verdict on the errors by kind of fold and run; `several`: the kinds that the runs have several of.
+
+    Of each of these all `runs` have to be predicted. None without such a kind."""
     holds = {}
     for kind in several:
         of_kind = errors.get(kind, {})

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evaluator.fit.fit import fit_set
+from evolve.ingest.derive.steps import SPLITS
 from evolve.methods.closed_form import Means
 from evolve.methods.entries import FIGURES, SEARCH, Entry, Errors
 from evolve.methods.features import mape_by_run, paired, raw_counts
@@ -20,7 +21,6 @@ from evolve.program.steps.figures import Figures, figures
 from evolve.program.steps.score import predicted_us
 from evolve.program.steps.sources import Run
 from evolve.program.steps.targets import Targets, cycle_targets
-from evolve.ingest.derive.steps import SPLITS
 from evolve.study.held_out import held_out_errors
 from simulator.bind import bind
 from simulator.experiment.experiment import Experiment
@@ -51,7 +51,7 @@ def prepared(fitted: tuple[Experiment, ...], published: tuple[Means, ...], runs:
 
 
 def judged(given: Prepared, entry: Entry, task: Task, limit_pct: float) -> Result:
-    """One training, and what it predicts. Whole loads are not replayed if the error on test cycles is above the limit."""
+    """One training, and what it predicts; without replays if its error on test cycles is above the limit."""
     whole, in_sample = given.training, task.kind == IN_SAMPLE
     every = whole.data.experiments
     predicted = [e for e in every if e.id in task.predicted]

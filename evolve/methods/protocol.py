@@ -17,12 +17,12 @@ from simulator.json import JsonObject
 
 NAME = "leaderboard.yaml"
 REMEDY = "restore the file from the package"
-HELD_OUT = ("models", "workloads", "architectures")
+HELD_OUT = ("models", "workloads", "architectures", "hardware")
 
 
 @dataclass(frozen=True, slots=True)
 class H1:
-    """Features against raw counts. alpha: of the test; points: of the mean error in percent; strengths: of the ridge."""
+    """Features against raw counts. alpha: of the test; points: of the mean error, percent; strengths: of the ridge."""
 
     alpha: float
     points: float

@@ -306,9 +306,7 @@ def _base(code: Code, samples: Sequence[Sample]) -> np.ndarray:
     return Deployments({str(i): sample.facts for i, sample in enumerate(samples)}).base(code)
 
 
-def _residuals_of(
-    code: Code, base: np.ndarray, theta: np.ndarray, samples: Sequence[Sample], loss: str
-) -> np.ndarray:
+def _residuals_of(code: Code, base: np.ndarray, theta: np.ndarray, samples: Sequence[Sample], loss: str) -> np.ndarray:
     """float64[times]: relative errors, or differences of logarithms. `base`: of `_base`."""
     every, parts = settled(code, theta, base.copy()), []
     for i, sample in enumerate(samples):

@@ -19,8 +19,8 @@ IN_SAMPLE = "in sample"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One training of an entry. predicted: ids of the runs that it predicts and, unless in sample, does not see. text: a
-    digest of a program that is not shipped or may change, else ""."""
+    """One training of an entry. predicted: ids of the runs that it predicts and, unless in sample, does not see. text:
+    a digest of a program that no release fixes, else ""."""
 
     name: str
     protocol: str

@@ -29,14 +29,15 @@ from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 
+
 class Untrainable(Exception):
     """The protocol cannot train the method on these data."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained entry: programs by what they are of, "" for all runs, a model, or the id of a run. times: measured times
-    that step_time was trained on, 0 if it was fitted to load stages only."""
+    """A trained entry: programs by what they are of, "" for all runs, a model, or the id of a run. times: measured
+    times that step_time was trained on, 0 if it was fitted to load stages only."""
 
     programs: Mapping[str, Program]
     times: int = 0
@@ -137,8 +138,8 @@ def _method(method: Method, protocol: str, training: Training) -> Trained:
 
 
 def _fitted(program: Program, data: FitSet) -> Program:
-    """All constants together, on the load stages, as in a search. Nothing of their old values stays where the runs leave
-    them open: these may come from runs that are held out."""
+    """All constants together, on the load stages, as in a search. Where the runs leave them open, nothing of their old
+    values stays, which may come from runs that are held out."""
     return fit(program, data, allow_hostile=True, forget=True).program
 
 
