@@ -16,6 +16,7 @@ from evolve.methods.entries import (
     OURS,
     OWN,
     PUBLISHED,
+    REFIT,
     SEARCH,
     Entry,
     Errors,
@@ -128,8 +129,9 @@ class Board:
 
     @property
     def best(self) -> BoardRow | None:
-        """The first row that has one program for all models and was judged on some that it had not seen."""
-        shared = [row for row in self.rows if row.portability and row.portability.programs == 1]
+        """The first row that has one program for all models and was judged, without hindsight, on some that it had not
+        seen."""
+        shared = [row for row in self.rows if row.portability and row.portability.programs == 1 and row.by != REFIT]
         return next((row for row in shared if row.e2e("models") is not None), None)
 
 
