@@ -10,9 +10,7 @@ from evolve.frames.columns import Column, flag, frame, number, text, whole
 from evolve.methods.board import Board, BoardRow, Loads
 from evolve.methods.result import IN_SAMPLE
 
-_KINDS = {
-    IN_SAMPLE: "in_sample", "models": "lomo", "workloads": "lowo", "architectures": "architectures", "hardware": "hardware",
-}  # fmt: skip
+_KINDS = {IN_SAMPLE: "in_sample", "models": "lomo", "workloads": "lowo"} | {k: k for k in ("architectures", "hardware")}
 _LOADS = {
     "e2e": "mean absolute error of the mean E2E", "ttft": "the same of TTFT", "itl": "the same of ITL",
     "e2e_p99": "the same of the p99 of E2E", "e2e_median": "median of the absolute E2E errors",

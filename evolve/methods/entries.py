@@ -67,7 +67,7 @@ class Entry:
             OURS: OURS_WORDS,
             REFIT: OURS_WORDS,
             NONE: "nothing is fitted",
-            SEARCH: "evolutionary search, constants by our fit",
+            SEARCH: f"search; {OURS_WORDS}",
         }
         if self.method is not None and (protocol == OWN or self.method.needs_extra):
             return self.method.training + (", scale and delays by our fit" if protocol == OURS else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,49 +19,43 @@ from evolve.terminal import command, suggest
 SKIPPED = "skipped"
 LEGEND = f"""\
 Best held-out error first. by: own, step_time by its authors' training on measured step times, the delays around it on
-load stages; ours, everything on load stages, as in `evolve fit`; none, nothing is fitted; search, {NESTED}; published,
-what others published. Errors in percent, absolute, means over runs; held out: predicted by constants that were trained
-without these runs. The forms are of people who had seen some of them, unless by is search."""
+load stages; ours, everything on load stages, as in `evolve fit`; none, nothing is fitted; search, {NESTED}; hindsight,
+our fit of a {HINDSIGHT}; published, what others published. Errors in percent, absolute, means over runs. Held out:
+predicted by constants that were trained without these runs. The forms of methods are of people who had seen some."""
 ACCURACY = """\
-In sample: trained on all runs. valid, test: the MAPE of single steps on these fifths of every run's cycles, which no
-own training fits; r: correlation on test. E2E to p99: of a replay of whole loads (p99: of E2E); 95 %: bootstrap
-interval over runs; dense, MoE: E2E on these runs; pass: runs within the limits of h2."""
+Trained on all runs, in sample. valid, test: MAPE of single steps on these fifths of every run's cycles, which no
+training of a step time sees; r: correlation on test. E2E to p99: of replays of whole loads (p99: of E2E); 95 %:
+bootstrap interval over runs; pass: runs within the limits of h2."""
 HELD_OUT = """\
-LOMO, LOWO: leave one model, one workload out; 95 %: over runs, and over whole models; dense to MoE: trained on dense
-models, predicts mixtures of experts; steps: MAPE of all cycles of models left out; inverted: pairs of runs that LOMO
-orders wrongly by mean E2E. Nothing can be held out by hardware: all shipped runs have one GPU."""
+LOMO, LOWO: one model, one workload left out in turn; (18): of so many runs only; 95 %: over runs, or over whole models;
+TTFT, worst (of E2E): of LOMO."""
+PARTS = """\
+E2E by architecture: in sample, LOMO, and trained on the other one (to MoE: on dense models alone). steps: MAPE of all
+cycles of models left out. inverted: pairs of runs that LOMO orders wrongly by mean E2E."""
 COST = """\
-constants: that were trained, those of the delays too; CPU s: of all trainings; ns: of one step time from the sums of
-a batch, measured once, on a busy machine; covers: of the five delays of the host's latency model (step, queueing, output token,
-completion, admissions and evictions), those that are not always 0; host: what it must know; Go: `generic`, `trees`
-with a file of its ensemble. h1: points of step error by which a ridge on the form's features is better than one on raw
-counts, and p; h2, h3: of whole loads, and of runs that were not fitted (docs/leaderboard.md)."""
+constants: that were trained, with those of the delays; CPU s: of all trainings; ns: of one step time from a batch's
+sums, timed once; covers: of the host's five delays (step, queueing, output token, completion, admissions and evictions)
+those that are not always 0; host: what it must know; Go: `generic`, or `trees` with a file of its ensemble. h1: by how
+many points a ridge on the form's features is better at steps than one on raw counts, and p; h2: whole loads; h3: runs
+that were not fitted (docs/leaderboard.md)."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A table of the board: its title, its legend, and the heads and cells of its columns."""
+    """A table of the board: its title, its legend, the heads of its columns after the first two, and a row's cells."""
 
     title: str
     legend: str
     heads: str
-
-
-_PARTS = {
-    "accuracy": _Part("Accuracy, in sample", ACCURACY,
-                      ">valid|>test|>r|>E2E|>95 %|>worst|>TTFT|>ITL|>p99|>dense|>MoE|>pass"),
-    "held out": _Part("Held out", HELD_OUT,
-                      ">LOMO|>95 %|>by model|>TTFT|>worst|>LOWO|>95 %|>dense to MoE|>MoE to dense|>steps|>inverted"),
-    "cost": _Part("Cost, way to the host, and verdicts", COST, ">constants|>CPU s|>ns|>covers|host|Go|h1|h2|h3"),
-}  # fmt: skip
+    cells: Callable[[BoardRow], list[str]]
 
 
 def print_board(made: Board, path: Path) -> None:
     """The tables, notes, and where everything is kept."""
     note(LEGEND)
-    for table, part in zip(tables(made), _PARTS.values(), strict=True):
+    for part in _parts(made):
         note(part.legend)
-        show(table)
+        show(_table(made, part))
     for text in notes(made):
         prose(f"- {text}")
     prose(
@@ -75,8 +69,8 @@ def print_board(made: Board, path: Path) -> None:
 def page(made: Board, bench: Bench) -> str:
     """The board as Markdown: tables with their legends, and notes."""
     parts = [" ".join(LEGEND.split())]
-    for table, part in zip(tables(made), _PARTS.values(), strict=True):
-        parts += [f"**{table.title}**", " ".join(part.legend.split()), markdown(table)]
+    for part in _parts(made):
+        parts += [f"**{part.title}**", " ".join(part.legend.split()), markdown(_table(made, part))]
     parts += ["**Where the rows come from**", markdown(origins(made))]
     steps = sum(len(run.steps.step_id) for run in bench.runs)
     about = f"{counted(len(bench.experiments), 'run')}, {counted(steps, 'recorded step')} of {len(bench.runs)} of them"
@@ -84,13 +78,23 @@ def page(made: Board, bench: Bench) -> str:
     return "\n\n".join(parts)
 
 
-def tables(made: Board) -> list[Table]:
-    """The tables, a row for each row of the board."""
-    cells = {"accuracy": _accuracy, "held out": _held_out, "cost": _cost}
-    return [
-        Table.of(part.title, f"board|by|{part.heads}", [[row.name, row.by, *cells[name](row)] for row in made.rows])
-        for name, part in _PARTS.items()
-    ]
+def _parts(made: Board) -> list[_Part]:
+    """The tables of a board. One that the runs have nothing for, as of a single model, is left out."""
+    accuracy = ">valid|>test|>r|>E2E|>95 %|>worst|>TTFT|>ITL|>p99|>pass"
+    parts = [_Part("Accuracy, in sample", ACCURACY, accuracy, _accuracy)]
+    if made.kinds:
+        hardware = "|>other GPUs" * ("hardware" in made.kinds)
+        heads = f">LOMO|>95 %|>by model|>TTFT|>worst|>LOWO|>95 %{hardware}"
+        parts.append(_Part("Held out", HELD_OUT, heads, lambda row: _held_out(row)[: 8 if hardware else 7]))
+        heads = ">dense|>MoE|>LOMO dense|>LOMO MoE|>to dense|>to MoE|>steps|>inverted"
+        parts.append(_Part("Architectures, single steps and order", PARTS, heads, _by_architecture))
+    cost = ">constants|>CPU s|>ns|>covers|host|Go|h1|h2|h3"
+    return [*parts, _Part("Cost, way to the host, and verdicts", COST, cost, _cost)]
+
+
+def _table(made: Board, part: _Part) -> Table:
+    rows = [[row.name, row.by, *part.cells(row)] for row in made.rows]
+    return Table.of(part.title, f"board|by|{part.heads}", rows)
 
 
 def origins(made: Board) -> Table:
@@ -105,34 +109,34 @@ def origins(made: Board) -> Table:
 
 def _accuracy(row: BoardRow) -> list[str]:
     steps = [_figure(row.valid_mape), _figure(row.test_mape), _figure(row.test_r, 2)]
-    if row.skipped:
-        return [*steps, *[SKIPPED] * 9]
-    return [*steps, *_in_sample(row.of(IN_SAMPLE)), _passing(row)]
-
-
-def _in_sample(loads: Loads | None) -> list[str]:
-    if loads is None:
-        return ["-"] * 8
-    figures = (loads.e2e_worst, loads.ttft, loads.itl, loads.e2e_p99, loads.dense, loads.moe)
-    return [_over(loads), _range(loads.interval_95), *map(_figure, figures)]
-
-
-def _passing(row: BoardRow) -> str:
-    if row.h2 is None:
-        return "-"
-    return f"{row.h2.passing}/{row.h2.runs}"
+    loads = row.of(IN_SAMPLE)
+    if row.skipped or loads is None:
+        return [*steps, *[SKIPPED if row.skipped else "-"] * 7]
+    figures = (loads.e2e_worst, loads.ttft, loads.itl, loads.e2e_p99)
+    passing = f"{row.h2.passing}/{row.h2.runs}" if row.h2 else "-"
+    return [*steps, _over(loads), _range(loads.interval_95), *map(_figure, figures), passing]
 
 
 def _held_out(row: BoardRow) -> list[str]:
     if row.skipped:
-        return [SKIPPED] * 11
-    models, workloads, both = (row.of(kind) for kind in ("models", "workloads", "architectures"))
+        return [SKIPPED] * 8
+    models, workloads, hardware = (row.of(kind) for kind in ("models", "workloads", "hardware"))
     cells = ["-"] * 5
     if models:
         ranges = _range(models.interval_95), _range(models.interval_95_by_model)
         cells = [_over(models), *ranges, _figure(models.ttft), _figure(models.e2e_worst)]
     cells += [_over(workloads), _range(workloads.interval_95)] if workloads else ["-"] * 2
-    cells += [_figure(both.moe), _figure(both.dense)] if both else ["-"] * 2
+    return [*cells, _over(hardware) if hardware else "-"]
+
+
+def _by_architecture(row: BoardRow) -> list[str]:
+    if row.skipped:
+        return [SKIPPED] * 8
+    cells = []
+    for kind in (IN_SAMPLE, "models", "architectures"):
+        loads = row.of(kind)
+        cells += [_figure(loads.dense), _figure(loads.moe)] if loads else ["-"] * 2
+    models = row.of("models")
     inverted = "-" if models is None or models.inversions is None else str(models.inversions)
     return [*cells, _figure(models.cycles_mape if models else None), inverted]
 
@@ -232,7 +236,7 @@ def _over(loads: Loads) -> str:
     """The mean E2E error, with the number of runs where some are missing."""
     if not loads.runs:
         return "-"
-    some = f" ({loads.runs} of {loads.of})" if loads.runs < loads.of else ""
+    some = f" ({loads.runs})" if loads.runs < loads.of else ""
     return _figure(loads.e2e) + some
 
 
