@@ -10,24 +10,19 @@ from evolve.frames.columns import Column, flag, frame, number, text, whole
 from evolve.methods.board import Board, BoardRow, Loads
 from evolve.methods.result import IN_SAMPLE
 
-_KINDS = {IN_SAMPLE: "in_sample", "models": "lomo", "workloads": "lowo"} | {k: k for k in ("architectures", "hardware")}
+KINDS = {IN_SAMPLE: "in_sample", "models": "lomo", "workloads": "lowo"} | {k: k for k in ("architectures", "hardware")}
 _LOADS = {
     "e2e": "mean absolute error of the mean E2E", "ttft": "the same of TTFT", "itl": "the same of ITL",
     "e2e_p99": "the same of the p99 of E2E", "e2e_median": "median of the absolute E2E errors",
     "e2e_worst": "the largest of them", "dense": "mean absolute E2E error over the runs of dense models",
-    "moe": "the same over those of mixtures of experts", "cycles_mape": "MAPE of all cycles of what was held out",
-}  # fmt: skip
-_WHAT = {
-    IN_SAMPLE: "in sample; published errors are here", "models": "each model left out in turn",
-    "workloads": "each workload left out in turn",
-    "architectures": "dense models or mixtures of experts left out: dense are errors of training on the others",
-    "hardware": "each GPU left out in turn",
+    "moe": "the same over those of mixtures of experts",
+    "cycles_mape": "MAPE of all cycles of what was held out, none in sample",
 }  # fmt: skip
 
 
 def _columns() -> Iterator[Column]:
     yield text("name", "name on the board", paper=True)
-    yield text("by", "own: its authors' training; ours: our fit; search; none; published", paper=True)
+    yield text("by", "own: its authors' training; ours: our fit; hindsight, search, none or published", paper=True)
     yield text("group", "method, known answer, champion, yours or published")
     yield text("origin", "where a program's form comes from, or what was published where")
     yield text("idea", "idea of the original exercise")
@@ -40,15 +35,15 @@ def _columns() -> Iterator[Column]:
     yield number("valid_mape_pct", "MAPE of the valid cycles")
     yield number("test_mape_pct", "MAPE of the test cycles", paper=True)
     yield number("test_r", "correlation on the test cycles")
-    for kind, prefix in _KINDS.items():
+    for kind in KINDS.values():
         for name, meaning in _LOADS.items():
-            paper = name == "e2e" and kind != "architectures"
-            yield number(f"{prefix}_{name}_pct", f"{meaning}, {_WHAT[kind]}", paper=paper)
+            paper = name == "e2e" and kind in ("in_sample", "lomo", "lowo")
+            yield number(f"{kind}_{name}_pct", f"{meaning} ({kind})", paper=paper)
         for end, which in (("95", "runs"), ("95_by_model", "whole models")):
             for side in ("low", "high"):
-                yield number(f"{prefix}_e2e_{end}_{side}_pct", f"{side} end of its 95 % interval over {which}")
-        yield whole(f"{prefix}_runs", "runs that were predicted")
-        yield whole(f"{prefix}_inversions", "pairs of runs that are ordered wrongly by mean E2E")
+                yield number(f"{kind}_e2e_{end}_{side}_pct", f"{side} end of its 95 % interval over {which} ({kind})")
+        yield whole(f"{kind}_runs", f"runs that were predicted ({kind})")
+        yield whole(f"{kind}_inversions", f"pairs of runs that are ordered wrongly by mean E2E ({kind})")
     yield number("ns_a_step", "nanoseconds of one step time, measured once")
     yield whole("covers_of_5", "of the host's five delays, those that are not always 0")
     yield text("host", "what the host must know: datasheet or kernels")
@@ -83,7 +78,7 @@ def _cells(row: BoardRow) -> dict[str, object]:
         "test_mape_pct": row.test_mape, "test_r": row.test_r, "ns_a_step": row.ns_a_step,
         "skipped": row.skipped or None, "failures": "; ".join(row.failures) or None,
     }  # fmt: skip
-    for kind, prefix in _KINDS.items():
+    for kind, prefix in KINDS.items():
         loads = row.of(kind)
         if loads is not None and not row.skipped:
             cells |= _of_kind(prefix, loads)

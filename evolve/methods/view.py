@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evolve import __version__
 from evolve.methods.bench import PROGRAMS, Bench
 from evolve.methods.board import WORTH_POINTS, Board, BoardRow, Interval, Loads, Worth, worth
 from evolve.methods.entries import HINDSIGHT, NESTED
@@ -23,8 +24,8 @@ load stages; ours, everything on load stages, as in `evolve fit`; none, nothing 
 our fit of a {HINDSIGHT}; published, what others published. Errors in percent, absolute, means over runs. Held out:
 predicted by constants that were trained without these runs. The forms of methods are of people who had seen some."""
 ACCURACY = """\
-Trained on all runs, in sample. valid, test: MAPE of single steps on these fifths of every run's cycles, which no
-training of a step time sees; r: correlation on test. E2E to p99: of replays of whole loads (p99: of E2E); 95 %:
+Trained on all runs, in sample. valid, test: MAPE of single steps on these fifths of every run's cycles; own training
+chooses by valid, nothing sees test; r: correlation on test. E2E to p99: of replays of whole loads (p99: of E2E); 95 %:
 bootstrap interval over runs; pass: runs within the limits of h2."""
 HELD_OUT = """\
 LOMO, LOWO: one model, one workload left out in turn; (18): of so many runs only; 95 %: over runs, or over whole models;
@@ -73,8 +74,12 @@ def page(made: Board, bench: Bench) -> str:
         parts += [f"**{part.title}**", " ".join(part.legend.split()), markdown(_table(made, part))]
     parts += ["**Where the rows come from**", markdown(origins(made))]
     steps = sum(len(run.steps.step_id) for run in bench.runs)
-    about = f"{counted(len(bench.experiments), 'run')}, {counted(steps, 'recorded step')} of {len(bench.runs)} of them"
-    parts.append("\n".join(f"- {text}" for text in [*notes(made), f"{about}; protocol {protocol().digest}."]))
+    cpu_s = sum(row.cpu_s or 0.0 for row in made.rows)
+    about = (
+        f"{counted(len(bench.experiments), 'run')}, {counted(steps, 'recorded step')} of {len(bench.runs)} of them; "
+        f"all trainings took {cpu_s:,.0f} CPU s; engine {__version__}, protocol {protocol().digest}."
+    )
+    parts.append("\n".join(f"- {text}" for text in [*notes(made), about]))
     return "\n\n".join(parts)
 
 

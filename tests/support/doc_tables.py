@@ -23,8 +23,8 @@ from evaluator.fit import problem
 from evaluator.fit.steps import step_positions
 from evolve.cli import entry
 from evolve.frames import constants as constant_frames
+from evolve.frames import leaderboard as board_frames
 from evolve.frames import ledger as ledger_frames
-from evolve.frames import methods as method_frames
 from evolve.frames import predictions as prediction_frames
 from evolve.frames import run as run_frames
 from evolve.frames import sweep as sweep_frames
@@ -521,6 +521,11 @@ FIGURE: Varying = (
     (re.compile(r"(mean|p90|p99) (E2E|TTFT|ITL)(, over the load stages after the first)?"), "FIGURE"),
 )
 
+KIND: Varying = (
+    (re.compile(rf"^({'|'.join(board_frames.KINDS.values())})_"), "KIND_"),
+    (re.compile(rf"\(({'|'.join(board_frames.KINDS.values())})\)"), "(KIND)"),
+)
+
 
 def columns_table(columns: Iterable[Column], varying: Varying = ()) -> Callable[[], str]:
     """The columns of a frame. Those that only differ in what varies share a row."""
@@ -552,7 +557,7 @@ TABLES = {
     "constants frame": columns_table(constant_frames.CONSTANTS),
     "fitted frame": columns_table(constant_frames.FITTED),
     "fit errors frame": columns_table(constant_frames.ERRORS),
-    "methods frame": columns_table(method_frames.METHODS),
+    "leaderboard frame": columns_table(board_frames.LEADERBOARD, KIND),
     "ledger frame": columns_table(ledger_frames.LEDGER),
     "terms": terms_table,
     "fields": fields_table,
