@@ -15,18 +15,21 @@ from evolve.methods.protocol import protocol
 from evolve.methods.result import IN_SAMPLE
 from evolve.report.printing import markdown, note, prose, show
 from evolve.report.table import Table, counted
+from evolve.report.terms import TERMS
 from evolve.terminal import command, suggest
 
 SKIPPED = "skipped"
 LEGEND = f"""\
-Best held-out error first. by: own, step_time by its authors' training on measured step times, the delays around it on
-load stages; ours, everything on load stages, as in `evolve fit`; none, nothing is fitted; search, {NESTED}; hindsight,
-our fit of a {HINDSIGHT}; published, what others published. Errors in percent, absolute, means over runs. Held out:
-predicted by constants that were trained without these runs. The forms of methods are of people who had seen some."""
+MAPE: {TERMS["MAPE"]}. Best held-out error first. by: own, step_time by its authors'
+training on measured step times, the delays around it on load stages; ours, everything on load stages, as in
+`evolve fit`; none, nothing is fitted; search, {NESTED};
+hindsight, our fit of a {HINDSIGHT}; published, what others published. Errors in percent,
+absolute, means over runs. Held out: predicted by constants that were trained without these runs. The forms of methods
+are of people who had seen some."""
 ACCURACY = """\
 Trained on all runs, in sample. valid, test: MAPE of single steps on these fifths of every run's cycles; own training
 chooses by valid, nothing sees test; r: correlation on test. E2E to p99: of replays of whole loads (p99: of E2E); 95 %:
-bootstrap interval over runs; pass: runs within the limits of h2."""
+bootstrap interval over runs; pass: runs with errors that h2 allows."""
 HELD_OUT = """\
 LOMO, LOWO: one model, one workload left out in turn; (18): of so many runs only; 95 %: over runs, or over whole models;
 TTFT, worst (of E2E): of LOMO."""

@@ -286,3 +286,21 @@ def test_every_method_has_a_name_of_its_own_and_an_idea() -> None:
     assert len({m.name for m in METHODS}) == len(METHODS)
     assert all(m.family.idea and m.training for m in METHODS)
     assert {m.name: m.family.idea for m in METHODS}["regimes-2-log"] == "round 2, log-space target"
+
+
+@pytest.mark.slow
+def test_the_board_is_the_same_for_any_number_of_workers(
+    board: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But for times, which are measured."""
+
+    def shown(folder: Path, workers: str) -> Any:
+        command = ["leaderboard", *QUICK, "--experiments", str(board / "data.yaml"), "--out", str(folder), "--workers",
+                   workers, "--quiet", "--json"]  # fmt: skip
+        assert run_command(command) == 0
+        made = json.loads(capsys.readouterr().out)
+        for row in (*made["rows"], *made["results"]):
+            row["cpu_s"] = row["ns_a_step"] = None
+        return made
+
+    assert shown(board / "out", "1") == shown(tmp_path / "two", "2")
