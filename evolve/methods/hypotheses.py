@@ -45,9 +45,13 @@ class H2Verdict:
 
 @dataclass(frozen=True, slots=True)
 class H3Verdict:
-    """Runs that were not fitted: by kind of fold, whether all are predicted with a mean E2E error below the limit."""
+    """Runs that were not fitted: by kind of fold, whether all are predicted with a mean E2E error below the limit.
+
+    open: kinds that nobody left out, as of a validation of other folds; with any it is not supported.
+    """
 
     holds: Mapping[str, bool]
+    open: tuple[str, ...]
     supported: bool
 
 
@@ -84,9 +88,11 @@ def h3(rules: H3, errors: Mapping[str, Mapping[str, Errors]], several: Sequence[
     """The verdict on the errors by kind of fold and run; `several`: the kinds that the runs have several of.
 
     Of each of these all `runs` have to be predicted. None without such a kind."""
-    holds = {}
+    holds, still_open = {}, tuple(kind for kind in several if kind not in errors)
     for kind in several:
-        of_kind = errors.get(kind, {})
+        if kind in still_open:
+            continue
+        of_kind = errors[kind]
         e2e = mean_abs([of_run["e2e"] for of_run in of_kind.values()])
         holds[kind] = len(of_kind) == runs and e2e is not None and e2e < rules.e2e
-    return H3Verdict(holds, all(holds.values())) if holds else None
+    return H3Verdict(holds, still_open, all(holds.values()) and not still_open) if several else None

@@ -175,11 +175,13 @@ def h2_text(verdict: H2Verdict | None) -> str:
 
 
 def h3_text(verdict: H3Verdict | None) -> str:
-    """`yes`, or `no`, with how many kinds of folds hold."""
+    """`yes`; or `no`, or `open` where not all was judged, with how many kinds of folds hold."""
     if verdict is None:
         return "-"
-    holds = sum(verdict.holds.values())
-    return _word(verdict.supported) if verdict.supported else f"no, {holds} of {len(verdict.holds)}"
+    if verdict.supported:
+        return "yes"
+    word = "open" if verdict.open and all(verdict.holds.values()) else "no"
+    return f"{word}, {sum(verdict.holds.values())} of {len(verdict.holds) + len(verdict.open)}"
 
 
 def _word(supported: bool) -> str:

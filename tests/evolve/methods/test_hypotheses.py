@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from scipy.stats import wilcoxon
 
-from evolve.methods.hypotheses import h1, h2, h3, smallest_p
+from evolve.methods.hypotheses import H3Verdict, h1, h2, h3, smallest_p
 from evolve.methods.protocol import H1, H2, H3
+from evolve.methods.view import h3_text
 
 RULES = H1(0.05, 2.0, (1.0,))
 LIMITS = H2(10.0, 15.0, 15.0)
@@ -67,4 +68,14 @@ def test_h3_needs_every_kind_of_fold_that_there_is_and_every_run() -> None:
     assert one and one.holds == {"models": True, "workloads": False} and not one.supported
     some = h3(rules, {"models": {"a": errors(1.0)}}, ["models"], 2)
     assert some and not some.supported
+    assert h3(rules, {"models": good, "workloads": {}}, ["models", "workloads"], 2) == H3Verdict(
+        {"models": True, "workloads": False}, (), False
+    )
     assert h3(rules, {}, [], 2) is None
+
+
+def test_h3_is_open_where_a_kind_was_not_judged() -> None:
+    rules = H3(10.0, ("models", "workloads"))
+    verdict = h3(rules, {"models": {"a": errors(1.0)}}, ["models", "workloads"], 1)
+    assert verdict == H3Verdict({"models": True}, ("workloads",), False)
+    assert h3_text(verdict) == "open, 1 of 2"
