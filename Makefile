@@ -4,10 +4,8 @@ BIN := $(VENV)/bin
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test test-all llm view cluster trees check docs pictures parity fuzz hostile crash cma drift traces champion kernels lock clean help
-.PHONY: run test test-all llm view cluster trees check docs pictures parity fuzz hostile crash cma traces champion rejudged kernels lock clean help
-.PHONY: run test test-all llm view cluster trees check docs report pictures parity fuzz hostile crash cma traces champion kernels lock clean help
 
+.PHONY: run test test-all check docs report pictures parity fuzz hostile crash cma drift traces llm view cluster trees board champion rejudged kernels lock clean help
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
 
@@ -78,6 +76,9 @@ cluster: $(VENV)/run  ## set up `--cluster`, which one machine does not need
 
 trees: $(VENV)/run  ## set up what training an ensemble of trees needs; programs with one need nothing more
 	$(PIP) install --require-hashes -r requirements-trees.lock
+
+board: $(VENV)/dev  ## train everything on the leaderboard and write its page again: an hour, or go on where it was interrupted
+	$(BIN)/python tests/support/board_page.py runs/leaderboard
 
 champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: five minutes
 	$(BIN)/evolve run --config both --seed 0 --out runs/champion

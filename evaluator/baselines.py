@@ -93,6 +93,7 @@ _ANSWERS = {
 }
 NAMES = tuple(_ANSWERS)
 SHARED = tuple(name for name, (_, scope) in _ANSWERS.items() if scope in (None, "all"))  # those that predict any run
+UNFITTED = tuple(name for name, (_, scope) in _ANSWERS.items() if scope is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +129,16 @@ def solve(task: Task, seeds: Sequence[int] = SCORE_SEEDS) -> list[Errors]:
     return error_rows(program_of(task), score_set(task.predicted, seeds))
 
 
+def form(name: str, mfu: Mfu | None = None) -> Program:
+    """The program of a known answer before any fit; the host's roofline is that of GPUs with this `mfu`."""
+    text = host_roofline(mfu or Mfu()) if name == HOST_ROOFLINE else _ANSWERS[name][0]
+    return complete(parse(text, name))
+
+
 def program_of(task: Task) -> Program:
     """The program of one task, with its constants fitted if the task fits any."""
-    text, scope = _ANSWERS[task.name]
-    if task.name == HOST_ROOFLINE:
-        text = host_roofline(task.predicted[0].mfu)
-    program: Program = complete(parse(text, task.name))
-    return program if scope is None else fit(program, fit_set(task.fitted), allow_hostile=True).program
+    program = form(task.name, task.predicted[0].mfu if task.name == HOST_ROOFLINE else None)
+    return program if task.name in UNFITTED else fit(program, fit_set(task.fitted), allow_hostile=True).program
 
 
 def published() -> dict[str, list[Errors]]:

@@ -93,7 +93,7 @@ COMMANDS = {
     "leaderboard": (
         "leaderboard",
         "leaderboard",
-        "Compare the methods of the original exercise, each trained by its own protocol and by ours.",
+        "Compare everything that predicts latencies on one board, by a protocol that was fixed before.",
     ),
     "score-steps": ("steps", "score_steps", "Score a program's step_time on sampled scheduler steps."),
     "kernels": ("kernels", "kernels", "Show where a step's time goes, from measured kernels."),

@@ -1,103 +1,148 @@
-"""The command that compares methods: leaderboard."""
+"""The command that compares everything that predicts latencies: leaderboard."""
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from evaluator.experiments import STEPS as SHIPPED
 from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__
 from evolve.cli.endings import print_json, resumable
-from evolve.cli.options import Tables, tables_options, written_and_named
+from evolve.cli.options import Tables, caps_options, tables_options, written_and_named
 from evolve.cli.pools import Where, pool_options
 from evolve.cli.steps import STEPS, SYNC
 from evolve.methods.bench import Bench, measure
-from evolve.methods.catalog import METHODS, Method
-from evolve.methods.summary import summaries, worth
-from evolve.methods.view import page, print_bench
-from evolve.program.steps.sources import sources
+from evolve.methods.board import Board, board, worth
+from evolve.methods.entries import Entry, added, champion, checked, known_answers, shipped_methods, without_extra
+from evolve.methods.protocol import protocol
+from evolve.methods.result import Result
+from evolve.methods.view import page, print_board
+from evolve.program.steps.sources import Run, sources
+from evolve.run.data import fittable, parse_list
 from evolve.terminal import command, say, warn
 from simulator.errors import InputError, nearest, shown
+from simulator.experiment.experiment import Experiment
+from simulator.json import JsonObject
+from simulator.language.measure import Caps
 
 
 @click.command()
 @click.argument("methods", nargs=-1)
-@click.option("--steps", type=click.Path(path_type=Path), multiple=True, help=STEPS)
+@click.option("--add", "programs", metavar="PROGRAM|RUN", multiple=True,
+              help="Put a program, or a run's champion, on the board too (repeatable).")  # fmt: skip
+@click.option("--no-short-circuit", is_flag=True,
+              help="Replay and hold out also what misses single steps by too much.")  # fmt: skip
+@click.option("--steps", type=click.Path(path_type=Path), multiple=True,
+              help=f"{STEPS} [default: {SHIPPED}, with the runs the project ships]")  # fmt: skip
 @click.option("--sync", is_flag=True, help=SYNC)
 @click.option("--experiments", metavar="FILE", help="Train on these experiments [default: the runs the project ships].")
 @click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/leaderboard"), show_default=True,
               help="Folder of the results; those in it are not computed again.")  # fmt: skip
 @pool_options
-@tables_options("a row for each training and run that it predicts as CSV")
+@tables_options("the rows of the board as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure and program as JSON.")
 @click.option("--md", "as_md", is_flag=True, help="The tables as Markdown.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
-def leaderboard(methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, experiments: str | None, ids: str | None,
-                out: Path, where: Where, tables: Tables, as_json: bool, as_md: bool, quiet: bool) -> int:  # fmt: skip
-    """Compare the methods of the original exercise, each trained by its own protocol and by ours.
+@caps_options
+def leaderboard(methods: tuple[str, ...], programs: tuple[str, ...], no_short_circuit: bool, steps: tuple[Path, ...],
+                sync: bool, experiments: str | None, ids: str | None, out: Path, where: Where, tables: Tables,
+                as_json: bool, as_md: bool, quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
+    """Compare everything that predicts latencies on one board, by a protocol that was fixed before.
 
-    A method is trained on all runs, and once more without each model and each workload, which it then predicts. With
-    --steps, own protocols train on the measured times of single steps too. METHODS are names, or the beginnings of
-    names where none is that name; all of them by default (docs/methods.md).
+    On it are the methods of the original exercise, the known answers, the shipped champion, published errors, and what
+    --add names. Each is trained on all runs, and once more without each model, each workload and either architecture,
+    which it then predicts; docs/leaderboard.md has the protocol, its three hypotheses, and how to read the tables.
+    METHODS are names, or the beginnings of names where none is that name; everything by default. The reference of
+    the protocol, blackbox, is always on the board.
 
     \b
-    evolve leaderboard --steps steps.parquet
-    evolve leaderboard components jams --experiments mine.yaml --out runs/mine
-    evolve leaderboard --csv errors.csv --json
+    evolve leaderboard
+    evolve leaderboard jams champion --add mine.py --add runs/0003
+    evolve leaderboard --experiments mine.yaml --steps ingested/ --out runs/mine
+    evolve leaderboard --csv board.csv --md > board.md
     """
-    chosen = _chosen(methods)
     if as_json and as_md:
         raise InputError("--json and --md both go to standard output: give one of the two")
     if sync and not steps:
         raise InputError("--sync is said of step tables: give it with --steps")
-    runs = sources(steps, experiments, ids, sync).runs if steps else ()
-    bench = Bench(out, chosen, tuple(written_and_named(experiments, ids)), runs)
-    given = [*(("--steps", path) for path in steps), ("--experiments", experiments), ("--id", ids), ("--out", out)]
+    written = tuple(written_and_named(experiments, ids))
+    entries = _entries(methods, programs, Caps(**caps), fittable([w.experiment for w in written]))
+    bench = Bench(out, entries, written, _runs(steps, experiments, ids, sync), not no_short_circuit)
+    given = [*(("--add", spec) for spec in programs), *(("--steps", path) for path in steps),
+             ("--experiments", experiments), ("--id", ids), ("--out", out)]  # fmt: skip
     words = [word for option in given if option[1] is not None for word in option]
-    with resumable(command("leaderboard", *methods, *words, *["--sync"] * sync)), where.pool(quiet) as pool:
+    words += ["--no-short-circuit"] * no_short_circuit + ["--sync"] * sync
+    with resumable(command("leaderboard", *methods, *words)), where.pool(quiet) as pool:
         results = measure(bench, pool)
-    tables.write("methods", "methods", results)
+    made = board(bench, results, with_published=not methods)
+    tables.write("leaderboard", "leaderboard", made)
     if tables.on_stdout:
         return 0
     if as_json:
-        rows = summaries(results)
-        print_json({
-            "engine": __version__,
-            "data": data_hash(bench.experiments),
-            "seeds": list(SCORE_SEEDS),
-            "step_tables": {run.experiment.id: run.steps.digest() for run in runs},
-            "methods": [row.to_json() for row in rows],
-            "own_constants": [verdict.to_json() for verdict in worth(rows)],
-            "results": [result.to_json() for result in results],
-        })  # fmt: skip
+        print_json(_json(bench, made, results))
     elif as_md:
-        say(page(results))
+        say(page(made, bench))
     else:
-        print_bench(results, out)
+        print_board(made, out)
     return 0
 
 
-def _chosen(names: tuple[str, ...]) -> tuple[Method, ...]:
-    """The methods that are named, or whose names begin so, in the catalog's order. Raises InputError for a name that is
-    none."""
-    known = [method.name for method in METHODS]
-    named = set[str]()
-    for name in (n.lower().replace("_", "-") for n in names):
+def _json(bench: Bench, made: Board, results: Sequence[Result]) -> JsonObject:
+    return {
+        "engine": __version__,
+        "data": data_hash(bench.experiments),
+        "seeds": list(SCORE_SEEDS),
+        "protocol": protocol().to_json(),
+        "step_tables": {run.experiment.id: run.steps.digest() for run in bench.runs},
+        "short_circuit_pct": made.limit_pct,
+        "held_out_by": list(made.kinds),
+        "rows": [row.to_json() for row in made.rows],
+        "own_constants": [verdict.to_json() for verdict in worth(made.rows)],
+        "results": [result.to_json() for result in results],
+    }
+
+
+def _runs(steps: tuple[Path, ...], experiments: str | None, ids: str | None, sync: bool) -> tuple[Run, ...]:
+    """The runs whose steps were recorded: of the tables given, or those that are shipped with the shipped runs."""
+    if steps:
+        return sources(steps, experiments, ids, sync).runs
+    if experiments:
+        return ()
+    wanted = parse_list(ids)
+    shipped = sources((Path(SHIPPED),), None, None, False).runs
+    return tuple(run for run in shipped if not wanted or run.experiment.id in wanted)
+
+
+def _entries(
+    names: Sequence[str], programs: Sequence[str], caps: Caps, experiments: Sequence[Experiment]
+) -> tuple[Entry, ...]:
+    """The entries that are named, or whose names begin so, and those that are added. Raises InputError for a name that
+    is none."""
+    every = [*shipped_methods(), *known_answers(), champion(experiments)]
+    reference = protocol().short_circuit.reference
+    known = {_spelled(entry.name): entry.name for entry in every}
+    named = {reference}
+    for name in map(_spelled, names):
         found = [name] if name in known else [k for k in known if k.startswith(name)]
         if not found:
-            raise InputError(f"{shown(name)}: no such method: {nearest(name, known)}")
-        named.update(found)
-    chosen = tuple(method for method in METHODS if not names or method.name in named)
-    if importlib.util.find_spec("sklearn") is not None:
-        return chosen
-    lacking = [method.name for method in chosen if method.needs_extra]
+            raise InputError(f"{shown(name)}: no such method: {nearest(name, list(known))}")
+        named.update(known[k] for k in found)
+    chosen = [entry for entry in every if not names or entry.name in named]
+    lacking = without_extra(chosen)
     needs = f"{', '.join(lacking)}: needs the extra: pip install 'evolve-latency[trees]'"
     if names and lacking:
         raise InputError(needs)
     if lacking:
         warn(f"left out: {needs}")
-    return tuple(method for method in chosen if not method.needs_extra)
+    yours = [added(spec, caps, experiments) for spec in programs]
+    return checked([*(entry for entry in chosen if entry.name not in lacking), *yours])
+
+
+def _spelled(name: str) -> str:
+    """A name as a command line has it."""
+    return name.lower().replace("_", "-").replace(" ", "-")

@@ -53,8 +53,9 @@ probe PROGRAM --experiments=FILE --id=ANY --model=MODEL --hardware=GPU --tp=ANY 
     --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 ingest FOLDER... --trace=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY... --model-config=ANY...
     --workers=ANY --json --quiet
-leaderboard ANY... --steps=FILE... --sync --experiments=FILE --id=ANY --out=FILE --workers=ANY --cluster=ANY
-    --csv=FILE --parquet=FILE --latex=FILE --json --md --quiet
+leaderboard ANY... --add=ANY... --no-short-circuit --steps=FILE... --sync --experiments=FILE --id=ANY
+    --out=FILE --workers=ANY --cluster=ANY --csv=FILE --parquet=FILE --latex=FILE --json --md --quiet
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 score-steps PROGRAM --steps=FILE... --experiments=FILE --id=ANY --target=cycle|duration
     --split=all|train|valid|test --sync --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY

@@ -1,4 +1,4 @@
-"""The methods: what each is, the program that states its form, and how its authors train it."""
+"""The methods: what each is, where it comes from, the program that states its form, and how its authors train it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,49 @@ from evolve.methods.recipe import Recipe, Stage
 Special = Literal["closed form, published", "closed form", "replays", "trees", "trees on components", "trees on ratios"]
 
 TREES = ("trees", "trees on components", "trees on ratios")
+SPECIAL: dict[Special, str] = {
+    "closed form": "closed form",
+    "closed form, published": "closed form, on what the load generator published",
+    "replays": "80 replays, expected improvement",
+    "trees": "optuna, 100 trials, early stop, smearing by phase",
+    "trees on components": "optuna, 100 trials, early stop, smearing by phase",
+    "trees on ratios": "optuna, 100 trials, early stop, smearing by phase, on load stages only",
+}
+OURS_WORDS = "our fit on load stages: Gauss-Newton on the mean field, corrected by replays"
+ROOFLINE = "Williams, Waterman and Patterson 2009, CACM 52(4)"
+_RIDGE = "Hoerl and Kennard 1970, Technometrics 12(1)"
+_SMEARING = "Duan 1983, JASA 78"
+_BOOSTING = "Friedman 2001, Annals of Statistics 29(5)", "Ke et al. 2017, NeurIPS (LightGBM)"
+
+
+@dataclass(frozen=True)
+class Family:
+    """The idea of the original exercise that methods belong to, and what they rest on."""
+
+    idea: str
+    citations: tuple[str, ...]
+
+
+# By the beginning of a method's name, the longest that fits.
+FAMILIES = {
+    "components": Family("idea 2, analytic components", (ROOFLINE,)),
+    "phases": Family("idea 2, analytic components", (ROOFLINE,)),
+    "nrrl": Family("NRRL, normalised roofline ratios", (ROOFLINE, _RIDGE)),
+    "lacm": Family("LACM, log-additive cost model", (_SMEARING,)),
+    "hamm": Family("HAMM, hybrid additive-multiplicative", ()),
+    "jams": Family("JAMS, joint additive model", (ROOFLINE, "Byrd et al. 1995, SIAM J. Sci. Comput. 16(5) (L-BFGS-B)")),
+    "srfa": Family("SRFA, smooth roofline factors",
+                   (ROOFLINE, "Huber 1964, Annals of Mathematical Statistics 35(1)", _RIDGE)),
+    "regimes": Family("round 2, regimes", (_RIDGE,)),
+    "regimes-2-log": Family("round 2, log-space target", (_RIDGE, _SMEARING)),
+    "overhead": Family("round 2, overhead floors", ()),
+    "no-overheads": Family("round 2, regimes without delays", (_RIDGE,)),
+    "bayesian": Family("Bayesian calibration", ("Jones, Schonlau and Welch 1998, J. Global Optimization 13",)),
+    "trees": Family("tree ensemble", (*_BOOSTING, "Akiba et al. 2019, KDD (optuna)", _SMEARING)),
+    "trees-components": Family("idea 1.5, trees on analytic components",
+                               (ROOFLINE, *_BOOSTING, "Akiba et al. 2019, KDD (optuna)", _SMEARING)),
+    "direct": Family("round 4, direct calibration", ("Little 1961, Operations Research 9(3)",)),
+}  # fmt: skip
 
 _COMPONENTS = Recipe(
     restarts=16,
@@ -37,6 +80,16 @@ class Method:
     def form(self) -> str:
         """What its constants are constants of: methods of one form differ in their own training only."""
         return self.name if self.own in TREES else self.program
+
+    @property
+    def family(self) -> Family:
+        """Where it comes from."""
+        return FAMILIES[max((begin for begin in FAMILIES if self.name.startswith(begin)), key=len)]
+
+    @property
+    def training(self) -> str:
+        """Its authors' own training in words."""
+        return self.own.words if isinstance(self.own, Recipe) else SPECIAL[self.own]
 
     @property
     def needs_extra(self) -> bool:

@@ -20,6 +20,11 @@ from simulator.stream import stream
 Rows = Literal["all", "pure", "mixed", "few prompt tokens"]
 # Strengths of a ridge, as shares of the sum of weights; constants in their own units may be large numbers.
 STRENGTHS = {"raw": np.logspace(-12, 2, 8), "standardised": np.logspace(-4, 2, 7)}
+LOSSES = {
+    "squares": "squares of relative errors",
+    "huber": "Huber loss of relative errors",
+    "log": "squares of logarithms",
+}
 BLOCKS = 5  # of consecutive times, for the cross-validation of the strength
 FEW = 10.0  # prompt tokens of a step
 SPAN = 4.0  # a restart begins at up to this many times, or that fraction of, each start value
@@ -63,6 +68,27 @@ class Recipe:
     winsorised: bool = False
     first_step: int = 0
     solver: Literal["trust region", "L-BFGS-B"] = "trust region"
+
+    @property
+    def words(self) -> str:
+        """The recipe in words."""
+        parts = [LOSSES[self.loss]]
+        if self.ridge:
+            over = "runs" if self.over_runs else "blocks of steps"
+            parts.append(f"ridge, {self.ridge}, strength by leaving {over} out")
+        if self.solver != "trust region":
+            parts.append(self.solver)
+        if self.winsorised:
+            parts.append("winsorised at p99")
+        if self.first_step:
+            parts.append(f"first {self.first_step} steps dropped")
+        if self.smeared:
+            parts.append("smearing")
+        if self.restarts > 1:
+            parts.append(f"{self.restarts} starts, chosen on validation steps")
+        if len(self.stages) > 1:
+            parts.append("stages: " + ", ".join(f"{', '.join(s.free) or 'all'} on {s.rows}" for s in self.stages))
+        return "; ".join(parts)
 
 
 def train(program: Program, samples: Sequence[Sample], recipe: Recipe) -> Program:
@@ -280,9 +306,7 @@ def _base(code: Code, samples: Sequence[Sample]) -> np.ndarray:
     return Deployments({str(i): sample.facts for i, sample in enumerate(samples)}).base(code)
 
 
-def _residuals_of(
-    code: Code, base: np.ndarray, theta: np.ndarray, samples: Sequence[Sample], loss: str
-) -> np.ndarray:
+def _residuals_of(code: Code, base: np.ndarray, theta: np.ndarray, samples: Sequence[Sample], loss: str) -> np.ndarray:
     """float64[times]: relative errors, or differences of logarithms. `base`: of `_base`."""
     every, parts = settled(code, theta, base.copy()), []
     for i, sample in enumerate(samples):

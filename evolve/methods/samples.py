@@ -62,16 +62,17 @@ class Sample:
     @property
     def prefill_tokens(self) -> np.ndarray:
         """float64[times]: mean new prompt tokens in the step."""
-        return self._mean(self.raw[:, PREFILL_TOKENS])
+        return self.means(self.raw[:, [PREFILL_TOKENS]])[:, 0]
 
     @property
     def pure(self) -> np.ndarray:
         """bool[times]: steps of one phase. A load stage is mostly pure, and counts as such."""
-        mixed: np.ndarray = self._mean((phases(self.raw) == "mixed with prefill").astype(float)) > 0.5
+        mixed: np.ndarray = self.means((phases(self.raw) == "mixed with prefill").astype(float)[:, None])[:, 0] > 0.5
         return ~mixed
 
-    def _mean(self, values: np.ndarray) -> np.ndarray:
-        means: np.ndarray = np.add.reduceat(self.share * values, self.first)
+    def means(self, columns: np.ndarray) -> np.ndarray:
+        """float64[times, columns]: the means over the batches of each time of float64[batches, columns]."""
+        means: np.ndarray = np.add.reduceat(self.share[:, None] * columns, self.first, axis=0)
         return means
 
 

@@ -1,10 +1,11 @@
-"""Both protocols of any method: its authors' own training, and our fit on load stages."""
+"""Any entry of the board, trained: by its authors' own training, by our fit on load stages, or not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from evaluator import baselines
 from evaluator.fit.bayes import calibrate
 from evaluator.fit.corrections import CORRECTIONS, corrected
 from evaluator.fit.fit import fit
@@ -13,10 +14,12 @@ from evaluator.fit.methods import METHODS as SOLVERS
 from evaluator.fit.per_model import models_of
 from evaluator.fit.problem import forgetful, limits, problem_of
 from evaluator.fit.steps import StepRun, step_positions
-from evaluator.fit.trees import NoRows, SplitRun, train_ratio
+from evaluator.fit.trees import FEATURES, NoRows, SplitRun, train_ratio
 from evaluator.fit.trees import train as train_trees
 from evolve.methods.catalog import TREES, Method
 from evolve.methods.closed_form import Means, direct, true_means
+from evolve.methods.entries import OWN, SEARCH, Entry
+from evolve.methods.features import Basis, of_trees, slopes
 from evolve.methods.recipe import Recipe, train
 from evolve.methods.samples import Sample, samples_of
 from evolve.run.program import method_text
@@ -26,9 +29,6 @@ from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 
-OWN, OURS = "own", "ours"
-PROTOCOLS = (OWN, OURS)
-
 
 class Untrainable(Exception):
     """The protocol cannot train the method on these data."""
@@ -36,22 +36,26 @@ class Untrainable(Exception):
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained method: the program of each model, or one for all. times: measured times that step_time was trained on,
-    0 if it was fitted to load stages only."""
+    """A trained entry: programs by what they are of, "" for all runs, a model, or the id of a run. times: measured
+    times that step_time was trained on, 0 if it was fitted to load stages only."""
 
-    shared: Program | None
-    of_model: Mapping[str, Program]
-    times: int
+    programs: Mapping[str, Program]
+    times: int = 0
 
     def program_for(self, experiment: Experiment) -> Program | None:
-        """The program that predicts an experiment; None if its model had no part in the training."""
-        return self.of_model.get(experiment.model, self.shared)
+        """The program that predicts an experiment; None if none was trained for it."""
+        names = (experiment.id, experiment.model, "")
+        return next((self.programs[name] for name in names if name in self.programs), None)
+
+    @property
+    def shared(self) -> Program | None:
+        """The one program of all runs, if there is one."""
+        return self.programs.get("")
 
     @property
     def constants(self) -> int:
-        """Constants that were trained, those of all models together."""
-        programs = [*self.of_model.values(), *([self.shared] if self.shared else [])]
-        return sum(int((high > low).sum()) for low, high in map(limits, programs))
+        """Constants that were trained, those of all programs together."""
+        return sum(int((high > low).sum()) for low, high in map(limits, self.programs.values()))
 
 
 @dataclass(frozen=True)
@@ -75,30 +79,72 @@ def form_of(method: Method) -> Program:
     return complete(parse(method_text(method.program), f"{method.program}.py"))
 
 
-def trained(method: Method, protocol: str, training: Training) -> Trained:
-    """The method, trained by one of PROTOCOLS. Raises Untrainable, and what a fit raises."""
+def trained(entry: Entry, protocol: str, training: Training, predicted: Sequence[Experiment]) -> Trained:
+    """The entry, trained by one of its protocols, to predict these runs. Raises Untrainable, and what a fit raises."""
+    if entry.source is not None:
+        program = entry.source.complete
+        return Trained({"": program if protocol == SEARCH else _fitted(program, training.data)})
+    if entry.method is None:
+        return _known(entry.name, training.data.experiments, predicted)
+    return _method(entry.method, protocol, training)
+
+
+def basis_of(entry: Entry) -> Basis:
+    """The features of the entry's form."""
+    if entry.source is not None:
+        return slopes(entry.source.complete)
+    if entry.method is None:
+        return slopes(baselines.form(entry.name))
+    features = {"trees": "own", "trees on components": "with components"}.get(str(entry.method.own))
+    return of_trees(FEATURES[features]) if features else slopes(form_of(entry.method))
+
+
+def _known(name: str, fitted: Sequence[Experiment], predicted: Sequence[Experiment]) -> Trained:
+    """A known answer, fitted as every table of errors shows it."""
+    pairs: list[tuple[Experiment, Program]] = []
+    for task in baselines.tasks(fitted, predicted):
+        if task.name == name and task.predicted:
+            program = baselines.program_of(task)
+            pairs += [(e, program) for e in task.predicted]
+    if not pairs:
+        raise Untrainable("no run that was fitted, or no measured kernels of the GPU, says anything of these")
+    shared = len(pairs) == len(predicted) and all(program is pairs[0][1] for _, program in pairs)
+    if shared:
+        return Trained({"": pairs[0][1]})
+    of_model = {e.model: program for e, program in pairs}
+    if all(program is of_model[e.model] for e, program in pairs):
+        return Trained(of_model)
+    return Trained({e.id: program for e, program in pairs})
+
+
+def _method(method: Method, protocol: str, training: Training) -> Trained:
     if method.own in TREES:
         try:
             program, times = _trees(method, training)
         except NoRows as e:
             raise Untrainable(f"too few measured times: none is in the split '{e.split}'") from None
         if protocol == OWN:
-            return Trained(_with_overheads(program, training.data), {}, times)
-        return Trained(fit(program, training.data, allow_hostile=True, forget=True).program, {}, times)
+            return Trained({"": _with_overheads(program, training.data)}, times)
+        return Trained({"": _fitted(program, training.data)}, times)
     form = form_of(method)
     one = _own if protocol == OWN else _ours
     if method.own in ("closed form", "closed form, published") and protocol == OWN:
         return _closed(method, form, training)
     if not method.per_model:
         program, times = one(method, form, training)
-        return Trained(program, {}, times)
+        return Trained({"": program}, times)
     parts = {model: one(method, form, training.only(model)) for model in models_of(training.data)}
-    return Trained(None, {m: program for m, (program, _) in parts.items()}, sum(n for _, n in parts.values()))
+    return Trained({m: program for m, (program, _) in parts.items()}, sum(n for _, n in parts.values()))
+
+
+def _fitted(program: Program, data: FitSet) -> Program:
+    """All constants together, on the load stages, as in a search. Where the runs leave them open, nothing of their old
+    values stays, which may come from runs that are held out."""
+    return fit(program, data, allow_hostile=True, forget=True).program
 
 
 def _ours(method: Method, form: Program, training: Training) -> tuple[Program, int]:
-    """All constants together, on the load stages, as in a search."""
-    return fit(form, training.data, allow_hostile=True, forget=True).program, 0
+    return _fitted(form, training.data), 0
 
 
 def _own(method: Method, form: Program, training: Training) -> tuple[Program, int]:
@@ -122,7 +168,7 @@ def _trees(method: Method, training: Training) -> tuple[Program, int]:
     An ensemble has no mixtures of batches: of a load stage it sees the batch that most of its tokens met.
     """
     if method.own == "trees on ratios":
-        base = fit(form_of(method), training.data, allow_hostile=True, forget=True).program
+        base = _fitted(form_of(method), training.data)
         rows = _split_runs(samples_of(training.data, ()))
         return train_ratio(rows, base).program, sum(len(row.split) for row in rows)
     rows = _split_runs(training.samples)
@@ -150,4 +196,4 @@ def _closed(method: Method, form: Program, training: Training) -> Trained:
         means = [m for m in training.published if m.experiment in ids]
     if not means:
         raise Untrainable("no load stage has what the closed form needs")
-    return Trained(None, direct(form, means), 0)
+    return Trained(direct(form, means))

@@ -11,11 +11,12 @@ from scipy.stats import spearmanr
 
 from evaluator.fit.fit import BLACKBOX, fit, fit_set
 from evaluator.judge.kernel_sums import KERNEL_STEP
-from evolve.methods.bench import IN_SAMPLE, KINDS
 from evolve.methods.catalog import METHODS
 from evolve.methods.closed_form import Means, direct, true_means
+from evolve.methods.entries import OURS, OWN
+from evolve.methods.result import IN_SAMPLE
 from evolve.methods.samples import TEST
-from evolve.methods.train import OURS, OWN, PROTOCOLS, form_of
+from evolve.methods.train import form_of
 from evolve.rejudged.finding import Figure, Finding, alike, difference, mean_error, of_estimate
 from evolve.rejudged.verdict import apart, mean_of, resampled
 from evolve.rejudged.world import CAP_PCT, Errors, World, capped, held_out, model_names, predicted, program
@@ -25,6 +26,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.language.ir import Program
 
 WORKLOADS = "workloads"
+KINDS = (IN_SAMPLE, "models", WORKLOADS)  # of the bench's comparisons that are shown
 # Overheads of a step in us that the second round took as the floor of each model.
 FLOORS_US = {
     "meta-llama/Llama-2-7b-hf": 3897.0,
@@ -47,7 +49,7 @@ _NO = {
 def of_bench(world: World, worse: str, better: str, protocol: str = OWN, kind: str = WORKLOADS) -> Finding:
     """The bench's two methods, compared by `protocol` without each workload; all other comparisons as figures."""
     figures = []
-    for p in PROTOCOLS:
+    for p in (OWN, OURS):
         for k in KINDS:
             theirs, ours = alike(world.errors(worse, p, k), world.errors(better, p, k))
             if theirs:

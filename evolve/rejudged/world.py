@@ -10,8 +10,9 @@ from pathlib import Path
 from evaluator.experiments import BUNDLED, Written, written_experiments
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.loss import FitSet
-from evolve.methods.bench import Bench, Result, measure
-from evolve.methods.catalog import METHODS
+from evolve.methods.bench import Bench, measure
+from evolve.methods.entries import shipped_methods
+from evolve.methods.result import Result
 from evolve.methods.samples import Sample, samples_of
 from evolve.pool.pool import Pool
 from evolve.program.steps.sources import sources
@@ -70,7 +71,7 @@ class World:
 
     def errors(self, method: str, protocol: str, kind: str) -> dict[str, Mapping[str, float | None]]:
         """The errors of a method of the bench on every run that it predicts; empty if it has no such training."""
-        tasks = [r for r in self.results if (r.task.method, r.task.protocol, r.task.kind) == (method, protocol, kind)]
+        tasks = [r for r in self.results if (r.task.name, r.task.protocol, r.task.kind) == (method, protocol, kind)]
         return {run: errors for r in tasks for run, errors in r.errors.items()}
 
 
@@ -82,9 +83,9 @@ def world(steps: Sequence[Path], out: Path, pool: Pool) -> World:
     written: list[Written] = [w for name in BUNDLED for w in written_experiments(name)]
     runs = sources(steps, None, None, False).runs
     fitted = {e.id for e in fittable([w.experiment for w in written])}
-    methods = tuple(method for method in METHODS if method.name in BENCH)
+    methods = tuple(entry for entry in shipped_methods() if entry.name in BENCH)
     targets = tuple(cycle_targets(run) for run in runs if run.experiment.id in fitted)
-    return World(Bench(out, methods, tuple(written), runs), targets, pool)
+    return World(Bench(out, methods, tuple(written), runs, short_circuit=False), targets, pool)
 
 
 def capped(error_pct: float | None) -> float:

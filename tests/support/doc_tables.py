@@ -24,8 +24,8 @@ from evaluator.fit.steps import step_positions
 from evolve.cli import entry
 from evolve.frames import ablation as ablation_frames
 from evolve.frames import constants as constant_frames
+from evolve.frames import leaderboard as board_frames
 from evolve.frames import ledger as ledger_frames
-from evolve.frames import methods as method_frames
 from evolve.frames import predictions as prediction_frames
 from evolve.frames import run as run_frames
 from evolve.frames import sensitivity as sensitivity_frames
@@ -33,7 +33,6 @@ from evolve.frames import sweep as sweep_frames
 from evolve.frames import validation as validation_frames
 from evolve.frames.columns import Column
 from evolve.methods.catalog import METHODS
-from evolve.methods.recipe import Recipe
 from evolve.methods.train import form_of
 from evolve.report.terms import TERMS
 from evolve.run import config as settings
@@ -518,41 +517,8 @@ def methods_table() -> str:
             low, high = problem.limits(program)
             count = str(sum(high[j] > low[j] for j in step_positions(program)))
             name = f"[`{method.program}`](../seeds/methods/{method.program}.py)"
-        rows.append((code(method.name), prose(method.what), name, count, prose(training(method.own))))
+        rows.append((code(method.name), prose(method.what), name, count, prose(method.training)))
     return table(("method", "what it is", "program", "constants of a step", "own training"), rows)
-
-
-def training(own: Recipe | str) -> str:
-    """A recipe in words."""
-    if not isinstance(own, Recipe):
-        return {
-            "replays": "80 replays, expected improvement",
-            "trees": "optuna, 100 trials, early stop, smearing by phase",
-            "trees on components": "the same",
-            "trees on ratios": "the same, on load stages only",
-        }.get(own, own)
-    words = {
-        "squares": "squares of relative errors",
-        "huber": "Huber loss of relative errors",
-        "log": "squares of logarithms",
-    }
-    parts = [words[own.loss]]
-    if own.ridge:
-        over = "runs" if own.over_runs else "blocks of steps"
-        parts.append(f"ridge, {own.ridge}, strength by leaving {over} out")
-    if own.solver != "trust region":
-        parts.append(own.solver)
-    if own.winsorised:
-        parts.append("winsorised at p99")
-    if own.first_step:
-        parts.append(f"first {own.first_step} steps dropped")
-    if own.smeared:
-        parts.append("smearing")
-    if own.restarts > 1:
-        parts.append(f"{own.restarts} starts, chosen on validation steps")
-    if len(own.stages) > 1:
-        parts.append("stages: " + ", ".join(f"{', '.join(s.free) or 'all'} on {s.rows}" for s in own.stages))
-    return "; ".join(parts)
 
 
 # What varies in the names of columns, and in their meanings -> what the documentation calls it.
@@ -569,6 +535,11 @@ FIGURE: Varying = (
     (re.compile(rf"`({'|'.join(ANSWERS)})`"), "ANSWER"),
     (re.compile(r"(e2e|ttft|itl)(_p90|_p99)?(_later)?(?=_(error_pct|spread))"), "FIGURE"),
     (re.compile(r"(mean|p90|p99) (E2E|TTFT|ITL)(, over the load stages after the first)?"), "FIGURE"),
+)
+
+KIND: Varying = (
+    (re.compile(rf"^({'|'.join(board_frames.KINDS.values())})_"), "KIND_"),
+    (re.compile(rf"\(({'|'.join(board_frames.KINDS.values())})\)"), "(KIND)"),
 )
 
 
@@ -604,7 +575,7 @@ TABLES = {
     "constants frame": columns_table(constant_frames.CONSTANTS),
     "fitted frame": columns_table(constant_frames.FITTED),
     "fit errors frame": columns_table(constant_frames.ERRORS),
-    "methods frame": columns_table(method_frames.METHODS),
+    "leaderboard frame": columns_table(board_frames.LEADERBOARD, KIND),
     "ledger frame": columns_table(ledger_frames.LEDGER),
     "terms": terms_table,
     "fields": fields_table,
