@@ -72,7 +72,8 @@ class Forest:
 
     def to_json(self) -> JsonObject:
         """The ensemble as JSON values, which `simulator.language.forest_file` reads."""
-        return asdict(self)
+        values: JsonObject = json.loads(json.dumps(asdict(self)))  # lists, not tuples, as they are read
+        return values
 
     def leaves(self, features: Sequence[float]) -> float:
         """The baseline and a leaf of every tree for these values of the features."""

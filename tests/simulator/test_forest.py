@@ -22,7 +22,7 @@ from simulator.forest import LEAF, Corrections, Forest, Tree
 from simulator.json import JsonObject
 from simulator.language.blend import blend
 from simulator.language.complete import complete
-from simulator.language.forest_file import MOST_NODES, forest_file, read_forest, with_forest
+from simulator.language.forest_file import MOST_NODES, forest_file, forest_of, read_forest, with_forest
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.measure import features
@@ -140,6 +140,10 @@ def test_the_file_gives_back_the_ensemble(tmp_path: Path) -> None:
     assert with_forest(parse(TREES_TEXT), tmp_path / "mine.py").forest == forest
     linear = parse("def step_time(b, s, *, c=2.0): return c * b.tokens")
     assert with_forest(linear, tmp_path / "mine.py").forest is None
+
+
+def test_its_json_values_need_no_file_to_be_read() -> None:
+    assert forest_of(FOREST.to_json(), "here") == FOREST
 
 
 def damaged(change: dict[str, object], tree: dict[str, object]) -> JsonObject:

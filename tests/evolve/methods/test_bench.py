@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import step_tables
+from paths import ROOT
 from tiny_world import DATA, FITTED
 
 from archive.journal import read_journal
@@ -304,3 +305,9 @@ def test_the_board_is_the_same_for_any_number_of_workers(
         return made
 
     assert shown(board / "out", "1") == shown(tmp_path / "two", "2")
+
+
+def test_the_page_has_the_board_of_this_protocol() -> None:
+    """`make board` writes it."""
+    page = (ROOT / "docs" / "leaderboard.md").read_text("utf-8")
+    assert f"protocol {protocol().digest}." in page.split("<!-- board -->")[1]
