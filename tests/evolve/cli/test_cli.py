@@ -76,7 +76,8 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(
     status, out, _ = run(capsys, *args)
     assert status == 0
     result = json.loads(out)
-    assert set(result) == {"engine", "data", "seeds", "program", "key", "experiments", "mean_abs_error_pct"}
+    means = {"mean_abs_error_pct", "mean_abs_error_pct_in_sample", "mean_abs_error_pct_new"}
+    assert set(result) == {"engine", "data", "seeds", "program", "key", "experiments", *means}
     assert result["seeds"] == [1, 2, 3] and result["mean_abs_error_pct"] == {"e2e": None, "ttft": None, "itl": None}
     (e,) = result["experiments"]
     assert set(e) == {
@@ -167,6 +168,29 @@ def test_predict_of_many_experiments_has_a_line_for_each(
     assert len(table.splitlines()) <= 24 + 6  # title, a head of two lines, rule, and blank lines
     _, out, _ = run(capsys, "predict", "kernels", "--id", "llama-2-7b-tp1-codegen")
     assert "What the mean E2E depends on" in out and "interval mostly from" not in out and "held out" not in out
+
+
+def test_predict_averages_errors_in_sample_apart_from_those_of_runs_that_were_not_fitted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ids = "llama-2-7b-tp1-codegen,llama-2-7b-tp1-roleplay,llama-2-7b-tp1-reasoning"  # the last one is overloaded
+    _, text, _ = run(capsys, "predict", "champion", "--id", ids, "--json")
+    result = json.loads(text)
+    for key, used in (("in_sample", [True]), ("new", [False])):
+        for latency, value in result[f"mean_abs_error_pct_{key}"].items():
+            rows = [e for e in result["experiments"] if e["fitted"] in used]
+            errors = [abs(e["error_pct"][f"{latency}_ms"]["mean"]) for e in rows]
+            assert value == pytest.approx(sum(errors) / len(errors))
+    _, out, _ = run(capsys, "predict", "champion", "--id", ids)
+    lines = [line for line in out.splitlines() if line.startswith("Mean absolute error")]
+    means = [result[f"mean_abs_error_pct_{key}"]["e2e"] for key in ("in_sample", "new")]
+    assert [line[: line.index(", TTFT")] for line in lines] == [
+        f"Mean absolute error, in sample (2): E2E {means[0]:.2f} %",
+        f"Mean absolute error, not fitted (1): E2E {means[1]:.2f} %",
+    ]
+    _, out, _ = run(capsys, "predict", "kernels", "--id", ids)
+    (line,) = (line for line in out.splitlines() if line.startswith("Mean absolute error"))
+    assert line.startswith("Mean absolute error: E2E ")  # of a seed no record says what it was fitted on
 
 
 def test_fit_writes_the_program_and_its_record(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -405,7 +429,8 @@ def test_predict_marks_what_the_program_was_fitted_on(files: Path, capsys: pytes
     assert run(capsys, "fit", "floor", "--id", ids[0], "--out", str(files / "mine.py"))[0] == 0
     out = run(capsys, "predict", str(files / "mine.py"), "--id", ",".join(ids))[1]
     assert re.search(rf"^{ids[0]} +fitted ", out, re.MULTILINE) and re.search(rf"^{ids[1]} +new ", out, re.MULTILINE)
-    assert "1 of 2 in sample" in out and out.index("use: fitted, the program was fitted") < out.index("Predictions of")
+    assert ", in sample (1): " in out and ", not fitted (1): " in out
+    assert out.index("use: fitted, the program was fitted") < out.index("Predictions of")
     for program, marks in ((files / "mine.py", [True, False]), (files / "p.py", [None, None])):
         result = json.loads(run(capsys, "predict", str(program), "--id", ",".join(ids), "--json")[1])
         assert [e["fitted"] for e in result["experiments"]] == marks

@@ -18,7 +18,17 @@ from evaluator.intervals import Residual
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS, predictions, score_set
 from evolve.dimensions import accuracy, workloads
-from evolve.dimensions.constants import DATASHEET, HOST, KERNEL, OWN_STEP, SHAPE, STEP, bare_kernels, classified
+from evolve.dimensions.constants import (
+    DATASHEET,
+    HOST,
+    KERNEL,
+    OWN_STEP,
+    SHAPE,
+    STEP,
+    bare_terms,
+    bare_times,
+    classified,
+)
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Exhibit
 from evolve.dimensions.ease import PLAN, imported, required
 from evolve.dimensions.evidence import Evidence
@@ -107,8 +117,8 @@ def test_constants_are_classified_by_what_they_multiply() -> None:
         "cycles": OWN_STEP,
     }
     assert [c.position for c in classified(program)] == list(range(6))
-    assert any("b.kernel_lm_head_us" in text for text in bare_kernels(program))
-    assert not any("b.kernel_gemm_us" in text for text in bare_kernels(program))
+    assert any("b.kernel_lm_head_us" in text for text in bare_terms(program))
+    assert not any("b.kernel_gemm_us" in text for text in bare_terms(program))
 
 
 def step_us(program: Program) -> float:
@@ -142,6 +152,41 @@ def test_runs_under_a_changed_engine_move_as_the_prediction_does(champion: Subje
     assert moved.observed.summary.completed == e.observed.summary.completed
     # a step of which nine tenths are kernels is about a tenth longer
     assert 1.05 < ratio < 1.2
+
+
+def test_terms_without_a_constant_are_listed_one_by_one_and_only_they_are_scaled(champion: Subject) -> None:
+    """Of the champion two fields of kernels of experts and one of elementwise kernels are in terms of both sorts."""
+    assert sorted(bare_terms(champion.source.complete)) == [
+        "b.kernel_allreduce_us", "b.kernel_decode_attention_us", "b.kernel_elementwise_us * b.uncaptured",
+        "b.kernel_lm_head_us", "b.kernel_moe_quantized_us * b.uncaptured", "b.kernel_moe_us * b.uncaptured",
+        "b.kernel_prefill_attention_us", "b.kernel_sampler_us",
+    ]  # fmt: skip
+    head = "def step_time(b, s, *, c: one = 0.5, base: us = 700.0):"
+    program = parse(f"{head} x = b.kernel_gemm_us; return c * (x + b.kernel_sampler_us) + x + base")
+    by_hand = parse(f"{head} return c * (b.kernel_gemm_us + b.kernel_sampler_us) + 2 * b.kernel_gemm_us + base")
+    assert bare_terms(program) == ["b.kernel_gemm_us"]
+    assert step_us(bare_times(program, 2.0)) == pytest.approx(step_us(by_hand), rel=1e-12)
+    assert step_us(bare_times(program, 2.0)) > step_us(program) + 100.0
+    choice = "def step_time(b, s, *, c: one = 0.5): return max(b.decode_reqs * (c * b.kernel_gemm_us + {}), 1)"
+    product = parse(choice.format("b.kernel_lm_head_us"))
+    doubled = parse(choice.format("2 * b.kernel_lm_head_us"))
+    assert step_us(bare_times(product, 2.0)) == pytest.approx(step_us(doubled), rel=1e-12)
+
+
+def test_the_best_seed_of_the_search_is_a_known_answer_on_the_runs_that_it_was_fitted_on(champion: Subject) -> None:
+    assert champion.run
+    seeds = [o.elite for o in champion.run.outcomes() if o.elite and o.elite.operator.startswith("seed:")]
+    lowest = min(elite.joint for elite in seeds)
+    (best,) = (elite for elite in seeds if elite.joint == lowest)
+    one = replace(champion, experiments=champion.clean[:1])
+    found = Evidence(one, Here(Line(True))).best_seed
+    assert found and found[0] == f"best seed ({best.operator.removeprefix('seed:')})"
+    searched = next(row for row in best.rows if row[0] == one.clean[0].id)
+    # the search has fewer arrival seeds, or the same
+    assert found[1][0].e2e == pytest.approx(searched[1], abs=0.5)
+    other = replace(champion.clean[0], id="mine", observed=under(
+        champion.clean[:1], champion.source.complete, kernels_times(champion.source.complete, 2.0))[0].observed)  # fmt: skip
+    assert Evidence(replace(champion, experiments=(other,)), Here(Line(True))).best_seed is None
 
 
 def curve(*means: tuple[int | None, float | None]) -> LearningCurve:

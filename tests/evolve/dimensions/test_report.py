@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
@@ -97,6 +98,15 @@ def test_markdown_has_a_section_and_the_commands_of_every_dimension() -> None:
     assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 15) for row in rows)
 
 
+def test_a_dimension_keeps_its_number_in_a_report_of_few(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = made()
+    few = replace(whole, dimensions=(whole.dimensions[1], whole.dimensions[4]))
+    assert re.findall(r"^## (\d+)\. (\w+)", page(few), re.MULTILINE) == [("2", "workloads"), ("5", "hardware")]
+    print_report(few)
+    assert re.findall(r"^(\d+)\. (\w+)", capsys.readouterr().out, re.MULTILINE) == [("2", "workloads"), ("5", "hardware")]
+    assert re.findall(r"<h2>(\d+)\.", html(few)) == re.findall(r'<li value="(\d+)">', html(few)) == ["2", "5"]
+
+
 def test_the_paragraph_at_the_top_has_the_briefs_and_counts_the_verdicts() -> None:
     few = (
         Dimension("accuracy", "Accuracy", Verdict(CARE, "s", "r"), (), "Errors are 2 %."),
@@ -187,7 +197,7 @@ def test_a_file_without_a_record_is_reported_on_and_the_report_says_what_is_miss
     assert [text for text in ("no record of", "never validated", "from no run") for m in result["missing"] if text in m] == [
         "no record of", "never validated", "from no run",
     ]  # fmt: skip
-    kinds = {row["kind"]: row["constants"] for row in table(result, "Constants by what")}
+    kinds = {row["kind"]: row["constants or terms"] for row in table(result, "Constants by what")}
     assert kinds["in a step"] == 1 and kinds["measured kernel"] == 0
     assert {row["sample"] for row in table(result, "Errors of the program")} == {
         "on runs of which no record says whether it was fitted on them", "",
