@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from evaluator import baselines
 from evaluator.intervals import STATISTICS, coverage
 from evaluator.metrics import mean_abs
-from evaluator.score import MEANS
+from evaluator.score import MEANS, Errors
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
 from evolve.dimensions.evidence import Evidence, of_means
 from evolve.dimensions.held_out import HeldOut, beyond, figures_of
@@ -25,6 +25,7 @@ RULE = (
     "of a run; with care: for E2E in every kind, but not for TTFT or ITL; poor: not for E2E; untested: never validated"
 )
 SEED = 0  # of bootstraps
+SEED_SET = "fitted by the search, one set for all"
 RANKED = ("e2e", "e2e_p99")
 NEVER = "never validated: run `{}`"
 
@@ -101,14 +102,17 @@ def _brief(evidence: Evidence) -> str:
         texts.append("No held-out error is known, because it was never validated")
     for sample, of_sample in _samples(evidence).items():
         texts.append(f"{sample} they are {_three({n: mean_abs(of_means(of_sample, n)) for n in MEANS})}")
+    answers = {name: rows for name, rows in _answers(evidence).items() if name not in evidence.known
+               or name in baselines.SHARED}  # fmt: skip
     best = min(
-        ((e2e, name) for name in baselines.SHARED if (e2e := mean_abs([r.e2e for r in evidence.known.get(name, ())]))
-         is not None and len(evidence.known[name]) == len(evidence.subject.clean)),
+        ((e2e, name) for name, rows in answers.items() if (e2e := mean_abs([r.e2e for r in rows])) is not None
+         and len(rows) == len(evidence.subject.clean)),
         default=None,
     )  # fmt: skip
     if best:
         texts.append(
-            f"the best known answer with one set of constants ({best[1]}) reaches {best[0]:.1f} % E2E on the same runs"
+            f"the best known answer with one set of constants or none ({best[1]}) reaches {best[0]:.1f} % E2E on the "
+            "same runs"
         )
     return f"{'; '.join(texts)}."
 
@@ -192,20 +196,27 @@ def _held_out(evidence: Evidence) -> list[Exhibit]:
     ]
 
 
+def _answers(evidence: Evidence) -> dict[str, Sequence[Errors]]:
+    """The known answers, and the best seed of the search as one more, by name."""
+    return {**evidence.known, **dict([evidence.best_seed] if evidence.best_seed else [])}
+
+
 def _known(evidence: Evidence) -> Exhibit:
     """The known answers on the clean runs, next to the program."""
     rows: list[list[Value]] = []
-    for name, errors in evidence.known.items():
+    for name, errors in _answers(evidence).items():
         means = [mean_abs([getattr(r, x) for r in errors]) for x in MEANS]
         worst = max((r.e2e for r in errors if r.e2e is not None), key=abs, default=None)
-        rows.append([name, CONSTANTS.get(name, ONE_SET), len(errors), *means, worst])
+        constants = CONSTANTS.get(name, ONE_SET if name in evidence.known else SEED_SET)
+        rows.append([name, constants, len(errors), *means, worst])
     rows.sort(key=lambda row: float("inf") if row[3] is None else float(row[3]))
     return Exhibit.of(
         "Known answers on the clean runs, in sample where constants are fitted: errors in percent",
         "known answer|~constants|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f",
         rows,
         evidence.subject.again(NAME),
-        note="Those with a set of constants per model or per experiment can predict no other.",
+        note="Those with a set of constants per model or per experiment can predict no other. The best seed is the "
+        "program that the search began with whose mean error was lowest there.",
     )
 
 

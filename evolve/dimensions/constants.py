@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.language.affine import affine
-from simulator.language.ir import Expr, Field, Function, Program, nodes, walk
+from simulator.language.ir import (
+    Call,
+    Choose,
+    Const,
+    Expr,
+    Field,
+    Function,
+    Neg,
+    Number,
+    Op,
+    Program,
+    inlined,
+    nodes,
+    walk,
+)
 from simulator.language.unparse import spell
 from simulator.schema import KERNELS, READABLE
 
@@ -21,6 +35,11 @@ KINDS = {
     HOST: "a time outside of steps that no GPU field scales, of host and engine: to be fitted again on another host",
     SHAPE: "not a factor: it bends or switches terms, and is worth elsewhere what it is worth here only by assumption",
 }
+NO_CONSTANT = "no constant"
+WITHOUT = (
+    "a time of measured kernels or over a datasheet's peak that no constant multiplies: the other GPU's table or "
+    "datasheet brings it, and no fit can change it"
+)
 REFERENCE = "reference_step_us"
 
 
@@ -53,8 +72,11 @@ def classified(program: Program) -> list[Classified]:
     return found
 
 
-def bare_kernels(program: Program) -> list[str]:
-    """The features with measured kernels that have no constant."""
+def bare_terms(program: Program) -> list[str]:
+    """The terms without a constant whose time another GPU's table of kernels or datasheet brings.
+
+    The same field may be in a term with a constant too: then it counts in both.
+    """
     bare = [
         (t.feature, f.name)
         for f in program.functions
@@ -62,7 +84,41 @@ def bare_kernels(program: Program) -> list[str]:
         for t in piece.terms
         if t.constant is None
     ]
-    return list(dict.fromkeys(spell(feature) for feature, method in bare if _kind([feature], method) == KERNEL))
+    return list(dict.fromkeys(spell(feature) for feature, method in bare if _is_bare(feature, method)))
+
+
+def bare_times(program: Program, factor: float) -> Program:
+    """The program with its `bare_terms` times `factor`, and all else as it is."""
+
+    def rewritten(f: Function) -> Function:
+        linear = set(affine(f).linear)
+
+        def with_constant(e: Expr) -> bool:
+            return any(isinstance(n, Const) and n.name in linear for n in walk(e))
+
+        def scaled(e: Expr) -> Expr:
+            match e:
+                case Op("+" | "-" as op, left, right):
+                    return Op(op, scaled(left), scaled(right))
+                case Neg(value):
+                    return Neg(scaled(value))
+                case Choose(condition, then, other):
+                    return Choose(condition, scaled(then), scaled(other))
+                case Call("max" | "min" as name, args):
+                    return Call(name, tuple(map(scaled, args)))
+                case Op("*", left, right) if with_constant(right) and not with_constant(left):
+                    return Op("*", left, scaled(right))
+                case Op("*" | "/" as op, left, right) if with_constant(left) and not with_constant(right):
+                    return Op(op, scaled(left), right)
+            return Op("*", Number(factor), e) if not with_constant(e) and _is_bare(e, f.name) else e
+
+        return replace(f, body=(), result=scaled(inlined(f)))
+
+    return replace(program, functions=tuple(map(rewritten, program.functions)))
+
+
+def _is_bare(feature: Expr, method: str) -> bool:
+    return _kind([feature], method) in (KERNEL, DATASHEET)
 
 
 def kernel_fields(program: Program) -> list[str]:

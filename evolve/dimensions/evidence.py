@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from archive.proposal import SEED
 from evaluator import baselines
 from evaluator.experiments import written_experiments
 from evaluator.fit.fit import fit_set
-from evaluator.score import MEANS, Errors, summarise
+from evaluator.score import MEANS, Errors, error_rows, score_set, summarise
 from evolve.dimensions.held_out import HeldOut, Known, held_out, known_answers
 from evolve.dimensions.subject import Subject
 from evolve.pool.pool import Pool
@@ -23,6 +24,7 @@ from evolve.program.forecast import Forecast, Forecasts
 from evolve.program.predict import predict
 from evolve.program.sensitivity import Sensitivity, sensitivities
 from evolve.run.program import Source
+from simulator.language.parse import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,21 @@ class Evidence:
         for task, of_task in zip(tasks, rows, strict=True):
             by_name.setdefault(task.name, []).extend(of_task)
         return by_name
+
+    @cached_property
+    def best_seed(self) -> tuple[str, Sequence[Errors]] | None:
+        """The name of the best program that the search began with, by its joint error, as the search fitted it, and its
+        errors on the clean experiments; None if there is no run, or if some of these were not fitted on."""
+        run, clean = self.subject.run, self.subject.clean
+        if run is None or not clean or any(e not in self.subject.fitted for e in clean):
+            return None
+        seeds = [o.elite for o in run.outcomes() if o.elite and o.elite.operator.startswith(SEED)]
+        if not seeds:
+            return None
+        best = min(seeds, key=lambda elite: elite.joint)
+        rows: list[list[Errors]]
+        rows = self._all("the best seed", [Call(error_rows, (parse(best.text), score_set(clean, self.subject.seeds)))])
+        return f"best seed ({best.operator.removeprefix(SEED)})", rows[0]
 
     @cached_property
     def held_out(self) -> tuple[HeldOut, ...]:

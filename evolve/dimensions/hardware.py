@@ -10,9 +10,12 @@ from evaluator.metrics import mean_abs
 from evolve.dimensions.constants import (
     HOST,
     KINDS,
+    NO_CONSTANT,
     STEP,
+    WITHOUT,
     Classified,
-    bare_kernels,
+    bare_terms,
+    bare_times,
     classified,
     kernel_fields,
 )
@@ -20,6 +23,7 @@ from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, E
 from evolve.dimensions.evidence import Evidence
 from evolve.dimensions.held_out import beyond
 from evolve.dimensions.stress import changes, constants_times
+from evolve.report.table import counted
 from evolve.terminal import command
 from simulator.kernels.tables import names, tables
 from simulator.schema import FIELDS
@@ -54,7 +58,9 @@ def gpus_of(evidence: Evidence) -> list[str]:
 def _verdict(evidence: Evidence, constants: list[Classified]) -> Verdict:
     gpus, counts = gpus_of(evidence), {kind: sum(c.kind == kind for c in constants) for kind in KINDS}
     parts = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
-    tail = f"Of {len(constants)} constants by what they multiply: {parts or 'none'}."
+    bare = bare_terms(evidence.subject.source.complete)
+    without = f"; {counted(len(bare), 'term')} without one" if bare else ""
+    tail = f"Of {counted(len(constants), 'constant')} by what they multiply: {parts or 'none'}{without}."
     rows = [r for r in evidence.held_out if r.kind == KIND]
     if rows:
         means = {x: mean_abs([r.errors[x] for r in rows]) for x in ("e2e", "ttft", "itl")}
@@ -72,7 +78,9 @@ def _brief(evidence: Evidence, again: list[str]) -> str:
     if len(gpus) != 1:
         return ""
     constants = f"; there, at least {', '.join(again)} must be fitted again" if again else ""
-    return f"Every fitted run is on {gpus[0]}, and no other GPU was tested{constants}."
+    bare = bare_terms(evidence.subject.source.complete)
+    refit = "; no refit can take back an error of kernel or datasheet times that no constant multiplies" if bare else ""
+    return f"Every fitted run is on {gpus[0]}, and no other GPU was tested{constants}{refit}."
 
 
 def _caveats(evidence: Evidence) -> tuple[str, ...]:
@@ -87,21 +95,24 @@ def _caveats(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _kinds(evidence: Evidence, constants: list[Classified]) -> Exhibit:
-    """By kind, the constants and what the latencies change by if these are 10 % larger."""
+    """By kind, the constants, and the terms without one, and what the latencies change by if these are 10 % larger."""
     program = evidence.subject.source.complete
     positions = {kind: [c.position for c in constants if c.kind == kind] for kind in KINDS}
     present = {kind: of_kind for kind, of_kind in positions.items() if of_kind}
     moved: Mapping[str, Mapping[str, float | None]] = {}
     if evidence.subject.clean:
-        moved = changes(evidence, {k: constants_times(program, p, MORE) for k, p in present.items()})
+        variants = {k: constants_times(program, p, MORE) for k, p in present.items()}
+        moved = changes(evidence, {**variants, NO_CONSTANT: bare_times(program, MORE)})
+    counts = {kind: (len(of_kind), KINDS[kind]) for kind, of_kind in positions.items()}
+    counts[NO_CONSTANT] = len(bare_terms(program)), WITHOUT
     rows: list[list[Value]] = []
-    for kind, of_kind in positions.items():
-        change = moved.get(kind, {})
-        rows.append([kind, len(of_kind), KINDS[kind], *(change.get(x) for x in ("e2e", "ttft", "itl"))])
+    for kind, (count, what) in counts.items():
+        change = moved.get(kind, {}) if count else {}
+        rows.append([kind, count, what, *(change.get(x) for x in ("e2e", "ttft", "itl"))])
     return Exhibit.of(
-        "Constants by what they are worth on another GPU, and the change of mean latencies in percent if these are 10 "
-        "% larger",
-        "kind|constants:,d|~what it is|E2E:+.1f|TTFT:+.1f|ITL:+.1f",
+        "Constants by what they are worth on another GPU, terms without one, and the change of mean latencies in "
+        "percent if these are 10 % larger",
+        "kind|constants or terms:,d|~what it is|E2E:+.1f|TTFT:+.1f|ITL:+.1f",
         rows,
         evidence.subject.again(NAME),
         note="Replayed under one arrival seed, mean over the clean runs.",
@@ -109,14 +120,16 @@ def _kinds(evidence: Evidence, constants: list[Classified]) -> Exhibit:
 
 
 def _constants(evidence: Evidence, constants: list[Classified]) -> Exhibit:
-    rows = [(f"{c.method}.{c.name}", c.value, c.kind, "; ".join(c.features) or None) for c in constants]
-    bare = bare_kernels(evidence.subject.source.complete)
+    rows: list[list[Value]] = [
+        [f"{c.method}.{c.name}", c.value, c.kind, "; ".join(c.features) or None] for c in constants
+    ]
+    rows += [[None, None, NO_CONSTANT, term] for term in bare_terms(evidence.subject.source.complete)]
     return Exhibit.of(
-        "Constants and what each multiplies",
+        "Constants and what each multiplies, and terms without one",
         "constant|value:.6g|kind|~multiplies",
         rows,
         command("show", evidence.subject.source.name, "--json"),
-        note=f"Measured kernels that count once, without a constant: {'; '.join(bare)}." if bare else "",
+        note="The times of all terms are added: a field in several of them counts in each.",
     )
 
 

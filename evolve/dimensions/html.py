@@ -41,9 +41,9 @@ def _first(report: Report) -> Iterator[str]:
     """What is on the first screen."""
     yield f'<p class="short"><strong>In short.</strong> {_text(report.in_short)}</p>'
     yield '<ol class="verdicts">'
-    for d in report.dimensions:
+    for number, d in report.numbered:
         yield (
-            f'<li><a href="#{_text(d.name)}">{_text(d.title)}</a> {_badge(d.verdict.level)} '
+            f'<li value="{number}"><a href="#{_text(d.name)}">{_text(d.title)}</a> {_badge(d.verdict.level)} '
             f"<span>{_text(d.verdict.sentence)}</span></li>"
         )
     yield "</ol>"
@@ -58,7 +58,7 @@ def _badge(level: str) -> str:
 
 
 def _all(report: Report) -> Iterator[str]:
-    for number, d in enumerate(report.dimensions, 1):
+    for number, d in report.numbered:
         yield f'<section id="{_text(d.name)}">'
         yield f"<h2>{number}. {_text(d.title)} {_badge(d.verdict.level)}</h2>"
         yield from _dimension(d)

@@ -66,12 +66,11 @@ def overheads(evidence: Evidence) -> Dimension:
     data = f"{len(subject.fitted)} runs and {hours:.1f} GPU hours are behind the fit" if subject.fitted else \
            "no record says which runs are behind the fit"  # fmt: skip
     sentence = (
-        f"A replay takes {speed.ns_a_step:,.0f} ns a step, {speed.faster:,.0f} times faster than the load; a refit "
-        f"takes "
-        f"{cpu_s:.1f} CPU seconds; {data}."
+        f"A compiled replay takes {speed.ns_a_step:,.0f} ns a step, {speed.faster:,.0f} times faster than the load; "
+        f"a refit takes {cpu_s:.1f} CPU seconds; {data}."
     )
     level = GOOD if cpu_s <= MOST_S and speed.faster >= FASTER else CARE
-    brief = f"{data[0].upper()}{data[1:]}; a replay takes {speed.ns_a_step:,.0f} ns a step."
+    brief = f"{data[0].upper()}{data[1:]}; a compiled replay takes {speed.ns_a_step:,.0f} ns a step."
     exhibits = (_data(subject), *_search(subject), _speed(subject, speed), _bytes(subject), *_parts(evidence))
     caveats = ("Times are of this machine, and other work on it makes them longer.",)
     return Dimension(NAME, "Overheads", Verdict(level, sentence, RULE), exhibits, brief, caveats)
@@ -151,22 +150,24 @@ def _speed(subject: Subject, speed: Speed) -> Exhibit:
         ("requests", speed.requests),
     ]
     return Exhibit.of(
-        "A replay of the clean runs in the interpreter, on one core",
+        "A replay of the clean runs by the compiled evaluation, on one core",
         "~what|figure:,.4g",
         rows,
         subject.again(NAME),
         command("emit", subject.source.name, "--out", "go", "--check"),
-        note="emit --check times the emitted Go, where a Go toolchain is installed.",
+        note="A step: scheduling, the sums of its batch and its time. emit --check times the emitted Go, where a Go "
+        "toolchain is installed.",
     )
 
 
 def _bytes(subject: Subject) -> Exhibit:
     source = subject.source
     rows: list[list[Value]] = [["text of the program", len(source.text.encode())]]
-    rows.append(["Go, deployments not baked in", _size(go_files(source))])
+    files = "all emitted files (Go, its test and INTEGRATION.md), deployments not baked in"
+    rows.append([files, _size(go_files(source))])
     if subject.clean:
         one = emit(source.complete, target=next(iter(TARGETS)), deployments=[of_experiment(subject.clean[0])])
-        rows.append(["Go, with one deployment", _size(one)])
+        rows.append(["all emitted files, with one deployment", _size(one)])
     if reads_kernels(source.complete):
         gpus = {e.hardware for e in subject.experiments}
         used = {str(entry.get("kernels")) for entry in hardware_table().values() if entry["name"] in gpus} & set(

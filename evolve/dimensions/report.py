@@ -56,6 +56,11 @@ class Report:
     dimensions: tuple[Dimension, ...]
 
     @property
+    def numbered(self) -> list[tuple[int, Dimension]]:
+        """The dimensions, each with its number among all ten, whichever of them were made."""
+        return [(list(DIMENSIONS).index(d.name) + 1, d) for d in self.dimensions]
+
+    @property
     def in_short(self) -> str:
         """The figures that a decision needs, in a paragraph."""
         briefs = [d.brief for d in self.dimensions if d.brief]

@@ -32,7 +32,7 @@ def print_report(report: Report) -> None:
     show(verdicts_table(report))
     for line in report.missing:
         prose(f"- missing: {line}")
-    for number, dimension in enumerate(report.dimensions, 1):
+    for number, dimension in report.numbered:
         say()
         say(f"{number}. {dimension.title}: {dimension.verdict.level}", "bold")
         prose(dimension.verdict.sentence)
@@ -52,7 +52,7 @@ def page(report: Report) -> str:
     if report.missing:
         lines.append("\n".join(f"- missing: {line}" for line in report.missing))
     lines += [f"Program, key `{report.key}`, data `{report.data}`:", f"```python\n{report.program}\n```"]
-    for number, dimension in enumerate(report.dimensions, 1):
+    for number, dimension in report.numbered:
         lines += _section(number, dimension)
     return visible("\n\n".join(lines), keep="\n\t") + "\n"
 

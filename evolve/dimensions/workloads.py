@@ -84,14 +84,25 @@ def _overloaded_ids(evidence: Evidence) -> set[str]:
 
 
 def _overload_text(evidence: Evidence) -> str:
-    means, ids = _overload_means(evidence), _overloaded_ids(evidence)
-    if not means:
+    if not _overload_means(evidence):
         return "There is no overloaded run to predict."
-    rows = [f for f in evidence.forecasts.experiments if f.id in ids]
-    off = [e for e in of_means(rows, "e2e") if e is not None and abs(e) > PASS_PCT["e2e"]]
+    ids = _overloaded_ids(evidence)
+    return overload_text(of_means([f for f in evidence.forecasts.experiments if f.id in ids], "e2e"))
+
+
+def overload_text(errors_pct: Sequence[float | None]) -> str:
+    """A sentence with the signed errors of those overloaded runs whose mean E2E is predicted beyond the limit.
+
+    >>> overload_text([-6.5, 2.8, -61.2, -47.3])
+    'Of 4 overloaded runs, 2 have their mean E2E predicted more than 10 % off: by -47 and -61 %.'
+    """
+    off = sorted((e for e in errors_pct if e is not None and abs(e) > PASS_PCT["e2e"]), key=abs)
+    *first, last = [f"{e:+.0f}" for e in off] or [""]
+    by = f": by {', '.join(first)}{' and ' if first else ''}{last} %" if off else ""
+    have = "has its" if len(off) == 1 else "have their"
     return (
-        f"Of {counted(len(rows), 'overloaded run')}, {len(off)} have their mean E2E predicted more than "
-        f"{PASS_PCT['e2e']:g} % off ({percent(means['e2e'], 0)} in the mean)."
+        f"Of {counted(len(errors_pct), 'overloaded run')}, {len(off) or 'none'} {have} mean E2E predicted more than "
+        f"{PASS_PCT['e2e']:g} % off{by}."
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from evaluator.intervals import STATISTICS, Disagreement, Interval
-from evaluator.metrics import LATENCIES, error_pct
+from evaluator.metrics import LATENCIES, error_pct, mean_abs
 from evaluator.requests import Singles
+from evaluator.score import MEANS
 from evaluator.sensitivity import HELD_OUT, PACE, Origin, TermShare
 from evolve import __version__
 from simulator.experiment.experiment import Components, Observation
@@ -132,6 +133,14 @@ class Forecasts:
     mean_abs_error_pct: Mapping[str, float | None]
     drawn: bool
 
+    def mean_abs_error_pct_by_use(self, *, fitted: bool) -> dict[str, float | None]:
+        """As `mean_abs_error_pct`, over the experiments that the program was fitted on, or over those that it was not.
+
+        An experiment of which no record says so is in neither.
+        """
+        errors = [e.summary.error_pct or {} for e in self.experiments if e.fitted is fitted]
+        return {name: mean_abs([of.get(f"{name}_ms", {}).get("mean") for of in errors]) for name in MEANS}
+
     def to_json(self) -> JsonObject:
         return {
             "engine": __version__,
@@ -141,4 +150,6 @@ class Forecasts:
             "key": key(self.program),
             "experiments": [e.to_json() for e in self.experiments],
             "mean_abs_error_pct": self.mean_abs_error_pct,
+            "mean_abs_error_pct_in_sample": self.mean_abs_error_pct_by_use(fitted=True),
+            "mean_abs_error_pct_new": self.mean_abs_error_pct_by_use(fitted=False),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from evaluator.baselines import datasheet
@@ -197,7 +197,6 @@ def print_prediction(forecasts: Forecasts) -> None:
     """A row per experiment, with errors if anything was observed, then every warning once."""
     experiments = forecasts.experiments
     compared = any(e.summary.error_pct for e in experiments)
-    fitted = [e.id for e in experiments if e.fitted]
     recorded = any(e.fitted is not None for e in experiments)
     notes = [FITTED_LEGEND] * recorded + [ERROR_LEGEND] * compared
     if notes:
@@ -216,12 +215,27 @@ def print_prediction(forecasts: Forecasts) -> None:
         _print_parts(experiments)
     if any(e.singles for e in experiments):
         print_singles(experiments)
-    total = {n: v for n, v in forecasts.mean_abs_error_pct.items() if v is not None}
-    if total:
-        figures = ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in total.items())
-        sample = f"; {len(fitted)} of {len(experiments)} in sample" if fitted else ""
-        prose(f"Mean absolute error: {figures}{sample}")
+    for line in mean_lines(forecasts):
+        prose(line)
     say_once({e.id: e.warnings for e in experiments})
+
+
+def mean_lines(forecasts: Forecasts) -> list[str]:
+    """The mean absolute errors of the observed experiments: a line for those that the program was fitted on and one for
+    the others, which are never averaged together; one line where no record says which these are."""
+    observed = [e.fitted for e in forecasts.experiments if e.summary.error_pct]
+    by_use = [("in sample", observed.count(True), forecasts.mean_abs_error_pct_by_use(fitted=True)),
+              ("not fitted", observed.count(False), forecasts.mean_abs_error_pct_by_use(fitted=False)),
+              ("", observed.count(None), forecasts.mean_abs_error_pct)]  # fmt: skip
+    return [
+        f"Mean absolute error{f', {use} ({count})' if use else ''}: {figures}"
+        for use, count, means in by_use
+        if count and (figures := _figures(means))
+    ]
+
+
+def _figures(means: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{n.upper()} {number(v, 2, signed=False)} %" for n, v in means.items() if v is not None)
 
 
 def _table(forecasts: Forecasts) -> Table:

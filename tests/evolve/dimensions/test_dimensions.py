@@ -18,7 +18,16 @@ from evaluator.intervals import Residual
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS, predictions, score_set
 from evolve.dimensions import accuracy, workloads
-from evolve.dimensions.constants import DATASHEET, HOST, KERNEL, OWN_STEP, SHAPE, STEP, bare_kernels, classified
+from evolve.dimensions.constants import (
+    DATASHEET,
+    HOST,
+    KERNEL,
+    OWN_STEP,
+    SHAPE,
+    STEP,
+    bare_terms,
+    classified,
+)
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Exhibit
 from evolve.dimensions.ease import PLAN, imported, required
 from evolve.dimensions.evidence import Evidence
@@ -107,8 +116,8 @@ def test_constants_are_classified_by_what_they_multiply() -> None:
         "cycles": OWN_STEP,
     }
     assert [c.position for c in classified(program)] == list(range(6))
-    assert any("b.kernel_lm_head_us" in text for text in bare_kernels(program))
-    assert not any("b.kernel_gemm_us" in text for text in bare_kernels(program))
+    assert any("b.kernel_lm_head_us" in text for text in bare_terms(program))
+    assert not any("b.kernel_gemm_us" in text for text in bare_terms(program))
 
 
 def step_us(program: Program) -> float:

@@ -187,7 +187,7 @@ def test_a_file_without_a_record_is_reported_on_and_the_report_says_what_is_miss
     assert [text for text in ("no record of", "never validated", "from no run") for m in result["missing"] if text in m] == [
         "no record of", "never validated", "from no run",
     ]  # fmt: skip
-    kinds = {row["kind"]: row["constants"] for row in table(result, "Constants by what")}
+    kinds = {row["kind"]: row["constants or terms"] for row in table(result, "Constants by what")}
     assert kinds["in a step"] == 1 and kinds["measured kernel"] == 0
     assert {row["sample"] for row in table(result, "Errors of the program")} == {
         "on runs of which no record says whether it was fitted on them", "",
