@@ -20,7 +20,7 @@ from evolve.cli.entry import COMMANDS, COMPLETION, CONTEXT
 from evolve.cli.words import WORDS
 
 PROG = "evolve"
-NOT_A_CONFIG = ("experiments_", "models.", "hardware.", "llm_prices.")
+NOT_A_CONFIG = ("experiments_", "models.", "hardware.", "llm_prices.", "leaderboard.")
 
 Item = CompletionItem[str]
 

@@ -125,9 +125,10 @@ def _entries(
     is none."""
     every = [*shipped_methods(), *known_answers(), champion(experiments)]
     reference = protocol().short_circuit.reference
-    known = {_spelled(entry.name): entry.name for entry in every}
+    known = {_spelled(entry.name): entry.name for entry in every} | {entry.name: entry.name for entry in every}
     named = {reference}
-    for name in map(_spelled, names):
+    for word in names:
+        name = word if word in known else _spelled(word)
         found = [name] if name in known else [k for k in known if k.startswith(name)]
         if not found:
             raise InputError(f"{shown(name)}: no such method: {nearest(name, list(known))}")

@@ -111,8 +111,8 @@ def _brief(evidence: Evidence) -> str:
     )  # fmt: skip
     if best:
         texts.append(
-            f"the best known answer with one set of constants or none ({best[1]}) "
-            f"reaches {best[0]:.1f} % E2E on the same runs"
+            f"the best known answer with one set of constants or none ({best[1]}) reaches {best[0]:.1f} % E2E on the "
+            "same runs"
         )
     return f"{'; '.join(texts)}."
 

@@ -78,12 +78,8 @@ def _brief(evidence: Evidence, again: list[str]) -> str:
     if len(gpus) != 1:
         return ""
     constants = f"; there, at least {', '.join(again)} must be fitted again" if again else ""
-    bare = len(bare_terms(evidence.subject.source.complete))
-    refit = (
-        f"; no refit can take back an error of its {counted(bare, 'term')} of measured kernels or datasheet times "
-        f"without a constant"
-        if bare else ""
-    )  # fmt: skip
+    bare = bare_terms(evidence.subject.source.complete)
+    refit = "; no refit can take back an error of kernel or datasheet times that no constant multiplies" if bare else ""
     return f"Every fitted run is on {gpus[0]}, and no other GPU was tested{constants}{refit}."
 
 

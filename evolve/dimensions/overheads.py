@@ -67,8 +67,7 @@ def overheads(evidence: Evidence) -> Dimension:
            "no record says which runs are behind the fit"  # fmt: skip
     sentence = (
         f"A compiled replay takes {speed.ns_a_step:,.0f} ns a step, {speed.faster:,.0f} times faster than the load; "
-        f"a refit takes "
-        f"{cpu_s:.1f} CPU seconds; {data}."
+        f"a refit takes {cpu_s:.1f} CPU seconds; {data}."
     )
     level = GOOD if cpu_s <= MOST_S and speed.faster >= FASTER else CARE
     brief = f"{data[0].upper()}{data[1:]}; a compiled replay takes {speed.ns_a_step:,.0f} ns a step."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from evolve.run.folder import REMEDY
 from evolve.run.program import write_program
 from evolve.run.records import record, today
 from evolve.study.study import read_about
+from evolve.terminal import warn
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
@@ -127,6 +128,8 @@ def measure(bench: Bench, pool: Pool) -> list[Result]:
     short = protocol().short_circuit
     with run_folder.lock(bench.path):
         kept = {r.task: r for r in read_results(bench.path / RESULTS) if bench.short_circuit or not r.skipped}
+        for name in changed(todo, kept):
+            warn(f"{name}: its text has changed since it was trained for {bench.path}: it is trained again")
         work = _Work(bench, pool, _parcel(bench, fitted), kept, len(todo))
         try:
             whole = [task for task in todo if task.kind == IN_SAMPLE]
@@ -144,6 +147,14 @@ def measure(bench: Bench, pool: Pool) -> list[Result]:
     every = [r.without_errors() if r.misses_by_more_than(limit) else r for t in todo if (r := results.get(t))]
     _write_programs(bench.path / PROGRAMS, every, fitted, date)
     return every
+
+
+def changed(todo: Iterable[Task], kept: Iterable[Task]) -> list[str]:
+    """Names of the programs that were trained before, but with another text only."""
+    before: dict[str, set[str]] = {}
+    for task in kept:
+        before.setdefault(task.name, set()).add(task.text)
+    return list(dict.fromkeys(t.name for t in todo if t.name in before and t.text not in before[t.name]))
 
 
 class _Work:
@@ -193,9 +204,12 @@ def _write_programs(folder: Path, results: Sequence[Result], fitted: Sequence[Ex
 
 
 def program_file(name: str, by: str, of: str = "") -> str:
-    """The file in PROGRAMS of an entry's program, of all runs or of a model or run."""
-    parts = [name, by, *([alias(of)] if of else [])]
-    return "-".join("".join(c if c.isalnum() or c in ".-" else "-" for c in part) for part in parts) + ".py"
+    """The file in PROGRAMS of an entry's program, of all runs or of a model or run.
+
+    A space is not a hyphen there: `overhead floor` and `overhead-floor` are two entries.
+    """
+    parts = [name.replace(" ", "_"), by, *([alias(of)] if of else [])]
+    return "-".join("".join(c if c.isalnum() or c in ".-_" else "-" for c in part) for part in parts) + ".py"
 
 
 def _errors(result: Result, e: Experiment) -> Errors:
@@ -214,7 +228,8 @@ def _begin(bench: Bench, fitted: Sequence[Experiment]) -> str:
         old = read_about(file, "")
         for name, value in about.items():
             if old.get(name) != value:
-                raise InputError(f"{bench.path}: was made with {WORDS[name]}: choose another --out")
+                more = ", or give the same --experiments and --id" if name == "data" else ""
+                raise InputError(f"{bench.path}: was made with {WORDS[name]}: choose another --out{more}")
         if not isinstance(old.get(DATE), str):
             raise InputError(f"{file}: is damaged: {REMEDY}")
         return str(old[DATE])

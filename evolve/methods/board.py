@@ -134,6 +134,12 @@ class Board:
         shared = [row for row in self.rows if row.portability and row.portability.programs == 1 and row.by != REFIT]
         return next((row for row in shared if row.e2e("models") is not None), None)
 
+    @property
+    def to_go_on_with(self) -> BoardRow | None:
+        """The best of the user's own programs, or `best` if that comes before it."""
+        yours = [row for row in self.rows if row.group == "yours" and row.portability and row.portability.programs == 1]
+        return next((row for row in self.rows if row == self.best or row in yours), None)
+
 
 def board(bench: Bench, results: Sequence[Result], with_published: bool) -> Board:
     """The board of these results; `with_published`: with what others published of the same runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -102,7 +102,19 @@ def champion(experiments: Sequence[Experiment]) -> Entry:
 def added(spec: str, caps: Caps, experiments: Sequence[Experiment]) -> Entry:
     """A user's program, or the champion of a run. Raises InputError if it is neither."""
     source = searched(Path(spec)).source if is_run(Path(spec)) else load(spec, caps)
-    return _of_source(source, "yours", "added", experiments)
+    return replace(_of_source(source, "yours", "added", experiments), name=board_name(source.name))
+
+
+def board_name(name: str) -> str:
+    """What the board calls an added program: a file by its stem, a program of a run by the run's folder and its number.
+
+    >>> board_name("drafts/mine.py"), board_name("runs/0003:412"), board_name("jams")
+    ('mine', '0003-412', 'jams')
+    """
+    run, colon, number = name.rpartition(":")
+    if colon and number.isdecimal():
+        return f"{Path(run).resolve().name}-{number}"
+    return Path(name).stem
 
 
 def _of_source(source: Source, group: Group, what: str, experiments: Sequence[Experiment]) -> Entry:

@@ -31,8 +31,8 @@ Trained on all runs, in sample. valid, test: MAPE of single steps on these fifth
 chooses by valid, nothing sees test; r: correlation on test. E2E to p99: of replays of whole loads (p99: of E2E); 95 %:
 bootstrap interval over runs; pass: runs with errors that h2 allows."""
 HELD_OUT = """\
-LOMO, LOWO: one model, one workload left out in turn; (18): of so many runs only; 95 %: over runs, or over whole models;
-TTFT, worst (of E2E): of LOMO."""
+LOMO, LOWO: one model, one workload left out in turn; (18): of so many runs only; 95 %: over runs, or over whole models,
+of which believe the wider; TTFT, worst (of E2E): of LOMO."""
 PARTS = """\
 E2E by architecture: in sample, LOMO, and trained on the other one (to MoE: on dense models alone). steps: MAPE of all
 cycles of models left out. inverted: pairs of runs that LOMO orders wrongly by mean E2E."""
@@ -40,8 +40,8 @@ COST = """\
 constants: that were trained, with those of the delays; CPU s: of all trainings; ns: of one step time from a batch's
 sums, timed once; covers: of the host's five delays (step, queueing, output token, completion, admissions and evictions)
 those that are not always 0; host: what it must know; Go: `generic`, or `trees` with a file of its ensemble. h1: by how
-many points a ridge on the form's features is better at steps than one on raw counts, and p; h2: whole loads; h3: runs
-that were not fitted (docs/leaderboard.md)."""
+many points of MAPE a ridge on the form's features is better at steps than one on raw counts, and p; h2: whole loads;
+h3: runs that were not fitted (docs/leaderboard.md)."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def print_board(made: Board, path: Path) -> None:
         f"Results: {path}; the same command shows them again without training. Programs that were trained on all runs: "
         f"{path / PROGRAMS}. --md, --csv and --json also have every row's idea, algorithm and citations."
     )
-    if made.best:
-        suggest(command("predict", path / PROGRAMS / made.best.file))
+    if row := made.to_go_on_with:
+        suggest(command("predict", path / PROGRAMS / row.file))
 
 
 def page(made: Board, bench: Bench) -> str:

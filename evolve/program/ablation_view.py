@@ -12,12 +12,13 @@ from evolve.report.table import Row, Table, number, row, section
 LEGEND = f"""\
 dropped: a term (additive, or an argument of max or min); a kernel (a measured kernel's field everywhere, which the
 checks of a search would refuse); a factor (a measured kernel taken as it was measured); a method (the host's own form
-instead). Every form is fitted again, the full one too. Errors: means of E2E, TTFT and ITL in percent, each at most
-{MOST_PCT:g} %. in sample: on the runs that were fitted. held out: on runs of a model, TP degree, architecture or
-workload that the fit left out, by kind of fold in the last columns. 95 %: bootstrap interval of the held-out
+instead). Every form is fitted again, the full one too. Errors: the mean of those of E2E, TTFT and ITL in percent, each
+at most {MOST_PCT:g} %. in sample: on the runs that were fitted. held out: on runs of a model, TP degree, architecture
+or workload that the fit left out, by kind of fold in the last columns. 95 %: bootstrap interval of the held-out
 difference over runs, whole models resampled where there are {LEAST_CLUSTERS} or more. acts on: models whose latencies
-the part changes by more than {100 * ACTS:g} %. Verdict: earns its place, if the interval lies above 0; does not, if it
-lies below {100 * NEGLIGIBLE:g} % of the full form's held-out error; else undecided."""
+the part changes by more than {100 * ACTS:g} %. operations, constants: without what the fit set to 0. Verdict: does not
+earn its place, if the interval lies below {100 * NEGLIGIBLE:g} % of the full form's held-out error; else earns its
+place, if it lies above 0; else undecided."""
 
 
 def ablation_table(ablation: Ablation) -> Table:
@@ -33,7 +34,7 @@ def ablation_table(ablation: Ablation) -> Table:
     for kind in (TERM, METHOD, FACTOR, KERNEL):
         rows += section(_row(part, ablation) for part in ablation.parts if part.kind == kind)
     return Table.of(f"{ablation.name} without each of its parts: errors in percent, and by how much they grow",
-                    "|".join(["dropped", "kind", *heads]), rows)  # fmt: skip
+                    "|".join(["dropped", "=kind", *heads]), rows)  # fmt: skip
 
 
 def _row(part: Part, ablation: Ablation) -> Row:

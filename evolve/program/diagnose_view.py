@@ -14,7 +14,7 @@ from evolve.report.terms import legend
 ALIKE = 3  # fields or terms named as like another one
 ERRORS_LEGEND = """\
 signed errors of means in percent, (predicted - observed)/observed, {seeds}; use: fitted, the program was fitted on this
-run, so its errors are in sample; new, it was not"""
+run, so its errors are in sample; new, it was not; -, that is not known"""
 CORRELATIONS_LEGEND = """\
 r: rank correlation of a signed error with a field over the load stages; above 0: predicted too long where the field is
 large. step us: the step's error at the observed batch, which another term of step_time would have to change; TTFT us
@@ -62,7 +62,7 @@ def _errors_table(f: Findings) -> Table:
         whole = row(*first, "all", "", *map(number, (run.e2e, run.ttft, run.itl)))
         several = len(stages) > 1
         rows += section([*[whole] * several, *(_stage(("", "") if several else first, s) for s in stages)])
-    heads = "experiment|use|stage|>req/s|>E2E %|>TTFT %|>ITL %|>E2E ms|>TTFT ms|>ITL ms"
+    heads = "experiment|=use|=stage|>req/s|>E2E %|>TTFT %|>ITL %|>E2E ms|>TTFT ms|>ITL ms"
     return Table.of(f"Errors of {f.name} by run and load stage; observed means", heads, rows)
 
 
@@ -98,7 +98,7 @@ def _worst_table(f: Findings) -> Table:
         parts = (f"{us:,.0f}" for us in b.parts_us.values())
         rows.append([b.experiment, str(b.stage + 1), b.of.upper(), f"{b.error_pct:+.1f}", *times, *batch, *parts])
     names = "|".join(f">{name.removesuffix('_us').replace('_', ' ')}" for name in PARTS)
-    heads = f"experiment|>stage|of|>error %|>step|>observed|>overhead|>decodes|>prefill|>KV tokens|{names}"
+    heads = f"experiment|=>stage|=of|>error %|>step|>observed|>overhead|>decodes|>prefill|>KV tokens|{names}"
     return Table.of("The steps of the worst stages", heads, rows)
 
 

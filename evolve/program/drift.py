@@ -31,7 +31,16 @@ from evaluator.intervals import WAITING, Disagreement, Residual, disagreements, 
 from evaluator.metrics import LATENCIES
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
 from evolve import __version__
-from evolve.program.drift_tests import FIRST, LEVEL, PACE, ChannelTest, StageResidual, channel_tests
+from evolve.program.drift_tests import (
+    CHANNELS,
+    FIRST,
+    LEVEL,
+    PACE,
+    ChannelTest,
+    StageResidual,
+    channel_tests,
+    least_shift,
+)
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
 from evolve.run.ranges import outside
@@ -94,6 +103,12 @@ class Drift:
     def drifted(self) -> bool:
         return self.verdict != NONE
 
+    @property
+    def least_shift_pct(self) -> dict[str, float | None]:
+        """By channel, the smallest shift that these runs would show, percent of what is predicted."""
+        shifts = {channel: least_shift(self.residuals, self.tests, channel) for channel in CHANNELS}
+        return {channel: None if shift is None else 100.0 * shift for channel, shift in shifts.items()}
+
     def next_command(self, file: str) -> str | None:
         """The command to continue with, for the experiments file that the runs are from; None without a drift."""
         if not self.drifted:
@@ -118,6 +133,7 @@ class Drift:
             "freedom": self.freedom,
             "used": list(self.used),
             "left_out": dict(self.left_out),
+            "least_shift_pct": self.least_shift_pct,
             "undecided": list(self.undecided),
             "tests": [asdict(t) for t in self.tests],
             "refits": [asdict(r) | {"enough": r.enough} for r in self.refits],

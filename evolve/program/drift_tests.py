@@ -38,6 +38,11 @@ class StageResidual:
         itl = self.z("itl")
         return self.z("e2e") if itl is None else itl
 
+    def scale_of_channel(self, channel: str) -> float | None:
+        """How far off that residual may be, before it is standardised."""
+        name = "ttft" if channel == FIRST else "e2e" if self.z("itl") is None else "itl"
+        return None if self.z(name) is None else self.scale[name]
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelTest:
@@ -56,6 +61,20 @@ def channel_tests(residuals: Sequence[StageResidual], freedom: int) -> tuple[Cha
     """The tests that these residuals allow, each at its share of LEVEL."""
     parts = [part for channel in CHANNELS for part in _statistics(residuals, channel, freedom)]
     return tuple(ChannelTest(*part, rejects=bool(part[-1] < LEVEL / len(parts))) for part in parts)
+
+
+def least_shift(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest], channel: str) -> float | None:
+    """The smallest shift of a channel that these runs would show, as a share of what is predicted; None without one.
+
+    It is where the test of the mean over models rejects, at the mean scale of the residuals.
+    """
+    test = next((t for t in tests if (t.channel, t.kind) == (channel, "shift")), None)
+    scales = [s for r in residuals if (s := r.scale_of_channel(channel)) is not None]
+    if test is None or not scales:
+        return None
+    models = len({r.model for r in residuals if r.scale_of_channel(channel) is not None})
+    critical = float(student.isf(LEVEL / len(tests) / 2.0, test.freedom[1]))
+    return math.expm1(critical / math.sqrt(models) * float(np.mean(scales)))
 
 
 def _statistics(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evaluator.score import MEANS
-from evolve.program.drift import IN_SAMPLE, Drift
-from evolve.program.drift_tests import LEVEL, ChannelTest
+from evolve.program.drift import BOTH, IN_SAMPLE, Drift
+from evolve.program.drift_tests import FIRST, LEVEL, PACE, ChannelTest
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number, row
 
+NAMES = {PACE: "pace", FIRST: "TTFT"}
 LEGEND = f"""\
 Residuals of load stages: log(observed / predicted) in percent, and in brackets divided by how far off they may be: the
 program's {{scale}}, and what one draw of arrivals changes. The tests share a level of {100 * LEVEL:g} %, so that of a
@@ -29,6 +30,11 @@ def print_drift(result: Drift, file: str) -> None:
         prose(f"- {ident} is left out: {why}")
     for line in result.undecided:
         prose(f"- {line}")
+    found = [f"{pct:.0f} % in {NAMES[channel]}" for channel, pct in result.least_shift_pct.items() if pct is not None]
+    prose(f"- These runs would show a shift of the mean from about {' or '.join(found)} on, no smaller one.")
+    if result.verdict == BOTH:
+        prose("- Constants before the queue are named even if TTFT is as predicted: it contains steps, and with the "
+              "recalibrated ones it would be off.")  # fmt: skip
     where = f"{counted(len(result.used), 'run')}, {counted(len(result.residuals), 'load stage')}"
     prose(f"{result.name}: {result.verdict} ({where})", "bold")
     if following := result.next_command(file):

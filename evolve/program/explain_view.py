@@ -18,7 +18,8 @@ TERMS_LEGEND = """\
 PI: a request's tokens done before the step. The table: the measured kernels of the GPU. A term inside max, min or a
 choice counts only where it is the one that holds."""
 PARTS_LEGEND = """\
-Parts of the mean E2E in ms, with their percentages: queueing is from arrival to the queue, waiting is in it."""
+Parts of the mean E2E in ms, with their percentages: queueing is from arrival to the queue, waiting is in it. use:
+whether the program was fitted on the run (fitted) or not (new), - if that is not known."""
 STEPS_LEGEND = """\
 us of a mean step of each load stage as the tokens of its answers meet it, at the observed pace if there is one, and the
 percentages of the step; with prefill: of the steps that also carry prompts, so many percent of the tokens. ms of E2E:
@@ -74,7 +75,7 @@ def _steps_table(e: Explanation, run: RunParts) -> Table:
             of_e2e = "-" if run.e2e_ms is None else f"{share / 100.0 * run.e2e_ms:,.1f} ({share:.1f} %)"
             rows.append(row(_method(term.method), term.term, of_e2e, *cells))
     totals = [f"{step.step_us:,.1f}" for step in run.steps]
-    heads = ["method", "~term", ">ms of E2E", *(f">{_head(step)}" for step in run.steps)]
+    heads = ["method", "=~term", ">ms of E2E", *(f">{_head(step)}" for step in run.steps)]
     return Table.of(
         f"{run.id}: terms", "|".join(heads), [*section(rows), row("all", "", number(run.e2e_ms, 1, False), *totals)]
     )

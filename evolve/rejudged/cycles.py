@@ -330,7 +330,8 @@ def _ratio(samples: Sequence[Sample], constant: bool) -> Estimate:
     def again(rng: np.random.Generator) -> float:
         return best(grams[rng.integers(0, len(grams), len(grams))].sum(axis=0))
 
-    return resampled(best(grams.sum(axis=0)), again, "times", f"{len(raw):,} cycles of {len(samples)} runs")
+    estimate = resampled(best(grams.sum(axis=0)), again, "times", f"{len(raw):,} cycles of {len(samples)} runs")
+    return replace(estimate, searched=(float(RATIOS[0]), float(RATIOS[-1])))
 
 
 def _scaled(columns: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from evolve.rejudged.world import Errors, World, capped, model_names
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure that the page shows; with the median or the 95 % interval where it has one."""
+    """A figure that the page shows; with the median or the 95 % interval where it has one. searched: see Estimate."""
 
     name: str
     value: float | None
@@ -21,6 +21,7 @@ class Figure:
     median: float | None = None
     low: float | None = None
     high: float | None = None
+    searched: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class Finding:
 
 def of_estimate(name: str, estimate: Estimate) -> Figure:
     """An estimate as a figure."""
-    return Figure(name, estimate.value, estimate.unit, low=estimate.low, high=estimate.high)
+    e = estimate
+    return Figure(name, e.value, e.unit, low=e.low, high=e.high, searched=e.searched)
 
 
 def mean_error(name: str, errors: Errors, figure: str = "e2e") -> Figure:

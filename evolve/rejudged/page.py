@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from textwrap import fill
 
 from evaluator.experiments import STEPS
 from evaluator.score import SCORE_SEEDS
 from evolve.rejudged.claims import CLAIMS, Judgement
 from evolve.rejudged.finding import Figure
-from evolve.rejudged.verdict import KEPT, OVERTURNED, SEED, UNDECIDED, Estimate
+from evolve.rejudged.verdict import KEPT, OVERTURNED, SEED, UNDECIDED, Estimate, Verdict
 from evolve.rejudged.world import CAP_PCT, World
 from evolve.report.printing import markdown
 from evolve.report.table import Row, Table, counted, number
@@ -27,16 +29,51 @@ the true one, `step.duration_us`, which is the CPU time of schedule() and not th
 cache. Here each belief is one experiment on the corrected data: true output lengths, ITL = (E2E - TTFT)/(output_len -
 1), cycles instead of durations, prefix cache, and two batches in flight.
 
-`make rejudged` computes this page; `python -m evolve.rejudged NAME ...` a part of it. Each experiment has one estimate
-and one rule, written before its figures. What was changed when first figures of cycles were there: a difference that
-is surely below the points that matter overturns a belief now, and did not decide before (both beliefs on KV features
-and the logarithm of a step were undecided so); a ratio may be a tenth off; fits of a single run keep what they leave
-open at its start; and floors are fitted from several starts (no verdict changed by these three).
+`make rejudged` computes this page; `.venv/bin/python -m evolve.rejudged NAME ...` a part of it, in the project's
+folder. Each experiment has one estimate and one rule, written before its figures. What was changed when first figures
+of cycles were there: a difference that is surely below the points that matter overturns a belief now, and did not
+decide before (both beliefs on KV features and the logarithm of a step were undecided so); a ratio may be a tenth off;
+fits of a single run keep what they leave open at its start; and floors are fitted from several starts (no verdict
+changed by these three).
 
 Intervals are 95 % bootstrap intervals: of runs by whole models, of cycles by blocks of consecutive ones, of trainings
 and load stages one by one. Errors are absolute, and one beyond {CAP_PCT:g} % counts as {CAP_PCT:g} unless something
 else is said. "Own protocol" is that of a method's authors, "our protocol" ours
 ([methods](methods.md#the-two-protocols))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A sentence for who uses these beliefs, and the verdicts by belief that it rests on."""
+
+    text: str
+    rests_on: Mapping[str, Verdict]
+
+
+ADVICE = (
+    Advice(
+        "Do not take a step as the larger of its work and a floor of 3.9 to 9.1 ms: of single steps a sum of overhead "
+        "and work is closer, and a step at no load takes about twice those floors; by whole loads neither is surely "
+        "better.",
+        {"floor-or-sum": OVERTURNED, "step-floors": OVERTURNED, "additive-overhead": UNDECIDED},
+    ),
+    Advice(
+        "Compose a step of analytic FLOPs and bytes, which does better than counts; a form in counts needs constants "
+        "of each model, and whether a form that knows the model's size still does is undecided.",
+        {"decomposition": OVERTURNED, "counts-for-all": KEPT, "sizes-for-all": UNDECIDED},
+    ),
+    Advice(
+        "Fit the queueing, output token and completion times if TTFT matters, where they are worth many points; E2E "
+        "changes by less than one, and scheduling and preemption times change nothing that was measured.",
+        {"delays-ttft": OVERTURNED, "delays-e2e": KEPT, "scheduling-preemption": KEPT},
+    ),
+    Advice(
+        "A mean TTFT error of tens of thousands of percent is a queue that runs away in a few runs, for want of the "
+        "prefix cache or by steps that are too long, and no limit of replays from specifications: with the cache and "
+        "measured kernels it is far below 100 %.",
+        {"ttft": OVERTURNED},
+    ),
+)
 LIMITS = """\
 - **Mixed steps.** A cycle counts for a mixed batch only if that very batch was sampled, and few were. All of them have
   short prompts, because the cache holds the rest. What a prompt token costs, and how long prompts and decodes share a
@@ -54,10 +91,17 @@ LIMITS = """\
 def page(judgements: Sequence[Judgement], world: World) -> str:
     """The page as Markdown."""
     table = markdown(overview(judgements, linked=True))
-    parts = [TITLE, INTRODUCTION, _data(world), "## Verdicts", _counts(judgements), table]
+    parts = [TITLE, INTRODUCTION, _data(world), "## Verdicts", advice(judgements), _counts(judgements), table]
     for judgement in judgements:
         parts += _section(judgement)
     return "\n\n".join([*parts, "## What these runs cannot decide", LIMITS]) + "\n"
+
+
+def advice(judgements: Iterable[Judgement]) -> str:
+    """What to do and not to do by now: the sentences of ADVICE whose verdicts are still these."""
+    verdicts = {j.claim.name: j.verdict for j in judgements}
+    held = [a.text for a in ADVICE if all(verdicts.get(name) == v for name, v in a.rests_on.items())]
+    return _wrapped(" ".join(["**In short, for an adopter.**", *held]), "")
 
 
 def overview(judgements: Iterable[Judgement], linked: bool = False) -> Table:
@@ -65,8 +109,8 @@ def overview(judgements: Iterable[Judgement], linked: bool = False) -> Table:
     rows = []
     for j in judgements:
         title = f"[{j.claim.title}](#{anchor(j.claim.title)})" if linked else j.claim.title
-        rows.append(Row((title, j.verdict, j.claim.estimate, *_cells(j.finding.estimate))))
-    return Table.of("Verdicts", "belief|verdict|estimate|>value|>95 %|unit|of", rows)
+        rows.append(Row((title, j.claim.name, j.verdict, j.claim.estimate, *_cells(j.finding.estimate))))
+    return Table.of("Verdicts", "belief|name|verdict|estimate|>value|>95 %|unit|of", rows)
 
 
 def anchor(title: str) -> str:
@@ -80,7 +124,7 @@ def anchor(title: str) -> str:
 
 def _section(judgement: Judgement) -> list[str]:
     claim, finding = judgement.claim, judgement.finding
-    command = f"`python -m evolve.rejudged {claim.name}`"
+    command = f"`.venv/bin/python -m evolve.rejudged {claim.name}`"
     if claim.methods:
         command += f"; the trainings: `evolve leaderboard {' '.join(claim.methods)} --steps {STEPS}`"
     facts = [
@@ -106,15 +150,16 @@ def figures_table(figures: Sequence[Figure]) -> Table:
     rows = []
     for f in figures:
         digits = _digits(f.unit)
-        spread = f"{f.low:.{digits}f} to {f.high:.{digits}f}" if f.low is not None else ""
+        spread = f"{_bound(f.low, f)} to {_bound(f.high, f)}" if f.low is not None else ""
         middle = "" if f.median is None else number(f.median, digits, signed=False)
-        value = number(f.value, digits, signed=False)
+        value = _bound(f.value, f)
         rows.append((f.name, value, *[middle] * medians, *[spread] * intervals, f.unit))
     return Table.of("", heads, rows)
 
 
 def _data(world: World) -> str:
-    runs = f"{counted(len(world.experiments), 'clean run')} of {len({e.model for e in world.experiments})} models"
+    clean = f"[{counted(len(world.experiments), 'clean run')}](results.md#the-data)"
+    runs = f"{clean} of {len({e.model for e in world.experiments})} models"
     cycles = sum(len(t.step) for t in world.targets)
     named = ", ".join(t.run.experiment.id for t in world.targets)
     seeds = f"arrival seeds {', '.join(map(str, SCORE_SEEDS))}, bootstrap seed {SEED}"
@@ -128,14 +173,23 @@ def _counts(judgements: Sequence[Judgement]) -> str:
 
 
 def _text(e: Estimate) -> str:
-    digits = _digits(e.unit)
-    value = f"{e.value:.{digits}f} {e.unit}".strip()
-    return f"{value} (95 % {e.low:.{digits}f} to {e.high:.{digits}f})"
+    value = f"{_bound(e.value, e)} {e.unit}".strip()
+    return f"{value[0].upper()}{value[1:]} (95 % {_bound(e.low, e)} to {_bound(e.high, e)})"
 
 
 def _cells(e: Estimate) -> tuple[str, ...]:
-    digits = _digits(e.unit)
-    return (f"{e.value:.{digits}f}", f"{e.low:.{digits}f} to {e.high:.{digits}f}", e.unit, e.of)
+    return (_bound(e.value, e), f"{_bound(e.low, e)} to {_bound(e.high, e)}", e.unit, e.of)
+
+
+def _bound(value: float | None, of: Estimate | Figure) -> str:
+    """The value with the decimals of its unit; one at an end of the range that was searched is only a bound."""
+    if value is not None and of.searched is not None:
+        low, high = of.searched
+        if math.isclose(value, high):
+            return f"at least {high:g}"
+        if math.isclose(value, low):
+            return f"at most {low:g}"
+    return number(value, _digits(of.unit), signed=False)
 
 
 def _digits(unit: str) -> int:

@@ -24,13 +24,17 @@ WIDE = 4.0  # an interval whose upper limit is more than so many times its lower
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its 95 % interval. of: what it was computed from, as in `20 runs of 8 models`. unit: as printed."""
+    """A figure with its 95 % interval. of: what it was computed from, as in `20 runs of 8 models`. unit: as printed.
+
+    searched: the ends of the range in which the figure was searched, if it was; at an end it is only a bound.
+    """
 
     value: float
     low: float
     high: float
     unit: str
     of: str
+    searched: tuple[float, float] | None = None
 
 
 class Rule(Protocol):

@@ -1,6 +1,6 @@
 """A table laid out for a width: heads and long texts broken into lines, and columns that have no room in a second part.
 
-Nothing is shortened or left out. Every part repeats the first column, which names the rows.
+Nothing is shortened or left out. Every part repeats the first columns, those that name the rows.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import takewhile
 
 from rich.cells import cell_len, chop_cells
 
@@ -42,13 +43,14 @@ def width_of(table: Table) -> int:
 
 
 def _groups(table: Table, width: int, text: int) -> list[list[int]]:
-    """The columns of each part, always the first and then as many as have room."""
+    """The columns of each part, always those that name the rows and then as many as have room."""
     least = _least(table, text)
-    groups, used = [[0]], least[0]
-    for i in range(1, len(least)):
-        if used + GAP + least[i] > width and len(groups[-1]) > 1:
-            groups.append([0])
-            used = least[0]
+    naming = 1 + sum(1 for _ in takewhile(lambda column: column.names, table.columns[1:]))
+    groups, used = [list(range(naming))], _total(least[:naming])
+    for i in range(naming, len(least)):
+        if used + GAP + least[i] > width and len(groups[-1]) > naming:
+            groups.append(list(range(naming)))
+            used = _total(least[:naming])
         groups[-1].append(i)
         used += GAP + least[i]
     return groups

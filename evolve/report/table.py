@@ -13,11 +13,13 @@ MOST_BIAS_PCT = 5.0  # INV-M-6 of docs/language.md
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column. `right`: aligned right. `wraps`: its text may be broken into lines where a table must fit a width.
+    `names`: it names the row, as the first column does, and is repeated with it where a table is printed in parts.
     `width`: the least number of characters in plain text."""
 
     name: str
     right: bool = False
     wraps: bool = False
+    names: bool = False
     width: int = 0
 
 
@@ -42,13 +44,22 @@ class Table:
 
     @classmethod
     def of(cls, title: str, heads: str, rows: Iterable[Row | Sequence[str]], caption: str = "") -> Table:
-        """A table whose column names are separated by |; a leading > aligns right, a leading ~ lets the column wrap."""
-        columns = [Column(h.lstrip(">~"), right=h.startswith(">"), wraps=h.startswith("~")) for h in heads.split("|")]
+        """A table whose column names are separated by |.
+
+        A leading > aligns right, ~ lets the column wrap, and = says that it names the row.
+        """
+        columns = [_column(head) for head in heads.split("|")]
         return cls(title, tuple(columns), tuple(r if isinstance(r, Row) else Row(tuple(r)) for r in rows), caption)
 
     def filled(self) -> list[list[str]]:
         """The cells of every row, as many as there are columns."""
         return [[*row.cells, *[""] * (len(self.columns) - len(row.cells))] for row in self.rows]
+
+
+def _column(head: str) -> Column:
+    name = head.lstrip(">~=")
+    marks = head[: len(head) - len(name)]
+    return Column(name, right=">" in marks, wraps="~" in marks, names="=" in marks)
 
 
 def row(*cells: str, style: str = "") -> Row:

@@ -155,7 +155,7 @@ def load_config(name: str) -> Config:
 def bundled_configs() -> list[str]:
     """Names of the shipped configurations."""
     files = (f.name for f in resources.files("configs").iterdir() if f.name.endswith(".yaml"))
-    data = ("experiments_", "models.", "hardware.", "llm_prices.")
+    data = ("experiments_", "models.", "hardware.", "llm_prices.", "leaderboard.")
     return sorted(f.removesuffix(".yaml") for f in files if not f.startswith(data))
 
 

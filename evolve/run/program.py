@@ -99,11 +99,17 @@ def load(spec: str, caps: Caps | None = None) -> Source:
 
 
 def _from_file(spec: str, caps: Caps | None) -> Source:
-    path = Path(spec)
+    path, (run, colon, number) = Path(spec), spec.rpartition(":")
     if is_run(path):
         raise InputError(
             f"{spec}: is a run: name one of its programs, {spec}:ID, as `{command('archive', spec)}` lists them"
         )
+    if path.is_dir():
+        raise _no_run(path)
+    if not path.exists() and colon and re.fullmatch(r"\d+", number):
+        raise _no_run(Path(run))
+    if not path.exists() and re.fullmatch(r"\d+", path.name):
+        raise _no_run(path)
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -120,6 +126,16 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
     record = path.with_suffix(".json")
     text = read_bytes(record) if path.suffix == ".py" and record.is_file() else None
     return Source(spec, raw.decode(), program, _record(text, str(record)))
+
+
+def _no_run(path: Path) -> InputError:
+    """The error that there is no run at this path, where its place or number says that one is meant."""
+    if not path.exists():
+        return InputError(f"{path}: there is no such run: `{command('list')}` names the runs")
+    if any(path.glob("programs/*.py")):
+        return InputError(f"{path}: is a folder without a run: name one of the programs in {path / 'programs'}")
+    return InputError(f"{path}: is no run and no program: give a file, or RUN:ID of a run that "
+                      f"`{command('list')}` names")  # fmt: skip
 
 
 def write_program(path: Path, text: str, forest: Forest | None, kept: Record) -> None:

@@ -26,6 +26,8 @@ LISTS: dict[str, tuple[type, str]] = {
     "weights": (str, "names"),
     "mixture_of_experts": (bool, "true and false"),
     "kv_cpu_offload": (bool, "true and false"),
+    "chunked_prefill": (bool, "true and false"),
+    "prefix_caching": (bool, "true and false"),
 }
 # of the load; all other ranges are of the deployment
 LOADS = ("requests_in_flight", "prompt_tokens", "max_num_batched_tokens")
@@ -53,6 +55,8 @@ class Ranges:
     uncached_step_tokens: int | None = None
     max_num_batched_tokens: Span | None = None
     kv_cpu_offload: tuple[bool, ...] | None = None
+    chunked_prefill: tuple[bool, ...] | None = None
+    prefix_caching: tuple[bool, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The ranges as JSON values; `read_ranges` reads them back."""
@@ -82,6 +86,8 @@ def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
         uncached_step_tokens=max(step_tokens(paced(e, load_of(e, FIT_SEED))) for e in experiments),
         max_num_batched_tokens=_span(float(e.engine.max_num_batched_tokens) for e in experiments),
         kv_cpu_offload=tuple(sorted({e.engine.kv_cpu_offload for e in experiments})),
+        chunked_prefill=tuple(sorted({e.engine.chunked_prefill for e in experiments})),
+        prefix_caching=tuple(sorted({e.engine.prefix_caching for e in experiments})),
     )
 
 
@@ -135,7 +141,9 @@ def _deployment(fitted: Ranges, experiment: Experiment) -> list[str]:
         _beyond(f"{active:.1f} billion parameters active per token", active, fitted.active_params_b, ".1f"),
         _architecture(bool(facts["is_moe"]), fitted.mixture_of_experts),
         _among(f"{weights(experiment)} weights", weights(experiment), fitted.weights, ", ".join(fitted.weights or ())),
-        _offload(engine.kv_cpu_offload, fitted.kv_cpu_offload),
+        _switch("KV offload to CPU", engine.kv_cpu_offload, fitted.kv_cpu_offload),
+        _switch("chunked prefill", engine.chunked_prefill, fitted.chunked_prefill),
+        _switch("prefix caching", engine.prefix_caching, fitted.prefix_caching),
     )
     return [line for line in lines if line]
 
@@ -208,10 +216,10 @@ def _uncached(value: int, most: int | None, block: int) -> str:
     return f"{value} uncached prompt tokens in a step: the fitted runs have at most {most}"
 
 
-def _offload(on: bool, fitted: Sequence[bool] | None) -> str:
+def _switch(what: str, on: bool, fitted: Sequence[bool] | None) -> str:
     if fitted is None or on in fitted:
         return ""
-    return f"KV offload to CPU is {'on' if on else 'off'}: the fitted runs have it {'off' if on else 'on'}"
+    return f"{what} is {'on' if on else 'off'}: the fitted runs have it {'off' if on else 'on'}"
 
 
 def _in_flight(experiment: Experiment, prediction: Prediction, span: Span | None) -> list[str]:

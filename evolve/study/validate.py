@@ -24,7 +24,7 @@ from evolve.run import validations
 from evolve.run.data import chosen
 from evolve.run.files import write_json
 from evolve.run.folder import Run
-from evolve.run.program import Source
+from evolve.run.program import CHAMPION, Source
 from evolve.run.trust import CLASSES, TRUST_FILE, Trust, committee_of
 from evolve.study.folds import Fold, Winner, folder_of, folds_of, refit, winner_of
 from evolve.study.held_out import (
@@ -127,6 +127,10 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
     the run is not finished, if nothing can be held out, or if settings have changed since the first call.
     """
     fitted, others = chosen(run.config.data)
+    if run.shipped:
+        shows = command("report", CHAMPION, "--only", "accuracy")
+        raise InputError(f"{run.path}: is a shipped run, which was validated already (docs/validation.md): "
+                         f"`{shows}` shows its held-out errors")  # fmt: skip
     run_folder.check_same(run, fitted)
     report = finished(run.path)
     if report is None:

@@ -229,7 +229,7 @@ def _print_groups(scores: StepScores) -> None:
         members = scores.overall.by[name]
         counts = {member: sum(member in r.grouped.by[name] for r in runs) for member in members}
         rows += section(row(name, member, str(counts[member]), *_cells(f)) for member, f in members.items())
-    show(Table.of(f"By kind of step, over all {len(runs)} runs", f"by|kind|>runs|>steps|{_HEADS}", rows))
+    show(Table.of(f"By kind of step, over all {len(runs)} runs", f"by|=kind|>runs|>steps|{_HEADS}", rows))
     if len(runs) > 1:
         for name in GROUPS:
             members = scores.overall.by[name]

@@ -60,6 +60,7 @@ def sources(paths: Sequence[Path], experiments: str | None, ids: str | None, syn
     catalogs: dict[tuple[str, ...], _Catalog] = {}
     runs: list[Run] = []
     left_out: list[str] = []
+    others: list[str] = []  # that have steps, and are not wanted
     for path in paths:
         files, ingested = _files(path, experiments is not None)
         key = (experiments,) if experiments else ingested or BUNDLED
@@ -76,10 +77,14 @@ def sources(paths: Sequence[Path], experiments: str | None, ids: str | None, syn
                     raise InputError(f"{steps.file}: steps of {e.id!r} were in {earlier.steps.file} already: "
                                      "name each run's table once")  # fmt: skip
                 runs.append(_run(steps, e, sync))
+            else:
+                others.append(e.id)
     offered = {e.id: e for c in catalogs.values() for e in c.experiments}
     for name in wanted:
         if name not in offered:
             raise InputError(f"--id {name}: no such experiment: there are {', '.join(offered)}")
+    if not runs and others:
+        raise InputError(f"--id {', '.join(wanted)}: has no steps: there are steps of {', '.join(others)}")
     if not runs:
         what = f"no steps of {', '.join(wanted)}" if wanted else "; ".join(left_out)
         raise InputError(f"--steps {', '.join(map(str, paths))}: {what}: give their --experiments FILE")

@@ -429,8 +429,11 @@ def test_predict_marks_what_the_program_was_fitted_on(files: Path, capsys: pytes
     assert run(capsys, "fit", "floor", "--id", ids[0], "--out", str(files / "mine.py"))[0] == 0
     out = run(capsys, "predict", str(files / "mine.py"), "--id", ",".join(ids))[1]
     assert re.search(rf"^{ids[0]} +fitted ", out, re.MULTILINE) and re.search(rf"^{ids[1]} +new ", out, re.MULTILINE)
-    assert ", in sample (1): " in out and ", not fitted (1): " in out
     assert out.index("use: fitted, the program was fitted") < out.index("Predictions of")
+    assert "Mean absolute error, in sample (1): E2E" in out and "Mean absolute error, not fitted (1): E2E" in out
+    mine = json.loads(run(capsys, "predict", str(files / "mine.py"), "--id", ",".join(ids), "--json")[1])
+    for of, row in zip(("in_sample", "new"), mine["experiments"], strict=True):
+        assert mine[f"mean_abs_error_pct_{of}"]["e2e"] == abs(row["error_pct"]["e2e_ms"]["mean"])
     for program, marks in ((files / "mine.py", [True, False]), (files / "p.py", [None, None])):
         result = json.loads(run(capsys, "predict", str(program), "--id", ",".join(ids), "--json")[1])
         assert [e["fitted"] for e in result["experiments"]] == marks

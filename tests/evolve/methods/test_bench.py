@@ -119,6 +119,8 @@ def test_an_interrupted_bench_says_how_to_go_on(
 @pytest.mark.parametrize(("names", "chosen"), [
     (("srfa",), ["srfa", "blackbox"]),
     (("lacm_additive", "SRFA-A"), ["lacm-additive", "srfa-all-steps", "srfa-additive", "blackbox"]),
+    (("overhead-floor",), ["overhead-floor", "blackbox"]),
+    (("overhead floor",), ["blackbox", "overhead floor"]),
     (("blackbox-per", "kernel_sum"), ["blackbox", "blackbox per model", "blackbox per experiment", "kernel sum"]),
 ])  # fmt: skip
 def test_a_name_or_the_beginning_of_names(
@@ -136,7 +138,7 @@ def test_a_bench_of_other_data_is_refused(board: Path, capsys: pytest.CaptureFix
         assert run_command(["leaderboard", *options(board)]) == 2
     finally:
         (board / "data.yaml").write_text(DATA)
-    assert "was made with other experiments: choose another --out" in capsys.readouterr().err
+    assert "was made with other experiments: choose another --out, or give the same --experiments and --id\n" in capsys.readouterr().err
 
 
 def test_a_damaged_journal_is_one_line(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,20 +214,31 @@ def test_a_program_of_the_user_is_fitted_in_every_fold(
     command = ["leaderboard", *options(board, "jams"), "--add", str(mine), "--json"]
     assert run_command(command) == 0
     shown = json.loads(capsys.readouterr().out)
-    (row,) = [row for row in shown["rows"] if row["name"] == str(mine)]
+    (row,) = [row for row in shown["rows"] if row["name"] == "mine"]
     assert (row["by"], row["group"]) == ("hindsight", "yours") and "it has no record" in row["note"]
-    trained = [r for r in shown["results"] if r["task"]["name"] == str(mine)]
+    trained = [r for r in shown["results"] if r["task"]["name"] == "mine"]
+    assert (board / "out" / PROGRAMS / "mine-hindsight.py").is_file()
     constants = {r["task"]["fold"]: r["texts"][""] for r in trained}
     assert len(set(constants.values())) > 1  # other runs, other constants
     before = len(results(board))
+    assert run_command(command) == 0 and capsys.readouterr().err == ""
     mine.write_text(step_tables.PROGRAM.replace("decode_reqs", "batch_size"))
     assert run_command(command) == 0  # another program of the same name is trained again
     assert len(results(board)) == before + len(trained)
+    assert capsys.readouterr().err == (
+        f"evolve: warning: mine: its text has changed since it was trained for {board / 'out'}: it is trained again\n"
+    )
 
 
 def test_two_entries_of_one_name_are_one_line(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["leaderboard", *options(board, "jams"), "--add", "jams"]) == 2
     assert "--add jams: is on the board already" in capsys.readouterr().err
+    files = [board / "one" / "mine.py", board / "two" / "mine.py"]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(step_tables.PROGRAM)
+    assert run_command(["leaderboard", *options(board, "jams"), *(f"--add={file}" for file in files)]) == 2
+    assert "--add mine: is on the board already" in capsys.readouterr().err
 
 
 def test_what_misses_single_steps_is_neither_replayed_nor_held_out_unless_asked_for(
@@ -242,8 +255,8 @@ def test_what_misses_single_steps_is_neither_replayed_nor_held_out_unless_asked_
     def slow_row(*more: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         assert run_command([*command, *more]) == 0
         shown = json.loads(capsys.readouterr().out)
-        (row,) = [row for row in shown["rows"] if row["name"] == str(slow)]
-        return row, [r for r in shown["results"] if r["task"]["name"] == str(slow)]
+        (row,) = [row for row in shown["rows"] if row["name"] == "slow"]
+        return row, [r for r in shown["results"] if r["task"]["name"] == "slow"]
 
     short, trainings = slow_row()
     assert short["test_mape"] > 230.0 and short["skipped"].startswith("test MAPE above ")

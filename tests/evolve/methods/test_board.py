@@ -85,7 +85,8 @@ def _program(folder: Path) -> Path:
 def test_the_champion_of_a_run_on_other_runs_was_chosen_elsewhere(tmp_path: Path) -> None:
     run = tiny_world.run(tiny_world.write(tmp_path, tiny_world.ONE), tmp_path / "run", "--budget", 9)
     entry = added(str(run), Caps(), RUNS)
-    assert entry.name.startswith(f"{run}:") and entry.note == ELSEWHERE and entry.protocols == ("ours",)
+    assert entry.source and entry.source.name.startswith(f"{run}:")
+    assert entry.name == f"run-{entry.source.name.rpartition(':')[2]}" and entry.note == ELSEWHERE and entry.protocols == ("ours",)
 
 
 def test_published_rows_have_their_source_and_the_errors_of_these_runs_only() -> None:
@@ -135,11 +136,29 @@ def test_the_best_held_out_error_comes_first_and_what_is_skipped_last(tmp_path: 
     names = [row.name for row in made.rows]
     assert names[:2] == ["overhead floor", "blackbox"] and names[-1] == "naive mean" and len(names) == 3 + 4
     assert made.limit_pct == 30.0 and made.rows[-1].skipped == "test MAPE above 30.0 %"
-    assert made.best and made.best.file == "overhead-floor-ours.py"
+    assert made.best and made.best.file == "overhead_floor-ours.py"  # overhead-floor-ours.py is of a method
     # The same without a short circuit: nothing is skipped.
     long = board(_with_runs(replace(bench, short_circuit=False)), [r for r in results if not r.skipped]
                  + [result("naive mean", IN_SAMPLE, "all", IDS, 1.0, cycles=mape)], with_published=False)  # fmt: skip
     assert long.limit_pct is None and not any(row.skipped for row in long.rows)
+
+
+def test_the_best_program_of_the_user_is_named_unless_the_best_comes_before_it(tmp_path: Path) -> None:
+    def first(mine: float, other: float) -> str:
+        """What is named when the held-out errors are these and those of `overhead floor` are 4 %."""
+        errors = {"mine": mine, "other": other, "overhead floor": 4.0}
+        yours = [replace(e, name=n, group="yours", protocols=(REFIT,)) for n, e in zip(errors, known_answers(), strict=False)]
+        entries = (*yours[:2], *(e for e in known_answers() if e.name == "overhead floor"))
+        results = [
+            replace(r, task=replace(r.task, protocol=e.protocols[0]))
+            for e in entries
+            for r in (result(e.name, IN_SAMPLE, "all", IDS, 1.0), result(e.name, "models", "one", IDS, errors[e.name]))
+        ]
+        row = board(_with_runs(Bench(tmp_path, entries, (), ())), results, with_published=False).to_go_on_with
+        assert row
+        return row.name
+
+    assert (first(3.0, 2.0), first(3.0, 9.0), first(5.0, 9.0)) == ("other", "mine", "overhead floor")
 
 
 def _with_runs(bench: Bench) -> Bench:

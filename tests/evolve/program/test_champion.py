@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -59,7 +60,9 @@ def test_no_fitted_run_is_off_by_more_than_five_percent() -> None:
 
 def test_the_recorded_search_chose_it() -> None:
     run = open_run(SHIPPED / "champion")
-    assert run.config == load_config("both")
+    assert len({e.hardware for e in FITTED}) == 1  # so that the kind of fold that came later leaves nothing out
+    later = replace(run.config.score, left_out=(*run.config.score.left_out, "hardware"))
+    assert replace(run.config, score=later) == load_config("both")
     assert run.about.data == RECORD["data"] and list(run.about.fitted) == [e.id for e in FITTED]
     best = final_champion(run.archive().members(), run.config.score.rule)
     assert best is not None and best.id == RECORD["found"]["proposal"]

@@ -21,7 +21,7 @@ from evaluator.intervals import scales
 from evaluator.score import predictions, score_set
 from evolve.cli import run_command
 from evolve.program.drift import ALPHA, BETA, BOTH, FORM, NONE, Refit, drift, verdict
-from evolve.program.drift_tests import LEVEL, ChannelTest, StageResidual, channel_tests
+from evolve.program.drift_tests import LEVEL, ChannelTest, StageResidual, channel_tests, least_shift
 from evolve.run.program import load
 from evolve.run.trust import trust_of
 from simulator.experiment.experiment import Observation
@@ -204,3 +204,15 @@ def test_a_run_in_which_a_queue_may_grow_is_left_out_with_the_reason() -> None:
     full = replace(known["llama-2-7b-tp1-reasoning"], quality="clean")
     found = drift(load("champion"), [full, known["llama-2-7b-tp1-roleplay"]])
     assert found.used == ("llama-2-7b-tp1-roleplay",) and "a queue may grow" in found.left_out[full.id]
+
+
+def test_the_smallest_shift_that_is_found_is_found_and_a_smaller_one_is_not() -> None:
+    def tests_at(shift: float) -> tuple[ChannelTest, ...]:
+        residuals = [residual(model, 0, 0.0, shift) for model in ("a", "b", "c")]
+        return channel_tests(residuals, 15)
+
+    least = least_shift([residual(model, 0, 0.0, 0.0) for model in ("a", "b", "c")], tests_at(0.0), "pace")
+    assert least is not None
+    edge = math.log1p(least)  # residuals are logarithms, of a scale of 1
+    assert [t.rejects for t in tests_at(1.01 * edge) if (t.channel, t.kind) == ("pace", "shift")] == [True]
+    assert [t.rejects for t in tests_at(0.99 * edge) if (t.channel, t.kind) == ("pace", "shift")] == [False]

@@ -119,3 +119,10 @@ def test_cells_of_errors() -> None:
     assert arrival_seeds([1]) == "arrival seed 1" and arrival_seeds([1, 2]) == "arrival seeds 1, 2"
     assert bias_label(rows) == "Bias of the mean E2E within 5 % holds: -1.00 %"
     assert bias_label([{"e2e": 6.0}]).endswith("5 % BROKEN: +6.00 %") and bias_label([{"e2e": None}]) == ""
+
+
+def test_every_part_repeats_all_columns_that_name_the_rows() -> None:
+    table = Table.of("", "by|=kind|>first figure|>second figure", [["load", "1-8", "1.0", "2.0"], ["load", "9-32", "3.0", "4.0"]])
+    first, second = parts(table, 22)
+    assert [c.name for c in first.columns] == ["by", "kind", "first\nfigure"]
+    assert [r.cells for r in second.rows] == [("load", "1-8", "2.0"), ("load", "9-32", "4.0")]

@@ -87,6 +87,16 @@ def test_each_value_outside_the_fitted_runs_is_a_line(
     assert lines_of(fitted, planned) == lines
 
 
+def test_switches_of_the_engine_that_no_fitted_run_has_so_are_a_line_each() -> None:
+    known = Ranges(chunked_prefill=(True,), prefix_caching=(True, False))
+    whole = replace(LLAMA, engine=replace(LLAMA.engine, chunked_prefill=False, prefix_caching=False))
+    assert outside([known], whole, predicted(LLAMA)) == ["chunked prefill is off: the fitted runs have it on"]
+    assert outside([replace(known, prefix_caching=(True,))], whole, predicted(LLAMA))[1:] == [
+        "prefix caching is off: the fitted runs have it on"
+    ]
+    assert outside([known], LLAMA, predicted(LLAMA)) == []
+
+
 def test_requests_in_flight_beyond_the_fitted_are_a_line_per_stage() -> None:
     known = Ranges(requests_in_flight=(1.0, 2.0))
     lines = outside([known], LLAMA, predicted(LLAMA))
