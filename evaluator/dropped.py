@@ -8,22 +8,20 @@ measured. A method: queueing_time, output_token_time or completion_time, which i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from evaluator.factors import on_terms
+from evaluator.factors import on_terms, terms
 from simulator.language.bounds import kernel_factors
 from simulator.language.complete import complete
 from simulator.language.ir import (
     Call,
     Choose,
-    Compare,
     Const,
     Expr,
     Field,
     Function,
-    Guard,
     Let,
     Local,
     Neg,
@@ -31,7 +29,7 @@ from simulator.language.ir import (
     Op,
     Program,
     nodes,
-    rebuild,
+    rebuilt,
 )
 from simulator.language.key import key
 from simulator.language.simplify import brief, without_unused
@@ -77,14 +75,7 @@ def dropped_parts(program: Program) -> tuple[Dropped, ...]:
 
 def _terms(program: Program) -> Iterator[Dropped]:
     for function in program.functions:
-        texts: dict[str, None] = {}
-
-        def note(term: Expr, texts: dict[str, None] = texts) -> Expr:
-            texts[spell(term)] = None
-            return term
-
-        on_terms(function, note)
-        for text in texts:
+        for text in terms(function):
             yield Dropped(TERM, function.name, text, _with(program, on_terms(function, partial(_unless, text))))
 
 
@@ -117,43 +108,22 @@ def _methods(program: Program) -> Iterator[Dropped]:
 
 def _replaced(function: Function, old: Expr, new: Expr) -> Function:
     """The function with one expression instead of another, wherever it occurs."""
-    return _everywhere(function, lambda node: new if node == old else node)
-
-
-def _everywhere(function: Function, change: Callable[[Expr], Expr]) -> Function:
-    """The function with `change` applied to every expression, conditions included."""
-    body = list[Let | Guard]()
-    for s in function.body:
-        value = rebuild(s.value, change)
-        if isinstance(s, Guard):
-            sides = rebuild(s.condition.left, change), rebuild(s.condition.right, change)
-            body.append(replace(s, condition=Compare(s.condition.op, *sides), value=value))
-        else:
-            body.append(replace(s, value=value))
-    return replace(function, body=tuple(body), result=rebuild(function.result, change))
+    return rebuilt(function, lambda node: new if node == old else node)
 
 
 def _with(program: Program, function: Function) -> Program | None:
     """The program with this function, in which _GONE stands for what is dropped; None if no step is left."""
-    gone: set[str] = set()
+    gone: set[Expr] = set()  # names of what is dropped, as far as they are found
 
     def without(node: Expr) -> Expr:
-        return _GONE if isinstance(node, Local) and node.name in gone else _without(node)
+        return _GONE if node in gone else _without(node)
 
-    body = list[Let | Guard]()
-    for s in function.body:
-        value = rebuild(s.value, without)
-        if isinstance(s, Let) and value == _GONE:
-            gone.add(s.name)
-        elif isinstance(s, Guard):
-            sides = rebuild(s.condition.left, without), rebuild(s.condition.right, without)
-            body.append(replace(s, condition=Compare(s.condition.op, *sides), value=value))
-        else:
-            body.append(replace(s, value=value))
-    result = rebuild(function.result, without)
-    if result == _GONE and function.name == "step_time":
+    bare = rebuilt(function, without)
+    while names := {Local(s.name) for s in bare.body if isinstance(s, Let) and s.value == _GONE} - gone:
+        gone |= names
+        bare = rebuilt(bare, without)
+    if bare.result == _GONE and function.name == "step_time":
         return None
-    bare = replace(function, body=tuple(body), result=result)
     bare = without_unused(_replaced(bare, _GONE, Number(0.0)))  # where nothing else is left of a branch or a condition
     return replace(program, functions=tuple(bare if f.name == bare.name else f for f in program.functions))
 

@@ -20,7 +20,7 @@ from evolve.run.program import Source
 from evolve.run.selectors import WORDS
 from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
-from simulator.language.ir import Expr, Field, Function, Guard, Let, Number, Op, Program, rebuild, with_returns
+from simulator.language.ir import Expr, Field, Function, Number, Op, Program, rebuilt, with_returns
 from simulator.schema import KERNELS
 
 ALL = "all"
@@ -47,16 +47,7 @@ def kernels_times(program: Program, factor: float) -> Program:
         is_kernel = isinstance(node, Field) and node.scope == "b" and node.name in KERNELS
         return Op("*", Number(factor), node) if is_kernel else node
 
-    def statement(s: Let | Guard) -> Let | Guard:
-        if isinstance(s, Guard):
-            c = s.condition
-            s = replace(s, condition=replace(c, left=rebuild(c.left, scaled), right=rebuild(c.right, scaled)))
-        return replace(s, value=rebuild(s.value, scaled))
-
-    def rewritten(f: Function) -> Function:
-        return replace(f, body=tuple(map(statement, f.body)), result=rebuild(f.result, scaled))
-
-    return replace(program, functions=tuple(map(rewritten, program.functions)))
+    return replace(program, functions=tuple(rebuilt(f, scaled) for f in program.functions))
 
 
 def steps_longer(program: Program, us: float) -> Program:
@@ -97,9 +88,11 @@ def _change(ours: Sequence[tuple[float | None, ...]], theirs: Sequence[tuple[flo
 
 
 def under(experiments: Sequence[Experiment], program: Program, changed: Program) -> list[Experiment]:
-    """The experiments as they would have been measured under another engine: each observed figure times the ratio of "
-    "what
-    `changed`, the program with the engine's change, predicts to what `program` does."""
+    """The experiments as they would have been measured under another engine.
+
+    Each observed figure is multiplied by the ratio of what `changed`, the program with the engine's change, predicts to
+    what `program` does.
+    """
     data = score_set(experiments)
     return [
         replace(e, observed=_times(e.observed, after.predicted, before.predicted)) if e.observed else e

@@ -248,6 +248,24 @@ def rebuild(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return change(node)
 
 
+def rebuilt(function: Function, change: Callable[[Expr], Expr]) -> Function:
+    """The function with `change` applied to every sub-expression, children first, in conditions too.
+
+    >>> f = parse("def step_time(b, s):\\n if s.tp > 1: return b.tokens\\n return 2").functions[0]
+    >>> spell(inlined(rebuilt(f, lambda n: Number(3.0) if isinstance(n, Number) else n)))
+    'b.tokens if s.tp > 3 else 3'
+    """
+    body = list[Let | Guard]()
+    for statement in function.body:
+        match statement:
+            case Let(name, value):
+                body.append(Let(name, rebuild(value, change)))
+            case Guard(Compare(op, left, right), value):
+                condition = Compare(op, rebuild(left, change), rebuild(right, change))
+                body.append(Guard(condition, rebuild(value, change)))
+    return replace(function, body=tuple(body), result=rebuild(function.result, change))
+
+
 def with_returns(function: Function, change: Callable[[Expr], Expr]) -> Function:
     """The function with `change` applied to each value that it returns, early returns included.
 
