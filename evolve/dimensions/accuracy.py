@@ -10,7 +10,7 @@ from evaluator.metrics import mean_abs
 from evaluator.score import MEANS, Errors
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
 from evolve.dimensions.evidence import Evidence, of_means
-from evolve.dimensions.held_out import HeldOut, beyond, figures_of
+from evolve.dimensions.held_out import HeldOut, beyond, figures_of, means_of
 from evolve.program.forecast import Forecast
 from evolve.report.run import CONSTANTS, ONE_SET
 from evolve.run.trust import CLASSES
@@ -21,10 +21,9 @@ from evolve.terminal import command
 NAME = "accuracy"
 RULE = (
     "good: for every kind of fold, held-out mean absolute errors are within 10 % (E2E) and 15 % (TTFT, ITL), the "
-    "limits "
-    "of a run; with care: for E2E in every kind, but not for TTFT or ITL; poor: not for E2E; untested: never validated"
+    "limits of a run; with care: for E2E in every kind, but not for TTFT or ITL; poor: not for E2E; untested: never "
+    "validated"
 )
-SEED = 0  # of bootstraps
 SEED_SET = "fitted by the search, one set for all"
 RANKED = ("e2e", "e2e_p99")
 NEVER = "never validated: run `{}`"
@@ -37,8 +36,7 @@ def accuracy(evidence: Evidence) -> Dimension:
     exhibits += [*_intervals(evidence), _ranks(evidence)]
     caveats = [
         "In-sample errors are on runs that the constants were fitted on. They say how well the form can follow the "
-        "data, "
-        "not how far off a new run will be."
+        "data, not how far off a new run will be."
     ]
     if evidence.held_out:
         caveats.append(
@@ -48,8 +46,7 @@ def accuracy(evidence: Evidence) -> Dimension:
     if subject.trust and subject.trust.data:
         caveats.append(
             "The program was fitted again after the validation, so the held-out errors are those of the form before "
-            "that "
-            "fit, on the runs of that validation."
+            "that fit, on the runs of that validation."
         )
     return Dimension(NAME, "Accuracy", _verdict(evidence), tuple(exhibits), _brief(evidence), tuple(caveats))
 
@@ -58,7 +55,7 @@ def _verdict(evidence: Evidence) -> Verdict:
     rows = evidence.held_out
     if not rows:
         return Verdict(UNTESTED, f"Held-out errors are not known: {_never(evidence)}. {_in_words(evidence)}", RULE)
-    means = {kind: _means([r for r in rows if r.kind == kind]) for kind in kinds_of(rows)}
+    means = {kind: means_of(r for r in rows if r.kind == kind) for kind in kinds_of(rows)}
     failed = {kind: beyond(of_kind) for kind, of_kind in means.items()}
     e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
     spread = f"{min(e2e):.1f} to {max(e2e):.1f} %" if e2e else "unknown"
@@ -91,8 +88,8 @@ def _brief(evidence: Evidence) -> str:
     rows = [r for r in evidence.held_out if r.kind == "models"] or list(evidence.held_out)
     texts = []
     if rows:
-        means = _means(rows)
-        worst = figures_of([(r.experiment, r.errors["e2e"]) for r in rows], SEED)
+        means = means_of(rows)
+        worst = figures_of([(r.experiment, r.errors["e2e"]) for r in rows])
         texts.append(
             f"On models that it had not seen, mean errors are {_three(means)}; the worst run is off by "
             f"{worst.worst:+.1f} % E2E"
@@ -138,10 +135,6 @@ def kinds_of(rows: Sequence[HeldOut]) -> list[str]:
     return [kind for kind in HELD if kind in present]
 
 
-def _means(rows: Sequence[HeldOut]) -> dict[str, float | None]:
-    return {name: mean_abs([row.errors[name] for row in rows]) for name in MEANS}
-
-
 def _samples(evidence: Evidence) -> dict[str, list[Forecast]]:
     """The forecasts of clean experiments, by whether the program was fitted on them."""
     clean = {e.id for e in evidence.subject.clean}
@@ -157,7 +150,7 @@ def _predicted(evidence: Evidence) -> Exhibit:
     by_id = {e.id: e for e in evidence.subject.experiments}
     for sample, of_sample in _samples(evidence).items():
         for name in MEANS:
-            f = figures_of([(by_id[x.id], e) for x, e in zip(of_sample, of_means(of_sample, name), strict=True)], SEED)
+            f = figures_of([(by_id[x.id], e) for x, e in zip(of_sample, of_means(of_sample, name), strict=True)])
             p99 = mean_abs(of_means(of_sample, name, "p99"))
             rows.append([sample, name.upper(), f.runs, f.mean, f.median, f.worst, f.worst_in, p99])
             sample = ""
@@ -167,8 +160,7 @@ def _predicted(evidence: Evidence) -> Exhibit:
         rows,
         evidence.subject.by("predict", "--json", dimension=NAME),
         note="(predicted - observed)/observed, over arrival seeds 1 to 3; mean and median of absolute errors. "
-        "Overloaded "
-        "runs are under Workloads.",
+        "Overloaded runs are under Workloads.",
     )
 
 
@@ -176,9 +168,9 @@ def _held_out(evidence: Evidence) -> list[Exhibit]:
     rows: list[list[Value]] = []
     for kind in kinds_of(evidence.held_out):
         of_kind = [r for r in evidence.held_out if r.kind == kind]
-        f = figures_of([(r.experiment, r.errors["e2e"]) for r in of_kind], SEED)
+        f = figures_of([(r.experiment, r.errors["e2e"]) for r in of_kind])
         low, high = f.interval or (None, None)
-        others = [mean_abs([r.errors[name] for r in of_kind]) for name in ("e2e_p99", "ttft", "itl", "ttft_p99")]
+        others = means_of(of_kind, ("e2e_p99", "ttft", "itl", "ttft_p99")).values()
         rows.append([left_out(kind), f.runs, f.mean, low, high, f.median, f.worst, f.worst_in, *others])
     if not rows:
         return []
@@ -190,8 +182,7 @@ def _held_out(evidence: Evidence) -> list[Exhibit]:
             rows,
             *evidence.subject.validating(NAME),
             note="Search, choice and fit are repeated in every fold without what it leaves out. from, to: 95 % "
-            "bootstrap "
-            "interval of the mean, whole models resampled.",
+            "bootstrap interval of the mean, whole models resampled.",
         )
     ]
 

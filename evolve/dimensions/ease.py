@@ -33,8 +33,7 @@ NAME = "ease"
 MOST_FIELDS, MOST_S = 10, 60.0
 RULE = (
     f"good: a first prediction takes one command, one file of at most {MOST_FIELDS} values and {MOST_S:g} seconds, "
-    f"and no "
-    "measurement; with care: it also needs kernels that were timed on the GPU; poor: it takes more"
+    "and no measurement; with care: it also needs kernels that were timed on the GPU; poor: it takes more"
 )
 # A plan, nothing of which can be left out.
 PLAN: JsonObject = {

@@ -31,8 +31,7 @@ SETTINGS = {
 assert set(SETTINGS) <= {f.name for f in fields(Engine)}
 RULE = (
     "good: every setting that changes latencies has several values among the fitted runs; with care: some have; "
-    "untested: "
-    "none has"
+    "untested: none has"
 )
 
 
@@ -75,8 +74,8 @@ def _sensitivity(evidence: Evidence) -> list[Exhibit]:
             [_effect_row(setting, of_setting) for setting, of_setting in effects.items()],
             evidence.subject.by("sensitivity", "--json", dimension=NAME),
             note="Numbers are halved and doubled, switches turned over. Elasticity: by how many percent a mean "
-            "latency grows "
-            "where the setting grows by one percent. Predicted by replay; what was measured plays no part.",
+            "latency grows where the setting grows by one percent. Predicted by replay; what was measured plays no "
+            "part.",
         )
     ]
 

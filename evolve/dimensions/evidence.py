@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from archive.proposal import SEED
+from archive.proposal import SEED, Outcome
 from evaluator import baselines
 from evaluator.experiments import written_experiments
 from evaluator.fit.fit import fit_set
@@ -54,7 +54,7 @@ class Evidence:
     def forecasts(self) -> Forecasts:
         """What the program predicts for every experiment, as `evolve predict` does."""
         source, seeds = self.subject.source, self.subject.seeds
-        parts: list[Forecasts] = self._all(
+        parts: list[Forecasts] = self.carried_out(
             "predictions", [Call(predict, (source, [e], seeds)) for e in self.subject.experiments]
         )
         every = tuple(forecast for part in parts for forecast in part.experiments)
@@ -69,25 +69,30 @@ class Evidence:
         """The known answers, fitted to the clean experiments, and their errors on these."""
         clean = self.subject.clean
         tasks = baselines.tasks(clean, clean) if clean else []
-        rows: list[list[Errors]] = self._all("known answers", [Call(baselines.solve, (task,)) for task in tasks])
+        rows: list[list[Errors]] = self.carried_out("known answers", [Call(baselines.solve, (task,)) for task in tasks])
         by_name: dict[str, list[Errors]] = {}
         for task, of_task in zip(tasks, rows, strict=True):
             by_name.setdefault(task.name, []).extend(of_task)
         return by_name
 
     @cached_property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The outcomes of the run's proposals; none without a run."""
+        return tuple(self.subject.run.outcomes()) if self.subject.run else ()
+
+    @cached_property
     def best_seed(self) -> tuple[str, Sequence[Errors]] | None:
         """The name of the best program that the search began with, by its joint error, as the search fitted it, and its
         errors on the clean experiments; None if there is no run, or if some of these were not fitted on."""
-        run, clean = self.subject.run, self.subject.clean
-        if run is None or not clean or any(e not in self.subject.fitted for e in clean):
-            return None
-        seeds = [o.elite for o in run.outcomes() if o.elite and o.elite.operator.startswith(SEED)]
-        if not seeds:
+        clean = self.subject.clean
+        seeds = [o.elite for o in self.outcomes if o.elite and o.elite.operator.startswith(SEED)]
+        if not seeds or not clean or any(e not in self.subject.fitted for e in clean):
             return None
         best = min(seeds, key=lambda elite: elite.joint)
         rows: list[list[Errors]]
-        rows = self._all("the best seed", [Call(error_rows, (parse(best.text), score_set(clean, self.subject.seeds)))])
+        rows = self.carried_out(
+            "the best seed", [Call(error_rows, (parse(best.text), score_set(clean, self.subject.seeds)))]
+        )
         return f"best seed ({best.operator.removeprefix(SEED)})", rows[0]
 
     @cached_property
@@ -104,7 +109,7 @@ class Evidence:
     def refit(self) -> Refit:
         """A fit to the clean experiments. Raises InputError if there are none, or the program cannot be fitted."""
         refit: Refit
-        (refit,) = self._all("a fit", [Call(_refit, (self.subject,))])
+        (refit,) = self.carried_out("a fit", [Call(_refit, (self.subject,))])
         return refit
 
     @cached_property
@@ -118,22 +123,12 @@ class Evidence:
         subject = self.subject
         ids = tuple(e.id for e in subject.clean)
         calls = [Call(_sensitivities, (subject.source, file, ids, subject.seeds[:1])) for file in subject.files]
-        return tuple(found for of_file in self._all("engine settings", calls) for found in of_file)
+        return tuple(found for of_file in self.carried_out("engine settings", calls) for found in of_file)
 
-    def _all(self, what: str, calls: Sequence[Call]) -> list[Any]:
-        """What the calls return, with a line about how far they are."""
-        return carried_out(self.pool, what, calls)
-
-
-def carried_out(pool: Pool, what: str, calls: Sequence[Call]) -> list[Any]:
-    """What the calls return, carried out by the pool, whose line says how far they are."""
-    pool.line.show(f"{what} ...")
-    waiting = [pool.submit(call, number) for number, call in enumerate(calls)]
-    answers = []
-    for done, promise in enumerate(waiting, 1):
-        answers.append(promise.result())
-        pool.line.update(lambda done=done: f"{what}: {done}/{len(calls)}")  # type: ignore[misc]
-    return answers
+    def carried_out(self, what: str, calls: Sequence[Call]) -> list[Any]:
+        """What the calls return, with a progress line about `what` they compute."""
+        self.pool.line.show(f"{what} ...")
+        return self.pool.all_of(calls, what)
 
 
 def of_means(forecasts: Sequence[Forecast], latency: str, statistic: str = "mean") -> list[float | None]:

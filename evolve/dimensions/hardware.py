@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from evaluator.experiments import hardware_table
-from evaluator.metrics import mean_abs
+from evaluator.score import MEANS
 from evolve.dimensions.constants import (
     HOST,
     KINDS,
@@ -21,7 +21,7 @@ from evolve.dimensions.constants import (
 )
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
 from evolve.dimensions.evidence import Evidence
-from evolve.dimensions.held_out import beyond
+from evolve.dimensions.held_out import beyond, means_of
 from evolve.dimensions.stress import changes, constants_times
 from evolve.report.table import counted
 from evolve.terminal import command
@@ -33,10 +33,8 @@ KIND = "hardware"  # the kind of fold that leaves a GPU out
 MORE = 1.1  # times which constants are replayed
 RULE = (
     "good: each GPU that was left out of the search has mean held-out errors within 10 % (E2E) and 15 % (TTFT, ITL); "
-    "with "
-    "care: several GPUs are among the fitted runs, but none was left out; poor: one that was left out is beyond in "
-    "E2E; "
-    "untested: all fitted runs are on one GPU"
+    "with care: several GPUs are among the fitted runs, but none was left out; poor: one that was left out is beyond "
+    "in E2E; untested: all fitted runs are on one GPU"
 )
 
 
@@ -63,7 +61,7 @@ def _verdict(evidence: Evidence, constants: list[Classified]) -> Verdict:
     tail = f"Of {counted(len(constants), 'constant')} by what they multiply: {parts or 'none'}{without}."
     rows = [r for r in evidence.held_out if r.kind == KIND]
     if rows:
-        means = {x: mean_abs([r.errors[x] for r in rows]) for x in ("e2e", "ttft", "itl")}
+        means = means_of(rows)
         failed = beyond(means)
         level = POOR if "e2e" in failed else CARE if failed else GOOD
         return Verdict(level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}. {tail}", RULE)
@@ -89,8 +87,7 @@ def _caveats(evidence: Evidence) -> tuple[str, ...]:
         return ()
     return (
         "That factors on kernels and datasheets hold on another GPU is an assumption of the form. Measure a few runs "
-        "there, "
-        "predict them, and fit the constants again before the program is used.",
+        "there, predict them, and fit the constants again before the program is used.",
     )
 
 
@@ -108,7 +105,7 @@ def _kinds(evidence: Evidence, constants: list[Classified]) -> Exhibit:
     rows: list[list[Value]] = []
     for kind, (count, what) in counts.items():
         change = moved.get(kind, {}) if count else {}
-        rows.append([kind, count, what, *(change.get(x) for x in ("e2e", "ttft", "itl"))])
+        rows.append([kind, count, what, *(change.get(x) for x in MEANS)])
     return Exhibit.of(
         "Constants by what they are worth on another GPU, terms without one, and the change of mean latencies in "
         "percent if these are 10 % larger",
@@ -156,9 +153,8 @@ def _gpus(evidence: Evidence) -> Exhibit:
         rows,
         command("list"),
         note="A GPU without timed kernels needs a table, or the efficiencies of another one (docs/kernels.md), for "
-        "programs "
-        "that read measured kernels. Datasheet figures are in configs/hardware.yaml; your own GPU is a mapping in the "
-        "experiments file.",
+        "programs that read measured kernels. Datasheet figures are in configs/hardware.yaml; your own GPU is a "
+        "mapping in the experiments file.",
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from evaluator.intervals import STATISTICS, Residual
 from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS
 from evaluator.statistics import clustered_interval, median_abs
+from evolve.dimensions.dimension import Exhibit, Value
 from evolve.dimensions.subject import Subject
 from evolve.report.table import PASS_PCT
 from evolve.run.folder import REMEDY
@@ -20,6 +21,7 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 
 FILE = "validate.json"
+SEED = 0  # of bootstraps
 BETWEEN = " without "  # a residual's kind of fold, and what the fold held out
 
 
@@ -88,18 +90,36 @@ def _row(residual: Residual, experiment: Experiment, outside: bool) -> HeldOut:
     return HeldOut(kind, fold, experiment, outside, errors)
 
 
-def figures_of(rows: Sequence[tuple[Experiment, float | None]], seed: int) -> Figures:
-    """The figures of these errors. `seed`: of the bootstrap."""
+def means_of(rows: Iterable[HeldOut], figures: Sequence[str] = MEANS) -> dict[str, float | None]:
+    """The mean absolute errors in percent of these predictions."""
+    rows = list(rows)
+    return {name: mean_abs([row.errors[name] for row in rows]) for name in figures}
+
+
+def figures_of(rows: Sequence[tuple[Experiment, float | None]]) -> Figures:
+    """The figures of these errors."""
     values = [error for _, error in rows]
     known = [(error, e.id) for e, error in rows if error is not None]
     worst, name = max(known, key=lambda pair: abs(pair[0]), default=(None, None))
-    spread = clustered_interval(values, [e.model for e, _ in rows], seed)
+    spread = clustered_interval(values, [e.model for e, _ in rows], SEED)
     return Figures(len(present(values)), mean_abs(values), median_abs(values), worst, name, spread)
 
 
 def beyond(means: Mapping[str, float | None]) -> list[str]:
     """Those of E2E, TTFT and ITL whose error is beyond the limits of a run (PASS_PCT)."""
     return [name for name in MEANS if (value := means.get(name)) is not None and abs(value) > PASS_PCT[name]]
+
+
+def by_fold(rows: Sequence[HeldOut], kind: str, title: str, repeat: Sequence[str]) -> list[Exhibit]:
+    """The errors of each fold of a kind, a row each; no exhibit without folds. `repeat`: what computes them again."""
+    of_kind = [row for row in rows if row.kind == kind]
+    cells = list[list[Value]]()
+    for fold in dict.fromkeys(row.fold for row in of_kind):
+        members = [row for row in of_kind if row.fold == fold]
+        f = figures_of([(row.experiment, row.errors["e2e"]) for row in members])
+        cells.append([fold, f.runs, *means_of(members).values(), f.worst, f.worst_in])
+    heads = "without|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f|worst run"
+    return [Exhibit.of(title, heads, cells, *repeat)] if cells else []
 
 
 def known_answers(subject: Subject) -> tuple[Known, ...]:

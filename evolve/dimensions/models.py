@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from evaluator.experiments import model_table
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
-from evolve.dimensions.accuracy import SEED
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
 from evolve.dimensions.evidence import Evidence, of_means
-from evolve.dimensions.held_out import HeldOut, beyond, figures_of
+from evolve.dimensions.held_out import beyond, by_fold, figures_of, means_of
 from evolve.run.ranges import weights
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves, omitted
@@ -35,13 +34,12 @@ def _verdict(evidence: Evidence) -> Verdict:
     names = list(dict.fromkeys(r.fold for r in rows))
     if not names:
         return Verdict(UNTESTED, f"No model was left out of a search. {SHARES}", RULE)
-    means = {name: _means([r for r in rows if r.fold == name]) for name in names}
-    overall, failed = _means(rows), [name for name in names if beyond(means[name])]
+    means = {name: means_of(r for r in rows if r.fold == name) for name in names}
+    overall, failed = means_of(rows), [name for name in names if beyond(means[name])]
     worst = max(names, key=lambda name: means[name]["e2e"] or 0.0)
     sentence = (
         f"Each of {len(names)} models was left out of the search in turn: {len(names) - len(failed)} are within the "
-        f"limits. "
-        f"The mean E2E error is {percent(overall['e2e'])}, at most {percent(means[worst]['e2e'])} "
+        f"limits. The mean E2E error is {percent(overall['e2e'])}, at most {percent(means[worst]['e2e'])} "
         f"({_short(worst)})."
     )
     if failed:
@@ -52,10 +50,6 @@ def _verdict(evidence: Evidence) -> Verdict:
 
 def _beyond(name: str, means: dict[str, float | None]) -> str:
     return f"{_short(name)} ({', '.join(f'{x.upper()} {percent(means[x], 0)}' for x in beyond(means))})"
-
-
-def _means(rows: Sequence[HeldOut]) -> dict[str, float | None]:
-    return {name: mean_abs([r.errors[name] for r in rows]) for name in MEANS}
 
 
 def _short(model: str) -> str:
@@ -70,9 +64,9 @@ def _by_model(evidence: Evidence) -> Exhibit:
     for model in dict.fromkeys(e.model for e in clean.values()):
         here = [f for f in forecasts if clean[f.id].model == model]
         held = [r for r in evidence.held_out if r.kind == "models" and r.fold == model]
-        f = figures_of([(r.experiment, r.errors["e2e"]) for r in held], SEED)
+        f = figures_of([(r.experiment, r.errors["e2e"]) for r in held])
         rows.append([_short(model), model in fitted, len(here), *(mean_abs(of_means(here, x)) for x in MEANS),
-                     *_means(held).values(), f.worst])  # fmt: skip
+                     *means_of(held).values(), f.worst])  # fmt: skip
     return Exhibit.of(
         "Errors by model in percent: of the program, and held out, of the search repeated without the model",
         "model|fitted|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|held-out E2E:.2f|held-out TTFT:.1f|held-out ITL:.2f"
@@ -84,23 +78,11 @@ def _by_model(evidence: Evidence) -> Exhibit:
 
 
 def _by_architecture(evidence: Evidence) -> list[Exhibit]:
-    rows = []
-    of_kind = [r for r in evidence.held_out if r.kind == "architectures"]
-    for name in dict.fromkeys(r.fold for r in of_kind):
-        members = [r for r in of_kind if r.fold == name]
-        f = figures_of([(r.experiment, r.errors["e2e"]) for r in members], SEED)
-        rows.append((name, f.runs, *_means(members).values(), f.worst, f.worst_in))
-    if not rows:
-        return []
-    return [
-        Exhibit.of(
-            "Held out: the search repeated without dense models, or without mixtures of experts, errors there in "
-            "percent",
-            "without|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f|worst run",
-            rows,
-            *evidence.subject.validating(NAME, "architectures"),
-        )
-    ]
+    kind = "architectures"
+    title = (
+        "Held out: the search repeated without dense models, or without mixtures of experts, errors there in percent"
+    )
+    return by_fold(evidence.held_out, kind, title, evidence.subject.validating(NAME, kind))
 
 
 def _features(evidence: Evidence) -> Exhibit:

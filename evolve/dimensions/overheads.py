@@ -12,7 +12,6 @@ from evolve.dimensions.ease import go_files
 from evolve.dimensions.evidence import Evidence
 from evolve.dimensions.retraining import MOST_S
 from evolve.dimensions.subject import Subject
-from evolve.program.ablation import Ablation, Part
 from evolve.program.emit import of_experiment
 from evolve.terminal import command
 from simulator.bind import bind
@@ -30,8 +29,7 @@ REPEATS = 3
 FASTER = 1000.0  # than the served load
 RULE = (
     f"good: a refit takes at most {MOST_S:g} CPU seconds, and a replay is at least {FASTER:,.0f} times faster than "
-    f"the load "
-    "that it replays; with care: otherwise; untested: there is no clean run to replay"
+    "the load that it replays; with care: otherwise; untested: there is no clean run to replay"
 )
 
 
@@ -71,7 +69,7 @@ def overheads(evidence: Evidence) -> Dimension:
     )
     level = GOOD if cpu_s <= MOST_S and speed.faster >= FASTER else CARE
     brief = f"{data[0].upper()}{data[1:]}; a compiled replay takes {speed.ns_a_step:,.0f} ns a step."
-    exhibits = (_data(subject), *_search(subject), _speed(subject, speed), _bytes(subject), *_parts(evidence))
+    exhibits = (_data(subject), *_search(evidence), _speed(subject, speed), _bytes(subject), *_parts(evidence))
     caveats = ("Times are of this machine, and other work on it makes them longer.",)
     return Dimension(NAME, "Overheads", Verdict(level, sentence, RULE), exhibits, brief, caveats)
 
@@ -121,12 +119,11 @@ def _data(subject: Subject) -> Exhibit:
     )
 
 
-def _search(subject: Subject) -> list[Exhibit]:
+def _search(evidence: Evidence) -> list[Exhibit]:
     """What the search cost, if the run has kept it."""
-    run, report = subject.run, subject.report
-    if run is None:
+    subject, report, outcomes = evidence.subject, evidence.subject.report, evidence.outcomes
+    if subject.run is None:
         return []
-    outcomes = run.outcomes()
     rows: list[list[Value]] = [
         ["proposals", len(outcomes)],
         ["candidates that could be scored", sum(o.elite is not None for o in outcomes)],
@@ -189,7 +186,7 @@ def _parts(evidence: Evidence) -> list[Exhibit]:
     ablation = evidence.ablation
     rows = [
         (part.text, part.kind, part.measured.joint - ablation.full.joint if part.measured else None,
-         part.difference_pct, *(_interval(part, ablation) or (None, None)), len(part.acts_on), part.verdict)
+         part.difference_pct, *(ablation.interval_pct(part) or (None, None)), len(part.acts_on), part.verdict)
         for part in ablation.parts
     ]  # fmt: skip
     return [
@@ -201,7 +198,3 @@ def _parts(evidence: Evidence) -> list[Exhibit]:
             note=f"{ablation.hindsight} from, to: 95 % bootstrap interval of the held-out difference.",
         )
     ]
-
-
-def _interval(part: Part, ablation: Ablation) -> tuple[float, float] | None:
-    return part.by_model_pct if ablation.resampled == "models" else part.interval_pct

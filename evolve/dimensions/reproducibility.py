@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from archive.proposal import Outcome
 from evaluator.committee import final_champion
 from evaluator.experiments import data_hash
 from evaluator.score import MEANS, error_rows, score_set
@@ -20,9 +22,7 @@ NAME = "reproducibility"
 CLOSE = 0.005  # percentage points: half of the last digit that tables show
 RULE = (
     f"good: the data are those of the record, its errors come out again within {CLOSE:g} points, and the journal of "
-    f"its "
-    "run has it; with care: one of them cannot be checked; poor: one of them differs; untested: "
-    "there is no record"
+    "its run has it; with care: one of them cannot be checked; poor: one of them differs; untested: there is no record"
 )
 
 
@@ -46,7 +46,7 @@ def reproducibility(evidence: Evidence) -> Dimension:
     if record is None:
         text = "There is no record of what the program was fitted on: `evolve fit` writes one next to its text."
         return Dimension(NAME, "Reproducibility", Verdict(UNTESTED, text, RULE), (_identity(subject),))
-    rebuilt = rebuild(subject.run, record.key) if subject.run else None
+    rebuilt = rebuild(subject.run, evidence.outcomes, record.key) if subject.run else None
     off = errors_off(subject)
     same = data_hash(subject.fitted) == record.data if subject.fitted else None
     again = None if rebuilt is None else rebuilt.has
@@ -60,8 +60,7 @@ def reproducibility(evidence: Evidence) -> Dimension:
     texts.append(
         "there is no journal of its run" if rebuilt is None else
         f"the journal of its run has {'it' if again else 'NO such program'} among {rebuilt.proposals:,} proposals, "
-        f"and its "
-        f"archive {'has it as champion' if rebuilt.champion == record.key else 'has another champion'}"
+        f"and its archive {'has it as champion' if rebuilt.champion == record.key else 'has another champion'}"
     )  # fmt: skip
     exhibits = [
         _identity(subject),
@@ -71,9 +70,8 @@ def reproducibility(evidence: Evidence) -> Dimension:
     return Dimension(NAME, "Reproducibility", Verdict(level, f"{'; '.join(texts)}.", RULE), tuple(exhibits))
 
 
-def rebuild(run: Run, program: str) -> Rebuilt:
-    """The archive of the run, from its journal alone. `program`: the key of the one that is reported on."""
-    outcomes = run.outcomes()
+def rebuild(run: Run, outcomes: Sequence[Outcome], program: str) -> Rebuilt:
+    """The archive of the run from the outcomes in its journal. `program`: the key of the one that is reported on."""
     archive = archive_of(run.config, outcomes)
     best = final_champion(archive.members(), run.config.score.rule)
     digest = sha256(run.written.read_bytes()).hexdigest()

@@ -12,10 +12,8 @@ NEAR = 1.1  # times the error that a fit to all runs reaches
 MOST_RUNS, MOST_S = 8, 60.0
 RULE = (
     f"good: {MOST_RUNS} runs or fewer bring the mean errors of E2E and of TTFT on runs left out to {NEAR:g} times "
-    f"those of "
-    f"all runs, and a refit takes at most {MOST_S:g} CPU seconds; with care: otherwise; untested: fewer than two runs "
-    f"can "
-    "be fitted"
+    f"those of all runs, and a refit takes at most {MOST_S:g} CPU seconds; with care: otherwise; untested: fewer than "
+    "two runs can be fitted"
 )
 
 
@@ -32,25 +30,24 @@ def retraining(evidence: Evidence) -> Dimension:
     counts = " and ".join(f"{_runs(count, curve)} for {name.upper()}" for name, count in needed.items())
     sentence = (
         f"To come within {NEAR:g} times of the errors on runs left out that all runs reach ({of_all}) takes {counts}. "
-        f"A "
-        f"refit takes {cpu_s:.1f} CPU seconds."
+        f"A refit takes {cpu_s:.1f} CPU seconds."
     )
     enough = all(count is not None and count <= MOST_RUNS for count in needed.values())
     level = GOOD if enough and cpu_s <= MOST_S else CARE
     brief = f"To fit its constants again takes {counts}, and {cpu_s:.1f} CPU seconds."
     caveats = (
         "The form stays the same in all of these fits. If it was found with these runs in sight, the curve says what "
-        "its "
-        "constants need, not what finding it needed.",
+        "its constants need, not what finding it needed.",
     )
     exhibits = (_curve(evidence, curve), _refit(evidence), _constants(evidence))
     return Dimension(NAME, title, Verdict(level, sentence, RULE), exhibits, brief, caveats)
 
 
 def runs_needed(curve: LearningCurve, latency: str) -> int | None:
-    """The fewest fitted runs from which on every mean error on runs left out is at most NEAR times that of all runs; "
-    "None
-    if only all of them reach it. `latency`: one that was observed."""
+    """The fewest fitted runs from which on every mean error on runs left out is at most NEAR times that of all runs.
+
+    None if only all of them reach it. `latency`: one that was observed.
+    """
     last = curve.points[-1].mean[latency]
     assert last is not None
     enough = None

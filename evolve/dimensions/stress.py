@@ -13,7 +13,7 @@ from evaluator.fit.per_model import fit_scoped
 from evaluator.fit.problem import problem_of
 from evaluator.metrics import LATENCIES, mean_abs
 from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, error_rows, predictions, score_set
-from evolve.dimensions.evidence import Evidence, carried_out
+from evolve.dimensions.evidence import Evidence
 from evolve.pool.process import Call
 from evolve.program.drift import drift
 from evolve.run.program import Source
@@ -68,7 +68,7 @@ def changes(evidence: Evidence, variants: Mapping[str, Program]) -> dict[str, Me
     """By variant, how far its mean E2E, TTFT and ITL are from the program's, in percent, the mean over clean runs."""
     clean = evidence.subject.clean
     programs = [evidence.subject.source.complete, *variants.values()]
-    means = carried_out(evidence.pool, "changed constants", [Call(_means_ms, (p, clean)) for p in programs])
+    means = evidence.carried_out("changed constants", [Call(_means_ms, (p, clean)) for p in programs])
     return {name: _change(means[0], theirs) for name, theirs in zip(variants, means[1:], strict=True)}
 
 
@@ -125,7 +125,7 @@ def stressed(evidence: Evidence, variants: Mapping[str, Program]) -> list[Stress
     """The clean runs under each changed engine, a variant of the program."""
     subject = evidence.subject
     calls = [Call(_stressed, (subject.source, subject.clean, name, changed)) for name, changed in variants.items()]
-    return carried_out(evidence.pool, "changed engines", calls)
+    return evidence.carried_out("changed engines", calls)
 
 
 def _stressed(source: Source, clean: Sequence[Experiment], name: str, changed: Program) -> Stressed:

@@ -15,8 +15,7 @@ from translate_go.target import reads_kernels
 NAME = "versions"
 RULE = (
     "with care: the fitted runs are of several versions of the engine, and the errors are those of all; untested: of "
-    "one, or "
-    "of none that is known"
+    "one, or of none that is known"
 )
 FACTORS = (0.9, 0.95, 1.05, 1.1)  # times measured kernels
 LONGER_US = 3000.0  # of every step: vLLM 0.15.1 spent 2.9 ms in a call of its scheduler for Llama 2 70B on 4 GPUs
@@ -29,8 +28,7 @@ def versions(evidence: Evidence) -> Dimension:
     exhibits = (_engines(evidence), *_stress(evidence, rows))
     caveats = (
         "The changed programs are on the runs that they are fitted on, in sample: they say what constants can take "
-        "up, not "
-        "how a later version behaves.",
+        "up, not how a later version behaves.",
         "A later version needs runs of its own.",
     )
     brief = f"{_measured(evidence)}; no other version of the engine was tested." if len(_seen(evidence)) == 1 else ""
@@ -110,10 +108,8 @@ def _stress(evidence: Evidence, rows: list[Stressed]) -> list[Exhibit]:
             cells,
             evidence.subject.again(NAME),
             note="Made, not measured: each observed figure of the clean runs times the ratio in which the change "
-            "moves the "
-            "program's prediction. Without async scheduling the scheduler's CPU time, 2.9 ms in traces of Llama 2 "
-            "70B, would "
-            "be a part of every step, and an arrival would not wait for the step scheduled ahead. alpha: constants of "
-            "queueing and overheads; beta: of the step.",
+            "moves the program's prediction. Without async scheduling the scheduler's CPU time, 2.9 ms in traces of "
+            "Llama 2 70B, would be a part of every step, and an arrival would not wait for the step scheduled ahead. "
+            "alpha: constants of queueing and overheads; beta: of the step.",
         )
     ]

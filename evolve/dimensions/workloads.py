@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
-from evolve.dimensions.accuracy import SEED
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
 from evolve.dimensions.evidence import Evidence, of_means
-from evolve.dimensions.held_out import beyond, figures_of
+from evolve.dimensions.held_out import beyond, by_fold, figures_of, means_of
 from evolve.program.forecast import Comparison
 from evolve.report.table import PASS_PCT, counted
 from evolve.terminal import command
@@ -21,14 +21,23 @@ from simulator.experiment.workload import output_lengths, prompt_lengths
 NAME = "workloads"
 RULE = (
     "good: each workload that was left out of the search has mean held-out errors within 10 % (E2E) and 15 % (TTFT, "
-    "ITL), "
-    "and so have the overloaded runs; with care: one of the two; poor: a workload is beyond in E2E; untested: no "
-    "workload "
-    "was left out"
+    "ITL), and so have the overloaded runs; with care: one of the two; poor: a workload is beyond in E2E; untested: "
+    "no workload was left out"
 )
+
+
+def _profile(e: Experiment) -> Profile | None:
+    return e.workload.source if isinstance(e.workload.source, Profile) else None
+
+
+def _arrives(kind: str, e: Experiment) -> bool:
+    profile = _profile(e)
+    return profile is not None and profile.arrival.kind == kind
+
+
 # Kinds of loads that an experiments file can describe, and whether a run is of the kind.
 LOADS: dict[str, Callable[[Experiment], bool]] = {
-    **{f"arrivals: {kind}": lambda e, kind=kind: _arrivals(e) == kind for kind in ARRIVALS},  # type: ignore[misc]
+    **{f"arrivals: {kind}": partial(_arrives, kind) for kind in ARRIVALS},
     "recorded trace": lambda e: _profile(e) is None,
     "conversations of several turns": lambda e: bool((p := _profile(e)) and p.session),
     "prompts with a shared prefix": lambda e: bool((p := _profile(e)) and p.groups and p.system_prompt_len),
@@ -58,7 +67,7 @@ def _verdict(evidence: Evidence) -> Verdict:
     if not by_name:
         unknown = "No workload was left out of a search, so how far it is off on another load is not known."
         return Verdict(UNTESTED, f"{unknown} {_overload_text(evidence)}", RULE)
-    means = {name: {x: mean_abs([r.errors[x] for r in rows]) for x in MEANS} for name, rows in by_name.items()}
+    means = {name: means_of(rows) for name, rows in by_name.items()}
     failed = {name: beyond(of_name) for name, of_name in means.items() if beyond(of_name)}
     over = beyond(_overload_means(evidence))
     worst = max(means, key=lambda name: means[name]["e2e"] or 0.0)
@@ -118,7 +127,7 @@ def _by_workload(evidence: Evidence) -> Exhibit:
     for (name, sample), ids in sorted(groups.items()):
         forecasts = [by_id[i] for i in ids]
         pairs = [(clean[i], error) for i, error in zip(ids, of_means(forecasts, "e2e"), strict=True)]
-        f2 = figures_of(pairs, SEED)
+        f2 = figures_of(pairs)
         rows.append([name, sample, len(ids), f2.mean, *(mean_abs(of_means(forecasts, x)) for x in ("ttft", "itl")),
                      f2.worst, f2.worst_in])  # fmt: skip
     return Exhibit.of(
@@ -130,23 +139,8 @@ def _by_workload(evidence: Evidence) -> Exhibit:
 
 
 def _held_out(evidence: Evidence) -> list[Exhibit]:
-    rows: list[list[Value]] = []
-    of_kind = [r for r in evidence.held_out if r.kind == "workloads"]
-    for name in dict.fromkeys(r.fold for r in of_kind):
-        members = [r for r in of_kind if r.fold == name]
-        f = figures_of([(r.experiment, r.errors["e2e"]) for r in members], SEED)
-        others = [mean_abs([r.errors[x] for r in members]) for x in ("ttft", "itl")]
-        rows.append([name, f.runs, f.mean, *others, f.worst, f.worst_in])
-    if not rows:
-        return []
-    return [
-        Exhibit.of(
-            "Held out: the search repeated without the workload, errors there in percent",
-            "without|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f|worst run",
-            rows,
-            *evidence.subject.validating(NAME, "workloads"),
-        )
-    ]
+    title = "Held out: the search repeated without the workload, errors there in percent"
+    return by_fold(evidence.held_out, NAME, title, evidence.subject.validating(NAME, NAME))
 
 
 def _by_stage(evidence: Evidence) -> Exhibit:
@@ -195,15 +189,6 @@ def _overloaded(evidence: Evidence) -> list[Exhibit]:
             evidence.subject.by("predict", "--json", dimension=NAME),
         )
     ]
-
-
-def _profile(e: Experiment) -> Profile | None:
-    return e.workload.source if isinstance(e.workload.source, Profile) else None
-
-
-def _arrivals(e: Experiment) -> str:
-    profile = _profile(e)
-    return profile.arrival.kind if profile else ""
 
 
 def _never_fitted(evidence: Evidence) -> list[str]:

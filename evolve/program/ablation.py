@@ -38,7 +38,7 @@ from simulator.language.measure import constants, operations
 from simulator.language.simplify import brief, lean
 
 FOLDS = {**KINDS, "workloads": lambda e: e.workload.name}
-RUNS = "runs"  # the folds where the runs are all of one kind: each run in turn
+MODELS, RUNS = "models", "runs"  # what is resampled; where the runs are all of one kind, each run is a fold of RUNS
 # An error may grow by this share of itself for a simpler program: the rule by which searches choose a champion.
 NEGLIGIBLE = 0.02
 SEED = 24  # of the bootstrap
@@ -140,6 +140,11 @@ class Ablation:
             f"The form was chosen with {self.seen} of these {len(self.runs)} runs in sight")  # fmt: skip
         return f"{known}: only its constants are held out, so its parts look better here than on new kinds of runs."
 
+    def interval_pct(self, part: Part) -> tuple[float, float] | None:
+        """The interval of the part's difference that decides: whole models resampled where there are enough, else
+        runs."""
+        return part.by_model_pct if self.resampled == MODELS else part.interval_pct
+
     def to_json(self) -> JsonObject:
         return {
             "engine": __version__,
@@ -187,7 +192,7 @@ def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Abl
         models=tuple(dict.fromkeys(models)),
         seen=None if record is None else sum(saw(record, e) for e in fitted),
         folds={kind: len(of_kind) for kind, of_kind in folds.items()},
-        resampled="models" if _by_model(models) else "runs",
+        resampled=MODELS if _by_model(models) else RUNS,
         full=full,
         parts=tuple(
             _part(part, full, unchanged, *next(results), models)

@@ -43,7 +43,7 @@ def _row(part: Part, ablation: Ablation) -> Row:
     measured, full = part.measured, ablation.full
     if measured is None:
         return row(text, part.kind, "-", "-", "", "", "", "", part.verdict)
-    interval = part.by_model_pct if ablation.resampled == "models" else part.interval_pct
+    interval = ablation.interval_pct(part)
     return row(
         text, part.kind, number(measured.joint - full.joint, 2), number(part.difference_pct, 2),
         " to ".join(number(x, 2) for x in interval) if interval else "-",

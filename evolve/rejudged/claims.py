@@ -83,8 +83,7 @@ LOADS: tuple[Claim, ...] = (
         "Constants of each model are mandatory, whatever the form.",
         "First and second round, from the same span of step times and from errors above 100 % on models left out.",
         "components-9, which reads FLOPs and bytes of the model, with one set of constants and with one for each "
-        "model: the pair "
-        "that the bench had already. Fitted on load stages without each workload.",
+        "model: the pair that the bench had already. Fitted on load stages without each workload.",
         "E2E error with one set less that with a set for each model", Better(), loads.sizes_for_all,
         ("components-9", "components-9-per-model", "jams"),
     ),
@@ -93,8 +92,7 @@ LOADS: tuple[Claim, ...] = (
         "Only a fit of each run alone is accurate enough.",
         "First round: 34 % for trees of each run, 302 % for one model of all.",
         "The host's linear form fitted to each run alone against jams with one set of constants for all. Neither "
-        "sees the last load "
-        "stage of the 11 runs that have several; both predict it.",
+        "sees the last load stage of the 11 runs that have several; both predict it.",
         "E2E error of that stage with one set less that of fits of each run", Better(), loads.each_run_alone,
     ),
     Claim(
@@ -102,8 +100,7 @@ LOADS: tuple[Claim, ...] = (
         "A step cannot be composed of analytic FLOPs: the components do worse than counts.",
         "First round: 79 % against 70 %, with an attention of decodes of 0, because contexts were not recorded.",
         "components-9, with the contexts that the replay knows, against the host's linear form in counts; one set of "
-        "constants each, "
-        "fitted on load stages without each workload.",
+        "constants each, fitted on load stages without each workload.",
         "E2E error of components less that of counts", Better(), loads.decomposition, ("components-9",),
     ),
     _pair(
@@ -190,8 +187,8 @@ LOADS: tuple[Claim, ...] = (
         "Second round: 31,906 % in the mean; the fourth 30,412 %. The third replayed recorded requests instead: 79 "
         "%.",
         "Replays from specifications with prefix cache, true output lengths and arrivals as the load generator draws "
-        "them; the sum of "
-        "measured kernels, and a queueing time fitted on load stages without each model. Errors are not capped.",
+        "them; the sum of measured kernels, and a queueing time fitted on load stages without each model. Errors are "
+        "not capped.",
         "mean TTFT error", Limit(100.0), loads.ttft,
     ),
     Claim(
@@ -222,8 +219,7 @@ LOADS: tuple[Claim, ...] = (
         "The accuracy on single steps says nothing of the accuracy in E2E.",
         "Second and third round: 27 points on steps changed E2E by 0.",
         "Over the trainings of the bench on all runs: the mean absolute error on the last 20 % of the cycles against "
-        "the E2E error of the "
-        "runs that these are of.",
+        "the E2E error of the runs that these are of.",
         "rank correlation of the two errors", Same(0.3, ""), loads.steps_and_loads,
     ),
 )  # fmt: skip
@@ -279,8 +275,7 @@ CYCLES: tuple[Claim, ...] = (
         "step(prefill) + step(decode).",
         "Assumed wherever the exercise sums phases.",
         "On the cycles whose mixed batch was recorded itself: a line through the pure decode cycles of the run at "
-        "the decodes of the batch, "
-        "plus the sum of measured kernels of a step with its prompts alone.",
+        "the decodes of the batch, plus the sum of measured kernels of a step with its prompts alone.",
         "sum of both less the mixed step, in percent of it", Same(5.0, "%"),
         lambda world: cycles.additive(world.cycles),
     ),
@@ -288,11 +283,9 @@ CYCLES: tuple[Claim, ...] = (
         "token-ratio", "Is the ratio of prefill and decode cost 13 a token?",
         "A token of prefill and a token of decode differ in cost by a factor of 13.",
         "An earlier round. Constants of the fourth make a decode token 13 times as dear as a prompt token for "
-        "Mixtral, 29 to 45 times "
-        "for the Llama-2 models.",
+        "Mixtral, 29 to 45 times for the Llama-2 models.",
         "A law of each run that is linear in prompt tokens, decode tokens and contexts, with one ratio of the first "
-        "two for all; least "
-        "squares of relative errors on all cycles, blocks of 20 resampled.",
+        "two for all; least squares of relative errors on all cycles, blocks of 20 resampled.",
         "cost of a decode token over that of a prompt token", Ratio(13.0, either=True),
         lambda world: cycles.token_ratio(world.cycles),
     ),
@@ -302,8 +295,8 @@ CYCLES: tuple[Claim, ...] = (
         "1.",
         "A proposal of the exercise for its analytic components.",
         "Compute: FLOPs of products and attention over the peak. Memory: weights and KV cache over bandwidth. "
-        "Non-negative least squares "
-        "on all cycles, a constant for each run, and a cost of each request and layer; blocks of 20 resampled.",
+        "Non-negative least squares on all cycles, a constant for each run, and a cost of each request and layer; "
+        "blocks of 20 resampled.",
         "share a", Inside(0.05), lambda world: cycles.overlap(world.cycles),
     ),
 )  # fmt: skip

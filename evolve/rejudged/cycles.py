@@ -53,9 +53,8 @@ ONE_CONTEXT = program(
     "    return p0 + p1 * b.prefill_tokens + p2 * b.decode_reqs + k1 * b.kv_sum"
 )
 IN_US = program(
-    "def step_time(b, s, *, p0: us[-1e6, 1e6] = 8000.0, p1: one[-1000, 1000] = 1.0, p2: one[-1000, 1000] = 1.0, "
-    "k1: one[-1000, 1000] = 1.0):\n"
-    "    return p0 + p1 * b.prefill_gemm_us + p2 * b.decode_gemm_us + k1 * b.kv_read_us"
+    "def step_time(b, s, *, p0: us[-1e6, 1e6] = 8000.0, p1: one[-1000, 1000] = 1.0, p2: one[-1000, 1000] = 1.0, k1: "
+    "one[-1000, 1000] = 1.0):\n    return p0 + p1 * b.prefill_gemm_us + p2 * b.decode_gemm_us + k1 * b.kv_read_us"
 )
 _WORK = "d1 * b.decode_reqs + d2 * b.kv_decode_sum + p1 * b.prefill_tokens"
 _TERMS = "d1: us/request = 30.0, d2: us/token = 0.05, p1: us/token = 30.0"
@@ -225,9 +224,8 @@ def token_ratio(samples: Sequence[Sample]) -> Finding:
     at_most = max(float(s.prefill_tokens.max()) for s in samples)
     notes = (
         f"Prompt tokens are in {n} of these cycles only, at most {at_most:,.0f} of them in one, so what a prompt "
-        f"token costs and "
-        f"what a mixed step costs whatever its prompt are nearly the same column. The ratio is sought in "
-        f"{RATIOS[0]:g} to {RATIOS[-1]:,.0f}.",
+        "token costs and what a mixed step costs whatever its prompt are nearly the same column. The ratio is sought "
+        f"in {RATIOS[0]:g} to {RATIOS[-1]:,.0f}.",
     )
     return Finding(plain, figures, notes)
 

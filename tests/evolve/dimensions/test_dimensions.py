@@ -101,7 +101,7 @@ def test_held_out_errors_are_known_whatever_the_program_is_judged_on() -> None:
 
 def test_figures_of_errors_name_the_worst_and_leave_out_what_was_not_observed() -> None:
     runs = bundled_experiments()[:3]
-    f = figures_of(list(zip(runs, [2.0, -8.0, None], strict=True)), 0)
+    f = figures_of(list(zip(runs, [2.0, -8.0, None], strict=True)))
     assert (f.runs, f.mean, f.median, f.worst, f.worst_in) == (2, 5.0, 5.0, -8.0, runs[1].id)
 
 
@@ -263,9 +263,9 @@ def test_a_single_import_of_go_is_read_too() -> None:
 @pytest.mark.slow
 def test_the_champion_comes_out_of_its_journal_again_and_so_do_its_errors(champion: Subject) -> None:
     assert champion.run and champion.source.record
-    rebuilt = rebuild(champion.run, champion.source.record.key)
+    rebuilt = rebuild(champion.run, champion.run.outcomes(), champion.source.record.key)
     assert rebuilt.has and rebuilt.champion == champion.source.record.key and rebuilt.proposals == 7114
-    assert not rebuild(champion.run, "0" * 16).has
+    assert not rebuild(champion.run, champion.run.outcomes(), "0" * 16).has
     assert errors_off(champion) == pytest.approx(0.0, abs=1e-9)
     changed = champion.source.complete.with_theta(tuple(1.01 * v for v in champion.source.complete.theta))
     assert (errors_off(replace(champion, source=replace(champion.source, program=changed))) or 0.0) > 0.1
