@@ -109,7 +109,7 @@ def prepare(
     moe_weight: float = 1.0,
     hardware: gates.Facts | None = None,
     kernels: gates.Facts | None = None,
-    left_out: Sequence[str] = tuple(KINDS),
+    left_out: Sequence[str] = KINDS,
     tail: float = TAIL,
     method: str = "auto",
 ) -> Data:

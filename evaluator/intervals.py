@@ -28,6 +28,7 @@ STATISTICS = {
     "ttft_p90": ("ttft_ms", "p90"), "ttft_p99": ("ttft_ms", "p99"),
 }  # fmt: skip
 LEVELS = (0.8, 0.95)
+BETWEEN = " without "  # a fold's kind, and what it held out, in the name of a residual's fold
 # Step times that are off by this factor, about the held-out error of the mean ITL: where a queue may grow, the figures
 # of these two differ by far more.
 PACES = (0.97, 1.03)
@@ -61,6 +62,21 @@ class Residual:
     experiment: str
     log_ratio: Mapping[str, float | None]
     spread: Mapping[str, float | None]
+
+    @property
+    def kind(self) -> str:
+        """The kind of the fold."""
+        return self.fold.partition(BETWEEN)[0]
+
+    @property
+    def held_out(self) -> str:
+        """What the fold held out."""
+        return self.fold.partition(BETWEEN)[2]
+
+    def error_pct(self, figure: str) -> float | None:
+        """(predicted - observed) / observed of a figure, in percent."""
+        ratio = self.log_ratio.get(figure)
+        return None if ratio is None else 100.0 * math.expm1(-ratio)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,15 @@ from simulator.language.complete import complete
 from simulator.language.ir import Program
 
 MOST_PCT = 20.0  # cap on an error: one queue that runs away must not hide the other errors
-KINDS: dict[str, Callable[[Experiment], object]] = {
+# By kind of fold, what the runs that it leaves out together have in common.
+COMMON: dict[str, Callable[[Experiment], str]] = {
     "models": lambda e: e.model,
-    "tp": lambda e: e.engine.tensor_parallel,
-    "architectures": lambda e: bool(e.facts["is_moe"]),
+    "workloads": lambda e: e.workload.name,
+    "tp": lambda e: str(e.engine.tensor_parallel),
+    "architectures": lambda e: "MoE" if e.facts["is_moe"] else "dense",
     "hardware": lambda e: e.hardware,
 }
+KINDS = ("models", "tp", "architectures", "hardware")  # those of the transfer error
 TAIL = 0.25  # share of the runs that a kind of fold leaves out, whose errors count: those with the largest
 
 
@@ -53,10 +56,10 @@ class Folds:
     tail: float = TAIL
 
 
-def folds_of(fit: FitSet, kinds: Sequence[str] = tuple(KINDS), tail: float = TAIL) -> Folds:
+def folds_of(fit: FitSet, kinds: Sequence[str] = KINDS, tail: float = TAIL) -> Folds:
     """The folds of every kind of which the experiments have several. If there is no such kind, each run is left out in
     turn, and none of a single run."""
-    names = [[str(KINDS[kind](e)) for e in fit.experiments] for kind in kinds]
+    names = [[COMMON[kind](e) for e in fit.experiments] for kind in kinds]
     several = [of_kind for of_kind in names if len(set(of_kind)) > 1]
     if not several and len(fit.experiments) > 1:
         several = [[e.id for e in fit.experiments]]

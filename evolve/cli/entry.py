@@ -81,7 +81,7 @@ COMMANDS = {
     "diagnose": (
         "explain",
         "diagnose",
-        "Show where and why a program is wrong: what language models are told when they are to improve it.",
+        "Show where and why a program is wrong, as questions to language models do.",
     ),
     "plot": ("plot", "plot", "Draw a picture of a run: front, history, grid, fit or terms."),
     "probe": ("probe", "probe", "Choose the runs to measure next, so that predictions become surer."),

@@ -50,7 +50,7 @@ def explain(program: str, experiments: str | None, ids: str | None, as_json: boo
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def diagnose(program: str, experiments: str | None, ids: str | None, as_json: bool, caps: dict[str, int]) -> int:
-    """Show where and why a program is wrong: what language models are told when they are to improve it.
+    """Show where and why a program is wrong, as questions to language models do.
 
     Signed errors by load stage, the fields that they go along with, the steps of the worst stages, and the terms that
     the residuals ask for or would miss least. For a program of a run, RUN:ID, experiments and arrival seeds are the

@@ -69,7 +69,7 @@ def leaderboard(methods: tuple[str, ...], programs: tuple[str, ...], no_short_ci
     if as_json and as_md:
         raise InputError("--json and --md both go to standard output: give one of the two")
     if sync and not steps:
-        raise InputError("--sync is said of step tables: give it with --steps")
+        raise InputError("--sync only applies together with --steps")
     written = tuple(written_and_named(experiments, ids))
     entries = _entries(methods, programs, Caps(**caps), fittable([w.experiment for w in written]))
     bench = Bench(out, entries, written, _runs(steps, experiments, ids, sync), not no_short_circuit)

@@ -88,7 +88,7 @@ class Exhibit:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is said of a dimension: a level of LEVELS, a sentence with the figures that decide it, and the rule."""
+    """The verdict on a dimension: a level of LEVELS, a sentence with the figures that decide it, and the rule."""
 
     level: str
     sentence: str

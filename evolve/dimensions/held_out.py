@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluator.intervals import STATISTICS, Residual
+from evaluator.intervals import STATISTICS
 from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS
 from evaluator.statistics import clustered_interval, median_abs
@@ -22,7 +21,6 @@ from simulator.experiment.experiment import Experiment
 
 FILE = "validate.json"
 SEED = 0  # of bootstraps
-BETWEEN = " without "  # a residual's kind of fold, and what the fold held out
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +74,11 @@ def held_out(trust: Trust | None, experiments: Sequence[Experiment]) -> tuple[He
     """The held-out predictions of these experiments; of no others is known what they are."""
     by_id = {e.id: e for e in experiments}
     return tuple(
-        _row(residual, by_id[residual.experiment], name == OUTSIDE)
+        HeldOut(r.kind, r.held_out, by_id[r.experiment], name == OUTSIDE, {f: r.error_pct(f) for f in STATISTICS})
         for name in (INSIDE, OUTSIDE)
-        for residual in (trust.residuals(name) if trust else ())
-        if residual.experiment in by_id
+        for r in (trust.residuals(name) if trust else ())
+        if r.experiment in by_id
     )
-
-
-def _row(residual: Residual, experiment: Experiment, outside: bool) -> HeldOut:
-    kind, _, fold = residual.fold.partition(BETWEEN)
-    logs = {name: residual.log_ratio.get(name) for name in STATISTICS}
-    errors = {name: None if log is None else 100.0 * math.expm1(-log) for name, log in logs.items()}
-    return HeldOut(kind, fold, experiment, outside, errors)
 
 
 def means_of(rows: Iterable[HeldOut], figures: Sequence[str] = MEANS) -> dict[str, float | None]:

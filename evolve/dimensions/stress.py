@@ -9,16 +9,15 @@ from dataclasses import dataclass, fields, replace
 
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
-from evaluator.fit.per_model import fit_scoped
-from evaluator.fit.problem import problem_of
 from evaluator.metrics import LATENCIES, mean_abs
 from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, error_rows, predictions, score_set
 from evolve.dimensions.evidence import Evidence
 from evolve.pool.process import Call
-from evolve.program.drift import drift
+from evolve.program.drift import drift, refitted
 from evolve.run.program import Source
-from evolve.run.selectors import WORDS
+from evolve.run.selectors import positions
 from simulator.clock.run import HostileStep
+from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
 from simulator.language.ir import Expr, Field, Function, Number, Op, Program, rebuilt, with_returns
 from simulator.schema import KERNELS
@@ -140,12 +139,9 @@ def _stressed(source: Source, clean: Sequence[Experiment], name: str, changed: P
 def _refitted(program: Program, fit: FitSet, score: ScoreSet, word: str) -> Means | None:
     """The errors after a fit of the constants that `word` selects; None if there are none, or if they make no usable
     program."""
-    methods = [f.name for f in program.functions for _ in f.constants]
-    held = [i for i, method in enumerate(methods) if word != ALL and method not in WORDS[word]]
-    if len(held) == len(methods):
-        return None
-    with suppress(HostileStep):
-        return _errors(fit_scoped(problem_of(program, fit, held, fitted_before=True)).programs[0], score)
+    with suppress(InputError, HostileStep):
+        free = range(len(program.theta)) if word == ALL else positions(program, (word,), word)
+        return _errors(refitted(program, fit, free), score) if free else None
     return None
 
 

@@ -51,8 +51,7 @@ class Subject:
     @property
     def fitted(self) -> tuple[Experiment, ...]:
         """All known runs that the program was fitted on, whatever it is judged on; none without a record."""
-        record = self.source.record
-        return tuple(e for e in self.known if record is not None and saw(record, e))
+        return tuple(e for e in self.known if saw(self.source.record, e))
 
     @property
     def known(self) -> tuple[Experiment, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 from archive.journal import Journal
 from evaluator.experiments import Written, data_hash
 from evaluator.score import MEANS, SCORE_SEEDS, Errors
+from evaluator.transfer import COMMON
 from evolve import __version__
 from evolve.methods.closed_form import published_means
 from evolve.methods.entries import SEARCH, Entry
@@ -45,19 +46,6 @@ ABOUT, RESULTS, PROGRAMS = "leaderboard.json", "results.jsonl", "programs"
 DATE = "date"
 WORDS = {"engine": "another release", "data": "other experiments", "steps": "other --steps", "seeds": "other seeds",
          "protocol": "another protocol"}  # fmt: skip
-
-
-def architecture(e: Experiment) -> str:
-    """`MoE` for a mixture of experts, else `dense`."""
-    return "MoE" if e.facts["is_moe"] else "dense"
-
-
-_GROUPS: dict[str, Callable[[Experiment], str]] = {
-    "models": lambda e: e.model,
-    "workloads": lambda e: e.workload.name,
-    "architectures": architecture,
-    "hardware": lambda e: e.hardware,
-}
 
 
 @dataclass(frozen=True)
@@ -99,7 +87,7 @@ def folds_of(fitted: Sequence[Experiment]) -> dict[str, dict[str, list[str]]]:
     for kind in protocol().h3.kinds:
         folds: dict[str, list[str]] = {}
         for e in fitted:
-            folds.setdefault(_GROUPS[kind](e), []).append(e.id)
+            folds.setdefault(COMMON[kind](e), []).append(e.id)
         if len(folds) > 1:
             groups[kind] = folds
     return groups

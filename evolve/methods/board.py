@@ -8,7 +8,8 @@ from statistics import median
 
 from evaluator.metrics import mean, mean_abs, present
 from evaluator.statistics import clustered_interval, interval
-from evolve.methods.bench import Bench, architecture, folds_of, program_file
+from evaluator.transfer import COMMON
+from evolve.methods.bench import Bench, folds_of, program_file
 from evolve.methods.catalog import METHODS
 from evolve.methods.entries import (
     FIGURES,
@@ -217,15 +218,14 @@ def loads_of(errors: Mapping[str, Errors], experiments: Sequence[Experiment]) ->
     rows = [(e, errors[e.id]) for e in experiments if e.id in errors]
     e2es, seed = [row["e2e"] for _, row in rows], protocol().bootstrap_seed
     sizes = [abs(x) for x in present(e2es)]
-    of_architecture = {
-        name: mean_abs([row["e2e"] for e, row in rows if architecture(e) == name]) for name in ("dense", "MoE")
-    }
+    kind = COMMON["architectures"]
+    dense, moe = (mean_abs([row["e2e"] for e, row in rows if kind(e) == name]) for name in ("dense", "MoE"))
     means = {name: mean_abs([row[name] for _, row in rows]) for name in FIGURES}
     return Loads(
         len(rows), len(experiments), means["e2e"], median(sizes) if sizes else None, max(sizes, default=None),
         means["ttft"], means["itl"], means["e2e_p99"],
         interval(e2es, seed), clustered_interval(e2es, [e.model for e, _ in rows], seed),
-        of_architecture["dense"], of_architecture["MoE"], _inversions(rows),
+        dense, moe, _inversions(rows),
     )  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -146,15 +145,9 @@ def nested(source: Source, experiments: Sequence[Experiment]) -> dict[str, dict[
     errors: dict[str, dict[str, Errors]] = {}
     for name in (INSIDE, OUTSIDE, SATURATED):
         for row in trust.residuals(name):
-            kind = row.fold.split(" without ")[0]
-            if kind in HELD_OUT:
-                errors.setdefault(kind, {})[row.experiment] = {f: _error_pct(row.log_ratio[f]) for f in FIGURES}
+            if row.kind in HELD_OUT:
+                errors.setdefault(row.kind, {})[row.experiment] = {f: row.error_pct(f) for f in FIGURES}
     return errors
-
-
-def _error_pct(log_ratio: float | None) -> float | None:
-    """(predicted - observed) / observed in percent, from log(observed / predicted)."""
-    return None if log_ratio is None else 100.0 * math.expm1(-log_ratio)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from evaluator.fit.uncertainty import LEAST_CLUSTERS
 from evaluator.metrics import present
 from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set, summarise
 from evaluator.statistics import clustered_mean_interval, mean_interval
-from evaluator.transfer import KINDS, MOST_PCT, capped, fitted_without, left_out
+from evaluator.transfer import COMMON, KINDS, MOST_PCT, capped, fitted_without, left_out
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel
@@ -37,7 +37,7 @@ from simulator.language.key import key
 from simulator.language.measure import constants, operations
 from simulator.language.simplify import brief, lean
 
-FOLDS = {**KINDS, "workloads": lambda e: e.workload.name}
+FOLDS = (*KINDS, "workloads")
 MODELS, RUNS = "models", "runs"  # what is resampled; where the runs are all of one kind, each run is a fold of RUNS
 # An error may grow by this share of itself for a simpler program: the rule by which searches choose a champion.
 NEGLIGIBLE = 0.02
@@ -190,7 +190,7 @@ def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Abl
         data=data_hash(fitted),
         runs=tuple(e.id for e in fitted),
         models=tuple(dict.fromkeys(models)),
-        seen=None if record is None else sum(saw(record, e) for e in fitted),
+        seen=None if record is None else sum(saw(record, e) is True for e in fitted),
         folds={kind: len(of_kind) for kind, of_kind in folds.items()},
         resampled=MODELS if _by_model(models) else RUNS,
         full=full,
@@ -206,7 +206,7 @@ def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Abl
 def folds_of(fitted: Sequence[Experiment]) -> dict[str, list[list[int]]]:
     """The positions of the runs that each fold leaves out, by kind of fold; each run in turn if they are all of one
     kind."""
-    named = {kind: left_out([str(of(e)) for e in fitted]) for kind, of in FOLDS.items()}
+    named = {kind: left_out([COMMON[kind](e) for e in fitted]) for kind in FOLDS}
     several = {kind: groups for kind, groups in named.items() if len(groups) > 1}
     return several or {RUNS: [[i] for i in range(len(fitted))]}
 

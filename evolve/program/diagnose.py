@@ -1,4 +1,4 @@
-"""`evolve diagnose`: where a program is wrong, and which terms its residuals ask for, as a language model is told.
+"""`evolve diagnose`: where a program is wrong, and which terms its residuals ask for, as questions to models do.
 
 The diagnosis is that of evaluator.diagnose, which questions to language models show (`evolve prompt`). The terms to add
 and the constants to drop are ranked by what the operators `explain` and `prune` go by, over all terms that the former
@@ -125,7 +125,7 @@ def diagnose(
         program,
         data_hash(experiments),
         tuple(seeds),
-        {e.id: saw(source.record, e) if source.record else None for e in experiments},
+        {e.id: saw(source.record, e) for e in experiments},
         diagnosis_of(program, data),
         _additions(program, data, words),
         _removals(program, data),

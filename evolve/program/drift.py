@@ -16,7 +16,7 @@ The least refit whose residuals are noise again is the verdict; if none is, the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
@@ -270,14 +270,21 @@ def verdict(tests: Sequence[ChannelTest], refits: Sequence[Refit]) -> str:
     return next((r.verdict for r in refits if r.enough and not (slower and r.verdict == ALPHA)), FORM)
 
 
+def refitted(program: Program, data: FitSet, free: Collection[int]) -> Program:
+    """The program with the constants at the positions `free` fitted to these runs, from the values that they have.
+
+    Raises HostileStep if a step's time is out of range.
+    """
+    held = [i for i in range(len(program.theta)) if i not in free]
+    return fit_scoped(problem_of(program, data, held, fitted_before=True)).programs[0]
+
+
 def _refits(program: Program, check: _Check) -> tuple[Refit, ...]:
     """What is left after each refit, the least first. One whose constants the program lacks is left out."""
     refits = []
     for name, words in REFITS.items():
         with suppress(InputError, HostileStep):
-            free = positions(program, words, "--only")
-            held = [j for j in range(len(program.theta)) if j not in free]
-            fitted = fit_scoped(problem_of(program, check.fit, held, fitted_before=True)).programs[0]
+            fitted = refitted(program, check.fit, positions(program, words, "--only"))
             tests = channel_tests(check.residuals(predictions(fitted, check.score)), check.measure.freedom)
             refits.append(Refit(name, _moved(program, fitted), tests, unparse(fitted)))
     return tuple(refits)

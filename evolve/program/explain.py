@@ -141,7 +141,7 @@ def explain(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
         runs.append(
             RunParts(
                 e.id,
-                saw(source.record, e) if source.record else None,
+                saw(source.record, e),
                 summary.e2e_ms.mean if summary else None,
                 e.observed.summary.e2e_ms.mean if e.observed and e.observed.summary else None,
                 p.components,

@@ -112,7 +112,7 @@ def _forecast(
     stages = observed.stages if observed and observed.stages else (None,) * len(experiment.workload.stages)
     return Forecast(
         id=experiment.id,
-        fitted=None if record is None else saw(record, experiment),
+        fitted=saw(record, experiment),
         summary=Comparison(prediction.predicted.summary, observed.summary if observed else None),
         components=prediction.components,
         observed_components=experiment.components,

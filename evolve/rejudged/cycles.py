@@ -243,7 +243,7 @@ def overlap(samples: Sequence[Sample]) -> Finding:
         Figure("compute over memory, median of the cycles", float(np.median(np.concatenate(shares))), "times"),
         Figure("cycles in which compute is the longer", 100.0 * float((np.concatenate(shares) > 1.0).mean()), "%"),
     )
-    note = "Where memory is always the longer, a and the cost of a request are told apart by the models' sizes alone."
+    note = "Where memory always takes longer, only the models' sizes distinguish a from the cost of a request."
     return Finding(decides, figures, (note,))
 
 

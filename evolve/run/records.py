@@ -143,11 +143,13 @@ def measured(e: Experiment) -> str | None:
     return sha256(json.dumps(figures).encode()).hexdigest()[:16]
 
 
-def saw(record: Record, e: Experiment) -> bool:
-    """Whether the program was fitted on this experiment.
+def saw(record: Record | None, e: Experiment) -> bool | None:
+    """Whether the program was fitted on this experiment; None without a record.
 
     It is recognised by what was measured, as names may differ; by its id where the record has no digests.
     """
+    if record is None:
+        return None
     if record.measured is None:
         return e.id in record.fitted
     digest = measured(e)

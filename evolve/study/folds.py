@@ -22,6 +22,7 @@ from pathlib import Path
 
 from evaluator.fit.fit import fit, fit_set
 from evaluator.score import error_rows, score_set, summarise
+from evaluator.transfer import COMMON
 from evolve.report.result import RunReport
 from evolve.run.config import FOLDS, Config, DataSettings, config_from, to_mapping
 from evolve.run.data import chosen, experiments_of
@@ -33,14 +34,6 @@ from simulator.language.complete import complete
 from simulator.language.key import key
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
-
-_KEYS: dict[str, Callable[[Experiment], str]] = {
-    "models": lambda e: e.model,
-    "workloads": lambda e: e.workload.name,
-    "tp": lambda e: str(e.engine.tensor_parallel),
-    "architectures": lambda e: "MoE" if e.facts["is_moe"] else "dense",
-    "hardware": lambda e: e.hardware,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,7 @@ def folds_of(
 
 def _groups(kind: str, config: Config, budget: int, fitted: Sequence[Experiment]) -> list[Fold] | str:
     """The folds that hold out one group of experiments each, or why there are none."""
-    key = _KEYS.get(kind) or _file_of(config)
+    key = COMMON.get(kind) or _file_of(config)
     groups: dict[str, list[Experiment]] = {}
     for e in fitted:
         groups.setdefault(key(e), []).append(e)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from evaluator import baselines
 from evaluator.fit.fit import fit, fit_set
-from evaluator.intervals import STATISTICS, Residual, disagreements, figure_of
+from evaluator.intervals import BETWEEN, STATISTICS, Residual, disagreements, figure_of
 from evaluator.judge import gates
 from evaluator.metrics import error_pct, mean, mean_abs
 from evaluator.score import MEANS, SCORE_SEEDS, errors, predictions, score_set
@@ -85,7 +85,7 @@ class Row:
     @property
     def residual(self) -> Residual:
         """What the row says of intervals."""
-        return Residual(f"{self.kind} without {self.fold}", self.experiment, log_ratios(self.errors), self.spread)
+        return Residual(f"{self.kind}{BETWEEN}{self.fold}", self.experiment, log_ratios(self.errors), self.spread)
 
     def to_json(self) -> JsonObject:
         """The row as validate.json has it."""

@@ -98,7 +98,7 @@ class Details:
             stages = observed.stages if observed and observed.stages else (None,) * len(p.predicted.stages)
             summary = Comparison(p.predicted.summary, observed.summary if observed else None)
             compared = [Comparison(ours, theirs) for ours, theirs in zip(p.predicted.stages, stages, strict=True)]
-            fitted = saw(source.record, e) if source.record else None
+            fitted = saw(source.record, e)
             rows.append((_row(e.id, fitted, summary, compared), _said(e.id, warnings(source.record, e, p))))
         return rows
 

@@ -21,7 +21,7 @@ from simulator.experiment.trace import Trace
 from simulator.experiment.workload import at_rate, longest_request, offered_requests
 from simulator.experiment.workload_entry import NO_FILES, Files, check_size, read_workload
 from simulator.json import JsonObject
-from simulator.model.architecture import Architecture, architecture
+from simulator.model.architecture import architecture
 from simulator.model.omissions import affecting
 
 TOP = ("version", "experiments")
@@ -70,7 +70,7 @@ def experiment_from_mapping(
     ident = _id(top)
     model, config = _model(top, models)
     gpu_name, gpu = _hardware(top, hardware)
-    engine = _with_room(top, _engine(top), architecture(config, where))
+    engine = _with_room(top, _engine(top), config)
     workload = read_workload(top, files)
     observed = _observed(top, workload)
     facts = deployment_facts(config, gpu, engine, where)
@@ -180,7 +180,7 @@ def engine_of(e: Section) -> Engine:
     return Engine(**given)
 
 
-def _with_room(top: Section, engine: Engine, a: Architecture) -> Engine:
+def _with_room(top: Section, engine: Engine, config: Mapping[str, Any]) -> Engine:
     """The engine, with room for whole prompts in a step if it does not split them.
 
     As in vLLM (vllm/engine/arg_utils.py, vllm/config/scheduler.py): without chunked prefill, max_num_batched_tokens is
@@ -188,7 +188,8 @@ def _with_room(top: Section, engine: Engine, a: Architecture) -> Engine:
     """
     if engine.chunked_prefill:
         return engine
-    longest, budget = max_model_len(a, engine, top.where), engine.max_num_batched_tokens
+    longest = max_model_len(architecture(config, top.where), engine, top.where)
+    budget = engine.max_num_batched_tokens
     e = top.section("engine", "give a mapping of engine settings")
     if not e.has("max_num_batched_tokens"):
         return replace(engine, max_num_batched_tokens=max(longest, budget))
