@@ -1,4 +1,4 @@
-"""defaults.yaml: the alpha and beta coefficients of a program that is one dot product; a remark for other programs."""
+"""defaults.yaml of the frozen branch: alpha and beta coefficients of a program that is one dot product, or a remark."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Coefficient:
     unit: str = "us"
 
 
+DEFAULTS = "defaults.yaml"  # the file's name
 Coefficients = dict[str, Coefficient]  # feature as an expression of fields, "" for the intercept
 
 _ELSEWHERE = """\
@@ -40,9 +41,12 @@ _OPEN = "the delays depend on the deployment, and none is given"
 _TREES = "this program reads an ensemble of trees, for which the host has no feature"
 _MEASURED = "this program reads curves of measured kernels, for which the host has no features"
 _NOTE = """\
-# For the `models` list of the host's defaults.yaml. The generated backend does not read this: its constants are those
-# of evolved.go. alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token. The times of
-# completion, scheduling and preemption have no coefficients.
+# For the `models` list of defaults.yaml on the host's branch stepml-experiments. The main branch refuses a file with
+# this list. The generated backend does not read it either: its constants are those of evolved.go.
+# The host takes the entry whose id, GPU, tensor_parallelism and vllm_version equal --model (in lower case), --hardware,
+# --tp and --vllm-version as given, and its total_kv_blocks unless --total-kv-blocks is given.
+# alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token. The times of scheduling and
+# preemption have no coefficients.
 """
 _SAME = """\
 # beta: the host's own features in order: intercept, prefill tokens, decode tokens.
@@ -52,6 +56,8 @@ _OTHER = """\
 # backends, which would misread the numbers: the entry documents the model, do not merge it.
 """
 _HOST = {"": "us", "b.prefill_tokens": "us/token", "b.decode_reqs": "us/request"}
+_GPU = {"H100-SXM-80GB": "H100", "A100-SXM-80GB": "A100-80"}  # as the branch's own file spells them
+_IMAGE = "vllm/vllm-openai:v{version}"  # likewise
 
 
 class NotAffine(Exception):
@@ -101,17 +107,30 @@ def _entry(program: Program, deployment: Deployment) -> str:
         step = {name: step.get(name, Coefficient(0.0, unit)) for name, unit in _HOST.items()}
     else:
         remark = _OTHER
-    negative = [name or "the intercept" for name, c in step.items() if c.value < 0.0]
-    remark += f"# Negative, which the host does not accept: {', '.join(negative)}.\n" * bool(negative)
     beta = [(c.value, f"{name or 'intercept'}, {c.unit}") for name, c in step.items()]
+    fill = "" if facts else "  # fill in"
+    version = _IMAGE.format(version=clean(deployment.engine_version)) if deployment.engine_version else ""
     lines = [
-        f"  - id: {json.dumps(clean(deployment.model or deployment.name) or 'MODEL')}  # as your file spells it",
-        f"    GPU: {json.dumps(clean(deployment.hardware) or 'GPU')}  # as your file spells it",
-        f"    tensor_parallelism: {int(facts.get('tp', 1))}" + "  # fill in" * (not facts),
+        f"- GPU: {json.dumps(_GPU.get(deployment.hardware, clean(deployment.hardware)) or 'GPU')}{fill}",
+        *_numbers("alpha_coeffs", alpha),
+        *_numbers("beta_coeffs", beta),
+        f"  id: {json.dumps(clean(deployment.model or deployment.name).lower() or 'model')}{fill}",
+        f"  tensor_parallelism: {int(facts.get('tp', 1))}{fill}",
+        f"  total_kv_blocks: {int(facts.get('kv_blocks', 0))}{fill}",
+        f"  vllm_version: {json.dumps(version)}" + "  # none is known: fill in" * (not version),
     ]
-    for name, numbers in (("alpha_coeffs", alpha), ("beta_coeffs", beta)):
-        lines += [f"    {name}:", *(f"      - {number!r}  # {what}" for number, what in numbers)]
     return remark + "\n".join(lines) + "\n"
+
+
+def _numbers(key: str, numbers: Sequence[tuple[float, str]]) -> list[str]:
+    """The lines of a list of coefficients, each with what it is."""
+    return [f"  {key}:", *(f"  - {_number(number)}  # {what}" for number, what in numbers)]
+
+
+def _number(value: float) -> str:
+    """A float64 as a number in YAML 1.1 and 1.2: 1.0e-05, because 1e-05 is a string in the first."""
+    mantissa, e, exponent = repr(value).partition("e")
+    return mantissa + ".0" * (bool(e) and "." not in mantissa) + e + exponent
 
 
 def coefficients(function: Function | None, facts: Mapping[str, float]) -> Coefficients:

@@ -61,6 +61,7 @@ class Deployment:
     facts: Mapping[str, float]  # s. fields by name; simulator.experiment.facts.Facts if curves are read
     model: str = ""  # label of the coefficients
     hardware: str = ""  # label of the coefficients
+    engine_version: str = ""  # label of the coefficients: 0.15.1; "" = not known
 
     @property
     def go_name(self) -> str:

@@ -44,8 +44,9 @@ _BLIS_4 = Target(
      "replay in which the program was scored."),
 )  # fmt: skip
 
+BLIS_5 = "blis-5"
 _BLIS_5 = Target(
-    "blis-5",
+    BLIS_5,
     "stepml-experiments",
     (
         ("OutputTokenProcessingTime", "output_token_time"),

@@ -48,7 +48,8 @@ class Emitted:
 
 def of_experiment(experiment: Experiment) -> Deployment:
     """The deployment of an experiment."""
-    return Deployment(experiment.id, experiment.facts, experiment.model, experiment.hardware)
+    version = experiment.engine.version or ""
+    return Deployment(experiment.id, experiment.facts, experiment.model, experiment.hardware, version)
 
 
 def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -17,12 +19,12 @@ from simulator.language.ir import Expr, Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.language.reader import Scope, expression
-from translate_go import Deployment
+from translate_go import Deployment, emit
 from translate_go.coefficients import NotAffine, coefficients, defaults_yaml
 from translate_go.vectors import batch_fields, overhead_us, random_batch, step_us
 
 FACTS = RUNS[3].facts
-HERE = Deployment("here", FACTS, "org/model", "H100")
+HERE = Deployment("here", FACTS, "Org/Model", "H100-SXM-80GB", "0.15.1")
 
 
 def read(text: str) -> tuple[Expr, dict[str, float]]:
@@ -68,9 +70,61 @@ def test_alpha_is_the_delay_before_the_queue_on_this_deployment() -> None:
     assert base + 1000 * each == pytest.approx(overhead_us(program, "queueing_time", FACTS, 1000))
     assert each == 0.25 and token == 3.0 * FACTS["tp_log2"]
     assert entry["beta_coeffs"] == [900.5, 2.0, 2.0]  # a, b.prefill_tokens, b.decode_reqs: the host's own order
-    assert (entry["id"], entry["GPU"], entry["tensor_parallelism"]) == ("org/model", "H100", FACTS["tp"])
     reference = bind(assemble(program), program.theta, FACTS)
     assert base == pytest.approx(1.5 * (900.5 + 24 * 2.0)) and reference.queueing_us(0) == pytest.approx(base)
+
+
+# The keys and types that the frozen branch's reader declares; it refuses any other key.
+TOP = {"models": list, "defaults": dict, "version": str, "workloads": dict}
+ENTRY = {
+    "GPU": str, "alpha_coeffs": list, "beta_coeffs": list, "id": str, "tensor_parallelism": int, "vllm_version": str,
+    "total_kv_blocks": int, "best_loss": float,
+}  # fmt: skip
+
+
+def looked_up(text: str, model: str, tp: int, gpu: str, version: str) -> tuple[list[float], list[float], int] | None:
+    """Alpha, beta and KV blocks as that reader finds them: every part equal, the model's name in lower case."""
+    document = yaml.safe_load(text)
+    assert all(isinstance(value, TOP[key]) for key, value in document.items())
+    for entry in document["models"]:
+        assert all(isinstance(value, ENTRY[key]) for key, value in entry.items())
+        assert all(isinstance(x, float) for x in (*entry["alpha_coeffs"], *entry["beta_coeffs"]))
+        if (entry["id"], entry["tensor_parallelism"], entry["GPU"], entry["vllm_version"]) == (
+            model.lower(), tp, gpu, version,
+        ):  # fmt: skip
+            return entry["alpha_coeffs"], entry["beta_coeffs"], entry["total_kv_blocks"]
+    return None
+
+
+def test_the_frozen_branch_finds_the_entry() -> None:
+    program = complete(
+        parse(
+            "def step_time(b, s, *, a: us = 9.5, c: us/token = 1e-05, d = 2e+20):\n"
+            "    return a + c * b.prefill_tokens + d * b.decode_reqs\n"
+            "def queueing_time(r, s, *, q: us = 7.0, k: us/token = 0.5): return q + k * r.input_len\n"
+            "def output_token_time(s, *, t: us = 3.0): return t\n"
+        )
+    )
+    text = defaults_yaml(program, [HERE, replace(HERE, name="there", hardware="A100-SXM-80GB", engine_version="")])
+    tp, blocks = int(FACTS["tp"]), int(FACTS["kv_blocks"])
+    expected = ([7.0, 0.5, 3.0], [9.5, 1e-05, 2e20], blocks)
+    assert looked_up(text, "Org/Model", tp, "H100", "vllm/vllm-openai:v0.15.1") == expected
+    assert looked_up(text, "org/model", tp, "A100-80", "") == expected  # no version given there either
+    assert looked_up(text, "org/model", tp, "H100", "vllm/vllm-openai:v0.8.4") is None
+    assert re.search(r"\nmodels:\n(#.*\n)*- GPU: ", text) and "\n  beta_coeffs:\n  - 9.5 " in text  # not indented
+
+
+def test_an_entry_to_fill_in_is_refused_until_it_is() -> None:
+    text = defaults_yaml(step("a * b.tokens", "a=1.0"), [])
+    found = looked_up(text, "model", 1, "GPU", "")
+    assert found is not None and found[2] == 0  # the host stops at no KV blocks
+    assert text.count("fill in") == 5
+
+
+def test_only_the_frozen_branch_gets_the_file() -> None:
+    program = step("a * b.tokens", "a=1.0")
+    assert "defaults.yaml" in emit(program, target="blis-5", deployments=[HERE])
+    assert "defaults.yaml" not in emit(program, target="blis-4", deployments=[HERE])
 
 
 @pytest.mark.parametrize(

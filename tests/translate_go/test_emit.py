@@ -305,7 +305,7 @@ EMITTED = ("INTEGRATION.md", "defaults.yaml", "evolved.go", "evolved_test.go")
 
 def test_emitted_files_replace_each_other_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "go"
-    assert run_command(["emit", "floor", "--out", str(out)]) == 0
+    assert run_command(["emit", "floor", "--target", "blis-5", "--out", str(out)]) == 0
     first = {path.name: path.read_text() for path in out.iterdir()}
     assert set(first) == set(EMITTED) and all(MARK in text.split("\n")[0] for text in first.values())
     assert run_command(["emit", "linear", "--target", "blis-5", "--out", str(out)]) == 0
@@ -314,11 +314,13 @@ def test_emitted_files_replace_each_other_and_nothing_else(tmp_path: Path, capsy
     capsys.readouterr()
     for name in EMITTED:
         (out / name).write_text("mine\n" * 100 + MARK)
-        assert run_command(["emit", "floor", "--out", str(out)]) == 2
+        assert run_command(["emit", "floor", "--target", "blis-5", "--out", str(out)]) == 2
         told = capsys.readouterr().err
         assert told == f"evolve: {out / name}: was not written by evolve emit: move it away, or choose another --out\n"
         assert {path.name: path.read_text() for path in out.iterdir()} == second | {name: "mine\n" * 100 + MARK}
         (out / name).write_text(second[name])
+    assert run_command(["emit", "floor", "--target", "blis-4", "--out", str(out)]) == 0
+    assert {path.name for path in out.iterdir()} == set(EMITTED) - {"defaults.yaml"}  # of the other target
 
 
 def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -429,9 +431,9 @@ def test_coefficients_only_for_affine_programs() -> None:
     affine = emit(PROGRAMS["dialect"], target="blis-5", deployments=[deployment])["defaults.yaml"]
     assert "- 4000.5  # intercept" in affine and "- 12.75  # b.prefill_tokens" in affine and "own features" in affine
     for name in ("roofline", "branches", "guards"):
-        assert "live in evolved.go" in emit(PROGRAMS[name], target="blis-4")["defaults.yaml"]
+        assert "live in evolved.go" in emit(PROGRAMS[name], target="blis-5")["defaults.yaml"]
     other = parse("def step_time(b, s, *, a=2.5, c=3.0): return a * (b.kv_read_us + c) + b.kv_sum * 0.5 / c")
-    text = emit(other, target="blis-4", deployments=[Deployment("m", FACTS)])["defaults.yaml"]
+    text = emit(other, target="blis-5", deployments=[Deployment("m", FACTS)])["defaults.yaml"]
     assert "- 7.5  # intercept" in text and "b.kv_sum" in text and "kv_read_us" not in text
 
 

@@ -197,7 +197,7 @@ def test_deployments_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
     same = emitted("--model", "llama-2-7b", "--hardware", "H100")
     assert same == emitted("--deployment", "llama-2-7b,H100") == emitted("--deployment", "llama-2-7b, H100, 1")
     assert emitted("--id", "llama-2-7b-tp1-general", "--id", "llama-2-7b-tp1-general").count("func NewEvolvedFor") == 1
-    assert f"{tmp_path}/go: INTEGRATION.md, defaults.yaml, evolved.go, {DEPLOYMENTS}" in capsys.readouterr().out
+    assert f"{tmp_path}/go: INTEGRATION.md, evolved.go, {DEPLOYMENTS}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_program_without_any_deployment_builds(tmp_path: Path) -> None:
 
 
 def test_what_the_files_say() -> None:
-    files = emit(program(random_forest(8, FEATURES)), target="blis-4", deployments=DEPLOYED[:1])
+    files = emit(program(random_forest(8, FEATURES)), target="blis-5", deployments=DEPLOYED[:1])
     assert sorted(files) == ["INTEGRATION.md", "defaults.yaml", "evolved.go", "evolved_test.go", TREES_FILE]
     assert "`evolved.go` and `evolved_trees.go` are files of package" in files["INTEGRATION.md"]
     assert "`evolved_trees.go` has the ensemble of 12 trees" in files["INTEGRATION.md"]
