@@ -62,6 +62,7 @@ class Deployment:
     model: str = ""  # label of the coefficients
     hardware: str = ""  # label of the coefficients
     engine_version: str = ""  # label of the coefficients: 0.15.1; "" = not known
+    long_prefill_token_threshold: int = 0  # of the engine, tokens; 0 = none
 
     @property
     def go_name(self) -> str:

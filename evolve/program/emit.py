@@ -48,8 +48,11 @@ class Emitted:
 
 def of_experiment(experiment: Experiment) -> Deployment:
     """The deployment of an experiment."""
-    version = experiment.engine.version or ""
-    return Deployment(experiment.id, experiment.facts, experiment.model, experiment.hardware, version)
+    engine = experiment.engine
+    return Deployment(
+        experiment.id, experiment.facts, experiment.model, experiment.hardware,
+        engine.version or "", engine.long_prefill_token_threshold,
+    )  # fmt: skip
 
 
 def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment:

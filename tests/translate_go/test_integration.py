@@ -1,0 +1,144 @@
+"""INTEGRATION.md, followed literally: its command has the deployment's limits, its program builds and runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from host_library import add_library
+
+from evaluator.experiments import bundled_experiments
+from evolve.program.emit import of_experiment, of_names
+from simulator.language.complete import complete
+from simulator.language.parse import parse
+from translate_go import Deployment, Name, emit, find_go
+from translate_go.running import limits_of
+from translate_go.target import MODULE
+from translate_go.toolchain import go, gofmt, write_module
+from translate_go.vectors import overhead_ticks, step_ticks
+
+needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain")
+
+RUN = of_experiment(next(e for e in bundled_experiments() if e.id == "llama-2-70b-tp4-general"))
+PROGRAM = complete(
+    parse(
+        "def step_time(b, s, *, k: us/token = 0.5): return s.weights_us + k * b.tokens\n"
+        "def queueing_time(r, s, *, q: us = 150.0, k: us/token = 0.25): return q + k * r.input_len\n"
+    )
+)
+SEATED = complete(parse("def step_time(b, s, *, k: us = 3.0): return s.weights_us + k * s.max_num_seqs"))
+FREE = complete(parse("def step_time(b, s, *, k: us/token = 0.5): return k * b.tokens"))
+TEXTS = {
+    (target, what): emit(program, target=target, deployments=deployments, name=Name("my-fit"))["INTEGRATION.md"]
+    for target in ("blis-4", "blis-5")
+    for what, program, deployments in (
+        ("baked", PROGRAM, [RUN]),
+        ("open", PROGRAM, []),
+        ("seated", SEATED, [RUN]),
+        ("free", FREE, []),
+        ("many", PROGRAM, [replace(RUN, name=f"org/model/h100/tp{i}") for i in range(9)]),
+    )
+}
+every = pytest.mark.parametrize(("target", "what"), TEXTS)
+
+
+def command(text: str) -> dict[str, str]:
+    """The flags of the command, each with its value."""
+    found = re.search(r"\./blis \w+ ((?:.*\\\n)*.*)\n", text)
+    assert found
+    words = found[1].replace("\\", " ").split()
+    assert all(word.startswith("--") for word in words[::2])
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def test_the_command_has_the_limits_of_the_deployment() -> None:
+    """They are those of configs/experiments_h100.yaml."""
+    assert command(TEXTS["blis-4", "baked"]) == {
+        "--model": "meta-llama/llama-2-70b-hf", "--latency-model": "my-fit", "--trace-header": "trace.yaml",
+        "--trace-data": "trace.csv", "--results-path": "results.json", "--total-kv-blocks": "31356",
+        "--block-size-in-tokens": "16", "--max-num-seqs": "128", "--max-num-batched-tokens": "2048",
+        "--max-model-len": "4096", "--long-prefill-token-threshold": "0", "--horizon": "86400000000",
+        "--cache-signal-delay": "0", "--snapshot-refresh-interval": "0",
+    }  # fmt: skip
+    frozen = command(TEXTS["blis-5", "baked"])
+    assert (frozen["--latency-backend"], frozen["--total-kv-blocks"]) == ("my-fit", "31356")
+    assert (frozen["--max-num-running-reqs"], frozen["--max-num-scheduled-tokens"]) == ("128", "2048")
+
+
+def test_a_command_without_a_deployment_has_the_defaults_of_the_host() -> None:
+    flags = command(TEXTS["blis-4", "open"])
+    assert (flags["--total-kv-blocks"], flags["--max-num-seqs"]) == ("1000000", "256")
+    assert flags["--model"] == "MODEL"
+    assert "With the host's own defaults" in TEXTS["blis-4", "open"]
+
+
+def test_a_deployment_by_name_is_selected_by_its_flags() -> None:
+    assert command(TEXTS["blis-4", "many"])["--tp"] == "4"
+    assert command(TEXTS["blis-4", "many"])["--hardware"] == RUN.hardware
+
+
+def test_the_threshold_of_the_engine_is_given() -> None:
+    run = replace(RUN, long_prefill_token_threshold=512)
+    text = emit(PROGRAM, target="blis-4", deployments=[run])["INTEGRATION.md"]
+    assert command(text)["--long-prefill-token-threshold"] == "512"
+    assert "LongPrefillTokenThreshold: 512," in text
+    assert limits_of(of_names("llama-3.1-70b", "H100", 4)).kv_blocks == 30_756  # as in docs/kv-sizing.md
+
+
+def test_registration_names_every_place() -> None:
+    text = TEXTS["blis-4", "baked"]
+    for line in (
+        'case "my-fit":',
+        'add `"my-fit": true` to `validLatencyBackends`',
+        "`TestValidLatencyBackendNames_ExcludesRemoved`",
+        'expected := []string{"roofline", "trained-physics", "my-fit"}',
+        "options.AdapterCost = o.adapterCost",
+        "help text of `--latency-model`",
+        "`--kv-offload-config` fails",
+    ):
+        assert line in text
+    assert "options := o.myFit" in TEXTS["blis-4", "seated"]  # the program reads a setting of the engine
+
+
+@every
+def test_a_file_has_the_steps_of_one_branch(target: str, what: str) -> None:
+    text, other = TEXTS[target, what], "blis-5" if target == "blis-4" else "blis-4"
+    assert f"emit it with `--target {other}`" in text
+    assert ("./blis replay" in text, "./blis run" in text) == (target == "blis-4", target == "blis-5")
+    assert ("--latency-backend" in text) == ("defaults.yaml` has the program" in text) == (target == "blis-5")
+    assert "<" not in re.sub(r"<!--.*?-->|:= 0; i < \w+", "", text).replace("i < requests", "")  # no mark is left
+    assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def program_of(text: str) -> str:
+    (program,) = re.findall(r"```go\n(.*?)```", text, re.DOTALL)
+    return str(program)
+
+
+@needs_go
+@every
+def test_the_program_builds_and_runs(target: str, what: str, tmp_path: Path) -> None:
+    program, deployments = {
+        "baked": (PROGRAM, [RUN]), "open": (PROGRAM, []), "seated": (SEATED, [RUN]), "free": (FREE, []),
+        "many": (PROGRAM, [replace(RUN, name=f"org/model/h100/tp{i}") for i in range(9)]),
+    }[what]  # fmt: skip
+    files = emit(program, target=target, deployments=deployments, name=Name("my-fit"))
+    write_module(files, tmp_path, target)
+    add_library(tmp_path, MODULE, main=target == "blis-4")
+    folder = tmp_path / "cmd" / "myfit"
+    folder.mkdir(parents=True)
+    (folder / "main.go").write_text(program_of(files["INTEGRATION.md"]), "utf-8")
+    assert "cmd/" not in gofmt(tmp_path).stdout
+    ran = go(tmp_path, "run", "./cmd/myfit")
+    if what == "open":  # the facts are to be filled in
+        assert ran.returncode and "my-fit: MyFitDeployment." in ran.stderr
+        return
+    assert not ran.returncode, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 11 and lines[-1] == "10 of 10 completed, 0 preemptions"
+    facts = RUN.facts if deployments else {}
+    prompt = ((1, 500, 0, 500),)
+    ttft_us = overhead_ticks(program, "queueing_time", facts, 500) + step_ticks(program, prompt, facts)
+    assert lines[3].startswith(f"request_3: TTFT {ttft_us} us, E2E ")

@@ -1,0 +1,128 @@
+"""The sections of INTEGRATION.md for one branch of the host: registration, the command to run, and what to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from translate_go.deployment import Deployment, by_name
+from translate_go.gotypes import options_literal
+from translate_go.running import replay_command, run_command
+from translate_go.spelling import clean, fact
+from translate_go.target import BLIS_5_DIFFERS, Plan
+
+_MAIN = """
+## Registering it
+
+1. `sim/latency/latency.go`, in `NewLatencyModel`: add to the switch on `hw.Backend`
+
+       case "<registered>":
+           options := {options}
+           options.AdapterCost = o.adapterCost
+           return New<Name>Backend(coeffs, hw, options)
+
+2. `sim/bundle.go`: add `"<registered>": true` to `validLatencyBackends`. `--latency-model`, the flags of each pool and
+   the error texts take the names from there.
+3. `sim/bundle_test.go`: `TestValidLatencyBackendNames_ExcludesRemoved` counts the names. Change its line
+
+       expected := []string{{"roofline", "trained-physics"}}
+
+   to
+
+       expected := []string{{"roofline", "trained-physics", "<registered>"}}
+
+4. `cmd/root.go`, in `registerSimConfigFlags`: the help text of `--latency-model` is written out, so it does not name
+   `<registered>` until you add it. Nothing depends on it.
+5. `go vet ./... && go test ./sim/... ./cmd/... && go build -o blis .`
+
+## Running it
+
+{whose}:
+
+    {command}
+
+- `--model` is mandatory. {names}
+- Without `--horizon` (us), `replay` ends at twice the last arrival, and what is then queued or running does not count.
+- `--cache-signal-delay 0 --snapshot-refresh-interval 0` makes it 13 times as fast, with the same results on one instance:
+  2.9 s instead of 31 to 40 s of user time for 16,800 requests.
+- For a backend that it did not build, the host computes neither KV blocks nor limits: the defaults are 1,000,000 blocks
+  of 16 tokens, 256 requests and 2,048 tokens per step, and no limit on a sequence.
+- The exact number of blocks is in your engine's log: `GPU KV cache size: N tokens`, divided by the block size. Do not
+  take it from a run with a built-in backend and tensor parallelism: the host's own count was about TP times too large.
+- `results.json` has TTFT and E2E of each completed request in us, and is what `blis calibrate` reads.
+
+Also:
+
+- `--kv-offload-config` fails: it needs the model's config, which the command reads for the built-in backends only.
+- `--dp` above 1, `--enable-expert-parallel` and `--moe-comm-backend` are refused.
+- `--num-speculative-tokens` does not lengthen the steps of this backend.
+- Several instances, and a backend for each pool (`--prefill-latency-model`, `--decode-latency-model`), work.
+- `--alpha-coeffs` and `--beta-coeffs` are not needed. Both without `--latency-model` silently select another backend.
+- The host must find its `defaults.yaml`, in the working directory or by `--defaults-filepath`.
+- The factor of a step's time for its adapters (LoRA) is applied by the host's own function, as in its other backends.
+
+For the frozen branch stepml-experiments, emit it with `--target blis-5`: these files lack methods of that branch.
+"""
+
+_STEPML = """
+## Registering it
+
+This branch chooses its backend by which settings are present, so it needs a name first.
+
+1. `sim/config.go`: add `Backend string` to `ModelHardwareConfig`; the positional constructor can stay as it is.
+2. `sim/latency/latency.go`: in `NewLatencyModel`, after the alpha coefficients are checked,
+
+       if hw.Backend == "<registered>" {{
+           return New<Name>Backend(coeffs, hw{options})
+       }}
+
+3. `cmd/root.go`: add a string flag `--latency-backend`, stored in `Backend` before the cluster is built. Where the
+   command tests whether all coefficients are zero (two places), also require that no backend was named: otherwise it
+   looks for coefficients in `defaults.yaml` and stops. A dummy non-zero `--beta-coeffs` has the same effect without
+   this edit.
+4. `go vet ./... && go test ./sim/... && go build -o blis .`
+
+## Running it
+
+{whose}:
+
+    {command}
+
+- `--model` is mandatory. {names}
+- `--horizon` is in us.
+- The exact number of KV blocks is in your engine's log: `GPU KV cache size: N tokens`, divided by the block size.
+
+For any latency model, this host differs from the replay in which the program was scored:
+
+{differences}
+
+Each method agrees with the program on this host too; the times of requests differ from the replay.
+
+`defaults.yaml` has the program's alpha and beta coefficients, if it has any, as this branch's own backend reads them.
+This backend does not read them.
+
+For the main branch, emit it with `--target blis-4`: these files lack methods of that branch.
+"""
+_WHOSE = "With the limits of {name}"
+_HOSTS = "With the host's own defaults: give those of your engine"
+_BY_NAME = "It selects the deployment together with `--hardware` and `--tp`."
+_ANY_NAME = "It may be any name: the program reads no deployment, or the one that is baked in."
+
+
+def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
+    """How to register the backend on the target's branch, the command that runs it, and its limits."""
+    first = deployments[0] if deployments else None
+    named = plan.reads_deployment and by_name(deployments)
+    whose = _WHOSE.format(name=clean(first.name)) if first else _HOSTS
+    names = _BY_NAME if named else _ANY_NAME
+    if plan.target.branch == "main":
+        own = f"o.{plan.name.private}" if plan.settings else options_literal(plan, {})
+        command = replay_command(plan, first, named=named)
+        return plan.name.fill(_MAIN).format(options=own, whose=whose, names=names, command=command)
+    values = ", ".join(f"{fact(setting)}: ..." for setting in plan.settings)
+    return plan.name.fill(_STEPML).format(
+        options=f", {plan.name.exported}Options{{{values}}}" if plan.settings else "",
+        whose=whose,
+        names=names,
+        command=run_command(plan, first, named=named),
+        differences="\n".join(f"- {text}" for text in BLIS_5_DIFFERS),
+    )

@@ -1,0 +1,77 @@
+"""The limits of a deployment's engine, and the host's command line with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from translate_go.deployment import Deployment
+from translate_go.spelling import clean
+from translate_go.target import Plan
+
+HORIZON_US = 86_400_000_000  # a day: longer than any trace with its backlog
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds an engine. The defaults are the host's own for a backend that it did not build.
+
+    `max_model_len` (tokens) 0 is no limit, `long_prefill_token_threshold` (tokens) 0 is none.
+    """
+
+    kv_blocks: int = 1_000_000
+    block_size: int = 16
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    max_model_len: int = 0
+    long_prefill_token_threshold: int = 0
+
+
+def limits_of(deployment: Deployment | None) -> Limits:
+    """The engine's limits among the deployment's facts; the host's defaults for the others, and without one."""
+    if deployment is None:
+        return Limits()
+    facts = deployment.facts
+    names = ("kv_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
+    given = {name: int(facts[name]) for name in names if name in facts}
+    return Limits(**given, long_prefill_token_threshold=deployment.long_prefill_token_threshold)
+
+
+def replay_command(plan: Plan, deployment: Deployment | None, *, named: bool = False) -> str:
+    """The command of the main branch that replays a trace, over several lines.
+
+    `named`: the backend finds its deployment by model, GPU and tensor parallelism, so these are given too.
+    """
+    limits = limits_of(deployment)
+    lines = [
+        f"./blis replay {_model(deployment, named=named)} --latency-model {plan.name.registered}",
+        "--trace-header trace.yaml --trace-data trace.csv --results-path results.json",
+        f"--total-kv-blocks {limits.kv_blocks} --block-size-in-tokens {limits.block_size}",
+        f"--max-num-seqs {limits.max_num_seqs} --max-num-batched-tokens {limits.max_num_batched_tokens}",
+        f"--max-model-len {limits.max_model_len} "
+        f"--long-prefill-token-threshold {limits.long_prefill_token_threshold}",
+        f"--horizon {HORIZON_US} --cache-signal-delay 0 --snapshot-refresh-interval 0",
+    ]
+    return " \\\n    ".join(lines)
+
+
+def run_command(plan: Plan, deployment: Deployment | None, *, named: bool = False) -> str:
+    """The command of the frozen branch that runs a trace, over several lines."""
+    limits = limits_of(deployment)
+    lines = [
+        f"./blis run {_model(deployment, named=named)} --latency-backend {plan.name.registered}",
+        "--workload traces --workload-traces-filepath trace.csv --results-path results.json",
+        f"--total-kv-blocks {limits.kv_blocks} --block-size-in-tokens {limits.block_size}",
+        f"--max-num-running-reqs {limits.max_num_seqs} --max-num-scheduled-tokens {limits.max_num_batched_tokens}",
+        f"--long-prefill-token-threshold {limits.long_prefill_token_threshold} --horizon {HORIZON_US}",
+    ]
+    return " \\\n    ".join(lines)
+
+
+def _model(deployment: Deployment | None, *, named: bool) -> str:
+    """The flags that name the deployment."""
+    if deployment is None:
+        return "--model MODEL"
+    model = f"--model {clean(deployment.model or deployment.name).lower().replace(' ', '-')}"
+    if not named:
+        return model
+    return f"{model} --hardware {clean(deployment.hardware)} --tp {int(deployment.facts['tp'])}"
