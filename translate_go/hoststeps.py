@@ -1,4 +1,4 @@
-"""The sections of INTEGRATION.md for one branch of the host: registration, the command to run, and what to know of it."""
+"""Sections of INTEGRATION.md for one branch of the host: registration, the command, and what to know of it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _MAIN = """
 
 - `--model` is mandatory. {names}
 - Without `--horizon` (us), `replay` ends at twice the last arrival, and what is then queued or running does not count.
-- `--cache-signal-delay 0 --snapshot-refresh-interval 0` makes it 13 times as fast, with the same results on one instance:
-  2.9 s instead of 31 to 40 s of user time for 16,800 requests.
+- `--cache-signal-delay 0 --snapshot-refresh-interval 0` makes it 13 times as fast, with the same results on one
+  instance: 2.9 s instead of 31 to 40 s of user time for 16,800 requests.
 - For a backend that it did not build, the host computes neither KV blocks nor limits: the defaults are 1,000,000 blocks
   of 16 tokens, 256 requests and 2,048 tokens per step, and no limit on a sequence.
 - The exact number of blocks is in your engine's log: `GPU KV cache size: N tokens`, divided by the block size. Do not

@@ -47,8 +47,7 @@ def replay_command(plan: Plan, deployment: Deployment | None, *, named: bool = F
         "--trace-header trace.yaml --trace-data trace.csv --results-path results.json",
         f"--total-kv-blocks {limits.kv_blocks} --block-size-in-tokens {limits.block_size}",
         f"--max-num-seqs {limits.max_num_seqs} --max-num-batched-tokens {limits.max_num_batched_tokens}",
-        f"--max-model-len {limits.max_model_len} "
-        f"--long-prefill-token-threshold {limits.long_prefill_token_threshold}",
+        f"--max-model-len {limits.max_model_len} --long-prefill-token-threshold {limits.long_prefill_token_threshold}",
         f"--horizon {HORIZON_US} --cache-signal-delay 0 --snapshot-refresh-interval 0",
     ]
     return " \\\n    ".join(lines)
