@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from translate_go.deployment import Deployment, by_name
 from translate_go.gotypes import options_literal
-from translate_go.running import replay_command, run_command
-from translate_go.spelling import clean, fact
+from translate_go.running import limits_of, replay_command, run_command
+from translate_go.spelling import clean
 from translate_go.target import BLIS_5_DIFFERS, Plan
 
 _MAIN = """
@@ -16,9 +18,7 @@ _MAIN = """
 1. `sim/latency/latency.go`, in `NewLatencyModel`: add to the switch on `hw.Backend`
 
        case "<registered>":
-           options := {options}
-           options.AdapterCost = o.adapterCost
-           return New<Name>Backend(coeffs, hw, options)
+{made}
 
 2. `sim/bundle.go`: add `"<registered>": true` to `validLatencyBackends`. `--latency-model`, the flags of each pool and
    the error texts take the names from there.
@@ -41,6 +41,8 @@ _MAIN = """
     {command}
 
 - `--model` is mandatory. {names}
+- `header.yaml` and `trace.csv` are a trace in the host's own format, TraceV2. `evolve simulate --id ID --export tracev2
+  --out FOLDER` writes one of an experiment's load.
 - Without `--horizon` (us), `replay` ends at twice the last arrival, and what is then queued or running does not count.
 - `--cache-signal-delay 0 --snapshot-refresh-interval 0` makes it 13 times as fast, with the same results on one
   instance: 2.9 s instead of 31 to 40 s of user time for 16,800 requests.
@@ -106,6 +108,12 @@ _WHOSE = "With the limits of {name}"
 _HOSTS = "With the host's own defaults: give those of your engine"
 _BY_NAME = "It selects the deployment together with `--hardware` and `--tp`."
 _ANY_NAME = "It may be any name: the program reads no deployment, or the one that is baked in."
+_YOUR_NAME = "Your factory gets it, `--hardware` and `--tp` in its `sim.ModelHardwareConfig`."
+_ADAPTERS = "return New<Name>Backend(coeffs, hw, <Name>Options{AdapterCost: o.adapterCost})"
+_OPTIONS = """\
+options := o.<name>
+options.AdapterCost = o.adapterCost
+return New<Name>Backend(coeffs, hw, options)"""
 
 
 def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
@@ -113,14 +121,14 @@ def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
     first = deployments[0] if deployments else None
     named = plan.reads_deployment and by_name(deployments)
     whose = _WHOSE.format(name=clean(first.name)) if first else _HOSTS
-    names = _BY_NAME if named else _ANY_NAME
+    names = _BY_NAME if named else _YOUR_NAME if plan.reads_deployment and not first else _ANY_NAME
     if plan.target.branch == "main":
-        own = f"o.{plan.name.private}" if plan.settings else options_literal(plan, {})
+        made = textwrap.indent(plan.name.fill(_OPTIONS if plan.settings else _ADAPTERS), " " * 11)
         command = replay_command(plan, first, named=named)
-        return plan.name.fill(_MAIN).format(options=own, whose=whose, names=names, command=command)
-    values = ", ".join(f"{fact(setting)}: ..." for setting in plan.settings)
+        return plan.name.fill(_MAIN).format(made=made, whose=whose, names=names, command=command)
+    settings = {name: float(value) for name, value in asdict(limits_of(first)).items()}
     return plan.name.fill(_STEPML).format(
-        options=f", {plan.name.exported}Options{{{values}}}" if plan.settings else "",
+        options=f", {options_literal(plan, settings)}" if plan.options else "",
         whose=whose,
         names=names,
         command=run_command(plan, first, named=named),

@@ -17,7 +17,7 @@ _HEAD = """\
 # Adding this latency model to BLIS
 
 {about}
-
+{into}
 1. Copy {copied} to `sim/latency/`.
 2. Run `go vet ./sim/latency` and `go test ./sim/latency -run <Name> -bench <Name>`: the test compares recorded
    batches and prompts with the times of the interpreter in which the program was scored, the benchmark times a batch of
@@ -69,9 +69,10 @@ _BY_NAME = (
 )
 _SETTINGS = (
     "The program reads settings of the engine, which the host does not pass to its backends: {listed}. The "
-    "constructors take them in `<Name>Options`, and return an error that names the flag if one is missing. To pass the "
-    "values that the command was given:"
+    "constructors take them in `<Name>Options`, and return an error that names the flag if one is missing. "
 )
+_FROM_FLAGS = "To pass the values that the command was given:"
+_WRITTEN = "Write them where the backend is made, as below."
 _BY_OPTION = """
 Add to `sim/latency/latency.go` the field `<name> <Name>Options` in `latencyOptions`, and
 
@@ -90,9 +91,6 @@ _CONFIG = {  # the engine's setting -> the field of the host's SimConfig
     "block_size": "BlockSizeTokens",
     "max_model_len": "MaxModelLen",
 }
-_BY_HAND = """
-    return New<Name>Backend(coeffs, hw, <Name>Options{{{values}}})
-"""
 _CURVES = """
 Curves are for one model on one GPU type at one tensor parallelism, and cannot be converted to another deployment. They
 derive from tables under the Apache-2.0 licence: keep the source and copyright lines above them.
@@ -119,11 +117,11 @@ def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
         names.append(f"`{name.trees_file}`")
     files = f"{_together(names)} {'are files' if len(names) > 1 else 'is one file'}"
     about = _paragraph(_ABOUT.format(files=files, target=target.name, branch=target.branch))
-    head = name.fill(_HEAD).format(about=about, copied=f"{', '.join(names)} and `{name.test_file}`")
-    into = [_INTO] if target.branch == "main" else []
+    copied = f"{', '.join(names)} and `{name.test_file}`"
+    head = name.fill(_HEAD).format(about=about, into=_INTO if target.branch == "main" else "", copied=copied)
     choice, omissions = _choice(plan, deployments), _left_out(deployments)
     registration = steps(plan, deployments), library(plan, deployments)
-    return "".join((head, *into, *choice, *_settings(plan), *_trees(plan), *omissions, *registration))
+    return "".join((head, *choice, *_settings(plan), *_trees(plan), *omissions, *registration))
 
 
 def _settings(plan: Plan) -> list[str]:
@@ -131,13 +129,13 @@ def _settings(plan: Plan) -> list[str]:
     if not plan.settings:
         return []
     listed = _together([f"`{fact(setting)}` (`{plan.target.flags[setting]}`)" for setting in plan.settings])
-    about = _paragraph(plan.name.fill(_SETTINGS).format(listed=listed))
-    if plan.target.adapter_cost:
-        option = "\n".join(f"    {line}".replace("\t", "    ") for line in host_option(plan))
-        values = "\n".join(f"        {fact(setting)}: float64(cfg.{_CONFIG[setting]})," for setting in plan.settings)
-        return [f"\n{about}\n", plan.name.fill(_BY_OPTION).format(option=option, values=values)]
-    values = ", ".join(f"{fact(setting)}: ..." for setting in plan.settings)
-    return [f"\n{about}\n", plan.name.fill(_BY_HAND).format(values=values)]
+    about = plan.name.fill(_SETTINGS).format(listed=listed)
+    if not plan.target.adapter_cost:
+        return [f"\n{_paragraph(about + _WRITTEN)}\n"]
+    option = "\n".join(f"    {line}".replace("\t", "    ") for line in host_option(plan))
+    values = "\n".join(f"        {fact(setting)}: float64(cfg.{_CONFIG[setting]})," for setting in plan.settings)
+    edits = plan.name.fill(_BY_OPTION).format(option=option, values=values)
+    return [f"\n{_paragraph(about + _FROM_FLAGS)}\n", edits]
 
 
 def _together(names: Sequence[str]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from translate_go.deployment import Deployment
 from translate_go.spelling import clean
 from translate_go.target import Plan
 
+_BY_NAME = re.compile(r"(.+)/([^/]+)/tp(\d+)")  # MODEL/GPU/tpN
 HORIZON_US = 86_400_000_000  # a day: longer than any trace with its backlog
 
 
@@ -27,13 +29,17 @@ class Limits:
 
 
 def limits_of(deployment: Deployment | None) -> Limits:
-    """The engine's limits among the deployment's facts; the host's defaults for the others, and without one."""
+    """The engine's limits among the deployment's facts; the host's defaults for the others, and without one.
+
+    A sequence is never longer than the whole KV cache, with which neither engine nor host would start.
+    """
     if deployment is None:
         return Limits()
     facts = deployment.facts
     names = ("kv_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
     given = {name: int(facts[name]) for name in names if name in facts}
-    return Limits(**given, long_prefill_token_threshold=deployment.long_prefill_token_threshold)
+    limits = Limits(**given, long_prefill_token_threshold=deployment.long_prefill_token_threshold)
+    return replace(limits, max_model_len=min(limits.max_model_len, limits.kv_blocks * limits.block_size))
 
 
 def replay_command(plan: Plan, deployment: Deployment | None, *, named: bool = False) -> str:
@@ -44,13 +50,13 @@ def replay_command(plan: Plan, deployment: Deployment | None, *, named: bool = F
     limits = limits_of(deployment)
     lines = [
         f"./blis replay {_model(deployment, named=named)} --latency-model {plan.name.registered}",
-        "--trace-header trace.yaml --trace-data trace.csv --results-path results.json",
+        "--trace-header header.yaml --trace-data trace.csv --results-path results.json",
         f"--total-kv-blocks {limits.kv_blocks} --block-size-in-tokens {limits.block_size}",
         f"--max-num-seqs {limits.max_num_seqs} --max-num-batched-tokens {limits.max_num_batched_tokens}",
         f"--max-model-len {limits.max_model_len} --long-prefill-token-threshold {limits.long_prefill_token_threshold}",
         f"--horizon {HORIZON_US} --cache-signal-delay 0 --snapshot-refresh-interval 0",
     ]
-    return " \\\n    ".join(lines)
+    return " \\\n      ".join(lines)
 
 
 def run_command(plan: Plan, deployment: Deployment | None, *, named: bool = False) -> str:
@@ -63,14 +69,14 @@ def run_command(plan: Plan, deployment: Deployment | None, *, named: bool = Fals
         f"--max-num-running-reqs {limits.max_num_seqs} --max-num-scheduled-tokens {limits.max_num_batched_tokens}",
         f"--long-prefill-token-threshold {limits.long_prefill_token_threshold} --horizon {HORIZON_US}",
     ]
-    return " \\\n    ".join(lines)
+    return " \\\n      ".join(lines)
 
 
 def _model(deployment: Deployment | None, *, named: bool) -> str:
     """The flags that name the deployment."""
     if deployment is None:
         return "--model MODEL"
-    model = f"--model {clean(deployment.model or deployment.name).lower().replace(' ', '-')}"
-    if not named:
-        return model
-    return f"{model} --hardware {clean(deployment.hardware)} --tp {int(deployment.facts['tp'])}"
+    parts = _BY_NAME.fullmatch(clean(deployment.name)) if named else None
+    if parts:
+        return f"--model {parts[1].lower()} --hardware {parts[2]} --tp {parts[3]}"
+    return f"--model {clean(deployment.model or deployment.name).lower().replace(' ', '-')}"

@@ -56,7 +56,7 @@ def command(text: str) -> dict[str, str]:
 def test_the_command_has_the_limits_of_the_deployment() -> None:
     """They are those of configs/experiments_h100.yaml."""
     assert command(TEXTS["blis-4", "baked"]) == {
-        "--model": "meta-llama/llama-2-70b-hf", "--latency-model": "my-fit", "--trace-header": "trace.yaml",
+        "--model": "meta-llama/llama-2-70b-hf", "--latency-model": "my-fit", "--trace-header": "header.yaml",
         "--trace-data": "trace.csv", "--results-path": "results.json", "--total-kv-blocks": "31356",
         "--block-size-in-tokens": "16", "--max-num-seqs": "128", "--max-num-batched-tokens": "2048",
         "--max-model-len": "4096", "--long-prefill-token-threshold": "0", "--horizon": "86400000000",
@@ -75,8 +75,8 @@ def test_a_command_without_a_deployment_has_the_defaults_of_the_host() -> None:
 
 
 def test_a_deployment_by_name_is_selected_by_its_flags() -> None:
-    assert command(TEXTS["blis-4", "many"])["--tp"] == "4"
-    assert command(TEXTS["blis-4", "many"])["--hardware"] == RUN.hardware
+    flags = command(TEXTS["blis-4", "many"])
+    assert [flags[name] for name in ("--model", "--hardware", "--tp")] == ["org/model", "h100", "0"]
 
 
 def test_the_threshold_of_the_engine_is_given() -> None:
@@ -87,6 +87,12 @@ def test_the_threshold_of_the_engine_is_given() -> None:
     assert limits_of(of_names("llama-3.1-70b", "H100", 4)).kv_blocks == 30_756  # as in docs/kv-sizing.md
 
 
+def test_no_sequence_is_longer_than_the_cache() -> None:
+    """The host refuses to start otherwise: Llama 4 Scout's own limit is 10,485,760 tokens."""
+    limits = limits_of(of_names("llama-4-scout", "H100", 2))
+    assert limits.max_model_len == limits.kv_blocks * 16 < 10_485_760
+
+
 def test_registration_names_every_place() -> None:
     text = TEXTS["blis-4", "baked"]
     for line in (
@@ -94,12 +100,14 @@ def test_registration_names_every_place() -> None:
         'add `"my-fit": true` to `validLatencyBackends`',
         "`TestValidLatencyBackendNames_ExcludesRemoved`",
         'expected := []string{"roofline", "trained-physics", "my-fit"}',
-        "options.AdapterCost = o.adapterCost",
+        "return NewMyFitBackend(coeffs, hw, MyFitOptions{AdapterCost: o.adapterCost})",
         "help text of `--latency-model`",
         "`--kv-offload-config` fails",
     ):
         assert line in text
-    assert "options := o.myFit" in TEXTS["blis-4", "seated"]  # the program reads a setting of the engine
+    seated = TEXTS["blis-4", "seated"]  # the program reads a setting of the engine
+    assert "options := o.myFit" in seated and "MaxNumSeqs: float64(cfg.MaxNumSeqs)," in seated
+    assert "return NewMyFitBackend(coeffs, hw, MyFitOptions{MaxNumSeqs: 128})" in TEXTS["blis-5", "seated"]
 
 
 @every
