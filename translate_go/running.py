@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from shlex import quote
 
 from translate_go.deployment import Deployment
 from translate_go.spelling import clean
@@ -78,5 +79,5 @@ def _model(deployment: Deployment | None, *, named: bool) -> str:
         return "--model MODEL"
     parts = _BY_NAME.fullmatch(clean(deployment.name)) if named else None
     if parts:
-        return f"--model {parts[1].lower()} --hardware {parts[2]} --tp {parts[3]}"
-    return f"--model {clean(deployment.model or deployment.name).lower().replace(' ', '-')}"
+        return f"--model {quote(parts[1].lower())} --hardware {quote(parts[2])} --tp {parts[3]}"
+    return f"--model {quote(clean(deployment.model or deployment.name).lower())}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,6 +78,12 @@ def test_a_command_without_a_deployment_has_the_defaults_of_the_host() -> None:
 def test_a_deployment_by_name_is_selected_by_its_flags() -> None:
     flags = command(TEXTS["blis-4", "many"])
     assert [flags[name] for name in ("--model", "--hardware", "--tp")] == ["org/model", "h100", "0"]
+
+
+def test_a_name_is_one_word_of_the_shell() -> None:
+    text = emit(PROGRAM, target="blis-4", deployments=[replace(RUN, model="My model; `x`")])["INTEGRATION.md"]
+    (line,) = re.findall(r"\./blis replay (.*) \\\n", text)
+    assert shlex.split(line)[:3] == ["--model", "my model; `x`", "--latency-model"]
 
 
 def test_the_threshold_of_the_engine_is_given() -> None:
