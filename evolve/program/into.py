@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
+from evolve.program.emit import Emitted
 from evolve.report.printing import prose
 from evolve.report.progress import Line
 from evolve.terminal import say, warn
@@ -20,31 +20,37 @@ from translate_go.host.checkout import (
     staged_diff,
     write_changes,
 )
-from translate_go.host.moved import Backend
 from translate_go.host.proof import STEPS, failures, format_files, run_go, unformatted
+from translate_go.host.registered import backend as registration
+from translate_go.host.registered import check_factory, registered_test
+from translate_go.target import TARGETS, plan
 
 LONGEST_SHOWN = 100_000  # characters of a new file that the printed diff shows
 
 
-def emit_into(root: Path, backend: Backend, files: Mapping[str, str], about: str, dry_run: bool) -> bool:
+def emit_into(root: Path, emitted: Emitted, about: str, dry_run: bool) -> bool:
     """Whether the backend stands on branch `latency-NAME` of the clone, which then is on that branch.
 
-    `files` are the emitted ones; those that are not Go stay behind. `about` goes into the commit's message. The work is
-    done in a copy: unless everything builds and passes, and always with `dry_run`, the clone stays as it was. Raises
-    InputError if the clone cannot take it, before anything is built.
+    Files that are not Go stay behind. `about` goes into the commit's message. The work is done in a copy: unless
+    everything builds and passes, and always with `dry_run`, the clone stays as it was. Raises InputError if the clone
+    cannot take it, before anything is built.
     """
+    needs = plan(emitted.program, TARGETS[emitted.target], emitted.name)
+    check_factory(needs, emitted.deployments)
+    backend = registration(needs)
     branch = f"latency-{backend.registered}"
     clone = checkout(root, branch)
     if not dry_run:
         check_author(clone)
-    emitted = {name: text for name, text in files.items() if name.endswith(".go")}
+    files = {name: text for name, text in emitted.files.items() if name.endswith(".go")}
+    files |= registered_test(needs, emitted.deployments)
     with copied(clone) as tree:
-        changed = changes(tree, backend, emitted)
+        changed = changes(tree, backend, files)
         untidy = unformatted(tree, (path for path in changed if (tree / path).exists()))
         write_changes(tree, changed)
         format_files(tree, changed.keys() - set(untidy))
         stage(tree, changed)
-        long = [f"{PACKAGE}/{name}" for name, text in emitted.items() if len(text) > LONGEST_SHOWN]
+        long = [f"{PACKAGE}/{name}" for name, text in files.items() if len(text) > LONGEST_SHOWN]
         say(staged_diff(tree, long).rstrip("\n"))
         for path in long:
             say(f"new file {path}: {changed[path].count(chr(10)):,} lines, not shown")
@@ -87,9 +93,13 @@ def _failing_before(clone: Checkout, output: str) -> frozenset[str]:
         return failures(run_go(before, "test", *packages).stdout)
 
 
-def check_target(target: str, out: Path | None, into: Path | None) -> None:
-    """Raise InputError unless there is one place for the files, which the target has."""
+def check_place(target: str, out: Path | None, into: Path | None, dry_run: bool, check: bool) -> None:
+    """Raise InputError unless there is one place for the files, and what goes with it."""
     if (out is None) == (into is None):
         raise InputError("emit needs --out FOLDER, or --into CHECKOUT: give one of the two")
+    if dry_run and into is None:
+        raise InputError("--dry-run goes with --into: it prints the diff of a clone")
+    if check and into is not None:
+        raise InputError("--check goes with --out: --into always builds and tests")
     if into is not None and target != "blis-4":
         raise InputError(f"--into goes with --target blis-4: for {target} emit with --out, and follow INTEGRATION.md")

@@ -18,7 +18,7 @@ from translate_go.host.scan import GoFile, Unreadable
 
 HOST = ROOT / "tests" / "support" / "stand_in_host"
 PLAIN = Backend("my-fit", "MyFit", "myFit")
-FULL = Backend("my-fit", "MyFit", "myFit", tuple(SETTINGS), wired=True)
+FULL = Backend("my-fit", "MyFit", "myFit", tuple(SETTINGS), "func WithMyFitOptions() {}", wired=True)
 EMITTED = {"myfit.go": "package latency\n\ntype MyFit struct{}\n", "myfit_test.go": "package latency\n"}
 
 FACTORY, NAMES, NAMES_TEST = "sim/latency/latency.go", "sim/bundle.go", "sim/bundle_test.go"
@@ -29,6 +29,7 @@ GUIDE, REFERENCE = "docs/guide/latency-models.md", "docs/reference/configuration
 # what the host has moved -> the file that is named, what was looked for there
 MOVED = {
     "module": ("go.mod", "inference-sim/inference-sim", "example.com/other", "go.mod", "module github.com"),
+    "overhead": (FACTORY, "applyAdapterOverhead", "lengthened", FACTORY, "applyAdapterOverhead"),
     "conversion": (FACTORY, "clampToInt64", "saturate", FACTORY, "clampToInt64"),
     "factory": (FACTORY, "func NewLatencyModel", "func Build", FACTORY, "function NewLatencyModel"),
     "options": (FACTORY, "latencyOptions", "settings", FACTORY, "struct latencyOptions"),
@@ -122,7 +123,7 @@ def test_older_names_of_settings_and_other_local_names(host: Path) -> None:
     changed = changes(host, FULL, EMITTED)
     assert "MaxNumSeqs: float64(c.MaxRunningReqs)" in changed[INSTANCE]
     assert "MaxNumBatchedTokens: float64(c.MaxScheduledTokens)" in changed[INSTANCE]
-    assert "options := o.myFitOptions" in changed[FACTORY]
+    assert "options := o.myFit\n" in changed[FACTORY]
     assert "return NewMyFitBackend(coeffs, target, options)" in changed[FACTORY]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from translate_go.host.moved import Backend, already, edited, moved, read
 from translate_go.host.scan import GoFile, Span
 
+HELPERS = ("clampToInt64", "applyAdapterOverhead")  # functions of the package that emitted files call
 # field of the options type -> the names of the field of the host's sim.SimConfig that holds it
 SETTINGS = {
     "MaxNumSeqs": ("MaxNumSeqs", "MaxRunningReqs"),
@@ -22,8 +23,9 @@ def with_case(path: str, text: str, backend: Backend) -> str:
     go = read(path, text)
     if backend.quoted in go.words(go.whole):
         raise already(path, backend)
-    if not go.find(("func", "clampToInt64", "(")):
-        raise moved(path, "function clampToInt64, with which times are converted")
+    for function in HELPERS:
+        if not go.find(("func", function, "(")):
+            raise moved(path, f"function {function}, which the emitted files call")
     body = go.body("NewLatencyModel")
     if body is None:
         raise moved(path, "function NewLatencyModel")
@@ -40,7 +42,7 @@ def with_case(path: str, text: str, backend: Backend) -> str:
     lines = [f"case {backend.quoted}:"]
     if backend.settings:
         lines += [
-            f"\toptions := {collected}.{backend.private}Options",
+            f"\toptions := {collected}.{backend.private}",
             f"\toptions.AdapterCost = {collected}.{costs[0]}",
             f"\treturn New{name}Backend({coeffs}, {hardware}, options)",
         ]
@@ -52,8 +54,8 @@ def with_case(path: str, text: str, backend: Backend) -> str:
     if backend.settings:
         end = go.line_end(options.last - 1)
         tabs = go.indent(options.last - 1)
-        field = f"{backend.private}Options"
-        edits.append((end, end, f"\n{tabs}// {field} is set by With{name}Options.\n{tabs}{field} {name}Options"))
+        what = f"{tabs}// {backend.private} is set by With{name}Options.\n{tabs}{backend.private} {name}Options"
+        edits += [(end, end, f"\n{what}"), (len(text), len(text), f"\n{backend.option}\n")]
     return edited(text, edits)
 
 

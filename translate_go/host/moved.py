@@ -15,7 +15,8 @@ BUILT_IN = ("roofline", "trained-physics")  # the host's own backends
 class Backend:
     """A backend to register: `registered` for --latency-model, `exported` and `private` as Go spells it.
 
-    settings: the engine settings that its options hold, as fields of the options type. wired: whether the command has
+    settings: the engine settings that its options hold, as fields of the options type. option: the Go of the host's
+    Option that passes them, whose field of latencyOptions is `private`. wired: whether the command has
     to read the model's config and the hardware table for it.
     """
 
@@ -23,6 +24,7 @@ class Backend:
     exported: str
     private: str
     settings: tuple[str, ...] = ()
+    option: str = ""
     wired: bool = False
 
     @property

@@ -30,6 +30,18 @@ func WithAdapterCost(cost sim.AdapterCost) Option {
 	return func(o *latencyOptions) { o.adapterCost = cost }
 }
 
+// applyAdapterOverhead is a step with the overhead of its adapters, if there are any.
+func applyAdapterOverhead(us int64, batch []*sim.Request, cost sim.AdapterCost) int64 {
+	if cost == nil {
+		return us
+	}
+	factor := cost.StepOverheadFactor(batch)
+	if !(factor > 1) || math.IsInf(factor, 0) {
+		return us
+	}
+	return max(1, clampToInt64(float64(us)*factor))
+}
+
 // simple is a constant and a rate per new token, in microseconds.
 type simple struct {
 	base, token float64
@@ -41,10 +53,7 @@ func (m *simple) StepTime(batch []*sim.Request) int64 {
 	for _, req := range batch {
 		us += m.token * float64(req.NumNewTokens)
 	}
-	if m.adapterCost != nil {
-		us *= m.adapterCost.StepOverheadFactor(batch)
-	}
-	return max(1, clampToInt64(us))
+	return applyAdapterOverhead(max(1, clampToInt64(us)), batch, m.adapterCost)
 }
 
 func (m *simple) QueueingTime(*sim.Request) int64  { return 0 }
