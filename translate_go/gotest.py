@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from translate_go.behaviour import behaviour_tests
 from translate_go.deployment import EXAMPLE, Deployment, by_name, least
 from translate_go.gotypes import constructor, curve_notice, deployment_literal, options_literal
 from translate_go.naming import Name
@@ -218,15 +219,20 @@ def benchmark_name(name: Name) -> str:
     return f"Benchmark{name.exported}StepTime128"
 
 
+def recorded_deployments(plan: Plan, deployments: Sequence[Deployment]) -> Sequence[Deployment]:
+    """The deployments whose times are recorded: an example if there are none, or if the program reads none."""
+    return deployments if plan.differs and deployments else [Deployment("example", EXAMPLE)]
+
+
 def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
     """The text of the test file. Without deployments, the times are those of an example."""
     many = plan.reads_deployment and by_name(deployments)
     cases: Sequence[Batch] = OF_MANY if many else batches(RECORDED, SEED)
     prompts: Sequence[int] = PROMPTS[-2:] if many else PROMPTS
-    recorded = deployments if plan.differs and deployments else [Deployment("example", EXAMPLE)]
+    recorded = recorded_deployments(plan, deployments)
     records = [line for d in recorded for line in _record(plan, d, _model(plan, d, deployments), cases, prompts)]
     open_ = plan.reads_deployment and not deployments
-    more = "".join(text for text, wanted in _more(plan, many) if wanted)
+    more = behaviour_tests(plan, recorded) + "".join(text for text, wanted in _more(plan, many) if wanted)
     packages = [*(package for package in ("math", "strings") if f"{package}." in more), "testing"]
     return plan.name.fill(_TEMPLATE) % {
         "mark": MARK,

@@ -11,6 +11,7 @@ from evolve.cli.options import caps_options, load, named_experiment, whole_names
 from evolve.program import emit as emitting
 from evolve.program.bench import bench as measure
 from evolve.program.bench import print_bench
+from evolve.program.into import check_place, emit_into
 from evolve.program.simulate import Names, of_case, of_experiment, print_aggregate, run
 from evolve.terminal import say
 from simulator.errors import InputError
@@ -82,7 +83,10 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
 @click.argument("program", default="champion")
 @click.option("--target", type=click.Choice(["blis-4", "blis-5"]), default="blis-4", show_default=True,
               help="blis-4: the host's main branch. blis-5: the frozen five-method interface.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the Go files.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the Go files.")
+@click.option("--into", metavar="CHECKOUT", type=click.Path(path_type=Path),
+              help="Instead of --out: a clone of the host, which gets a branch with it, built and tested.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="With --into: only print the diff.")
 @click.option(
     "--experiments", metavar="FILE", help="File of the experiments named by --id [default: the shipped runs]."
 )
@@ -102,9 +106,9 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
     "exit status 1 if anything fails.",
 )
 @caps_options
-def emit(program: str, target: str, out: Path, experiments: str | None, ids: tuple[str, ...], model: str | None,
-         hardware: str | None, tp: int | None, named: tuple[str, ...], name: str, verify: bool,
-         caps: dict[str, int]) -> int:  # fmt: skip
+def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run: bool, experiments: str | None,
+         ids: tuple[str, ...], model: str | None, hardware: str | None, tp: int | None, named: tuple[str, ...],
+         name: str, verify: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Write a program as Go that runs unchanged in the host simulator.
 
     Named deployments are baked in: a few with a constructor each, many in a table by name. If none is named, the Go
@@ -118,8 +122,10 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
     evolve emit kernels --out go/ --deployment llama-2-7b,H100-SXM-80GB --deployment llama-3.1-70b,H200-SXM-141GB,4
     evolve emit kernels --out go/ --check
     evolve emit champion --out go/ --name my-fit
+    evolve emit champion --into ../inference-sim --name my-fit --id llama-2-7b-tp1-general --dry-run
     """
     backend = Name(name)
+    check_place(target, out, into, dry_run, verify)
     source = load(program, caps)
     if experiments and not ids and not model:
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
@@ -135,6 +141,8 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
         deployments = [emitting.of_names(model, hardware, tp or 1)]
     emitted = emitting.emit_to(source, target, out, deployments, backend)
     emitting.print_emitted(emitted, emitting.unlike_host(named_by_id))
+    if into is not None:
+        return 0 if emit_into(into, emitted, "\n".join(emitting.provenance(source)), dry_run) else 1
     return 0 if not verify or emitting.verify(emitted) else 1
 
 

@@ -24,9 +24,11 @@ from simulator.language.ir import Program
 from simulator.language.key import key
 from translate_go import Deployment, benchmark, build_and_test, compare_deployments, emit, find_go, write
 from translate_go.agreement import Agreement
+from translate_go.behaviour import falling
 from translate_go.deployment import EXAMPLE
+from translate_go.gotest import recorded_deployments
 from translate_go.naming import DEFAULT, Name
-from translate_go.target import reads_kernels
+from translate_go.target import TARGETS, plan, reads_kernels
 from translate_go.vectors import tolerance
 
 BATCHES = 10_000  # random batches of a check, drawn with SEED
@@ -36,16 +38,17 @@ SEED = 1
 @dataclass(frozen=True)
 class Emitted:
     """A program as Go files, name -> text, in the folder `out`. refused: complaints of the gates on these deployments.
-    assumed: what the program leaves out."""
+    assumed: what the program leaves out. untested: what the host asks of a backend and this one does not do."""
 
     program: Program
     target: str
     name: Name
-    out: Path
+    out: Path | None
     files: Mapping[str, str]
     deployments: tuple[Deployment, ...]
     refused: tuple[str, ...]
     assumed: tuple[str, ...]
+    untested: tuple[str, ...]
 
 
 def of_experiment(experiment: Experiment) -> Deployment:
@@ -91,8 +94,10 @@ def provenance(source: Source) -> tuple[str, ...]:
     )
 
 
-def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deployment], name: Name = DEFAULT) -> Emitted:
-    """Write the Go files to `out`, for a backend of this `name`.
+def emit_to(
+    source: Source, target: str, out: Path | None, deployments: Sequence[Deployment], name: Name = DEFAULT
+) -> Emitted:
+    """The Go files for a backend of this `name`, written to the folder `out` if there is one.
 
     Without deployments, a program that reads measured kernels gets all `measured_deployments`. Raises InputError if
     `out` cannot be written or holds a file of one of these names that was not emitted.
@@ -101,11 +106,14 @@ def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deploy
     if not deployments and reads_kernels(program):
         deployments = [_of_known(known) for known in measured_deployments()]
     files = emit(program, target=target, deployments=deployments, name=name, provenance=provenance(source))
-    write(files, out, name)
+    if out is not None:
+        write(files, out, name)
     own = Deployments({d.name: d.facts for d in deployments})
     judged_on = own if deployments else deployments_of(bundled_experiments())
     refused = tuple(complaints(program, judged_on))
-    return Emitted(program, target, name, out, files, tuple(deployments), refused, tuple(source.assumed))
+    needs = plan(program, TARGETS[target], name)
+    untested = falling(needs, recorded_deployments(needs, deployments))
+    return Emitted(program, target, name, out, files, tuple(deployments), refused, tuple(source.assumed), untested)
 
 
 def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
@@ -116,11 +124,12 @@ def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
 
 def print_emitted(emitted: Emitted, notes: Sequence[str] = ()) -> None:
     """The names of the files; on stderr, what to know before using them, with these notes."""
-    prose(f"{emitted.out}: {', '.join(sorted(emitted.files))}")
+    if emitted.out is not None:
+        prose(f"{emitted.out}: {', '.join(sorted(emitted.files))}")
     if len(emitted.deployments) > 1:
         prose(f"{len(emitted.deployments)} deployments")
     omitted = left_out((d.name, d.facts) for d in emitted.deployments)
-    for warning in (*emitted.refused, *emitted.assumed, *omitted, *notes):
+    for warning in (*emitted.refused, *emitted.assumed, *emitted.untested, *omitted, *notes):
         warn(warning)
 
 

@@ -1,0 +1,105 @@
+"""`evolve emit --into`: an emitted backend on a new branch of a clone of the host, built and tested there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evolve.program.emit import Emitted
+from evolve.report.printing import prose
+from evolve.report.progress import Line
+from evolve.terminal import say, warn
+from simulator.errors import InputError
+from translate_go.host.changes import PACKAGE, changes
+from translate_go.host.checkout import (
+    Checkout,
+    check_author,
+    checkout,
+    commit,
+    copied,
+    stage,
+    staged_diff,
+    write_changes,
+)
+from translate_go.host.proof import STEPS, failures, format_files, run_go, unformatted
+from translate_go.host.registered import backend as registration
+from translate_go.host.registered import check_factory, registered_test
+from translate_go.target import TARGETS, plan
+
+LONGEST_SHOWN = 100_000  # characters of a new file that the printed diff shows
+
+
+def emit_into(root: Path, emitted: Emitted, about: str, dry_run: bool) -> bool:
+    """Whether the backend stands on branch `latency-NAME` of the clone, which then is on that branch.
+
+    Files that are not Go stay behind. `about` goes into the commit's message. The work is done in a copy: unless
+    everything builds and passes, and always with `dry_run`, the clone stays as it was. Raises InputError if the clone
+    cannot take it, before anything is built.
+    """
+    needs = plan(emitted.program, TARGETS[emitted.target], emitted.name)
+    check_factory(needs, emitted.deployments)
+    backend = registration(needs)
+    branch = f"latency-{backend.registered}"
+    clone = checkout(root, branch)
+    if not dry_run:
+        check_author(clone)
+    files = {name: text for name, text in emitted.files.items() if name.endswith(".go")}
+    files |= registered_test(needs, emitted.deployments)
+    with copied(clone) as tree:
+        changed = changes(tree, backend, files)
+        untidy = unformatted(tree, (path for path in changed if (tree / path).exists()))
+        write_changes(tree, changed)
+        format_files(tree, changed.keys() - set(untidy))
+        stage(tree, changed)
+        long = [f"{PACKAGE}/{name}" for name, text in files.items() if len(text) > LONGEST_SHOWN]
+        say(staged_diff(tree, long).rstrip("\n"))
+        for path in long:
+            say(f"new file {path}: {changed[path].count(chr(10)):,} lines, not shown")
+        if dry_run:
+            prose(f"dry run: {root} is unchanged; without --dry-run these are {len(changed)} files of branch {branch}")
+            return True
+        if not _proven(clone, tree, root):
+            return False
+        commit(clone, tree, branch, f"Add latency model {backend.registered}\n\n{about}\n")
+    prose(f"{root}: is on the new branch {branch} now, one commit after {clone.on}; nothing was pushed")
+    say(f"back: git -C {root} switch {clone.on}")
+    return True
+
+
+def _proven(clone: Checkout, tree: Path, root: Path) -> bool:
+    """Whether the tree builds and passes; prints a line for each step, and the whole output of one that fails."""
+    progress = Line()
+    for step in STEPS:
+        words = f"go {' '.join(step)}"
+        progress.show(f"{words} ...")
+        ran = run_go(tree, *step)
+        progress.close()
+        known = _failing_before(clone, ran.stdout) if ran.returncode and step[0] == "test" else frozenset()
+        if ran.returncode and not (known and failures(ran.stdout) <= known):
+            say(ran.stdout.rstrip("\n"))
+            prose(f"{words}: failed; {root} is as it was, on {clone.on}")
+            return False
+        prose(f"{words}: ok")
+        if known:
+            warn(f"{root}: fails without the new backend too: {', '.join(sorted(known))}")
+    return True
+
+
+def _failing_before(clone: Checkout, output: str) -> frozenset[str]:
+    """What fails in the clone's own commit, of the packages that fail in this output of `go test`."""
+    packages = sorted(name for name in failures(output) if "/" in name and not name.startswith("Test"))
+    if not packages:
+        return frozenset()
+    with copied(clone) as before:
+        return failures(run_go(before, "test", *packages).stdout)
+
+
+def check_place(target: str, out: Path | None, into: Path | None, dry_run: bool, check: bool) -> None:
+    """Raise InputError unless there is one place for the files, and what goes with it."""
+    if (out is None) == (into is None):
+        raise InputError("emit needs --out FOLDER, or --into CHECKOUT: give one of the two")
+    if dry_run and into is None:
+        raise InputError("--dry-run goes with --into: it prints the diff of a clone")
+    if check and into is not None:
+        raise InputError("--check goes with --out: --into always builds and tests")
+    if into is not None and target != "blis-4":
+        raise InputError(f"--into goes with --target blis-4: for {target} emit with --out, and follow INTEGRATION.md")

@@ -1,0 +1,198 @@
+"""The edits of a clone of the host: made in a stand-in for it, and refused, with the file and a remedy, where it moved."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+from simulator.errors import InputError
+from translate_go.host.changes import changes
+from translate_go.host.factory import SETTINGS
+from translate_go.host.moved import Backend
+from translate_go.host.names import with_counted_name, with_help, with_name, with_parsing
+from translate_go.host.scan import GoFile, Unreadable
+
+HOST = ROOT / "tests" / "support" / "stand_in_host"
+PLAIN = Backend("my-fit", "MyFit", "myFit")
+FULL = Backend("my-fit", "MyFit", "myFit", tuple(SETTINGS), "func WithMyFitOptions() {}", wired=True)
+EMITTED = {"myfit.go": "package latency\n\ntype MyFit struct{}\n", "myfit_test.go": "package latency\n"}
+
+FACTORY, NAMES, NAMES_TEST = "sim/latency/latency.go", "sim/bundle.go", "sim/bundle_test.go"
+INSTANCE, CONFIG = "sim/cluster/instance.go", "sim/config.go"
+COMMAND, REPLAY = "cmd/root.go", "cmd/replay.go"
+GUIDE, REFERENCE = "docs/guide/latency-models.md", "docs/reference/configuration.md"
+
+# what the host has moved -> the file that is named, what was looked for there
+MOVED = {
+    "module": ("go.mod", "inference-sim/inference-sim", "example.com/other", "go.mod", "module github.com"),
+    "overhead": (FACTORY, "applyAdapterOverhead", "lengthened", FACTORY, "applyAdapterOverhead"),
+    "conversion": (FACTORY, "clampToInt64", "saturate", FACTORY, "clampToInt64"),
+    "factory": (FACTORY, "func NewLatencyModel", "func Build", FACTORY, "function NewLatencyModel"),
+    "options": (FACTORY, "latencyOptions", "settings", FACTORY, "struct latencyOptions"),
+    "adapters": (FACTORY, "adapterCost sim.AdapterCost\n}\n\n// With", "cost int\n}\n\n// With", FACTORY, "sim.AdapterCost"),
+    "coefficients": (FACTORY, "coeffs sim.LatencyCoeffs", "coeffs *Coeffs", FACTORY, "sim.LatencyCoeffs"),
+    "hardware": (FACTORY, "hw sim.ModelHardwareConfig", "hw Hardware", FACTORY, "sim.ModelHardwareConfig"),
+    "collected": (FACTORY, "var o latencyOptions", "o := collect(opts)", FACTORY, "variable of type latencyOptions"),
+    "switch": (FACTORY, "switch hw.Backend", "switch backendOf(hw)", FACTORY, "switch hw.Backend"),
+    "table": (NAMES, "map[string]bool", "map[string]int", NAMES, "validLatencyBackends"),
+    "counted": (NAMES_TEST, '{"roofline", "trained-physics"}', "names()", NAMES_TEST, "TestValidLatencyBackendNames"),
+    "instances": (INSTANCE, "cfg.LatencyCoeffs", "coeffsOf(cfg)", INSTANCE, "LatencyCoeffs"),
+    "seats": (CONFIG, "MaxNumSeqs", "Seats", CONFIG, "MaxNumSeqs or MaxRunningReqs"),
+    "blocks": (CONFIG, "TotalKVBlocks", "Blocks", CONFIG, "TotalKVBlocks"),
+    "config": (CONFIG, "type SimConfig", "type Config", CONFIG, "struct SimConfig"),
+    "flag": (COMMAND, '"latency-model"', '"backend"', COMMAND, "--latency-model"),
+    "help": (COMMAND, '(default), roofline")', '(default), roofline" + more)', COMMAND, "ends with a string"),
+    "resolution": (COMMAND, 'if backend == "roofline" {', "if analytic(backend) {", COMMAND, "resolveModelConfig"),
+    "replay": (REPLAY, 'lr.Backend == "roofline" || ', "", REPLAY, "guards ParseHFConfig"),
+    "guide": (GUIDE, "# Latency models", "# Models", GUIDE, "heading"),
+    "reference": (REFERENCE, "| `--latency-model` |", "| `--backend` |", REFERENCE, "row"),
+    "brackets": (INSTANCE, "return s\n}", "return s\n", INSTANCE, "not closed"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """A copy of the stand-in."""
+    return Path(shutil.copytree(HOST, tmp_path / "host"))
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    """Replace every occurrence, of which there has to be one."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize("what", MOVED)
+def test_a_moved_place_is_refused_with_file_and_remedy(host: Path, what: str) -> None:
+    path, old, new, named, sought = MOVED[what]
+    replace(host / path, old, new)
+    with pytest.raises(InputError) as refused:
+        changes(host, FULL, EMITTED)
+    message = str(refused.value)
+    assert named in message and sought in message
+    assert "INTEGRATION.md" in message or "give a clone of the host" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "path", [FACTORY, NAMES, NAMES_TEST, COMMAND, GUIDE, REFERENCE, "go.mod"], ids=lambda path: Path(path).name
+)
+def test_a_missing_file_is_refused(host: Path, path: str) -> None:
+    (host / path).unlink()
+    with pytest.raises(InputError, match=re.escape(path)):
+        changes(host, PLAIN, EMITTED)
+
+
+def test_a_config_read_for_one_name_alone_is_refused(host: Path) -> None:
+    replace(host / COMMAND, 'backend == "roofline" || backend == "trained-physics"', 'backend == "roofline"')
+    with pytest.raises(InputError, match=r"cmd/root.go: has no comparison with both .* guards ParseHFConfig"):
+        changes(host, FULL, EMITTED)
+
+
+def test_each_file_gets_its_edit_and_no_other(host: Path) -> None:
+    changed = changes(host, FULL, EMITTED)
+    assert set(changed) == {
+        FACTORY, NAMES, NAMES_TEST, INSTANCE, COMMAND, REPLAY, GUIDE, REFERENCE,
+        "sim/latency/myfit.go", "sim/latency/myfit_test.go",
+    }  # fmt: skip
+    for path, text in changed.items():
+        if (host / path).exists():  # what was there stays, in its order
+            rest = iter(text)
+            assert all(character in rest for character in (host / path).read_text().replace("exactly 2", "exactly ")), (
+                path
+            )
+    assert changed[COMMAND].count('backend == "my-fit"') == 2  # to find the config, and to read it
+    assert '"trained-physics" || lr.Backend == "my-fit" {' in changed[REPLAY]
+    assert "MaxNumSeqs: float64(cfg.MaxNumSeqs), KvBlocks: float64(cfg.TotalKVBlocks)" in changed[INSTANCE]
+    plain = changes(host, PLAIN, EMITTED)
+    assert set(changed) - set(plain) == {INSTANCE, REPLAY}
+    assert "NewMyFitBackend(coeffs, hw, MyFitOptions{AdapterCost: o.adapterCost})" in plain[FACTORY]
+
+
+def test_older_names_of_settings_and_other_local_names(host: Path) -> None:
+    replace(host / CONFIG, "MaxNumSeqs", "MaxRunningReqs")
+    replace(host / CONFIG, "MaxNumBatchedTokens", "MaxScheduledTokens")
+    replace(host / INSTANCE, "cfg", "c")
+    replace(host / FACTORY, "hw", "target")
+    replace(host / FACTORY, "var o latencyOptions", "o := latencyOptions{}")
+    changed = changes(host, FULL, EMITTED)
+    assert "MaxNumSeqs: float64(c.MaxRunningReqs)" in changed[INSTANCE]
+    assert "MaxNumBatchedTokens: float64(c.MaxScheduledTokens)" in changed[INSTANCE]
+    assert "options := o.myFit\n" in changed[FACTORY]
+    assert "return NewMyFitBackend(coeffs, target, options)" in changed[FACTORY]
+
+
+def test_a_name_that_is_registered_is_refused(host: Path) -> None:
+    for path, text in changes(host, PLAIN, EMITTED).items():
+        (host / path).write_text(text)
+    with pytest.raises(InputError, match=r'latency.go: already has a backend "my-fit": choose another --name'):
+        changes(host, PLAIN, EMITTED)
+    second = changes(host, Backend("other", "Other", "other"), {"other.go": "type Other struct{}\n"})
+    assert '"my-fit": true, "other": true}' in second[NAMES]
+    assert '{"my-fit", "other", "roofline", "trained-physics"}' in second[NAMES_TEST]
+
+
+def test_a_file_that_is_there_is_refused(host: Path) -> None:
+    (host / "sim/latency/myfit.go").write_text("package latency\n")
+    with pytest.raises(InputError, match=r"sim/latency/myfit.go: is there already"):
+        changes(host, PLAIN, EMITTED)
+
+
+def test_tables_on_several_lines_and_counts() -> None:
+    table = 'var validLatencyBackends = map[string]bool{\n\t"":         true,\n\t"roofline": true, // one\n}\n'
+    assert with_name(NAMES, table, PLAIN).endswith('\t"roofline": true, // one\n\t"my-fit": true,\n}\n')
+    counted = """
+func TestNames(t *testing.T) {
+	// exactly two of them
+	names := ValidLatencyBackendNames()
+	if len(names) != 2 || !same(names, []string{
+		"roofline",
+		"trained-physics",
+	}) {
+		t.Error("no", `exactly 2`)
+	}
+}
+"""
+    expected = counted.replace("two", "three").replace("!= 2", "!= 3").replace('\t"roof', '\t"my-fit",\n\t\t"roof')
+    assert with_counted_name(NAMES_TEST, counted, PLAIN, ('"trained-physics"', '"roofline"')) == expected
+
+
+def test_help_that_lists_the_names_itself_stays() -> None:
+    text = 'func f() { fs.StringVar(&b, "latency-model", "x", "one of " + strings.Join(sim.ValidLatencyBackendNames(), ",")) }'
+    assert with_help(COMMAND, text, PLAIN) == text
+    assert with_help(COMMAND, 'func f() { if fs.Changed("latency-model") { g() } }', PLAIN).count("my-fit") == 0
+
+
+def test_negated_and_switched_comparisons() -> None:
+    text = 'func f() { if b != "roofline" && b != "trained-physics" { g() }\nswitch b { case "roofline", "trained-physics": h() } }'
+    edited = with_parsing(COMMAND, text, PLAIN)
+    assert 'b != "trained-physics" && b != "my-fit" {' in edited
+    assert 'case "roofline", "trained-physics", "my-fit":' in edited
+    with pytest.raises(InputError, match="brackets around the comparison of b in line 1"):
+        with_parsing(COMMAND, 'func f() { if b == "roofline" || b == "trained-physics" && c { g() } }', PLAIN)
+
+
+def test_strings_and_comments_are_no_code() -> None:
+    go = GoFile(
+        'package p\n\n// func f() {\nvar s = "func f() {" /* } */\nvar r = \'}\'\nfunc f() interface{ M() } { g("}") }\n'
+    )
+    body = go.body("f")
+    assert body is not None and go.source(body) == '{ g("}") }'
+    with pytest.raises(Unreadable, match="line 2 closes"):
+        GoFile("package p\n}\n")
+
+
+def test_fields_of_structs() -> None:
+    go = GoFile(
+        'type T struct {\n\ta, b int // two\n\tsim.E\n\tF\n\tm map[string]bool `json:"m"`\n\tf func(a int) error\n}\n'
+    )
+    struct = go.struct("T")
+    assert struct is not None
+    assert list(go.fields(struct)) == [
+        (("a", "b"), "int"), ((), "sim.E"), ((), "F"), (("m",), "map[string]bool"), (("f",), "func(aint)error"),
+    ]  # fmt: skip

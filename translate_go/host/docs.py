@@ -1,0 +1,65 @@
+"""The edits of the host's documentation: a section in the guide on latency models, the flag in the reference."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+from translate_go.host.moved import Backend, already, moved
+
+_SECTION = """
+## The {name} backend
+
+{about}
+
+```bash
+{command}
+```
+"""
+_ABOUT = (
+    "`--latency-model {name}` selects a fitted latency model, `sim/latency/{file}`. Its constants are in the file, "
+    "whose header has the program that it translates and what it was fitted on. {facts} It reads no coefficients: "
+    "`--alpha-coeffs` and `--beta-coeffs` have no meaning for it, nor has expert or data parallelism."
+)
+_WIRED = (
+    "It takes the model's architecture from its `config.json` and the GPU from the hardware table, like the built-in "
+    "backends."
+)
+_BAKED = (
+    "The facts of its deployments are in the code too, so the command reads neither `config.json` nor the hardware "
+    "table, and sizes no KV cache: pass `--total-kv-blocks` and `--max-model-len`."
+)
+_SETTINGS = " It reads the engine's settings from {flags}."
+FLAGS = {
+    "MaxNumSeqs": "--max-num-seqs",
+    "KvBlocks": "--total-kv-blocks",
+    "MaxNumBatchedTokens": "--max-num-batched-tokens",
+    "BlockSize": "the block size",
+    "MaxModelLen": "--max-model-len",
+}
+
+
+def with_section(path: str, text: str, backend: Backend, file: str) -> str:
+    """The guide on latency models with a section on the backend at its end. `file`: that of the backend's type."""
+    if not re.search(r"^# .*latency", text, re.IGNORECASE | re.MULTILINE):
+        raise moved(path, "heading that names latency models")
+    if f"## The {backend.registered} backend" in text:
+        raise already(path, backend)
+    facts = _WIRED if backend.wired else _BAKED
+    if backend.settings:
+        flags = [FLAGS[s] for s in backend.settings]
+        facts += _SETTINGS.format(flags=", ".join(f"`{flag}`" if flag.startswith("-") else flag for flag in flags))
+    about = textwrap.fill(_ABOUT.format(name=backend.registered, file=file, facts=facts), 118, break_on_hyphens=False)
+    given = "--hardware H100 --tp 1" if backend.wired else "--total-kv-blocks 7403 --max-model-len 4096"
+    command = f"./blis run --model meta-llama/llama-2-7b-hf --latency-model {backend.registered} {given}"
+    return text.rstrip("\n") + "\n" + _SECTION.format(name=backend.registered, about=about, command=command)
+
+
+def with_row(path: str, text: str, backend: Backend) -> str:
+    """The reference of configuration whose table row of --latency-model names the backend."""
+    found = re.search(r"^\|\s*`--latency-model`\s*\|.*\|[ \t]*$", text, re.MULTILINE)
+    if found is None:
+        raise moved(path, "table row of the flag `--latency-model`")
+    at = found.start() + found.group().rindex("|")
+    before = text[:at].rstrip(" ")
+    return f"{before} `{backend.registered}`: see [the guide](../guide/latency-models.md). {text[at:]}"

@@ -1,0 +1,97 @@
+"""The test that a clone of the host gets besides the emitted ones: the host's own factory makes the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.errors import InputError
+from translate_go.deployment import Deployment, by_name
+from translate_go.gotest import recorded_deployments
+from translate_go.gotypes import host_option, options_literal
+from translate_go.host.moved import Backend
+from translate_go.spelling import MARK, fact, quoted
+from translate_go.target import MODULE, Plan
+
+_TEST = """\
+// %(mark)s
+
+package latency
+
+import (
+%(imports)s
+
+	"%(module)s/sim"
+)
+
+func Test<Name>IsRegistered(t *testing.T) {
+	coeffs := sim.LatencyCoeffs{AlphaCoeffs: []float64{0, 0, 0}, BetaCoeffs: []float64{0, 0, 0}}
+	hw := sim.ModelHardwareConfig{Backend: "<registered>", Model: %(model)s, GPU: %(gpu)s, TP: %(tp)d}
+	m, err := NewLatencyModel(coeffs, hw%(option)s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	costly, err := NewLatencyModel(coeffs, hw%(option)s, WithAdapterCost(<name>Adapters{factor: 1.5}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, rows := range <name>Batches {
+		batch := <name>Batch(rows)
+		want := <name>Records[0].model.StepTime(batch)
+		if got := m.StepTime(batch); got != want {
+			t.Errorf("StepTime of batch %%d: %%d us, want %%d us", i, got, want)
+		}
+		want = clampToInt64(float64(want) * 1.5)
+		if got := costly.StepTime(batch); got != want {
+			t.Errorf("StepTime of batch %%d with adapters: %%d us, want %%d us", i, got, want)
+		}
+	}
+%(refused)s}
+"""
+
+_NEEDS_SETTINGS = """\
+	if _, err := NewLatencyModel(coeffs, hw); err == nil || !strings.Contains(err.Error(), "%(flag)s") {
+		t.Errorf("without the engine's settings: %%v", err)
+	}
+"""
+
+_NEEDS_NAME = """\
+	hw.Model = "unknown"
+	if _, err := NewLatencyModel(coeffs, hw%(option)s); err == nil {
+		t.Error("a model that is in no deployment is accepted")
+	}
+"""
+
+
+def backend(plan: Plan) -> Backend:
+    """What the host has to be told of the program."""
+    settings = tuple(fact(name) for name in plan.settings)
+    option = "\n".join(host_option(plan)) if settings else ""
+    return Backend(plan.name.registered, plan.name.exported, plan.name.private, settings, option)
+
+
+def check_factory(plan: Plan, deployments: Sequence[Deployment]) -> None:
+    """Raise InputError unless the emitted files have a factory, which needs a deployment that is clear."""
+    if plan.reads_deployment and not deployments:
+        raise InputError("--into needs a deployment, whose facts the program reads: give --id, --model or --deployment")
+    if plan.reads_deployment and len(deployments) > 1 and not by_name(deployments):
+        raise InputError(
+            f"--into takes one deployment, or a table of more than eight, not {len(deployments)}: "
+            "emit each with a --name of its own"
+        )
+
+
+def registered_test(plan: Plan, deployments: Sequence[Deployment]) -> dict[str, str]:
+    """The test file, name -> text, for the deployments that are baked in."""
+    recorded = recorded_deployments(plan, deployments)[0]
+    option = f", With{plan.name.exported}Options({options_literal(plan, recorded.facts)})" if plan.settings else ""
+    named = plan.reads_deployment and by_name(deployments)
+    model, gpu, tp = recorded.name.rsplit("/", 2) if named else ("any", "any", "tp1")
+    flag = plan.target.flags[plan.settings[0]] if plan.settings else ""
+    refused = _NEEDS_SETTINGS % {"flag": flag} if plan.settings else ""
+    refused += _NEEDS_NAME % {"option": option} if named else ""
+    text = plan.name.fill(_TEST) % {
+        "mark": MARK, "module": MODULE, "model": quoted(model), "gpu": quoted(gpu), "tp": int(tp.removeprefix("tp")),
+        "option": option, "refused": refused,
+        "imports": '\t"strings"\n\t"testing"' if "strings." in refused else '\t"testing"',
+    }  # fmt: skip
+    return {f"{plan.name.stem}_factory_test.go": text}
