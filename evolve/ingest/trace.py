@@ -26,7 +26,7 @@ from simulator.documents import parse_yaml, read_bytes
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.file import BEGIN, experiment_from_mapping
-from simulator.experiment.trace import Trace
+from simulator.experiment.trace import Trace, repeated_share
 from simulator.experiment.workload_entry import NO_FILES
 from simulator.json import JsonObject
 
@@ -55,19 +55,7 @@ class Converted:
     @property
     def repeated(self) -> float:
         """The share of prompt tokens that an earlier prompt began with."""
-        r = self.trace.requests
-        tokens = int(r.input_len.sum(dtype=np.int64))
-        if r.chains:
-            _, where = np.unique(r.chains.number, return_index=True)
-            return 1.0 - float(len(where)) / len(r.chains.number)
-        shared = np.zeros(len(r), np.int64)
-        for owner, length in ((r.group, r.shared_len), (r.prompt, r.input_len)):
-            rows = np.flatnonzero(owner >= 0)
-            rows = rows[np.argsort(owner[rows], kind="stable")]
-            again = owner[rows[1:]] == owner[rows[:-1]]
-            later, earlier = rows[1:][again], rows[:-1][again]
-            shared[later] = np.maximum(shared[later], np.minimum(length[later], length[earlier]))
-        return float(shared.sum()) / tokens
+        return repeated_share(self.trace.requests)
 
     def to_json(self) -> JsonObject:
         r, seconds = self.trace.requests, float(self.trace.requests.arrival_us[-1]) / 1e6
