@@ -35,7 +35,8 @@ NUMBERS = {
     "arrival_time_us": (0, 10**17), "send_time_us": (-(10**17), 10**17), "first_chunk_time_us": (0, 10**17),
     "last_chunk_time_us": (0, 10**17),
 }  # fmt: skip
-TEXTS = ("prefix_group", "status")
+TEXTS = ("prefix_group", "streaming", "status")
+TRUE, FALSE = ("true", "True", "TRUE", "t", "T", "1"), ("false", "False", "FALSE", "f", "F", "0")
 OK, TIMEOUT, INCOMPLETE = "ok", "timeout", "incomplete"
 WRITTEN, VERSIONS, UNITS, MODES = 2, (2, 3), ("microseconds", "us"), ("real", "generated", "replayed")
 HEADER = ("trace_version", "time_unit", "mode", "warm_up_requests", "server")
@@ -73,7 +74,8 @@ class Recording:
     """A trace: its header, and per request, in order of injection, its number, what it asked for, and how it fared.
 
     first_us, last_us: when the first and the last chunk came, int64 on the clock of arrivals, 0 for never. status:
-    texts, OK for a completed request. line: where each is in the data file, empty for a trace that was not read.
+    texts, OK for a completed request. streamed: bool, whether the first chunk came with the first token. line: where
+    each is in the data file, empty for a trace that was not read.
     """
 
     header: Header
@@ -82,13 +84,8 @@ class Recording:
     status: np.ndarray
     first_us: np.ndarray
     last_us: np.ndarray
+    streamed: np.ndarray
     line: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
-
-    @property
-    def measured(self) -> np.ndarray:
-        """bool: completed requests with a first and a last chunk, which have latencies."""
-        done: np.ndarray = (self.status == OK) & (self.first_us > 0) & (self.last_us > 0)
-        return done
 
     @property
     def warm_up(self) -> np.ndarray:
@@ -151,7 +148,9 @@ def read_recording(header_path: Path, data_path: Path) -> Recording:
     def refuse(wrong: np.ndarray, name: str, why: str) -> None:
         if wrong.any():
             i = int(wrong.argmax())
-            raise InputError(f"{data_path}:{line[i]}: {name} is {columns[name][i]}: {why}")
+            value = columns[name][i]
+            text = shown(str(value)) if name in TEXTS else str(value)
+            raise InputError(f"{data_path}:{line[i]}: {name} is {text}: {why}")
 
     _, first_of, again = np.unique(number, return_index=True, return_inverse=True)
     refuse(first_of[again] != np.arange(len(number)), "request_id", "an earlier line has it: number the requests")
@@ -160,6 +159,7 @@ def read_recording(header_path: Path, data_path: Path) -> Recording:
     sent = np.where(columns["send_time_us"] > 0, columns["send_time_us"], arrival)
     shift = sent.min() - arrival.min()
     inputs, group, shared = _prompts(columns)
+    refuse(~np.isin(columns["streaming"], (*TRUE, *FALSE)), "streaming", "give true or false")
     refuse(inputs < 1, "input_tokens", "give at least 1 token, or a prefix")
     refuse(inputs > MOST_TOKENS, "input_tokens", f"give at most {MOST_TOKENS:g} tokens, with the prefix")
     order = np.argsort(sent, kind="stable")
@@ -175,7 +175,8 @@ def read_recording(header_path: Path, data_path: Path) -> Recording:
         np.where(columns[name] > 0, columns[name] - shift, 0)[order]
         for name in ("first_chunk_time_us", "last_chunk_time_us")
     )
-    return Recording(header, number[order], requests, columns["status"][order], first, last, line[order])
+    status, streamed = columns["status"][order], np.isin(columns["streaming"], TRUE)[order]
+    return Recording(header, number[order], requests, status, first, last, streamed, line[order])
 
 
 def _prompts(columns: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -296,12 +297,12 @@ def write_data(recording: Recording, file: TextIO) -> None:
 def _rows(recording: Recording) -> Iterator[tuple[object, ...]]:
     r = recording.requests
     columns = (recording.number, r.arrival_us, r.input_len, r.output_len, r.group, r.shared_len, r.deadline_us,
-               recording.status, recording.first_us, recording.last_us)  # fmt: skip
-    for number, arrival, prompt, answer, group, shared, deadline, status, first, last in zip(
+               recording.status, recording.first_us, recording.last_us, recording.streamed)  # fmt: skip
+    for number, arrival, prompt, answer, group, shared, deadline, status, first, last, streamed in zip(
         *(column.tolist() for column in columns), strict=True
     ):
         prefix = ("", 0) if group < 0 else (f"prefix-{group}", shared)
         yield (
-            number, "", "", "", "", 0, *prefix, "true", prompt - prefix[1], answer, 0, 0, 0, 0, 0, "", deadline, 0,
-            arrival, arrival, first, last, 0, status, "", "",
+            number, "", "", "", "", 0, *prefix, "true" if streamed else "false", prompt - prefix[1], answer,
+            0, 0, 0, 0, 0, "", deadline, 0, arrival, arrival, first, last, 0, status, "", "",
         )  # fmt: skip

@@ -180,7 +180,7 @@ def recording_of(replay: Replay, number: np.ndarray, header: Header) -> Recordin
     later = replay.decode_us + replay.token_us * np.maximum(r.output_len - 1, 0)
     left = replay.load.accepted & (r.deadline_us > 0)
     status = np.where(done, OK, np.where(left, TIMEOUT, INCOMPLETE))
-    return Recording(header, number, r, status, first, np.where(done, first + later, 0))
+    return Recording(header, number, r, status, first, np.where(done, first + later, 0), np.full(len(r), True))
 
 
 @dataclass(frozen=True)
