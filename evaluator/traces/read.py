@@ -14,7 +14,16 @@ from evaluator.traces.csv import header, read_columns
 from evaluator.traces.formats import Rows, read_rows
 from simulator.errors import InputError
 from simulator.experiment import limits
-from simulator.experiment.trace import WINDOW_REQUESTS, WINDOW_S, Chains, Recorded, Requests, Trace, windows
+from simulator.experiment.trace import (
+    NOT_COUNTED,
+    WINDOW_REQUESTS,
+    WINDOW_S,
+    Chains,
+    Recorded,
+    Requests,
+    Trace,
+    windows,
+)
 from simulator.experiment.workload_entry import Files
 
 LATEST_S = 1e9  # seconds from the first arrival to the last
@@ -138,15 +147,21 @@ def _repeated(prompt: np.ndarray) -> np.ndarray:
 def _stages(
     rows: Rows, kept: np.ndarray, arrival_us: np.ndarray, window_s: float | None, window_requests: int | None
 ) -> np.ndarray:
-    """int32 per request: its stage in the file, or its time window."""
+    """int32 per request: its stage in the file, or its time window; NOT_COUNTED if its stage in the file is that."""
     given = rows.columns.get("stage")
+    stage = np.full(len(kept), NOT_COUNTED, np.int32)
+    counted = np.full(len(kept), True) if given is None else given[kept] != NOT_COUNTED
+    arrival_us, kept = arrival_us[counted], kept[counted]
+    if not len(kept):
+        raise InputError(f"{rows.place(0)}: no request has another stage than {NOT_COUNTED}, which counts in no figure")
     if given is None or np.isnan(given[kept]).any() or window_s is not None or window_requests is not None:
-        return windows(arrival_us, window_s or WINDOW_S, window_requests or WINDOW_REQUESTS)
-    stage = np.unique(given[kept], return_inverse=True)[1].astype(np.int32)
-    if (back := np.diff(stage) < 0).any():
+        stage[counted] = windows(arrival_us, window_s or WINDOW_S, window_requests or WINDOW_REQUESTS)
+        return stage
+    stage[counted] = of_counted = np.unique(given[kept], return_inverse=True)[1].astype(np.int32)
+    if (back := np.diff(of_counted) < 0).any():
         place = rows.place(int(kept[int(back.argmax()) + 1]))
         raise InputError(f"{place}: its stage is below that of an earlier arrival: correct it, or give window_s")
-    first = np.flatnonzero(np.diff(stage, prepend=-1))
+    first = np.flatnonzero(np.diff(of_counted, prepend=-1))
     if (alike := np.diff(arrival_us[first]) == 0).any():
         place = rows.place(int(kept[first[int(alike.argmax()) + 1]]))
         raise InputError(f"{place}: its stage begins at the same time as that before: correct it, or give window_s")

@@ -102,7 +102,11 @@ COMMANDS = {
         "prompt",
         "Print what a language model would be sent to improve a program of a run, or was sent.",
     ),
-    "simulate": ("host", "simulate", "Replay a trace, or an experiment's load, exactly as the host simulator does."),
+    "simulate": (
+        "simulate",
+        "simulate",
+        "Replay a trace, or an experiment's load, exactly as the host simulator does.",
+    ),
     "emit": ("host", "emit", "Write a program as Go that runs unchanged in the host simulator."),
     "export": ("export", "export", "Write a run, or a program, for other tools."),
     "bench": ("host", "bench", "Measure how fast replays and candidates are on this machine."),

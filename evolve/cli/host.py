@@ -1,4 +1,4 @@
-"""The commands that replay like the host simulator or write Go for it: simulate, emit, bench."""
+"""The commands that write Go for the host simulator and measure the clock that replays like it: emit, bench."""
 
 from __future__ import annotations
 
@@ -12,71 +12,9 @@ from evolve.program import emit as emitting
 from evolve.program.bench import bench as measure
 from evolve.program.bench import print_bench
 from evolve.program.into import check_place, emit_into
-from evolve.program.simulate import Names, of_case, of_experiment, print_aggregate, run
 from evolve.terminal import say
 from simulator.errors import InputError
 from translate_go.naming import DEFAULT, Name
-
-
-@click.command()
-@click.option("--case", "case", type=click.Path(path_type=Path), help="Engine limits and backend constants, JSON.")
-@click.option("--trace", type=click.Path(path_type=Path), help="One request per row, CSV; with --case.")
-@click.option("--experiments", metavar="FILE", help="File of the experiment named by --id [default: shipped runs].")
-@click.option("--id", "experiment", metavar="ID", help="Simulate this experiment's load instead of a trace.")
-@click.option("--program", metavar="PROGRAM",
-              help="This program gives all times [default: the case's backend; with --id champion].")  # fmt: skip
-@click.option("--model", help="The model whose deployment fields a program reads; with --case, --hardware and --tp.")
-@click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
-@click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
-@click.option("--seed", type=click.IntRange(min=0), help="Arrival seed [default: 1]; with --id.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the completed requests here, CSV.")
-@click.option("--json", "as_json", is_flag=True, help="Print the aggregate figures as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress line.")
-@caps_options
-def simulate(case: Path | None, trace: Path | None, experiments: str | None, experiment: str | None,
-             program: str | None, model: str | None, hardware: str | None, tp: int | None, seed: int | None,
-             out: Path | None, as_json: bool, quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
-    """Replay a trace, or an experiment's load, exactly as the host simulator does.
-
-    Times agree to the microsecond. A case holds `engine` (total_kv_blocks, block_size, max_num_seqs,
-    max_num_batched_tokens, long_prefill_token_threshold, max_model_len), `alpha` and `step_linear_kv` in microseconds,
-    and `horizon_us`. A trace has the columns arrival_s, input_len, output_len and optionally row, prefix_group,
-    prefix_len, timeout_s.
-
-    \b
-    evolve simulate --case case.json --trace trace.csv --out results.csv
-    evolve simulate --case case.json --trace trace.csv --program my_model.py --json
-    evolve simulate --case case.json --trace trace.csv --program champion --model llama-2-7b --hardware H100-SXM-80GB
-    evolve simulate --id llama-2-7b-tp1-general --out requests.csv
-    """
-    given = case is not None or trace is not None
-    if given == (experiment is not None or experiments is not None):
-        raise InputError("simulate needs --case and --trace, or --id: give one of the two")
-    whole_names(model, hardware, None)
-    if given:
-        if case is None or trace is None:
-            raise InputError(f"--{'trace' if trace is None else 'case'} is missing: a trace needs a case's limits")
-        if seed is not None:
-            raise InputError("--seed goes with --id: a trace has its own arrivals")
-        whole_names(model, hardware, tp, "a case names no model")
-        if model and not program:
-            raise InputError("--model goes with --program: the case's own backend reads no model")
-        names = Names(model, hardware, tp or 1) if model and hardware else None
-        work = of_case(case, trace, load(program, caps) if program else None, names)
-    else:
-        if model or tp is not None:
-            raise InputError("--model, --hardware and --tp go with --case: an experiment has its own")
-        if experiment is None:
-            raise InputError("--experiments needs --id: name the experiment to simulate")
-        work = of_experiment(
-            named_experiment(experiments, experiment), load(program or "champion", caps), 1 if seed is None else seed
-        )
-    result = run(work, out, quiet)
-    if as_json:
-        print_json(result.to_json())
-    else:
-        print_aggregate(result)
-    return 0
 
 
 @click.command()

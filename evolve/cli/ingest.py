@@ -13,7 +13,7 @@ from evolve.ingest.options import Given, check_hardware, parse_models, parse_ove
 from evolve.ingest.output import data_of
 from evolve.ingest.read.sources import find
 from evolve.ingest.read.values import plain
-from evolve.ingest.trace import convert, print_converted
+from evolve.ingest.trace import convert, of_files, of_recordings, print_converted
 from evolve.ingest.view import print_runs, watching
 from evolve.processes import available_cores
 from simulator.errors import InputError
@@ -24,7 +24,10 @@ from simulator.errors import InputError
 @click.option("--trace", "traces", metavar="FILE", multiple=True, type=click.Path(path_type=Path),
               help="Instead of folders: recorded requests as CSV, parquet, or of Mooncake, Azure, BurstGPT, vLLM's "
               "benchmark (repeatable).")  # fmt: skip
-@click.option("--model", metavar="MODEL", help="With --trace: the model that serves it.")
+@click.option("--tracev2", "recordings", nargs=2, metavar="HEADER DATA", multiple=True, type=click.Path(path_type=Path),
+              help="Instead of folders: a trace that the host observed, YAML and CSV (repeatable).")  # fmt: skip
+@click.option("--model", metavar="MODEL", help="With --trace: the model that serves it; with --tracev2: another than "
+              "the header's.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for experiments.yaml and tables.")
 @click.option("--hardware", metavar="GPU", help="The GPU, e.g. H100-SXM-80GB, if no manifest names it.")
 @click.option("--engine", "settings", metavar="KEY=VALUE", multiple=True,
@@ -35,8 +38,9 @@ from simulator.errors import InputError
 @click.option("--json", "as_json", is_flag=True, help="The quality report of every folder as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def ingest(
-    folders: tuple[Path, ...], traces: tuple[Path, ...], model: str | None, out: Path, hardware: str | None,
-    settings: tuple[str, ...], models: tuple[str, ...], workers: int | None, as_json: bool, quiet: bool,
+    folders: tuple[Path, ...], traces: tuple[Path, ...], recordings: tuple[tuple[Path, Path], ...], model: str | None,
+    out: Path, hardware: str | None, settings: tuple[str, ...], models: tuple[str, ...], workers: int | None,
+    as_json: bool, quiet: bool,
 ) -> int:  # fmt: skip
     """Make experiments and tables from folders of vLLM traces and load-generator reports.
 
@@ -52,20 +56,25 @@ def ingest(
     or parquet has arrival_s, input_len, output_len, and optionally prompt, prefix_group, prefix_len, stage, timeout_s,
     e2e_ms, ttft_ms, completed (docs/experiments.md, Traces).
 
+    With --tracev2, the model and the engine's settings are the header's unless given; latencies are the client's,
+    warm-up requests are in no figure, and a trace of which too many requests failed or waited is marked overloaded.
+
     \b
     evolve ingest 20260217-155451-llama-2-7b-tp1-codegen --out ingested --hardware H100-SXM-80GB
     evolve ingest runs/* --out ingested --hardware H100-SXM-80GB --engine version=0.15.1
     evolve ingest mine --out ingested --hardware H100-SXM-80GB --model-config my-org/my-model=config.json
     evolve ingest --trace mooncake.jsonl --out traces --model llama-2-7b --hardware H100 --engine max_num_seqs=64
+    evolve ingest --tracev2 header.yaml observed.csv --out traces --hardware H100 --engine total_kv_blocks=7403
     evolve score-steps champion --steps ingested
     evolve fit champion --experiments ingested/experiments.yaml --out mine.py
     """
-    if bool(folders) == bool(traces):
-        raise InputError("ingest reads folders or --trace files: name one or the other")
+    if bool(folders) == bool(traces or recordings):
+        raise InputError("ingest reads folders, or --trace and --tracev2 files: name one or the other")
     given = Given(hardware, parse_overrides(settings), parse_models(models))
-    if traces:
+    if traces or recordings:
         check_hardware(hardware)
-        converted = convert(traces, out, model, given)
+        read = [*of_files(traces, model, given)] if traces else []
+        converted = convert([*read, *of_recordings(recordings, model, given)], out, given)
         if as_json:
             data = data_of(c.trace.digest for c in converted)
             as_values = [c.to_json() for c in converted]
@@ -74,7 +83,7 @@ def ingest(
             print_converted(converted, out)
         return 0
     if model:
-        raise InputError("--model goes with --trace: the files of a folder name the model")
+        raise InputError("--model goes with --trace or --tracev2: the files of a folder name the model")
     experiments, findings = find(folders)
     sizes = {folder.name: batch.bytes_of(folder) for folder in experiments}
     with resumable("evolve ingest ..."), watching(sizes, quiet) as watch:

@@ -1,10 +1,10 @@
-"""`evolve ingest --trace`: a trace in any of the formats as a table in our columns, and as an experiment."""
+"""`evolve ingest --trace` and `--tracev2`: a trace as a table in our columns, and as an experiment."""
 
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,10 @@ import yaml
 from evaluator.experiments import hardware_table, known_models
 from evaluator.traces.formats import HASH_TOKENS, HASHES
 from evaluator.traces.read import read_trace
-from evolve.ingest.options import Given
+from evolve.ingest.options import Given, Setting
 from evolve.ingest.output import LINE_WIDTH, create
 from evolve.ingest.read.sources import shown_path
+from evolve.ingest.recording import engine_of, judgement, observed_trace
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table
 from evolve.run.files import draft_of, write_text
@@ -26,7 +27,7 @@ from simulator.documents import parse_yaml, read_bytes
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.file import BEGIN, experiment_from_mapping
-from simulator.experiment.trace import Trace
+from simulator.experiment.trace import NOT_COUNTED, Trace, repeated_share
 from simulator.experiment.workload_entry import NO_FILES
 from simulator.json import JsonObject
 
@@ -55,19 +56,7 @@ class Converted:
     @property
     def repeated(self) -> float:
         """The share of prompt tokens that an earlier prompt began with."""
-        r = self.trace.requests
-        tokens = int(r.input_len.sum(dtype=np.int64))
-        if r.chains:
-            _, where = np.unique(r.chains.number, return_index=True)
-            return 1.0 - float(len(where)) / len(r.chains.number)
-        shared = np.zeros(len(r), np.int64)
-        for owner, length in ((r.group, r.shared_len), (r.prompt, r.input_len)):
-            rows = np.flatnonzero(owner >= 0)
-            rows = rows[np.argsort(owner[rows], kind="stable")]
-            again = owner[rows[1:]] == owner[rows[:-1]]
-            later, earlier = rows[1:][again], rows[:-1][again]
-            shared[later] = np.maximum(shared[later], np.minimum(length[later], length[earlier]))
-        return float(shared.sum()) / tokens
+        return repeated_share(self.trace.requests)
 
     def to_json(self) -> JsonObject:
         r, seconds = self.trace.requests, float(self.trace.requests.arrival_us[-1]) / 1e6
@@ -89,31 +78,66 @@ class Converted:
         }
 
 
-def convert(files: Sequence[Path], out: Path, model: str | None, given: Given) -> list[Converted]:
-    """The traces, each written to `out` as a table in our columns; with `model` and a GPU also as an experiment.
+@dataclass(frozen=True)
+class Source:
+    """A trace that was read: the name of its table and experiment, how messages name it, and its requests.
 
-    All are read before anything is written. Raises InputError for a file that is no trace, two of one name, a model or
-    a GPU without the other, and an `out` that cannot be written or has a file that is not ours.
+    model: what serves it, if that is known. engine: its settings. further: keys of its experiment.
+    """
+
+    name: str
+    where: str
+    trace: Trace
+    model: str | None
+    engine: Mapping[str, Setting]
+    further: JsonObject = field(default_factory=dict)
+
+
+def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Source]:
+    """The traces in files of any of the formats.
+
+    Raises InputError for a file that is no trace, and for a model or a GPU without the other.
     """
     if (model is None) != (given.hardware is None):
         raise InputError("--model and --hardware together make an experiment of a trace: give both, or neither")
-    names = [path.stem for path in files]
+    return [
+        Source(path.stem, f"--trace {path.name}", read_trace(path, path.name), model, given.engine) for path in files
+    ]
+
+
+def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: Given) -> list[Source]:
+    """The traces in TraceV2, each a header and its data. Raises InputError for a file that is none."""
+    sources = []
+    for header, data in pairs:
+        trace, server = observed_trace(header, data)
+        served = model or server.model
+        if given.hardware and served is None:
+            raise InputError(f"{shown_path(header)}: names no model: give --model")
+        engine = engine_of(server, given.engine)
+        sources.append(Source(data.stem, f"--tracev2 {data.name}", trace, served, engine, judgement(trace)))
+    return sources
+
+
+def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converted]:
+    """The traces, each written to `out` as a table in our columns; with a model and a GPU also as an experiment.
+
+    Raises InputError for two traces of one name, and an `out` that cannot be written or has a file that is not ours.
+    """
+    names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"--trace {name}: two files have this name: rename one")
-    read = [(path, read_trace(path, path.name)) for path in files]
     create(out, EXPERIMENTS, MARK)
     entries: list[JsonObject] = []
     described: list[tuple[Trace, Path, Experiment | None]] = []
-    for path, trace in read:
+    for source in sources:
         experiment = None
-        if model is not None:
-            entry = _entry(path.stem, model, given)
-            files_here = replace(NO_FILES, trace=lambda *_, trace=trace: trace)
-            where = f"--trace {path.name}"
-            experiment = experiment_from_mapping(entry, where, known_models(), hardware_table(), files_here)
+        if source.model is not None and given.hardware is not None:
+            entry = _entry(source, source.model, given)
+            files_here = replace(NO_FILES, trace=lambda *_, trace=source.trace: trace)
+            experiment = experiment_from_mapping(entry, source.where, known_models(), hardware_table(), files_here)
             entries.append(entry)
-        described.append((trace, out / f"{path.stem}{TABLES}", experiment))
+        described.append((source.trace, out / f"{source.name}{TABLES}", experiment))
     earlier = _earlier(out) if entries else {}
     changed = {e["id"] for e in entries if e["id"] in earlier and earlier[e["id"]] != e}
     converted = []
@@ -134,12 +158,12 @@ def convert(files: Sequence[Path], out: Path, model: str | None, given: Given) -
     return converted
 
 
-def _entry(name: str, model: str, given: Given) -> JsonObject:
-    entry: JsonObject = {"id": name.replace(",", "-"), "model": model}
+def _entry(source: Source, model: str, given: Given) -> JsonObject:
+    entry: JsonObject = {"id": source.name.replace(",", "-"), "model": model}
     if model in given.models:
         entry["model_config"] = dict(given.models[model])
-    entry |= {"hardware": given.hardware, "engine": dict(given.engine)}
-    return entry | {"workload": {"name": name, "trace": f"{name}{TABLES}"}}
+    entry |= {"hardware": given.hardware, "engine": dict(source.engine)}
+    return entry | {"workload": {"name": source.name, "trace": f"{source.name}{TABLES}"}} | source.further
 
 
 def _earlier(out: Path) -> dict[str, JsonObject]:
@@ -173,6 +197,8 @@ def write_table(trace: Trace, path: Path) -> None:
     if r.deadline_us.any():
         patience_s = (r.deadline_us - r.arrival_us) / 1e6
         columns["timeout_s"] = pa.array(patience_s, mask=r.deadline_us == 0)
+    if (r.stage == NOT_COUNTED).any():
+        columns["stage"] = pa.array(r.stage)
     if recorded:
         columns |= {name: pa.array(getattr(recorded, name), from_pandas=True) for name in ("e2e_ms", "ttft_ms")}
     if r.chains:

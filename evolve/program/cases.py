@@ -5,6 +5,7 @@ The formats are those of the host simulator's recordings, which the exactness te
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +45,11 @@ class Case:
     linear: dict[str, float] | None
 
 
-def read_case(path: Path) -> Case:
-    """The case in a JSON file. Raises InputError, one line, for anything wrong with the file or in it."""
+def read_case(path: Path, defaults: Mapping[str, int] = ENGINE) -> Case:
+    """The case in a JSON file; `defaults` are the engine limits that it does not give.
+
+    Raises InputError, one line, for anything wrong with the file or in it.
+    """
     try:
         value = read_json(path, "correct it")
     except OSError as e:
@@ -56,7 +60,7 @@ def read_case(path: Path) -> Case:
     _only(top, ("name", "why", "alpha", "step_linear_kv", "engine", "horizon_us"))
     linear = _numbers(top, "step_linear_kv", LINEAR) if top.has("step_linear_kv") else None
     alpha = _numbers(top, "alpha", ALPHA) if top.has("alpha") else dict.fromkeys(ALPHA, 0.0)
-    engine = dict(ENGINE)
+    engine = dict(defaults)
     if top.has("engine"):
         given = top.section("engine", "give a mapping of engine limits")
         _only(given, tuple(ENGINE))
@@ -64,16 +68,26 @@ def read_case(path: Path) -> Case:
             least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
             engine[key] = given.whole(key, "give a whole number", least=least, most=MOST[key])
     horizon = top.whole("horizon_us", "give microseconds, or null for none") if top.has("horizon_us") else NEVER
-    limits = Limits(
+    return Case(limits_from(engine, horizon), alpha, linear)
+
+
+def limits_from(engine: Mapping[str, int], horizon_us: int = int(NEVER)) -> Limits:
+    """The limits in engine settings with the keys of ENGINE."""
+    return Limits(
         max_seqs=engine["max_num_seqs"],
         budget=engine["max_num_batched_tokens"],
         threshold=engine["long_prefill_token_threshold"],
         block=engine["block_size"],
         blocks=engine["total_kv_blocks"],
         max_model_len=engine["max_model_len"],
-        horizon_us=horizon,
+        horizon_us=horizon_us,
     )
-    return Case(limits, alpha, linear)
+
+
+def engine_of(limits: Limits) -> dict[str, int]:
+    """The engine settings of a case with these limits."""
+    values = (limits.blocks, limits.block, limits.max_seqs, limits.budget, limits.threshold, limits.max_model_len)
+    return dict(zip(ENGINE, values, strict=True))
 
 
 def _only(section: Section, keys: tuple[str, ...]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -88,10 +88,33 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Nam
     nor `names` gives.
     """
     case = read_case(case_path)
+    remedy = "a case names no model: give --model, --hardware and --tp"
+    bound, warnings = bound_to(case, case_path, source, names, remedy)
+    requests, number = read_trace(trace_path)
+    return Work(
+        load=Load(requests, case.limits),
+        bound=bound,
+        number=number,
+        data=digest_of(case_path, trace_path),
+        seeds=(),
+        where=str(trace_path),
+        files=(case_path, trace_path),
+        warnings=warnings,
+    )
+
+
+def bound_to(
+    case: Case, where: Path, source: Source | None, names: Names | None, remedy: str
+) -> tuple[Bound, tuple[str, ...]]:
+    """The program, or else the backend of the case in the file `where`, bound to its deployment; and what to know about
+    it, a line each.
+
+    Raises InputError if there is neither, and, with the remedy, for deployment fields that are not known.
+    """
     if source is None:
         text = program_text(case)
         if text is None:
-            raise InputError(f"{case_path}: has no step_linear_kv: add it, or name a --program")
+            raise InputError(f"{where}: has no step_linear_kv: add it, or name a --program")
         program = parse(text)
     else:
         program = source.complete
@@ -100,24 +123,19 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Nam
     unknown = sorted({name for _, name in code.statics} - facts.keys())
     if unknown:
         fields = ", ".join(f"s.{name}" for name in unknown)
-        remedy = "a case names no model: give --model, --hardware and --tp"
-        raise InputError(f"{source.name if source else case_path}: reads {fields}: {remedy}")
-    requests, number = read_trace(trace_path)
-    digest = hashlib.sha256(case_path.read_bytes())
-    with trace_path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    load, bound = Load(requests, case.limits), bind(code, program.theta, facts)
-    return Work(
-        load=load,
-        bound=bound,
-        number=number,
-        data=digest.hexdigest()[:16],
-        seeds=(),
-        where=str(trace_path),
-        files=(case_path, trace_path),
-        warnings=(*(_warnings(source, case, case_path) if source else ()), *omitted(facts)),
-    )
+        raise InputError(f"{source.name if source else where}: reads {fields}: {remedy}")
+    warnings = (*(_warnings(source, case, where) if source else ()), *omitted(facts))
+    return bind(code, program.theta, facts), warnings
+
+
+def digest_of(*paths: Path) -> str:
+    """16 hex digits that identify the contents of these files."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()[:16]
 
 
 def _warnings(source: Source, case: Case, case_path: Path) -> tuple[str, ...]:
@@ -169,13 +187,36 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> Work:
     )
 
 
-def run(work: Work, out: Path | None, quiet: bool) -> Simulated:
-    """Simulate, and write the results of each request to `out` if given.
+class Output(Protocol):
+    """A file, or files, that a simulation writes."""
 
-    Raises InputError if `out` cannot be written or is what is read, and for a request that never completes.
+    def check(self, inputs: tuple[Path, ...]) -> None:
+        """Raises InputError, before any work, where it cannot be written or would replace what is read."""
+
+    def write(self, replay: Replay, number: np.ndarray) -> None:
+        """Write the results. Raises InputError if that fails."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The completed requests as CSV (see `write_results`)."""
+
+    path: Path
+
+    def check(self, inputs: tuple[Path, ...]) -> None:
+        check_output(self.path, inputs, "--out")
+
+    def write(self, replay: Replay, number: np.ndarray) -> None:
+        save(self.path, "--out", lambda file: write_results(replay, number, file))
+
+
+def run(work: Work, outputs: Sequence[Output], quiet: bool) -> Simulated:
+    """Simulate, and write the outputs.
+
+    Raises InputError for an output that cannot be written or is what is read, and for a request that never completes.
     """
-    if out is not None:
-        _check_out(out, work.files)
+    for output in outputs:
+        output.check(work.files)
     line = _Simulated(len(work.load.requests), quiet)
     try:
         replay = replay_bound(work.load, work.bound, account=True, progress=line.advance)
@@ -186,8 +227,8 @@ def run(work: Work, out: Path | None, quiet: bool) -> Simulated:
         ) from None
     finally:
         line.close()
-    if out is not None:
-        _save(replay, work.number, out)
+    for output in outputs:
+        output.write(replay, work.number)
     for warning in () if quiet else work.warnings:
         warn(warning)
     refused = int((~work.load.accepted).sum())
@@ -199,21 +240,21 @@ def run(work: Work, out: Path | None, quiet: bool) -> Simulated:
     return Simulated(work.data, work.seeds, aggregate(replay), replay.clamped)
 
 
-def _check_out(out: Path, inputs: tuple[Path, ...]) -> None:
-    """Raises InputError, before any work, where results cannot be written or would replace what is read."""
-    for path in inputs:
-        if out.exists() and path.exists() and out.samefile(path):
-            raise InputError(f"{out}: is what is read: choose another --out")
-    check_writable(out, "--out")
+def check_output(path: Path, inputs: tuple[Path, ...], option: str) -> None:
+    """Raises InputError where `option`'s file cannot be written or would replace what is read."""
+    for read in inputs:
+        if path.exists() and read.exists() and path.samefile(read):
+            raise InputError(f"{path}: is what is read: choose another {option}")
+    check_writable(path, option)
 
 
-def _save(replay: Replay, number: np.ndarray, out: Path) -> None:
-    """`write_results` to the file `out`, whole or not at all; to a pipe or a terminal row by row."""
+def save(path: Path, option: str, write: Callable[[BinaryIO], None]) -> None:
+    """Write `option`'s file, whole or not at all; a pipe or a terminal bit by bit. Raises InputError."""
     try:
-        with draft_of(out) as draft, draft.open("wb") as file:
-            write_results(replay, number, file)
+        with draft_of(path) as draft, draft.open("wb") as file:
+            write(file)
     except OSError as e:
-        raise cannot_write(out, e, "--out") from None
+        raise cannot_write(path, e, option) from None
 
 
 def write_results(replay: Replay, number: np.ndarray, out: BinaryIO) -> None:
@@ -232,12 +273,12 @@ def write_results(replay: Replay, number: np.ndarray, out: BinaryIO) -> None:
             ids = pc.binary_join_element_wise("request", pa.array(number[some]).cast(pa.string()), "_")
             writer.write_batch(pa.record_batch(
                 [ids, pa.array(r.arrival_us[some]), pa.array(r.input_len[some]), pa.array(r.output_len[some]),
-                 pa.array(replay.ttft_us[some]), pa.array(replay.e2e_us[some]), pa.array(_mean_gap(replay, some))],
+                 pa.array(replay.ttft_us[some]), pa.array(replay.e2e_us[some]), pa.array(mean_gap(replay, some))],
                 schema=schema,
             ))  # fmt: skip
 
 
-def _mean_gap(replay: Replay, rows: np.ndarray) -> np.ndarray:
+def mean_gap(replay: Replay, rows: np.ndarray) -> np.ndarray:
     """Sum of a request's decode steps and per-token times over their number in us, to six decimals; 0 for none."""
     gaps = np.maximum(replay.requests.output_len[rows] - 1, 1)
     total = replay.decode_us[rows] + replay.token_us * np.maximum(replay.requests.output_len[rows] - 1, 0)

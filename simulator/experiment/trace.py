@@ -92,6 +92,21 @@ class Trace:
     notes: tuple[str, ...] = ()
 
 
+def repeated_share(requests: Requests) -> float:
+    """The share of prompt tokens that an earlier prompt began with, which a large enough prefix cache holds."""
+    if requests.chains:
+        _, where = np.unique(requests.chains.number, return_index=True)
+        return 1.0 - float(len(where)) / len(requests.chains.number)
+    shared = np.zeros(len(requests), np.int64)
+    for owner, length in ((requests.group, requests.shared_len), (requests.prompt, requests.input_len)):
+        rows = np.flatnonzero(owner >= 0)
+        rows = rows[np.argsort(owner[rows], kind="stable")]
+        again = owner[rows[1:]] == owner[rows[:-1]]
+        later, earlier = rows[1:][again], rows[:-1][again]
+        shared[later] = np.maximum(shared[later], np.minimum(length[later], length[earlier]))
+    return float(shared.sum()) / int(requests.input_len.sum(dtype=np.int64))
+
+
 def windows(arrival_us: np.ndarray, least_s: float = WINDOW_S, least_requests: int = WINDOW_REQUESTS) -> np.ndarray:
     """int32 per request: its time window, of at least `least_s` seconds and `least_requests` requests.
 

@@ -206,9 +206,9 @@ def test_a_bad_trace_is_one_line(files: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ((), "give one of the two"),
+        ((), "give one of the three"),
         (("--case", "case.json"), "--trace is missing"),
-        ((*BOTH, "--id", "x"), "give one of the two"),
+        ((*BOTH, "--id", "x"), "give one of the three"),
         ((*BOTH, "--seed", "3"), "--seed goes with --id"),
         ((*BOTH, "--model", "llama-2-7b"), "--model and --hardware go together"),
         (("--experiments", "e.yaml"), "--experiments needs --id"),

@@ -1,0 +1,125 @@
+"""The command that replays like the host simulator: simulate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evolve.cli.endings import print_json
+from evolve.cli.options import caps_options, load, named_experiment, whole_names
+from evolve.program.exchange import ResultsFile, TraceFolder, as_tracev2, header_of, of_tracev2
+from evolve.program.simulate import Names, Output, Table, Work, of_case, of_experiment, print_aggregate, run
+from evolve.report.printing import prose
+from evolve.run.program import Source
+from evolve.terminal import suggest
+from simulator.errors import InputError
+
+
+@click.command()
+@click.option("--case", "case", type=click.Path(path_type=Path), help="Engine limits and backend constants, JSON.")
+@click.option("--trace", type=click.Path(path_type=Path), help="One request per row, CSV; with --case.")
+@click.option("--tracev2", nargs=2, metavar="HEADER DATA", type=click.Path(path_type=Path),
+              help="Instead: a trace of the host, YAML and CSV, under the header's limits, or --case's.")  # fmt: skip
+@click.option("--experiments", metavar="FILE", help="File of the experiment named by --id [default: shipped runs].")
+@click.option("--id", "experiment", metavar="ID", help="Simulate this experiment's load instead of a trace.")
+@click.option("--program", metavar="PROGRAM",
+              help="This program gives all times [default: the case's backend; with --id champion].")  # fmt: skip
+@click.option("--model", help="The model whose deployment fields a program reads; with --case, --hardware and --tp "
+              "[default: the header's].")  # fmt: skip
+@click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
+@click.option("--tp", type=click.IntRange(min=1),
+              help="Tensor parallelism [default: the header's, or 1]; with --hardware.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), help="Arrival seed [default: 1]; with --id.")
+@click.option("--out", type=click.Path(path_type=Path),
+              help="Write the completed requests here, CSV; with --export the folder of the trace.")  # fmt: skip
+@click.option("--export", type=click.Choice(["tracev2"]),
+              help="Write the experiment's load as a trace that the host replays; with --id and --out.")  # fmt: skip
+@click.option("--results", type=click.Path(path_type=Path),
+              help="Write the completed requests here, JSON that the host's calibrate reads.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the aggregate figures as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress line.")
+@caps_options
+def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] | None, experiments: str | None,
+             experiment: str | None, program: str | None, model: str | None, hardware: str | None, tp: int | None,
+             seed: int | None, out: Path | None, export: str | None, results: Path | None, as_json: bool, quiet: bool,
+             caps: dict[str, int]) -> int:  # fmt: skip
+    """Replay a trace, or an experiment's load, exactly as the host simulator does.
+
+    Times agree to the microsecond. A case holds `engine` (total_kv_blocks, block_size, max_num_seqs,
+    max_num_batched_tokens, long_prefill_token_threshold, max_model_len), `alpha` and `step_linear_kv` in microseconds,
+    and `horizon_us`. A trace has the columns arrival_s, input_len, output_len and optionally row, prefix_group,
+    prefix_len, timeout_s; or it is in the host's own format, TraceV2.
+
+    With --export tracev2, --out names a folder: it gets header.yaml and trace.csv, which the host replays, and
+    case.json with the engine's limits, which a header cannot hold.
+
+    \b
+    evolve simulate --case case.json --trace trace.csv --out results.csv
+    evolve simulate --case case.json --trace trace.csv --program my_model.py --json
+    evolve simulate --case case.json --trace trace.csv --program champion --model llama-2-7b --hardware H100-SXM-80GB
+    evolve simulate --id llama-2-7b-tp1-general --out requests.csv
+    evolve simulate --id llama-2-7b-tp1-general --export tracev2 --out t/
+    evolve simulate --tracev2 t/header.yaml t/trace.csv --case t/case.json --program champion --hardware H100
+    evolve simulate --tracev2 header.yaml trace.csv --program my_model.py --results results.json
+    """
+    by_id = experiment is not None or experiments is not None
+    if tracev2 and (trace is not None or by_id):
+        raise InputError("--tracev2 is a load of its own: leave out --trace, --id and --experiments")
+    given = tracev2 is not None or case is not None or trace is not None
+    if given == by_id:
+        raise InputError("simulate needs --case and --trace, or --tracev2, or --id: give one of the three")
+    source = load(program, caps) if program else None
+    outputs: list[Output] = []
+    folder = None
+    if given:
+        if export:
+            raise InputError("--export goes with --id: it writes an experiment's load")
+        if seed is not None:
+            raise InputError("--seed goes with --id: a trace has its own arrivals")
+        work = _of_trace(case, trace, tracev2, source, model, hardware, tp)
+    else:
+        if model or hardware or tp is not None:
+            raise InputError("--model, --hardware and --tp go with --case: an experiment has its own")
+        if experiment is None:
+            raise InputError("--experiments needs --id: name the experiment to simulate")
+        if export and out is None:
+            raise InputError("--export needs --out: name a folder for the trace")
+        named = named_experiment(experiments, experiment)
+        work = of_experiment(named, source or load("champion", caps), 1 if seed is None else seed)
+        if export and out is not None:
+            work = as_tracev2(work, named)
+            folder = TraceFolder(out, header_of(named, work.load.limits))
+    if folder:
+        outputs.append(folder)
+    elif out is not None:
+        outputs.append(Table(out))
+    if results:
+        outputs.append(ResultsFile(results))
+    result = run(work, outputs, quiet)
+    if as_json:
+        print_json(result.to_json())
+        return 0
+    print_aggregate(result)
+    if folder and not quiet:
+        prose(f"{folder.path}: {', '.join(folder.files)}")
+        suggest(folder.host_command(work.load.limits))
+    return 0
+
+
+def _of_trace(
+    case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] | None, source: Source | None,
+    model: str | None, hardware: str | None, tp: int | None,
+) -> Work:  # fmt: skip
+    """What to simulate of a trace in either format."""
+    if model and source is None:
+        raise InputError("--model goes with --program: the case's own backend reads no model")
+    if tracev2:
+        if (model or tp is not None) and not hardware:
+            raise InputError("--model and --tp need --hardware: name the GPU")
+        return of_tracev2(*tracev2, case, source, model, hardware, tp)
+    whole_names(model, hardware, tp, "a case names no model")
+    if case is None or trace is None:
+        raise InputError(f"--{'trace' if trace is None else 'case'} is missing: a trace needs a case's limits")
+    names = Names(model, hardware, tp or 1) if model and hardware else None
+    return of_case(case, trace, source, names)

@@ -1,0 +1,116 @@
+"""`evolve ingest --tracev2`: a trace that the host observed, as recorded requests with how they fared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from hashlib import file_digest, sha256
+from pathlib import Path
+
+import numpy as np
+
+from evaluator.traces.tracev2 import OK, Recording, Server, read_recording
+from evolve.ingest.options import ENGINE_KEYS, Setting
+from evolve.ingest.quality import CLEAN, judge
+from evolve.ingest.read.reports import Report, Reports
+from simulator.errors import InputError
+from simulator.experiment.experiment import Observation
+from simulator.experiment.observations import measured
+from simulator.experiment.trace import NOT_COUNTED, Recorded, Trace, latencies_ms, rows_by_stage, windows
+from simulator.json import JsonObject
+
+REAL = "real"  # the mode of a trace that was measured
+
+
+def observed_trace(header: Path, data: Path) -> tuple[Trace, Server]:
+    """The trace in a header and its data, and what served it.
+
+    Latencies are the client's, from when a request was sent. Warm-up requests are replayed but part of no figure;
+    requests without an answer are left out; others that did not complete are replayed, and counted as failed. Raises
+    InputError naming file, line and remedy.
+    """
+    recording = read_recording(header, data)
+    r = recording.requests
+    e2e, ttft = _latencies(recording, data)
+    kept = np.flatnonzero(r.output_len > 0)
+    counted = ~recording.warm_up[kept]
+    if not counted.any():
+        text = f"no request with an answer has a number of {recording.header.warm_up_requests} or more"
+        raise InputError(f"{data}: {text}, and those below are warm-up: lower warm_up_requests in the header")
+    first = int(r.arrival_us[kept].min())
+    r = r.of(kept)
+    arrival = r.arrival_us - first
+    stage = np.full(len(r), NOT_COUNTED, np.int32)
+    stage[counted] = windows(arrival[counted])
+    requests = replace(
+        r, arrival_us=arrival, stage=stage, deadline_us=np.where(r.deadline_us > 0, r.deadline_us - first, 0)
+    )
+    e2e, ttft = e2e[kept], ttft[kept]
+    recorded = None if np.isnan(e2e).all() and np.isnan(ttft).all() else Recorded(e2e, ttft)
+    notes = _notes(recording, kept, data.name)
+    return Trace(data.name, _digest(header, data), requests, recorded, notes), recording.header.server
+
+
+def _latencies(recording: Recording, data: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(E2E, TTFT) of each request in ms, NaN where it is not known. Raises InputError for times that go back."""
+    r, first, last = recording.requests, recording.first_us, recording.last_us
+    done = (recording.status == OK) & (first > 0) & (last > 0)
+    for name, wrong in (("first_chunk_time_us", first < r.arrival_us), ("last_chunk_time_us", last < first)):
+        if (done & wrong).any():
+            line = recording.line[int((done & wrong).argmax())]
+            before = "the request was sent" if name.startswith("first") else "the first chunk"
+            raise InputError(f"{data}:{line}: {name} is before {before}: correct the times, or remove the line")
+    e2e = np.where(done, (last - r.arrival_us) / 1e3, np.nan)
+    return e2e, np.where(done & recording.streamed, (first - r.arrival_us) / 1e3, np.nan)
+
+
+def _notes(recording: Recording, kept: np.ndarray, name: str) -> tuple[str, ...]:
+    total, warm_up = len(recording.requests), int(recording.warm_up[kept].sum())
+    notes = [*recording.header.notes]
+    if recording.header.mode != REAL:
+        notes.append(f"mode is {recording.header.mode}: the times of {name} are a simulation's, not measured")
+    if warm_up:
+        notes.append(f"{warm_up:,} of {total:,} requests of {name} are warm-up: replayed, but part of no figure")
+    if (left_out := total - len(kept)) > 0:
+        notes.append(f"{left_out:,} of {total:,} requests of {name} have no answer: left out")
+    if whole := int((~recording.streamed[kept]).sum()):
+        notes.append(f"{whole:,} of {total:,} requests of {name} were not streamed: they have no TTFT and no ITL")
+    return tuple(notes)
+
+
+def _digest(*paths: Path) -> str:
+    both = sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            both.update(file_digest(file, "sha256").digest())
+    return both.hexdigest()[:16]
+
+
+def engine_of(server: Server, given: Mapping[str, Setting]) -> dict[str, Setting]:
+    """The engine settings that the header gives, and those of --engine, which take precedence."""
+    of_header = {key: value for key, value in asdict(server).items() if key in ENGINE_KEYS and value is not None}
+    return {**of_header, **given}
+
+
+def judgement(trace: Trace) -> JsonObject:
+    """The keys `quality` and `x_note` of an experiment whose requests fared badly; none for a clean one."""
+    observed = measured(trace, int(trace.requests.stage.max()) + 1)
+    if observed is None or trace.recorded is None or observed.summary is None:
+        return {}
+    _, ttft, _ = latencies_ms(trace.requests, trace.recorded.e2e_ms, trace.recorded.ttft_ms)
+    stages = rows_by_stage(trace.requests.stage, len(observed.stages))
+    windows_of = zip(observed.stages, stages, strict=True)
+    each = {k: _report(figures, ttft[rows], trace.file) for k, (figures, rows) in enumerate(windows_of)}
+    quality = judge(Reports(_report(observed.summary, ttft[trace.requests.stage >= 0], trace.file), each), None)
+    return {} if quality.label == CLEAN else {"quality": quality.label, "x_note": list(quality.reasons)}
+
+
+def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> Report:
+    """The report of requests with these figures."""
+    quickest = np.nanmin(ttft_ms) if (~np.isnan(ttft_ms)).any() else None
+    e2e, ttft = (
+        {name: value / 1e3 for name, value in pairs if value is not None}
+        for pairs in ((("mean", o.e2e_ms.mean),), (("mean", o.ttft_ms.mean), ("min", quickest)))
+    )
+    sent = (o.completed or 0) + (o.failed or 0)
+    return Report(source, sent, o.completed, o.failed, e2e, ttft, {}, {}, {}, {})

@@ -1,0 +1,216 @@
+"""What is exchanged with the host: traces as TraceV2, in and out, and results as JSON that its `calibrate` reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+import numpy as np
+
+from evaluator.traces.tracev2 import (
+    INCOMPLETE,
+    OK,
+    TIMEOUT,
+    Header,
+    Recording,
+    Server,
+    header_text,
+    read_header,
+    read_recording,
+    with_one_prefix,
+    write_data,
+)
+from evolve.program.cases import ALPHA, ENGINE, Case, engine_of, limits_from, read_case
+from evolve.program.simulate import Names, Work, bound_to, check_output, digest_of, mean_gap, save
+from evolve.run.files import cannot_write
+from evolve.run.program import Source
+from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.load import Limits, Load
+from simulator.replay import Replay
+
+HEADER, DATA, CASE = "header.yaml", "trace.csv", "case.json"
+EXPORT = "--out"
+FLAGS = ("--total-kv-blocks", "--block-size-in-tokens", "--max-num-seqs", "--max-num-batched-tokens",
+         "--long-prefill-token-threshold", "--max-model-len")  # fmt: skip
+"""The host's flags for the settings of a case, in their order."""
+
+
+def of_tracev2(
+    header_path: Path, data_path: Path, case_path: Path | None, source: Source | None,
+    model: str | None, hardware: str | None, tp: int | None,
+) -> Work:  # fmt: skip
+    """A trace in TraceV2, timed by a program or by a case's backend.
+
+    The limits are those of the case, else those that the header gives, else the host's defaults; the model and the
+    tensor parallelism are the header's unless given. Raises InputError for anything wrong with the files, and for a
+    program that reads deployment fields without a GPU or a model to take them from.
+    """
+    header = read_header(header_path)
+    case = read_case(case_path, _limits(header.server)) if case_path else _case_of(header.server)
+    if source is None and case_path is None:
+        raise InputError("--tracev2 names no times: give --program, or a --case with step_linear_kv")
+    served = model or header.server.model
+    if hardware and not served:
+        raise InputError(f"{header_path}: names no model: give --model")
+    names = Names(served, hardware, tp or header.server.tensor_parallel or 1) if served and hardware else None
+    missing = "--hardware" if served else "--model, --hardware and --tp"
+    bound, warnings = bound_to(case, case_path or header_path, source, names, f"give {missing}")
+    trace = read_recording(header_path, data_path)
+    files = (header_path, data_path, *([case_path] if case_path else []))
+    return Work(
+        load=Load(trace.requests, case.limits),
+        bound=bound,
+        number=trace.number,
+        data=digest_of(*files),
+        seeds=(),
+        where=str(data_path),
+        files=files,
+        warnings=(*header.notes, *warnings),
+    )
+
+
+def _limits(server: Server) -> dict[str, int]:
+    """The engine settings of a case that the header gives, else the host's defaults."""
+    given = {
+        "block_size": server.block_size,
+        "max_num_seqs": server.max_num_seqs,
+        "max_model_len": server.max_model_len,
+    }
+    return {**ENGINE, **{key: value for key, value in given.items() if value is not None}}
+
+
+def _case_of(server: Server) -> Case:
+    return Case(limits_from(_limits(server)), dict.fromkeys(ALPHA, 0.0), None)
+
+
+def as_tracev2(work: Work, experiment: Experiment) -> Work:
+    """The work with its requests as TraceV2 can hold them, and its limits as the host can: what is exported is what is
+    simulated. A warning says which share of the repeated prompt tokens cannot be held."""
+    requests = work.load.requests
+    if not work.load.limits.caching:  # then prompts that are alike are as if they were not
+        none = np.full(len(requests), -1, np.int32)
+        requests = replace(requests, prompt=none, group=none, chains=None)
+    held, lost = with_one_prefix(requests)
+    warnings = work.warnings
+    if lost:
+        share = f"which leaves out {100 * lost:.2g} % of the prompt tokens that repeat"
+        text = f"{experiment.id}: TraceV2 holds one prefix a request, {share}: without --export, results differ"
+        warnings = (*warnings, text)
+    return replace(work, load=Load(held, limits_from(engine_of(work.load.limits))), warnings=warnings)
+
+
+def header_of(experiment: Experiment, limits: Limits) -> Header:
+    """The header of a trace of the experiment."""
+    engine = experiment.engine
+    server = Server(
+        type=engine.name,
+        model=experiment.model,
+        tensor_parallel=engine.tensor_parallel,
+        max_num_seqs=limits.max_seqs,
+        block_size=limits.block,
+        gpu_memory_utilization=engine.gpu_memory_utilization,
+        max_model_len=limits.max_model_len or None,
+    )
+    return Header("generated", 0, server)
+
+
+@dataclass(frozen=True)
+class TraceFolder:
+    """The simulated requests as TraceV2, HEADER and DATA in a folder, and the engine's limits as a case."""
+
+    path: Path
+    header: Header
+
+    def check(self, inputs: tuple[Path, ...]) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise InputError(f"{self.path}: is a file: with --export, --out names a folder") from None
+        except OSError as e:
+            raise cannot_write(self.path, e, EXPORT) from None
+        for name in self.files:
+            check_output(self.path / name, inputs, EXPORT)
+
+    def write(self, replay: Replay, number: np.ndarray) -> None:
+        case = json.dumps({"engine": engine_of(replay.load.limits)}, indent=1) + "\n"
+        trace = recording_of(replay, number, self.header)
+
+        contents: tuple[tuple[str, str | Callable[[TextIO], None]], ...]
+        contents = ((HEADER, header_text(self.header)), (DATA, partial(write_data, trace)), (CASE, case))
+        for name, content in contents:
+            save(self.path / name, EXPORT, partial(_write, content))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of its files."""
+        return HEADER, DATA, CASE
+
+    def host_command(self, limits: Limits) -> str:
+        """The host's command line that replays the trace under these limits, with a backend named `fitted`."""
+        settings = zip(FLAGS, engine_of(limits).values(), strict=True)
+        return shlex.join([
+            "blis", "replay", "--trace-header", str(self.path / HEADER), "--trace-data", str(self.path / DATA),
+            "--model", str(self.header.server.model), "--latency-model", "fitted", "--horizon", str(limits.horizon_us),
+            "--cache-signal-delay", "0", *(text for flag, value in settings if value for text in (flag, str(value))),
+        ])  # fmt: skip
+
+
+def _write(content: str | Callable[[TextIO], None], file: BinaryIO) -> None:
+    """Write a text, or what a function writes, as UTF-8."""
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    if isinstance(content, str):
+        text.write(content)
+    else:
+        content(text)
+    text.detach()
+
+
+def recording_of(replay: Replay, number: np.ndarray, header: Header) -> Recording:
+    """The replayed requests with their results, as the host records its own: the last chunk comes with the last token,
+    before the completion time."""
+    r, done = replay.requests, replay.completed
+    first = np.where(done, r.arrival_us + replay.ttft_us, 0)
+    later = replay.decode_us + replay.token_us * np.maximum(r.output_len - 1, 0)
+    left = replay.load.accepted & (r.deadline_us > 0)
+    status = np.where(done, OK, np.where(left, TIMEOUT, INCOMPLETE))
+    return Recording(header, number, r, status, first, np.where(done, first + later, 0), np.full(len(r), True))
+
+
+@dataclass(frozen=True)
+class ResultsFile:
+    """The completed requests as a JSON list, an object each with request_id, ttft_us, e2e_us, input_tokens,
+    output_tokens and, unless it is 0, itl_mean_us. Times are the server's."""
+
+    path: Path
+
+    def check(self, inputs: tuple[Path, ...]) -> None:
+        check_output(self.path, inputs, "--results")
+
+    def write(self, replay: Replay, number: np.ndarray) -> None:
+        def lines(file: TextIO) -> None:
+            for i, text in enumerate(_results(replay, number)):
+                file.write(f"{',' if i else '['}\n{text}")
+            file.write("\n]\n" if replay.completed.any() else "[]\n")
+
+        save(self.path, "--results", partial(_write, lines))
+
+
+def _results(replay: Replay, number: np.ndarray) -> Iterator[str]:
+    rows = np.flatnonzero(replay.completed)
+    rows = rows[np.argsort(number[rows], kind="stable")]
+    names = ("request_id", "ttft_us", "e2e_us", "input_tokens", "output_tokens", "itl_mean_us")
+    r = replay.requests
+    columns = (number[rows], replay.ttft_us[rows], replay.e2e_us[rows], r.input_len[rows], r.output_len[rows],
+               mean_gap(replay, rows))  # fmt: skip
+    for values in zip(*(column.tolist() for column in columns), strict=True):
+        row = dict(zip(names, values, strict=True))
+        if not row["itl_mean_us"]:
+            del row["itl_mean_us"]
+        yield json.dumps(row)
