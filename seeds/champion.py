@@ -9,15 +9,13 @@ Source: this project's search over the measurements of configs/experiments_h100*
 
 
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     gemm: one = 0.962367,
     kernel_elementwise: one = 0.998922,
     kernel_moe: one = 1.0083,
     kernel_moe_quantized: one = 0.868276,
-    kv_decode_sum_is_fp8: us / token = 0.0224406,
-    kv_decode_sum_repetition_penalty: us / token = 0.0165547,
+    kv_decode_sum_is_fp8: us/token = 0.0224406,
+    kv_decode_sum_repetition_penalty: us/token = 0.0165547,
 ):
     return (
         gemm * (b.kernel_gemm_us + b.kernel_router_us)
@@ -38,9 +36,7 @@ def step_time(
 
 
 def queueing_time(
-    r,
-    s,
-    *,
+    r, s, *,
     base: us = 10993.8,
     reference_step: one = 0.672324,
     is_moe: us = 6044.42,

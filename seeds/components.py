@@ -5,11 +5,8 @@ time on long prompts, decode is bound by memory and takes 90 to 100 times as lon
 Source: roofline model (Williams, Waterman and Patterson, CACM 2009), without its max.
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     memory: one = 1.1,
     gemm: one[1, 10] = 1.5,
     prefill_attention: one[1, 10] = 1.5,

@@ -4,7 +4,6 @@ Source: roofline model (Williams, Waterman and Patterson, CACM 2009) with a floo
 the wait for the step under way and the one already scheduled is a multiple of the weight-read time.
 """
 
-
 def step_time(b, s, *, floor: us = 4000.0, weights: one = 1.0, kv: one = 1.0, base: us = 2000.0):
     compute = weights * b.weight_read_us + kv * b.kv_read_us + base
     return max(floor, compute)

@@ -6,9 +6,7 @@ Source: kernel tables of configs/kernels (NVIDIA aiconfigurator-core 0.12.0, Apa
 
 
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     gemm: one = 1.0,
     elementwise: one = 1.0,
     moe: one = 1.0,

@@ -226,8 +226,8 @@ _STATIC = (
 
 # What the host's trained-physics form adds up (simulator.experiment.host_form), counted as the host counts it.
 _HOST_BATCH = (
-    _b("prompt_pairs", "token**2", "sum NN*(2*I + NN) over prefills, with I the whole prompt: twice the token pairs that "
-       "the host's trained-physics form counts", None, f"{_NEW}, prefill.total_tokens"),
+    _b("prompt_pairs", "token**2", "sum NN*(2*I + NN) over prefills, with I the whole prompt: twice the token pairs "
+       "that the host's trained-physics form counts", None, f"{_NEW}, prefill.total_tokens"),
     _b("host_prefill_compute_us", "us", "trained-physics form: FLOPs of prefill over peak",
        "s.host_gemm_us_per_token * b.prefill_tokens + s.host_attention_us_per_pair * (b.prompt_pairs / 2)"),
     _b("host_decode_compute_us", "us", "trained-physics form: FLOPs of decode over peak",
@@ -240,9 +240,10 @@ _HOST_BATCH = (
        "s.host_allreduce_us_per_token * b.tokens"),
 )  # fmt: skip
 _HOST_STATIC = (
-    _s("host_gemm_us_per_token", "us/token", "trained-physics form: projections and feed-forward blocks of a token over "
-       "peak", _MODEL),
-    _s("host_attention_us_per_pair", "us/token**2", "trained-physics form: attention of one token pair over peak", _MODEL),
+    _s("host_gemm_us_per_token", "us/token", "trained-physics form: projections and feed-forward blocks of a token "
+       "over peak", _MODEL),
+    _s("host_attention_us_per_pair", "us/token**2", "trained-physics form: attention of one token pair over peak",
+       _MODEL),
     _s("host_kv_us_per_token", "us/token", "trained-physics form: KV entries of one token, in 16 bits, over bandwidth",
        _MODEL),
     _s("host_weights_us", "us", "trained-physics form: weights of all layers, every expert, over bandwidth", _MODEL),

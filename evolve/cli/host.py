@@ -11,6 +11,7 @@ from evolve.cli.options import caps_options, load, named_experiment, whole_names
 from evolve.program import emit as emitting
 from evolve.program.bench import bench as measure
 from evolve.program.bench import print_bench
+from evolve.program.coefficients import emit_coefficients
 from evolve.program.simulate import Names, of_case, of_experiment, print_aggregate, run
 from evolve.terminal import say
 from simulator.errors import InputError
@@ -81,7 +82,9 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
 @click.argument("program", default="champion")
 @click.option("--target", type=click.Choice(["blis-4", "blis-5"]), default="blis-4", show_default=True,
               help="blis-4: the host's main branch. blis-5: the frozen five-method interface.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the Go files.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the Go files; with --coefficients, a file.")
+@click.option("--coefficients", is_flag=True,
+              help="No Go: print the YAML block of the host's trained-physics backend, for programs of its form.")  # fmt: skip
 @click.option(
     "--experiments", metavar="FILE", help="File of the experiments named by --id [default: the shipped runs]."
 )
@@ -99,7 +102,7 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
     "exit status 1 if anything fails.",
 )
 @caps_options
-def emit(program: str, target: str, out: Path, experiments: str | None, ids: tuple[str, ...], model: str | None,
+def emit(program: str, target: str, out: Path | None, coefficients: bool, experiments: str | None, ids: tuple[str, ...], model: str | None,
          hardware: str | None, tp: int | None, named: tuple[str, ...], verify: bool,
          caps: dict[str, int]) -> int:  # fmt: skip
     """Write a program as Go that runs unchanged in the host simulator.
@@ -114,8 +117,17 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
     evolve emit champion --out go/ --model llama-3.1-70b --hardware H100-SXM-80GB --tp 4
     evolve emit kernels --out go/ --deployment llama-2-7b,H100-SXM-80GB --deployment llama-3.1-70b,H200-SXM-141GB,4
     evolve emit kernels --out go/ --check
+    evolve emit trained_physics --coefficients
+    evolve emit mine.py --coefficients --out coefficients.yaml
     """
     source = load(program, caps)
+    if coefficients:
+        if experiments or ids or model or hardware or tp or named or verify:
+            raise InputError("--coefficients hold for every deployment, and are no Go: give only --out with it")
+        emit_coefficients(source, out)
+        return 0
+    if out is None:
+        raise click.MissingParameter(param_hint="'--out'", param_type="option")
     if experiments and not ids and not model:
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
     if (ids or experiments) and model:

@@ -99,7 +99,9 @@ def _drawing(name: str) -> ModuleType:
         raise InputError("plot: needs the extra: pip install 'evolve-latency[view]'") from None
 
 
-def _program(name: str, file: str | None, ids: str | None, caps: dict[str, int]) -> tuple[Source, list[Experiment]]:
+def _program(
+    name: str, file: str | None, ids: str | None, caps: dict[str, int]
+) -> tuple[Source, list[Experiment]]:
     """The program, a run's champion if a run is named, and the experiments to show it on."""
     if not is_run(Path(name)):
         return load(name, caps), named_experiments(file, ids)

@@ -5,11 +5,8 @@ over the datasheet's peak. `a` is the share in which the phases overlap. What is
 Source: the analytic components of the original exercise ("idea 2").
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     c1: one[0.1, 10] = 1.0,
     c2: one[0.1, 10] = 1.0,
     c3: one[0.1, 10] = 1.0,
@@ -19,9 +16,9 @@ def step_time(
     e: one[0.5, 1.5] = 1.0,
     a: one[0, 1] = 0.5,
     c7: us = 2000.0,
-    c8: us / request = 10.0,
+    c8: us/request = 10.0,
     c9: us = 10.0,
-    c10: us / token = 0.001,
+    c10: us/token = 0.001,
     kv_unit: token[1024, 1024] = 1024.0,
 ):
     prefill_compute = c1 * b.prefill_gemm_us + c2 * b.prefill_attention_us

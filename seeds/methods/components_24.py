@@ -7,11 +7,8 @@ Source: the analytic components of the original exercise ("idea 2"), which count
 of c1, c4 and c5 only (components_18); c2, c3 and c6 are corrected in the same way.
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     c1: one[0.1, 10] = 1.0,
     c2: one[0.1, 10] = 1.0,
     c3: one[0.1, 10] = 1.0,
@@ -21,9 +18,9 @@ def step_time(
     e: one[0.5, 1.5] = 1.0,
     a: one[0, 1] = 0.5,
     c7: us = 2000.0,
-    c8: us / request = 10.0,
+    c8: us/request = 10.0,
     c9: us = 10.0,
-    c10: us / token = 0.001,
+    c10: us/token = 0.001,
     c1_batch: one[-5, 5] = 0.0,
     c1_is_moe: one[-5, 5] = 0.0,
     c2_kv_max: one[-5, 5] = 0.0,

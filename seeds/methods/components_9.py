@@ -5,11 +5,8 @@ over the datasheet's peak. What is fixed by its bounds is not fitted.
 Source: the analytic components of the original exercise ("idea 2"), with a = 1, e = 1, c10 = 0.
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     c1: one[0.1, 10] = 1.0,
     c2: one[0.1, 10] = 1.0,
     c3: one[0.1, 10] = 1.0,
@@ -17,7 +14,7 @@ def step_time(
     c5: one[0.1, 10] = 1.0,
     c6: one[0.1, 10] = 1.0,
     c7: us = 2000.0,
-    c8: us / request = 10.0,
+    c8: us/request = 10.0,
     c9: us = 10.0,
     kv_unit: token[1024, 1024] = 1024.0,
 ):

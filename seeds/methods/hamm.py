@@ -4,15 +4,12 @@ Overheads: a constant, launches a layer, all-reduces a layer, requests. Work: FL
 Source: the hybrid additive-multiplicative model of the original exercise (HAMM).
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     gamma0: us = 2000.0,
     gamma1: us = 30.0,
     gamma2: us = 10.0,
-    gamma3: us / request = 10.0,
+    gamma3: us/request = 10.0,
     beta0: one[-30, 20] = 0.0,
     beta1: one[-3, 3] = 0.0,
     beta2: one[-3, 3] = 1.0,

@@ -5,15 +5,12 @@ log2(N) steps a layer, rounded up (powers of two in all known models). No consta
 Source: the jointly fitted additive model of the original exercise (JAMS).
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     gamma0: us = 2000.0,
     gamma1: us = 30.0,
     gamma2: us = 10.0,
-    gamma3: us / request = 10.0,
+    gamma3: us/request = 10.0,
     dispatch: us = 5.0,
     beta1: one[0, 100] = 1.0,
     beta2: one[0, 100] = 1.0,

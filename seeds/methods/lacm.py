@@ -5,11 +5,8 @@ A product of powers: FLOPs and bytes over the peaks, tokens, requests, context, 
 Source: the log-additive cost model of the original exercise (LACM).
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     base: one[-20, 20] = 8.5,
     flops: one[-3, 3] = 0.0,
     bytes: one[-3, 3] = 0.1,

@@ -5,11 +5,8 @@ it. `epsilon` keeps the logarithm of nothing finite.
 Source: the log-additive cost model of the original exercise (LACM), as its reviewers repaired it.
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     base: one[-20, 20] = 8.5,
     flops: one[-3, 3] = 0.0,
     bytes: one[-3, 3] = 0.1,

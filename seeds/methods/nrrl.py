@@ -5,11 +5,8 @@ intensity over the machine's balance, shares of attention and of experts, and th
 Source: the normalised roofline ratios of the original exercise (NRRL), which gives their kind and number.
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     base: one[-100, 100] = 1.2,
     w1: one[-100, 100] = 0.0,
     w2: one[-100, 100] = 0.0,

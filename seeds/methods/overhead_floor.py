@@ -3,11 +3,8 @@
 Source: the regime ensemble with an overhead floor of the original exercise's second round.
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     floor: us = 6000.0,
     p1: one[-100, 100] = 1.0,
     p2: one[-100, 100] = 1.0,

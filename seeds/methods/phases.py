@@ -4,11 +4,8 @@ A search of the combination (configs/phases.yaml) starts from it.
 Source: the analytic components of the original exercise ("idea 2"), without other overheads.
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     c1: one = 1.5,
     c2: one = 1.5,
     c3: one = 1.0,

@@ -3,11 +3,8 @@
 Source: the regimes of the original exercise's second round.
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     p0: us[-1000000, 1000000] = 3000.0,
     p1: one[-100, 100] = 1.0,
     p2: one[-100, 100] = 1.0,

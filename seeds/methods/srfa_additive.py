@@ -5,14 +5,11 @@ take at least as long as their bytes say (`moe`).
 Source: the smooth roofline factors of the original exercise (SRFA), as its reviewers repaired it: communication is additive.
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     gamma0: us = 2000.0,
     gamma1: us = 30.0,
-    gamma2: us / request = 10.0,
+    gamma2: us/request = 10.0,
     link: one[0, 100] = 1.0,
     latency: us = 5.0,
     beta0: one[-10, 10] = 0.5,

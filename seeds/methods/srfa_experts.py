@@ -6,14 +6,11 @@ Source: the smooth roofline factors of the original exercise (SRFA), as its revi
 mixtures of experts multiplies their own bytes only.
 """
 
-
 def step_time(
-    b,
-    s,
-    *,
+    b, s, *,
     gamma0: us = 2000.0,
     gamma1: us = 30.0,
-    gamma2: us / request = 10.0,
+    gamma2: us/request = 10.0,
     beta0: one[-10, 10] = 0.5,
     beta1: one[-10, 10] = 1.0,
     beta2: one[-10, 10] = 1.0,

@@ -1,7 +1,7 @@
 """The facts of the host's trained-physics form: a deployment counted as the host counts it, not as it is.
 
-The form (dense models and mixtures of experts, without data parallelism) is in the host's sim/latency. It differs from the
-other fields where the host's reading of config.json does:
+The form (dense models and mixtures of experts, without data parallelism) is in the host's sim/latency. Its facts differ
+from the other fields where the host reads or counts otherwise:
 
 - a head is `hidden / heads` wide, whatever `head_dim` says
 - with `interleave_moe_layer_step` N, one layer in N + 1 has experts, and the others are dense; else all have them

@@ -43,8 +43,8 @@ class Steps:
 
     experiment: its name in the file, None if it has none. start_ns: int64, 0 where `sampled` (bool) is false. figures:
     float64 of SUMMARY and duration_us, NaN where null. raw: float64[rows, RAW], the batch from request journeys, rows
-    of NaN where unknown, and NaN for `prompt_pairs` wherever there is prefill. evidence, split: str, "" where null. asynchronous: None if unknown. counts: rows that were
-    dropped or moved, by what was wrong with them.
+    of NaN where unknown, and NaN for `prompt_pairs` wherever there is prefill. evidence, split: str, "" where null.
+    asynchronous: None if unknown. counts: rows that were dropped or moved, by what was wrong with them.
     """
 
     file: str
