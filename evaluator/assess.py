@@ -28,13 +28,14 @@ from simulator.experiment.experiment import Experiment
 from simulator.language.bounds import too_narrow
 from simulator.language.complete import complete
 from simulator.language.infer import UnitError, check_units
-from simulator.language.ir import Program
+from simulator.language.ir import Field, Program, nodes
 from simulator.language.measure import Caps, complaints, constants, features, made_numbers, operations
 from simulator.language.opcodes import Code, assemble
 from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
 from simulator.language.source import ProgramError
 from simulator.language.unparse import unparse
+from simulator.schema import HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +155,19 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
 
 
 def foreknown(program: Program) -> Rejected | None:
-    """The refusal of a text that says what a fit is to find: by narrow bounds, numbers that no fit changes, or trees.
+    """The refusal of a text that says what a fit is to find: by narrow bounds, numbers that no fit changes, trees or
+    fields of the host's own form.
 
     Its author may have seen the runs that are left out, in a fold of transfer or of a validation.
     """
     if program.reads_trees:
         why = "b.trees reads an ensemble that was trained elsewhere, which a search has not: use the other fields"
         return Rejected("fields", why)
+    for method in program.functions:
+        for node in nodes(method):
+            if isinstance(node, Field) and (node.scope, node.name) in HOST:
+                why = f"{node.scope}.{node.name} is of the host's trained-physics form alone: use the other fields"
+                return Rejected("fields", why)
     for complaint in too_narrow(program):
         return Rejected("bounds", complaint)
     for number in made_numbers(program):

@@ -21,6 +21,7 @@ from simulator.experiment.file import BEGIN, experiments_from_mapping
 from simulator.experiment.trace import Trace
 from simulator.experiment.workload_entry import Files
 from simulator.json import JsonObject
+from simulator.schema import HOST
 
 BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
 STEPS = "steps_h100.parquet"  # measured scheduler steps of three bundled runs
@@ -143,6 +144,7 @@ def _values(e: Experiment) -> JsonObject:
     workload = e.workload
     values = {f.name: getattr(e, f.name) for f in fields(e) if f.name not in ("workload", "weight_bits")}
     values |= {name: asdict(values[name]) for name in ("engine", "observed", "components", "mfu") if values[name]}
+    values["facts"] = {name: value for name, value in e.facts.items() if ("s", name) not in HOST}
     if e.components is None:
         del values["components"]
     if e.mfu == Mfu():

@@ -15,7 +15,7 @@ from simulator.knots import curve
 from simulator.language import guarded
 from simulator.language.evaluate import value
 from simulator.language.opcodes import NO_FOREST, feature, formula
-from simulator.schema import FIELDS, RAW, SPECIAL, TREES
+from simulator.schema import FIELDS, RAW, READABLE, SPECIAL, TREES
 
 
 @dataclass(slots=True)
@@ -44,6 +44,7 @@ def raw_fields(batch: Sequence[Active]) -> dict[str, float]:
         "kv_var": float(n * s2 - s1 * s1) / float(n * n) if n else 0.0,
         "kv_decode_sum": sum(r.progress for r in decode),
         "kv_decode_max": max((r.progress for r in decode), default=0),
+        "prompt_pairs": sum(r.new * (2 * r.input_len + r.new) for r in prefill),
     }
     return {name: float(values[name]) for name in RAW}
 
@@ -77,8 +78,8 @@ class BatchFields(Mapping[tuple[str, str], float]):
         if name == TREES.name:
             return self._trees()
         x = value(formula(name), {}, self)
-        if FIELDS["b", name].curve:
-            knots = curve_of(self.facts, FIELDS["b", name].curve)
+        if READABLE["b", name].curve:
+            knots = curve_of(self.facts, READABLE["b", name].curve)
             return float(curve(np.concatenate([[float(len(knots))], knots]), 0, x))
         return x
 

@@ -33,14 +33,16 @@ class FieldSpec:
 # (n*S2 - S1*S1)/(n*n).
 RAW = (
     "prefill_reqs", "decode_reqs", "prefill_tokens", "max_prefill_chunk", "prefill_pairs",
-    "kv_sum", "kv_max", "kv_var", "kv_decode_sum", "kv_decode_max",
+    "kv_sum", "kv_max", "kv_var", "kv_decode_sum", "kv_decode_max", "prompt_pairs",
 )  # fmt: skip
 # The position of each in a row; the compiled kernels use them as constants.
 RAW_FIELDS = len(RAW)
 (
     PREFILL_REQS, DECODE_REQS, PREFILL_TOKENS, MAX_PREFILL_CHUNK, PREFILL_PAIRS,
-    KV_SUM, KV_MAX, KV_VAR, KV_DECODE_SUM, KV_DECODE_MAX,
+    KV_SUM, KV_MAX, KV_VAR, KV_DECODE_SUM, KV_DECODE_MAX, PROMPT_PAIRS,
 ) = range(RAW_FIELDS)  # fmt: skip
+# Those that step tables have as columns. Tables do not record whole prompt lengths, so the last one is unknown there.
+RECORDED = RAW[:PROMPT_PAIRS]
 
 # Formulas that need integer arithmetic: each is an operation in every back end.
 SPECIAL = ("experts_fraction", "graph_batch", "graph_tokens")
@@ -222,6 +224,35 @@ _STATIC = (
     _s("allreduce_us_per_token", "us/token", "two ring all-reduces a layer over the link; 0 at tp 1"),
 )  # fmt: skip
 
+# What the host's trained-physics form adds up (simulator.experiment.host_form), counted as the host counts it.
+_HOST_BATCH = (
+    _b("prompt_pairs", "token**2", "sum NN*(2*I + NN) over prefills, with I the whole prompt: twice the token pairs "
+       "that the host's trained-physics form counts", None, f"{_NEW}, prefill.total_tokens"),
+    _b("host_prefill_compute_us", "us", "trained-physics form: FLOPs of prefill over peak",
+       "s.host_gemm_us_per_token * b.prefill_tokens + s.host_attention_us_per_pair * (b.prompt_pairs / 2)"),
+    _b("host_decode_compute_us", "us", "trained-physics form: FLOPs of decode over peak",
+       "s.host_gemm_us_per_token * b.decode_reqs + s.host_attention_us_per_pair * b.kv_decode_sum"),
+    _b("host_prefill_kv_us", "us", "trained-physics form: KV entries of the new prompt tokens over bandwidth",
+       "s.host_kv_us_per_token * b.prefill_tokens"),
+    _b("host_decode_kv_us", "us", "trained-physics form: KV cache of the decodes, read and written, over bandwidth",
+       "s.host_kv_us_per_token * (b.kv_decode_sum + b.decode_reqs)"),
+    _b("host_allreduce_us", "us", "trained-physics form: all-reduces over memory bandwidth",
+       "s.host_allreduce_us_per_token * b.tokens"),
+)  # fmt: skip
+_HOST_STATIC = (
+    _s("host_gemm_us_per_token", "us/token", "trained-physics form: projections and feed-forward blocks of a token "
+       "over peak", _MODEL),
+    _s("host_attention_us_per_pair", "us/token**2", "trained-physics form: attention of one token pair over peak",
+       _MODEL),
+    _s("host_kv_us_per_token", "us/token", "trained-physics form: KV entries of one token, in 16 bits, over bandwidth",
+       _MODEL),
+    _s("host_weights_us", "us", "trained-physics form: weights of all layers, every expert, over bandwidth", _MODEL),
+    _s("host_allreduce_us_per_token", "us/token", "trained-physics form: two ring all-reduces a layer over memory "
+       "bandwidth; 0 at tp 1", _MODEL),
+    _s("host_interleaved_moe_layers", "one", "layers with routed experts as the host counts them in models that name "
+       "an interleave step; else 0", _MODEL),
+)  # fmt: skip
+
 _REQUEST = (FieldSpec("r", "input_len", "token", "prompt length", None, "prefill.total_tokens", "inputLen"),)
 
 FIELDS: dict[tuple[str, str], FieldSpec] = {(f.scope, f.name): f for f in (*_BATCH, *_STATIC, *_REQUEST)}
@@ -230,7 +261,10 @@ FIELDS: dict[tuple[str, str], FieldSpec] = {(f.scope, f.name): f for f in (*_BAT
 # whose candidates are texts alone, offers it nowhere.
 TREES = _b("trees", "one", "the value of the program's own ensemble of trees: exp of the sum of its leaves, which is "
            "never 0; without an ensemble it cannot be read")  # fmt: skip
-READABLE = {(f.scope, f.name): f for f in (*_BATCH, TREES, *_STATIC, *_REQUEST)}  # all that a program may read
+# Nor are those of the host's trained-physics form, which is one fixed program.
+HOST = frozenset((f.scope, f.name) for f in (*_HOST_BATCH, *_HOST_STATIC))
+# All that a program may read.
+READABLE = {(f.scope, f.name): f for f in (*_BATCH, TREES, *_HOST_BATCH, *_STATIC, *_HOST_STATIC, *_REQUEST)}
 
 # Times of measured kernels: a constant that multiplies one is near 1, above or below.
 KERNELS = tuple(f.name for f in _BATCH if f.name.startswith("kernel_"))
@@ -243,9 +277,7 @@ PHYSICAL = frozenset(
      "attention_us_per_pair", "logits_us_per_row"}  # fmt: skip
 
 # The analytic components: matrix products, attention and bytes of each phase.
-PHASES = frozenset(
-    f"b.{phase}_{what}_us" for phase in ("prefill", "decode") for what in ("gemm", "attention", "bytes")
-)
+PHASES = frozenset(f"b.{phase}_{what}_us" for phase in ("prefill", "decode") for what in ("gemm", "attention", "bytes"))
 
 # The 18 names of the original proposal (configs/paper18.yaml).
 PAPER18 = frozenset((

@@ -8,7 +8,7 @@ from simulator.errors import InputError
 from simulator.forest import Forest
 from simulator.language.ir import Field, Function, nodes, walk
 from simulator.language.opcodes import NO_FOREST, feature, formula
-from simulator.schema import CURVES, FIELDS, RAW, SPECIAL, TREES
+from simulator.schema import CURVES, RAW, READABLE, SPECIAL, TREES
 from translate_go.goexpr import Atom, GoExpr
 from translate_go.lower import Lowering, rounded
 from translate_go.naming import Name
@@ -26,7 +26,7 @@ class _Sum:
     meaning: str
     update: str  # the statement that adds a request
     phase: str  # the requests it is over
-    reads: str = ""  # the variables of the request that the statement reads: n (new tokens), progress
+    reads: str = ""  # the variables of the request that the statement reads: n (new tokens), progress, prompt
 
 
 _SUMS = {
@@ -45,6 +45,12 @@ _SUMS = {
     "kvDecodeSum": _Sum("sum of progress over decodes, tokens", "s.kvDecodeSum += progress", DECODE, "progress"),
     "kvDecodeMax": _Sum(
         "largest progress over decodes, tokens", "s.kvDecodeMax = max(s.kvDecodeMax, progress)", DECODE, "progress"
+    ),
+    "promptPairs": _Sum(
+        "new tokens times new tokens and twice the prompt, over prefills",
+        "s.promptPairs += n * (2*prompt + n)",
+        PREFILL,
+        "n prompt",
     ),
 }
 # special field -> its Go helper, and the arguments
@@ -88,7 +94,7 @@ def batch_use(function: Function, forest: Forest | None) -> BatchUse:
     raw = {batch_name(name) for name in fields if name in RAW and name != "kv_var"}
     if "kv_var" in fields:
         raw |= {"prefillReqs", "decodeReqs", "kvSum", "kvSquares"}
-    read = {FIELDS["b", name].curve for name in fields if name != TREES.name}
+    read = {READABLE["b", name].curve for name in fields if name != TREES.name}
     return BatchUse(
         tuple(fields),
         tuple(name for name in _SUMS if name in raw),
@@ -100,7 +106,7 @@ def batch_use(function: Function, forest: Forest | None) -> BatchUse:
 
 def variable(name: str) -> str:
     """The batch field that has the same value: the other one if `name` is a second name for it, else `name`."""
-    if name not in (*RAW, *SPECIAL, TREES.name) and not FIELDS["b", name].curve:
+    if name not in (*RAW, *SPECIAL, TREES.name) and not READABLE["b", name].curve:
         match formula(name):
             case Field("b", other):
                 return other
@@ -160,13 +166,15 @@ def sum_function(use: BatchUse, name: Name, prompt: str) -> list[str]:
     lines += ["\t\tn := int64(req.NumNewTokens)"] if "n" in reads else []
     lines += ["\t\tprogress := req.ProgressIndex"] if "progress" in reads else []
     lines += [f"\t\t{update}" for update in updates[ALL]]
+    lines += [f"\t\tprompt := {prompt}"] if "prompt" in reads else []
     progress = "progress" if "progress" in reads else "req.ProgressIndex"
+    length = "prompt" if "prompt" in reads else prompt
     prefill, decode = ([f"\t\t\t{update}" for update in updates[phase]] for phase in (PREFILL, DECODE))
     if prefill and decode:
-        lines += [f"\t\tif {progress} < {prompt} {{", *prefill, "\t\t} else {", *decode, "\t\t}"]
+        lines += [f"\t\tif {progress} < {length} {{", *prefill, "\t\t} else {", *decode, "\t\t}"]
     elif prefill or decode:
         compare = "<" if prefill else ">="
-        lines += [f"\t\tif {progress} {compare} {prompt} {{", *prefill, *decode, "\t\t}"]
+        lines += [f"\t\tif {progress} {compare} {length} {{", *prefill, *decode, "\t\t}"]
     return [*lines, "\t}", "\treturn s", "}"]
 
 
@@ -191,7 +199,7 @@ def value_of(name: str, lowering: Lowering) -> GoExpr:
         helper, operands = _SPECIAL[name]
         return lowering.helper(helper, *map(lowering.field, operands))
     value = rounded(lowering.lower(formula(name)))
-    curve = FIELDS["b", name].curve
+    curve = READABLE["b", name].curve
     return lowering.helper("curveAt", Atom(f"d.{curve_name(curve)}"), value) if curve else value
 
 

@@ -14,14 +14,15 @@ from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
 from simulator.model.architecture import Architecture
-from simulator.schema import FIELDS
+from simulator.schema import READABLE
 from translate_go.naming import Name
 from translate_go.spelling import words
 
 # facts that may be 0, because a model or an engine need not have that part
 MAY_BE_ZERO = words(
     "dense_layers moe_layers ffn moe_ffn experts active_experts tp_log2 is_moe is_fp8 sampling_sort "
-    "repetition_penalty kv_cpu_offload experts_us allreduce_us_per_token"
+    "repetition_penalty kv_cpu_offload experts_us allreduce_us_per_token host_allreduce_us_per_token "
+    "host_interleaved_moe_layers"
 )
 COUNTS = words(
     "layers hidden heads kv_heads kv_heads_per_gpu head_dim vocab tp kv_blocks max_num_seqs max_num_batched_tokens "
@@ -30,7 +31,7 @@ COUNTS = words(
 # settings of the engine: the host has them as flags, and its backends are not told
 SETTINGS = words("max_num_seqs kv_blocks max_num_batched_tokens block_size max_model_len")
 FEW = 8  # deployments that get a constructor each
-FACTS = tuple(name for scope, name in FIELDS if scope == "s" and name != "reference_step_us")
+FACTS = tuple(name for scope, name in READABLE if scope == "s" and name != "reference_step_us")
 
 # Mixtral 8x7B on two H100, rounded: the deployment of recorded vectors if none is given
 _EXAMPLE = {
@@ -42,7 +43,9 @@ _EXAMPLE = {
     "block_size": 16, "flops_per_us": 989.5e6, "bytes_per_us": 3.35e6, "link_bytes_per_us": 450e3,
     "kv_bytes_per_token": 65536, "shared_weights_us": 439.9, "experts_us": 13461.8, "weights_us": 13901.7,
     "kv_us_per_token": 0.01956, "gemm_us_per_token": 12.75, "attention_us_per_pair": 0.000265,
-    "logits_us_per_row": 0.2089, "allreduce_us_per_token": 1.165,
+    "logits_us_per_row": 0.2089, "allreduce_us_per_token": 1.165, "host_gemm_us_per_token": 12.75,
+    "host_attention_us_per_pair": 0.000265, "host_kv_us_per_token": 0.01956, "host_weights_us": 13862.6,
+    "host_allreduce_us_per_token": 0.1565, "host_interleaved_moe_layers": 0,
 }  # fmt: skip
 _EXAMPLE_KERNELS = Deployed(
     Architecture(

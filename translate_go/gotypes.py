@@ -14,7 +14,7 @@ from simulator.bind import REFERENCE_DECODES
 from simulator.experiment.facts import Facts, curve_of
 from simulator.kernels.tables import tables
 from simulator.knots import PER_OCTAVE
-from simulator.schema import CURVES, FIELDS
+from simulator.schema import CURVES, READABLE
 from translate_go.deployment import Deployment, by_name, least
 from translate_go.spelling import MARK, clean, columns, comment, curve_name, digits, fact, quoted
 from translate_go.target import Plan
@@ -83,7 +83,7 @@ def deployment_type(plan: Plan) -> list[str]:
 
 def _meaning(name: str) -> str:
     """What a fact is, without why it matters, and its unit."""
-    spec = FIELDS["s", name]
+    spec = READABLE["s", name]
     unit = "" if spec.unit == "one" else f", {spec.unit.replace('**', '^')}"
     return f"{spec.meaning.split(': ')[0]}{unit}"
 
@@ -301,7 +301,7 @@ def _factory(plan: Plan, call: str, doc: str = _FACTORY_BAKED, hardware: str = "
 
 def curve_fields(curves: Sequence[str]) -> list[tuple[str, str, str]]:
     """The fields of the Go struct for the curves, with unit and the quantity they are read at."""
-    specs = {spec.curve: spec for spec in FIELDS.values() if spec.curve}
+    specs = {spec.curve: spec for spec in READABLE.values() if spec.curve}
     rows = []
     for name in curves:
         spec = specs[name]

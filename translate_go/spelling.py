@@ -7,7 +7,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from simulator.schema import FIELDS, READABLE
+from simulator.schema import READABLE
 from simulator.text import visible
 from translate_go.goexpr import Atom, GoExpr, Minus
 from translate_go.naming import Name
@@ -46,7 +46,7 @@ def camel(name: str) -> str:
 
 def fact(name: str) -> str:
     """The exported name of a deployment fact: `kv_us_per_token` -> `KvUsPerToken` (schema: `d.KvUsPerToken`)."""
-    return FIELDS["s", name].go.removeprefix("d.")
+    return READABLE["s", name].go.removeprefix("d.")
 
 
 def curve_name(name: str) -> str:

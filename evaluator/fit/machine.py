@@ -22,6 +22,7 @@ from simulator.schema import (
     PREFILL_PAIRS,
     PREFILL_REQS,
     PREFILL_TOKENS,
+    PROMPT_PAIRS,
 )
 from simulator.vm import run
 
@@ -95,9 +96,9 @@ def load(m, phi, deployment):  # type: ignore[no-untyped-def]
 
 
 @njit
-def step_us(rows, static, step, raw, slot, v, n, k, chunk, shortest, span):  # type: ignore[no-untyped-def]
+def step_us(rows, static, step, raw, slot, v, n, k, chunk, prompt, shortest, span):  # type: ignore[no-untyped-def]
     """Step time in us with n decodes, their contexts evenly spread over `span` tokens from `shortest`, and k prompt
-    chunks of `chunk` tokens."""
+    chunks of `chunk` tokens, each of a prompt of `prompt` tokens."""
     context = shortest + span / 2.0
     longest = shortest + span * n / (n + 1.0) if n > 0 else 0.0
     v[raw + PREFILL_REQS] = k if chunk > 0 else 0.0
@@ -105,6 +106,7 @@ def step_us(rows, static, step, raw, slot, v, n, k, chunk, shortest, span):  # t
     v[raw + PREFILL_TOKENS] = k * chunk
     v[raw + MAX_PREFILL_CHUNK] = chunk if k > 0 else 0.0
     v[raw + PREFILL_PAIRS] = k * chunk * (chunk + 1.0) / 2.0
+    v[raw + PROMPT_PAIRS] = k * chunk * (2.0 * prompt + chunk)
     v[raw + KV_SUM] = n * context
     v[raw + KV_MAX] = longest
     v[raw + KV_VAR] = span * span / 12.0 if n > 0 else 0.0  # of the uniform distribution

@@ -19,6 +19,7 @@ from evaluator.fit.meanfield import (
     DEPLOYMENT,
     DURATION,
     FULL_HITS,
+    INPUT,
     OBSERVED_N,
     RATE,
     SEQS,
@@ -80,7 +81,8 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
                 if k % 3 == 0:
                     share = 1.0
                 prompts = k % 3 if chunk > 0.0 else 0
-                us = step_us(rows, static, step, raw, slot, v, low + k // 3, prompts, chunk, shortest, span)
+                prompt = bins[b, BIN_INPUT]
+                us = step_us(rows, static, step, raw, slot, v, low + k // 3, prompts, chunk, prompt, shortest, span)
                 differentiate(rows, which, m.static_which, m.step_which, v, d)
                 m.times[k] += share * us
                 for j in range(m.theta.size):
@@ -95,7 +97,8 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
         filling, delay = 0.0, 0.0
         if row[COLD] > 0.0:
             filling = math.ceil(row[COLD_LEN] / room)
-            full = step_us(rows, static, step, raw, slot, v, low, 1, row[COLD_LEN] / filling, shortest, span)
+            chunk = row[COLD_LEN] / filling
+            full = step_us(rows, static, step, raw, slot, v, low, 1, chunk, row[INPUT], shortest, span)
             differentiate(rows, which, m.static_which, m.step_which, v, d)
             for j in range(m.theta.size):
                 e[COLD_STEP, j] = d[slot, j]
@@ -140,7 +143,9 @@ def cold_slopes(m, phi, slopes_us):  # type: ignore[no-untyped-def]
         n = math.floor(row[OBSERVED_N]) if row[OBSERVED_N] == row[OBSERVED_N] else 1.0
         chunk = min(row[COLD_LEN], max(row[BUDGET] - n, 1.0))
         # The contexts of the decodes are spread over the whole answer.
-        step_us(m.rows, m.static, m.step, m.raw, m.results[0], m.v, n, 1, chunk, row[SHORTEST], row[SPAN] + 2.0)
+        step_us(
+            m.rows, m.static, m.step, m.raw, m.results[0], m.v, n, 1, chunk, row[INPUT], row[SHORTEST], row[SPAN] + 2.0
+        )
         differentiate(m.rows, m.which, m.static_which, m.step_which, m.v, m.d)
         for j in range(phi.size):
             slopes_us[i, j] = 0.0

@@ -21,6 +21,7 @@ from simulator.language.ir import Const, Constant, Expr, Function, Let, Op, Prog
 from simulator.language.measure import operations
 from simulator.language.opcodes import Code, assemble
 from simulator.language.units import read
+from simulator.schema import PROMPT_PAIRS
 
 LOSSES = ("relative", "ridge", "log", "quantile")
 QUANTILE = 0.99  # of step times, unless another one is asked for
@@ -68,6 +69,15 @@ class StepFit:
     strength: float | None = None
     smearing: float | None = None
     grown: int = 0
+
+
+def check_recorded(code: Code, raw: np.ndarray) -> None:
+    """Raise InputError if `code` reads whole prompt lengths and these batches (float64[rows, RAW]) lack them."""
+    if "prompt_pairs" in code.uses and np.isnan(raw[:, PROMPT_PAIRS]).any():
+        raise InputError(
+            "b.prompt_pairs: step tables do not record the whole lengths of prompts in prefill: fit the program to "
+            "load stages, without --steps, or use one that does not read it"
+        )
 
 
 def step_positions(program: Program) -> tuple[int, ...]:
@@ -210,14 +220,15 @@ class _Steps:
 
 
 def _steps(program: Program, runs: Sequence[StepRun], held: Sequence[int]) -> _Steps:
+    code = assemble(program)
+    for run in runs:
+        check_recorded(code, run.raw)
     low, high = limits(program)
     theta = np.array(program.theta, dtype=float)
     free = np.array([j for j in step_positions(program) if j not in held and high[j] > low[j]], dtype=int)
     theta[free] = np.clip(theta[free], low[free], high[free])
     weights = [np.full(len(r.observed_us), 1.0 / len(r.observed_us)) if r.weights is None else r.weights for r in runs]
-    return _Steps(
-        assemble(program), theta, free, theta[free].copy(), low[free], high[free], tuple(runs), np.concatenate(weights)
-    )
+    return _Steps(code, theta, free, theta[free].copy(), low[free], high[free], tuple(runs), np.concatenate(weights))
 
 
 def _relative(steps: _Steps, fitted_before: bool) -> np.ndarray:

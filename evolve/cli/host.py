@@ -11,6 +11,7 @@ from evolve.cli.options import caps_options, load, named_experiment, whole_names
 from evolve.program import emit as emitting
 from evolve.program.bench import bench as measure
 from evolve.program.bench import print_bench
+from evolve.program.coefficients import emit_coefficients
 from evolve.program.into import check_place, emit_into
 from evolve.terminal import say
 from simulator.errors import InputError
@@ -21,10 +22,12 @@ from translate_go.naming import DEFAULT, Name
 @click.argument("program", default="champion")
 @click.option("--target", type=click.Choice(["blis-4", "blis-5"]), default="blis-4", show_default=True,
               help="blis-4: the host's main branch. blis-5: the frozen five-method interface.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the Go files.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the Go files; with --coefficients, a file.")
 @click.option("--into", metavar="CHECKOUT", type=click.Path(path_type=Path),
               help="Instead of --out: a clone of the host, which gets a branch with it, built and tested.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="With --into: only print the diff.")
+@click.option("--coefficients", is_flag=True,
+              help="No Go: print the YAML block of the host's trained-physics backend, for programs of its form.")  # fmt: skip
 @click.option(
     "--experiments", metavar="FILE", help="File of the experiments named by --id [default: the shipped runs]."
 )
@@ -44,9 +47,9 @@ from translate_go.naming import DEFAULT, Name
     "exit status 1 if anything fails.",
 )
 @caps_options
-def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run: bool, experiments: str | None,
-         ids: tuple[str, ...], model: str | None, hardware: str | None, tp: int | None, named: tuple[str, ...],
-         name: str, verify: bool, caps: dict[str, int]) -> int:  # fmt: skip
+def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run: bool, coefficients: bool,
+         experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None, tp: int | None,
+         named: tuple[str, ...], name: str, verify: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Write a program as Go that runs unchanged in the host simulator.
 
     Named deployments are baked in: a few with a constructor each, many in a table by name. If none is named, the Go
@@ -61,8 +64,15 @@ def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run
     evolve emit kernels --out go/ --check
     evolve emit champion --out go/ --name my-fit
     evolve emit champion --into ../inference-sim --name my-fit --id llama-2-7b-tp1-general --dry-run
+    evolve emit trained_physics --coefficients
+    evolve emit mine.py --coefficients --out coefficients.yaml
     """
     backend = Name(name)
+    if coefficients:
+        if experiments or ids or model or hardware or tp or named or verify or into or dry_run:
+            raise InputError("--coefficients hold for every deployment, and are no Go: give only --out with it")
+        emit_coefficients(load(program, caps), out)
+        return 0
     check_place(target, out, into, dry_run, verify)
     source = load(program, caps)
     if experiments and not ids and not model:

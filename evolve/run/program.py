@@ -28,6 +28,7 @@ from simulator.language.parse import parse
 from simulator.language.source import MAX_BYTES
 
 CHAMPION = "champion"
+TRAINED_PHYSICS = "trained_physics"
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,9 @@ def seed_names() -> list[str]:
 
 
 def seed_texts() -> list[tuple[str, str]]:
-    """(name, text) of the programs that a search starts from: all shipped ones except the champion."""
-    return [(name, _shipped(f"{name}.py") or "") for name in seed_names() if name != CHAMPION]
+    """(name, text) of the programs that a search starts from: all shipped ones except the champion and the host's own
+    form, whose published coefficients may come from the runs at hand."""
+    return [(name, _shipped(f"{name}.py") or "") for name in seed_names() if name not in (CHAMPION, TRAINED_PHYSICS)]
 
 
 def method_names() -> list[str]:

@@ -54,7 +54,7 @@ def next_chunks(q, rules, w, watch, fills, newest, left, used, due):  # type: ig
             proven = False
             break
         left -= take
-        chunks = with_chunk(chunks, take, done)
+        chunks = with_chunk(chunks, take, done, q.input_len[u(r)])
         w.chunk[j] = take
         p, g, shared = np.int64(q.prompt[u(r)]), np.int64(q.group[u(r)]), np.int64(q.shared_blocks[u(r)])
         # Another request has stored the same content meanwhile: of two copies, evicting one hides the other.
@@ -116,7 +116,9 @@ def admit(q, rules, w, times, watch, now, chunks, left, decodes, fills, head, ne
                 break
         store(w.free, p, g, shared, reach)
         if take > 0:
-            chunks = with_chunk(chunks, take, np.int64(0))  # PI is still 0: the cached length is not visible
+            chunks = with_chunk(
+                chunks, take, np.int64(0), q.input_len[u(r)]
+            )  # PI is still 0: the cached length is not visible
         w.filling[u(fills)] = r
         w.progress[u(fills)] = cached * rules.block
         w.chunk[u(fills)] = take

@@ -26,7 +26,7 @@ from simulator.clock.batch import (
 )  # fmt: skip
 from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK
-from simulator.clock.steps import CHUNKS, NO_CHUNKS, piece_for, put, recall, with_chunk
+from simulator.clock.steps import NO_CHUNKS, piece_for, put, recall, with_chunk
 from simulator.experiment.load import NEVER
 from simulator.jit import inlined, njit
 from simulator.vm import clamps, run, to_ticks
@@ -116,7 +116,7 @@ def serve_running(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-
                 key = key_of(q, rules, w, r, b) if (b + 1) * rules.block <= stored else np.int64(-1)
                 row[b] = take(c.blocks, c.holder, c.counts, key)
             w.goal[i] += want
-            chunks = with_chunk(chunks, want, done)
+            chunks = with_chunk(chunks, want, done, q.input_len[r])
         else:
             if need > 0:
                 w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
@@ -182,7 +182,7 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
                 key = key_of(q, rules, w, r, b) if (b + 1) * rules.block <= stored else np.int64(-1)
                 row[b] = take(c.blocks, c.holder, c.counts, key)
             w.spare[i], w.held[i] = (cached + need) * rules.block - stored, cached + need
-            chunks = with_chunk(chunks, want, np.int64(0))  # PI is still 0: the cached length is not visible
+            chunks = with_chunk(chunks, want, np.int64(0), q.input_len[r])  # PI is still 0: no cached length is visible
         tokens_left -= want
         times.start_us[r] = now
         times.cached[r] = cached
@@ -295,13 +295,13 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         dt, tall = np.int64(-1), np.int64(0)
         if t.longest or t.spread:
             tall = single_contexts(q, w, s, t, before if quiet else np.int64(0))
-        if t.lines and chunks.context == 0 and chunks.count <= CHUNKS:
+        if t.lines and chunks.context == 0 and chunks.count <= t.chunks:
             i = piece_for(
                 t, t.longest, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, context, tall
             )
             dt = np.int64(recall(t.pieces, i, context, tall))
         if dt < 0:
-            put(t.values, t.raw, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs,
+            put(t.values, t.raw, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, chunks.prompts,
                 context + chunks.context, context)  # fmt: skip
             run(t.rows, t.first, t.last, t.values)
             x = t.values[t.out]

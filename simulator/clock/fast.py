@@ -20,7 +20,7 @@ import numpy as np
 from simulator import schema
 from simulator.clock.calendar import admit, end_decodes, end_prompts, next_chunks, oldest_left, release, u
 from simulator.clock.queue import DONE, HOSTILE, MORE, UNPROVEN
-from simulator.clock.steps import CHUNKS, DIRECT, LINE, MARGIN, NO_CHUNKS, evaluate, piece_for, put, recall
+from simulator.clock.steps import DIRECT, LINE, MARGIN, NO_CHUNKS, evaluate, piece_for, put, recall
 from simulator.experiment.load import NEVER
 from simulator.jit import njit
 from simulator.vm import clamps, run, to_ticks
@@ -98,7 +98,7 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
             # Its duration, recalled where the step's composition is known and all chunks start at 0.
             tall = oldest + k - 1 if longest and decodes > 0 else np.int64(0)
             dt = np.int64(-1)
-            if lines and ((chunks.context == 0 and chunks.count <= CHUNKS) or not opcodes):
+            if lines and ((chunks.context == 0 and chunks.count <= t.chunks) or not opcodes):
                 i = np.int64(0)
                 if opcodes:
                     i = piece_for(
@@ -159,7 +159,10 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
 
             if dt < 0:  # not recalled: run the opcodes
                 total = context + chunks.context
-                put(v, raw, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, total, context)
+                put(
+                    v, raw, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, chunks.prompts, total,
+                    context,
+                )  # fmt: skip
                 if longest:
                     v[raw + schema.KV_MAX] = max(tall, chunks.longest)
                     v[raw + schema.KV_DECODE_MAX] = tall

@@ -53,20 +53,21 @@ class Chunks(NamedTuple):
     tokens: Any  # new tokens
     largest: Any  # new tokens of the largest
     pairs: Any  # token pairs attended
+    prompts: Any  # sum of new * (2 * prompt + new), schema.PROMPT_PAIRS
     context: Any  # sum of the requests' progress before the step, tokens
     squares: Any  # sum of its squares
     longest: Any  # the largest
 
 
-NO_CHUNKS = Chunks(*(np.int64(0),) * 7)
+NO_CHUNKS = Chunks(*(np.int64(0),) * 8)
 
 
 @inlined
-def with_chunk(c, new, done):  # type: ignore[no-untyped-def]
-    """The chunks `c` with one more, of `new` tokens after `done` earlier ones."""
+def with_chunk(c, new, done, prompt):  # type: ignore[no-untyped-def]
+    """The chunks `c` with one more, of `new` tokens after `done` earlier ones of a prompt of `prompt` tokens."""
     return Chunks(
         c.count + 1, c.tokens + new, max(c.largest, new), c.pairs + new * done + new * (new + 1) // 2,
-        c.context + done, c.squares + done * done, max(c.longest, done),
+        c.prompts + new * (2 * np.int64(prompt) + new), c.context + done, c.squares + done * done, max(c.longest, done),
     )  # fmt: skip
 
 
@@ -85,6 +86,7 @@ class Steps(NamedTuple):
     lines: bool  # whether anything may be remembered
     spread: bool  # whether the program reads the variance of the contexts; then nothing is remembered
     longest: bool  # whether it reads their maximum
+    chunks: int  # most prompt chunks of a composition that is remembered: none if it reads whole prompt lengths
 
 
 def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
@@ -105,17 +107,21 @@ def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
         lines=lines,
         spread=spread,
         longest=longest,
+        chunks=0 if "prompt_pairs" in code.uses else CHUNKS,
     )
 
 
 @njit
-def put(v, raw, prefills, decodes, tokens, largest, pairs, context, decode_context):  # type: ignore[no-untyped-def]
+def put(  # type: ignore[no-untyped-def]
+    v, raw, prefills, decodes, tokens, largest, pairs, prompts, context, decode_context
+):
     """Write the raw batch fields (schema.RAW) into the value vector, except those of single contexts."""
     v[raw + schema.PREFILL_REQS] = prefills
     v[raw + schema.DECODE_REQS] = decodes
     v[raw + schema.PREFILL_TOKENS] = tokens
     v[raw + schema.MAX_PREFILL_CHUNK] = largest
     v[raw + schema.PREFILL_PAIRS] = pairs
+    v[raw + schema.PROMPT_PAIRS] = prompts
     v[raw + schema.KV_SUM] = context
     v[raw + schema.KV_DECODE_SUM] = decode_context
 
@@ -124,9 +130,10 @@ def put(v, raw, prefills, decodes, tokens, largest, pairs, context, decode_conte
 def evaluate(t, prefills, decodes, tokens, largest, pairs, context, tall):  # type: ignore[no-untyped-def]
     """The step time in us, before truncation, by the opcodes.
 
-    For steps whose prompt chunks start at 0, and programs that do not read the variance of the contexts.
+    For steps whose prompt chunks start at 0, and programs that do not read the variance of the contexts; if they read
+    whole prompt lengths, for steps without prompt chunks.
     """
-    put(t.values, t.raw, prefills, decodes, tokens, largest, pairs, context, context)
+    put(t.values, t.raw, prefills, decodes, tokens, largest, pairs, 0, context, context)
     t.values[t.raw + schema.KV_MAX] = tall
     t.values[t.raw + schema.KV_DECODE_MAX] = tall
     run(t.rows, t.first, t.last, t.values)
@@ -200,7 +207,7 @@ def look(  # type: ignore[no-untyped-def]
     # d, a, b, c      slots of the row's result and operands; x, y the values of a and b
     # slope, up, error   the row's result, to be stored in m[d]; an infinite error means that it is no line
     p = pieces[i]
-    put(v, raw, prefills, decodes, tokens, largest, pairs, context, context)
+    put(v, raw, prefills, decodes, tokens, largest, pairs, 0, context, context)  # see `evaluate`
     v[raw + schema.KV_MAX], v[raw + schema.KV_DECODE_MAX] = tall, tall
     unit = 1.0 if decodes > 0 else 0.0  # the slope of a context in itself; without decodes there is no context
     m[raw + schema.KV_SUM, 0], m[raw + schema.KV_DECODE_SUM, 0] = unit, unit

@@ -13,12 +13,13 @@ from typing import Any
 from simulator.errors import Section
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
+from simulator.experiment.host_form import host_form
 from simulator.experiment.limits import LEAST_FIGURE, MOST_BLOCKS, MOST_FIGURE
 from simulator.experiment.observations import FREE
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
-from simulator.model.architecture import Architecture, architecture
+from simulator.model.architecture import Architecture, architecture, terms
 from simulator.model.omissions import affecting, omissions
 
 GIB = 2.0**30
@@ -84,6 +85,9 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         held = ((unrouted + routed) * weight_bytes + tables * 2 + extra * GIB) / tp
         blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token)
     sampling = _sampling(config, where)
+    host_peak = flops_per_us
+    if a.weight_bits == 8 and not a.is_fp8 and gpu.has("fp8_tflops"):  # the host takes 8 bits of any kind for fp8
+        host_peak = _figure(gpu, "fp8_tflops", "give TFLOP/s") * 1e6
     facts = {
         "layers": a.layers,
         "dense_layers": dense_layers,
@@ -124,6 +128,7 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         "attention_us_per_pair": 4 * a.heads / tp * a.head_dim * a.layers / flops_per_us,
         "logits_us_per_row": logits_us_per_row,
         "allreduce_us_per_token": allreduce_us_per_token,
+        **host_form(a, Section(where, "model_config", terms(config)), tp, host_peak, bytes_per_us),
     }
     deployed = None
     if gpu.has("kernels"):

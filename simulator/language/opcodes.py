@@ -36,7 +36,7 @@ from simulator.language.ir import (
 )
 from simulator.language.reader import Scope, expression
 from simulator.language.source import ProgramError, syntax_tree
-from simulator.schema import CURVES, FIELDS, RAW, SPECIAL, TREES
+from simulator.schema import CURVES, RAW, READABLE, SPECIAL, TREES
 
 # The operations by name, and the number of each in a row. The compiled kernels use the numbers as constants.
 OPERATIONS = (
@@ -191,7 +191,7 @@ def formula(name: str) -> Expr:
     >>> spell(formula("kv_mean")), spell(formula("kernel_gemm_us"))
     ('b.kv_sum / b.batch_size', 'b.graph_tokens')
     """
-    field = FIELDS["b", name]
+    field = READABLE["b", name]
     text = field.at or field.formula
     assert text is not None, name
     return _formula(text, f"schema field b.{name}")
@@ -253,7 +253,7 @@ def _lower(node: Expr, names: dict[str, int], assembler: _Assembler) -> int:
             return _trees(assembler)
         case Field("b", name) if name not in RAW:
             if name not in assembler.derived:
-                value, curve = _lower(formula(name), {}, assembler), FIELDS["b", name].curve
+                value, curve = _lower(formula(name), {}, assembler), READABLE["b", name].curve
                 assembler.derived[name] = assembler.emit("curve", value, assembler.curve(curve)) if curve else value
             return assembler.derived[name]
         case Field(scope, name):

@@ -18,7 +18,7 @@ from evolve.ingest.derive.blocks import Chains
 from evolve.ingest.derive.evidence import cached_tokens, recorded_chunks
 from evolve.ingest.derive.journeys import MOST_STEPS_IN_ALL, TOO_MANY, Journey
 from evolve.ingest.read.traces import Traces
-from simulator.schema import RAW
+from simulator.schema import RECORDED
 
 SURE = ("assumed", "inferred", "exact")
 """How sure a step's batch is: a cached prefix has no evidence, follows from other records, or was recorded."""
@@ -203,7 +203,7 @@ def _published_prefills(journeys: Iterable[Journey], decode: Segments, budget: i
 
 
 def raw_columns(rows: int, step: np.ndarray, prefill: np.ndarray, new: np.ndarray, progress: np.ndarray) -> Columns:
-    """Batches as the host simulator's step time sees them: the columns of `simulator.schema.RAW`, float64[rows].
+    """Batches as the host simulator's step time sees them: the columns of `simulator.schema.RECORDED`, float64[rows].
 
     Per entry: the row of its step, whether it is a prefill, its new tokens, and its progress before the step. The host
     counts a prefix hit as no progress yet: the first chunk after one has progress 0 (see `simulator/schema.py`), though
@@ -234,4 +234,4 @@ def raw_columns(rows: int, step: np.ndarray, prefill: np.ndarray, new: np.ndarra
         "kv_decode_sum": total(progress, decode),
         "kv_decode_max": largest(progress, decode),
     }
-    return {name: columns[name] for name in RAW}
+    return {name: columns[name] for name in RECORDED}

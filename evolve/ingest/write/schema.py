@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from evolve import __version__
-from simulator.schema import FIELDS, RAW
+from simulator.schema import FIELDS, RECORDED
 
 _INTERVAL = pa.list_(pa.struct([
     ("prefill", pa.bool_()), ("start_step", pa.int64()), ("end_step", pa.int64()), ("prefill_tokens", pa.int32()),
@@ -27,7 +27,7 @@ _NAME = pa.dictionary(pa.int16(), pa.string())
 _I, _L, _F, _B, _S = pa.int32(), pa.int64(), pa.float64(), pa.bool_(), pa.string()
 
 _RAW = {name: (_F, f"{FIELDS['b', name].meaning} ({FIELDS['b', name].unit}); host's view, empty without journeys")
-        for name in RAW}  # fmt: skip
+        for name in RECORDED}  # fmt: skip
 
 COLUMNS: dict[str, dict[str, tuple[Any, str]]] = {
     "requests": {

@@ -14,7 +14,7 @@ from evolve.ingest.columns import NONE, Columns, Segments, select, windows
 from evolve.ingest.derive.batches import SURE, Batches, raw_columns
 from evolve.ingest.derive.steps import SPLITS, temporal_split
 from evolve.ingest.write.tables import Cells, Writer, constant, named, structs
-from simulator.schema import RAW
+from simulator.schema import RECORDED
 
 WINDOW = 2048  # steps whose batches are in memory at a time
 CONTRADICTED = "contradicted"
@@ -111,7 +111,7 @@ def _window(batches: Batches, low: int, high: int, summaries: Columns, row_of: n
     published, published_counts = _published(batches, low, high, steps, row_of)
     sure, agreed, published_agreed = _agreement(batches, steps, chunks, raw, published_counts, summaries)
     contradicted = sure == EVIDENCE.index(CONTRADICTED)
-    columns: dict[str, Cells] = {name: np.where(contradicted, np.nan, raw[name]) for name in RAW}
+    columns: dict[str, Cells] = {name: np.where(contradicted, np.nan, raw[name]) for name in RECORDED}
     columns["kv_read_tokens"] = np.bincount(row, before, len(steps))
     requests = row_of[np.concatenate([request, chunks["request"]])]
     columns["batch"] = _entries("batch", len(steps), row, {

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from evaluator.experiments import BUNDLED, data_hash
+from evaluator.fit.steps import check_recorded
 from evolve import __version__
 from evolve.program.steps.estimate import ASSUMED
 from evolve.program.steps.figures import GROUPS, Figures, Grouped, grouped
@@ -131,7 +132,9 @@ class StepScores:
 
 def predicted_us(program: Program, targets: Targets) -> np.ndarray:
     """float64[rows]: the program's step time on each batch, on the run's deployment."""
-    return bind(assemble(program), program.theta, targets.run.experiment.facts).steps_us(targets.raw)
+    code = assemble(program)
+    check_recorded(code, targets.raw)
+    return bind(code, program.theta, targets.run.experiment.facts).steps_us(targets.raw)
 
 
 def score_steps(source: Source, sources: Sources, target: str = "cycle", split: str = "all") -> StepScores:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from evolve.ingest.read.traces import SUMMARY as ATTRIBUTES
 from simulator.errors import InputError
-from simulator.schema import RAW
+from simulator.schema import PREFILL_REQS, RECORDED
 
 _KV = {"blocks_total": "kv_blocks_total", "blocks_free": "kv_blocks_free"}
 # our name -> the column of a table written by `evolve ingest`
@@ -24,7 +24,7 @@ INGESTED = {
     "running": "running_depth", "prefill_reqs": "summary_prefill_reqs", "decode_reqs": "summary_decode_reqs",
     "scheduled_tokens": "summary_scheduled_tokens", "prefill_tokens": "summary_prefill_tokens",
     "decode_tokens": "summary_decode_tokens", **_KV, "sampled": "sampled", "asynchronous": "async_scheduling",
-    "split": "split", "evidence": "evidence", **{f"b.{name}": name for name in RAW},
+    "split": "split", "evidence": "evidence", **{f"b.{name}": name for name in RECORDED},
 }  # fmt: skip
 # our name -> the attribute of vLLM's step.BATCH_SUMMARY
 SUMMARIES = {"experiment": "experiment_id"} | {
@@ -43,8 +43,8 @@ class Steps:
 
     experiment: its name in the file, None if it has none. start_ns: int64, 0 where `sampled` (bool) is false. figures:
     float64 of SUMMARY and duration_us, NaN where null. raw: float64[rows, RAW], the batch from request journeys, rows
-    of NaN where unknown. evidence, split: str, "" where null. asynchronous: None if unknown. counts: rows that were
-    dropped or moved, by what was wrong with them.
+    of NaN where unknown, and NaN for `prompt_pairs` wherever there is prefill. evidence, split: str, "" where null.
+    asynchronous: None if unknown. counts: rows that were dropped or moved, by what was wrong with them.
     """
 
     file: str
@@ -147,9 +147,11 @@ def _run(path: Path, experiment: str | None, mine: np.ndarray, columns: Mapping[
     modes = set(columns["asynchronous"][rows].tolist()) - {-1}
     if len(modes) > 1:
         raise InputError(f"{where}: async_scheduling is both true and false: a run has one, split the table")
-    raw = np.stack([columns[f"b.{name}"][rows] for name in RAW], axis=1)
-    impossible = (np.isinf(raw) | (raw < 0)).any(axis=1)
-    raw[impossible | np.isnan(raw).any(axis=1)] = np.nan
+    recorded = np.stack([columns[f"b.{name}"][rows] for name in RECORDED], axis=1)
+    impossible = (np.isinf(recorded) | (recorded < 0)).any(axis=1)
+    recorded[impossible | np.isnan(recorded).any(axis=1)] = np.nan
+    prompt_pairs = np.where(recorded[:, [PREFILL_REQS]] == 0.0, 0.0, np.nan)
+    raw = np.concatenate([recorded, prompt_pairs], axis=1)
     counts = {
         "rows without a step id": int(mine.sum()) - len(kept),
         "rows of a step id that was there before": len(kept) - len(rows),

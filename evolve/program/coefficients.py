@@ -1,0 +1,117 @@
+"""`evolve emit --coefficients`: a program of the host's trained-physics form as the numbers that its main branch reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolve import __version__
+from evolve.run.files import check_writable, write_text
+from evolve.run.program import TRAINED_PHYSICS, Source, load
+from evolve.terminal import say
+from simulator.errors import InputError
+from simulator.language.ir import Function, Program
+from translate_go.coefficients import NotAffine
+from translate_go.coefficients import coefficients as weights_of
+from translate_go.spelling import clean
+
+# In the host's order, by their names in seeds/trained_physics.py. The eleventh, of the exchange between data-parallel
+# ranks, multiplies nothing that the form has; published and by default it is b4, so it is written as that.
+BETA = ("b1a", "b2a", "b3", "b4", "b5", "b6", "b7", "b8", "b1b", "b2b")
+EXCHANGE = "b4"
+ALPHA = ("queueing_time", "completion_time", "output_token_time")
+SAME = 1e-9  # relative: two ways to write the form round differently
+
+
+@dataclass(frozen=True, slots=True)
+class HostCoefficients:
+    """alpha: us in the queue, at completion and for each output token. beta: the eleven in the host's order."""
+
+    alpha: tuple[float, ...]
+    beta: tuple[float, ...]
+
+
+def coefficients_of(program: Program, name: str) -> HostCoefficients:
+    """The coefficients of a program of exactly the trained-physics form, in which terms may be missing.
+
+    Raises InputError, naming what differs, for any other program, and for a coefficient below 0, which the host refuses.
+    """
+    step = program.function("step_time")
+    assert step is not None, name
+    beta = dict(zip(BETA, _beta(_weights(step, name), name), strict=True))
+    alpha = tuple(_alpha(program.function(method), name) for method in ALPHA)
+    for which, value in (*beta.items(), *zip(ALPHA, alpha, strict=True)):
+        if not (math.isfinite(value) and value >= 0.0):
+            raise InputError(f"{name}: {which} is {value:g}, which the host refuses: fit the program, or correct it")
+    return HostCoefficients(alpha, (*beta.values(), beta[EXCHANGE]))
+
+
+def _beta(weights: Mapping[str, float], name: str) -> list[float]:
+    """The ten constants of the form with which it has these weights."""
+    form = load(TRAINED_PHYSICS).complete.function("step_time")
+    assert form is not None
+    units = {c.name: _weights(_with_one(form, c.name), TRAINED_PHYSICS) for c in form.constants}
+    firsts = {c: next(feature for feature, weight in unit.items() if weight) for c, unit in units.items()}
+    beta = {c: weights.get(firsts[c], 0.0) / units[c][firsts[c]] for c in BETA}
+    for feature in dict.fromkeys((*weights, *(f for unit in units.values() for f in unit))):
+        expected = sum(beta[c] * units[c].get(feature, 0.0) for c in BETA)
+        if not math.isclose(weights.get(feature, 0.0), expected, rel_tol=SAME):
+            raise _unlike(name, f"step_time weighs {feature or 'its constant'} otherwise")
+    return [beta[c] for c in BETA]
+
+
+def _with_one(form: Function, name: str) -> Function:
+    """The form with this constant 1 and the others 0."""
+    theta = tuple(float(c.name == name) for c in form.constants)
+    return Program((form,)).with_theta(theta).functions[0]
+
+
+def _alpha(function: Function | None, name: str) -> float:
+    """The one constant that a method comes to."""
+    weights = _weights(function, name) if function else {}
+    if other := next((feature for feature, weight in weights.items() if feature and weight), None):
+        raise _unlike(name, f"{function.name if function else ''} depends on {other}")
+    return weights.get("", 0.0)
+
+
+def _weights(function: Function, name: str) -> dict[str, float]:
+    """The weight of every feature, "" for the constant, with batch fields written out."""
+    try:
+        return {feature: c.value for feature, c in weights_of(function, {}).items()}
+    except NotAffine:
+        raise _unlike(name, f"{function.name} is no weighted sum") from None
+
+
+def _unlike(name: str, why: str) -> InputError:
+    return InputError(
+        f"{name}: is not of the host's trained-physics form ({why}): use `trained_physics` or a fitted copy of it, or "
+        "emit Go"
+    )
+
+
+def block(coefficients: HostCoefficients, source: Source) -> str:
+    """The block of YAML, with a header that says where the numbers are from."""
+    fitted = source.record.fitted if source.record else ()
+    origin = f"fitted on {len(fitted)} experiments" if fitted else "no record of a fit"
+    return (
+        f"# The host's trained-physics coefficients: {clean(source.name)}, {origin}, evolve-latency {__version__}.\n"
+        "# alpha in us: before the queue, at completion, per output token.\n"
+        f"# beta: {', '.join(BETA)}, b_EP ({EXCHANGE}: nothing here says otherwise).\n"
+        "trained_physics_coefficients:\n"
+        f"  alpha_coeffs: [{', '.join(map(repr, coefficients.alpha))}]\n"
+        f"  beta_coeffs: [{', '.join(map(repr, coefficients.beta))}]\n"
+    )
+
+
+def emit_coefficients(source: Source, out: Path | None) -> None:
+    """Print the block of YAML, or write it to the file `out`. Raises InputError if it cannot be made or written."""
+    if out:
+        check_writable(out, "--out")
+    text = block(coefficients_of(source.complete, source.name), source)
+    if out is None:
+        say(text, end="")
+        return
+    write_text(out, text)
+    say(f"{out}: written; paste it into the host's defaults.yaml, in place of the block of that name")
