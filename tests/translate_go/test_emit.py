@@ -231,7 +231,7 @@ def test_every_method_is_compared_and_a_changed_one_is_noticed(target: str, monk
         """The Go with two microseconds more in the next method."""
         source, method = emit(program, **options)["fitted.go"], next(left)
         head, body = source.split(f") {method}(")
-        return {"fitted.go": f"{head}) {method}({body.replace('return fittedTicks(', 'return 2 + fittedTicks(', 1)}"}
+        return {"fitted.go": f"{head}) {method}({body.replace('fittedTicks(', '2 + fittedTicks(', 1)}"}
 
     monkeypatch.setattr("translate_go.agreement.emit", changed)
     slow = {method.lower(): PROGRAMS["roofline"] for method in methods}
