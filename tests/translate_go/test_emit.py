@@ -258,7 +258,7 @@ def test_no_product_is_fused_with_a_sum(tmp_path: Path) -> None:
     write_module(files, tmp_path, "blis-4")
     built = go(tmp_path, "build", "-gcflags=-S", "./sim/latency/...", GOARCH="arm64")
     assert built.returncode == 0, built.stderr
-    fused = re.findall(r"\((\S+/evolved\.go:\d+)\)\s+(FN?M(?:ADD|SUB)D)\s", built.stderr)
+    fused = re.findall(r"\((\S+/fitted\.go:\d+)\)\s+(FN?M(?:ADD|SUB)D)\s", built.stderr)
     assert fused and {Path(place).parent.name for place, _ in fused} == {"unguarded"}, fused
 
 
