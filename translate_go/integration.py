@@ -55,9 +55,9 @@ returns an error that names a curve if it is missing, has the wrong length, or h
 NaN.
 """
 _SEVERAL = """
-Several deployments are baked in. The host passes nothing about the model to a backend that is not built in, so choose
-the deployment at registration: give each backend its own name, and where the steps below return
-the result of `New<Name>Backend`, return the model of that deployment instead:
+Several deployments are baked in. The host passes no more of the model than its name to a backend that is not built in,
+so choose the deployment at registration: give each its own name, and where the steps below return the result of
+`New<Name>Backend`, return the model of that deployment instead:
 
 {cases}
 """
@@ -177,11 +177,18 @@ def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
         )
         parts = [f"\n{_paragraph(text)}\n"]
     elif len(deployments) > 1:
-        given = [(d, constructor(plan, d, deployments, "options")) for d in deployments]
+        given = [(d, constructor(plan, d, deployments, _options(plan))) for d in deployments]
         parts = [fill(_SEVERAL).format(cases="\n".join(f"    return {call}  // {clean(d.name)}" for d, call in given))]
     else:
         parts = [f"\n{_paragraph(fill(_BAKED).format(name=clean(first.name)))}\n"]
     return [*parts, _CURVES] if plan.curves else parts
+
+
+def _options(plan: Plan) -> str | None:
+    """The Go expression of the options where the host makes its backends; None for each deployment's own."""
+    if not plan.target.adapter_cost:
+        return None
+    return "options" if plan.settings else f"{plan.name.exported}Options{{AdapterCost: o.adapterCost}}"
 
 
 def _paragraph(text: str) -> str:

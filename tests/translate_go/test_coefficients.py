@@ -139,7 +139,7 @@ def test_only_the_frozen_branch_gets_the_file() -> None:
 )  # fmt: skip
 def test_other_programs_get_a_remark(program: Program, deployment: Deployment | None, why: str) -> None:
     text = defaults_yaml(program, [deployment] if deployment else [])
-    assert why in text and "live in evolved.go" in text and yaml.safe_load(text) is None
+    assert why in text and "live in fitted.go" in text and yaml.safe_load(text) is None
 
 
 def test_a_branch_that_the_deployment_decides_is_no_branch() -> None:

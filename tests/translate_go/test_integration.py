@@ -31,16 +31,19 @@ PROGRAM = complete(
 )
 SEATED = complete(parse("def step_time(b, s, *, k: us = 3.0): return s.weights_us + k * s.max_num_seqs"))
 FREE = complete(parse("def step_time(b, s, *, k: us/token = 0.5): return k * b.tokens"))
+CASES = {
+    "baked": (PROGRAM, [RUN]),
+    "open": (PROGRAM, []),
+    "seated": (SEATED, [RUN]),
+    "free": (FREE, []),
+    "two": (PROGRAM, [RUN, replace(RUN, name="other")]),
+    "two-seated": (SEATED, [RUN, replace(RUN, name="other")]),
+    "many": (PROGRAM, [replace(RUN, name=f"org/model/h100/tp{i}") for i in range(9)]),
+}
 TEXTS = {
     (target, what): emit(program, target=target, deployments=deployments, name=Name("my-fit"))["INTEGRATION.md"]
     for target in ("blis-4", "blis-5")
-    for what, program, deployments in (
-        ("baked", PROGRAM, [RUN]),
-        ("open", PROGRAM, []),
-        ("seated", SEATED, [RUN]),
-        ("free", FREE, []),
-        ("many", PROGRAM, [replace(RUN, name=f"org/model/h100/tp{i}") for i in range(9)]),
-    )
+    for what, (program, deployments) in CASES.items()
 }
 every = pytest.mark.parametrize(("target", "what"), TEXTS)
 
@@ -136,10 +139,7 @@ def program_of(text: str) -> str:
 @needs_go
 @every
 def test_the_program_builds_and_runs(target: str, what: str, tmp_path: Path) -> None:
-    program, deployments = {
-        "baked": (PROGRAM, [RUN]), "open": (PROGRAM, []), "seated": (SEATED, [RUN]), "free": (FREE, []),
-        "many": (PROGRAM, [replace(RUN, name=f"org/model/h100/tp{i}") for i in range(9)]),
-    }[what]  # fmt: skip
+    program, deployments = CASES[what]
     files = emit(program, target=target, deployments=deployments, name=Name("my-fit"))
     write_module(files, tmp_path, target)
     add_library(tmp_path, MODULE, main=target == "blis-4")
@@ -158,3 +158,51 @@ def test_the_program_builds_and_runs(target: str, what: str, tmp_path: Path) -> 
     prompt = ((1, 500, 0, 500),)
     ttft_us = overhead_ticks(program, "queueing_time", facts, 500) + step_ticks(program, prompt, facts)
     assert lines[3].startswith(f"request_3: TTFT {ttft_us} us, E2E ")
+
+
+_HOST = """
+package latency
+
+import "github.com/inference-sim/inference-sim/sim"
+
+type latencyOptions struct {{
+	adapterCost sim.AdapterCost
+	{field}
+}}
+
+type Option func(*latencyOptions)
+
+{option}
+
+func newLatencyModel(coeffs sim.LatencyCoeffs, hw sim.ModelHardwareConfig, o latencyOptions) (sim.LatencyModel, error) {{
+	switch "my-fit" {{
+	{case}
+	}}
+	return nil, nil
+}}
+
+var _ = newLatencyModel
+"""
+
+
+@needs_go
+@pytest.mark.parametrize("what", ["baked", "open", "seated", "free", "two", "two-seated", "many"])
+def test_what_is_to_be_added_to_the_host_compiles(what: str, tmp_path: Path) -> None:
+    program, deployments = CASES[what]
+    files = emit(program, target="blis-4", deployments=deployments, name=Name("my-fit"))
+    text = TEXTS["blis-4", what]
+    case = re.findall(r'^       case "my-fit":\n(?: {11}.*\n)+', text, re.MULTILINE)[0]
+    if what.startswith("two"):
+        instead = re.findall(r"^    (return NewMyFitFor.*)$", text, re.MULTILINE)
+        assert len(instead) == 2
+        case = re.sub(r"return .*", instead[1], case)
+    field = re.findall(r"the field `(.*)` in `latencyOptions`", text)
+    option = re.findall(r"^    // WithMyFitOptions.*?^    }$", text, re.MULTILINE | re.DOTALL)
+    assert len(field) == len(option) == ("seated" in what)
+    write_module(files, tmp_path, "blis-4")
+    factory = re.findall(r"^    func NewMyFitBackend.*?^    }$", text, re.MULTILINE | re.DOTALL)
+    assert len(factory) == (what == "open")
+    host = _HOST.format(field="".join(field), option="".join(option + factory), case=case)
+    (tmp_path / "sim" / "latency" / "host.go").write_text(host, "utf-8")
+    built = go(tmp_path, "vet", "./sim/latency")
+    assert not built.returncode, built.stderr
