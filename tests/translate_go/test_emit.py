@@ -300,7 +300,7 @@ def test_check_fails_where_the_times_differ(
     found = Agreement(9, off_by_one, further, "StepTime of []: Go 1 us, Python 2 us", 10, 10, 10, 10)
     monkeypatch.setattr(going, "find_go", lambda: "go")
     monkeypatch.setattr(going, "build_and_test", lambda *_, **__: Checked(True, ""))
-    monkeypatch.setattr(going, "benchmark", lambda _: Timing(100.0, 0))
+    monkeypatch.setattr(going, "benchmark", lambda *_: Timing(100.0, 0))
     monkeypatch.setattr(going, "compare_deployments", lambda *_, **__: found)
     monkeypatch.chdir(tmp_path)
     Path("curve.py").write_text(CURVE)
