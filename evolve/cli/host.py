@@ -140,9 +140,10 @@ def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run
     if model and hardware:
         deployments = [emitting.of_names(model, hardware, tp or 1)]
     emitted = emitting.emit_to(source, target, out, deployments, backend)
+    done = into is None or emit_into(into, emitted, "\n".join(emitting.provenance(source)), dry_run)
     emitting.print_emitted(emitted, emitting.unlike_host(named_by_id))
-    if into is not None:
-        return 0 if emit_into(into, emitted, "\n".join(emitting.provenance(source)), dry_run) else 1
+    if not done:
+        return 1
     return 0 if not verify or emitting.verify(emitted) else 1
 
 

@@ -210,6 +210,8 @@ CASES: dict[str, list[Case]] = {
     "emit": [
         Case(lambda w: ["emit", w / "[f].py", "--experiments", w / "[e].yaml", "--id", CODE, "--out", w / "[go]"],
              (f"/{SHOWN}/[go]: INTEGRATION.md",)),
+        Case(lambda w: ["emit", w / "[f].py", "--experiments", w / "[e].yaml", "--id", CODE, "--into", w],
+             (f"/{SHOWN}: is not the top of a git checkout",), 2),
     ],
     "export": [
         Case(lambda w: ["export", run_of(w), "--to", "openevolve", "--out", w / "[o]"], (f"/{SHOWN}/[o]/checkpoint_",)),
