@@ -9,8 +9,8 @@ from evolve.report.printing import prose
 from evolve.report.progress import Line
 from evolve.terminal import say, warn
 from simulator.errors import InputError
-from translate_go.host.changes import PACKAGE, changes
-from translate_go.host.checkout import (
+from translate_go.clone.changes import PACKAGE, changes
+from translate_go.clone.checkout import (
     Checkout,
     check_author,
     checkout,
@@ -20,9 +20,9 @@ from translate_go.host.checkout import (
     staged_diff,
     write_changes,
 )
-from translate_go.host.proof import STEPS, failures, format_files, run_go, unformatted
-from translate_go.host.registered import backend as registration
-from translate_go.host.registered import check_factory, registered_test
+from translate_go.clone.proof import STEPS, failures, format_files, run_go, unformatted
+from translate_go.clone.registered import backend as registration
+from translate_go.clone.registered import check_factory, registered_test
 from translate_go.target import TARGETS, plan
 
 LONGEST_SHOWN = 100_000  # characters of a new file that the printed diff shows

@@ -13,11 +13,11 @@ from paths import ROOT
 
 from simulator.errors import InputError
 from translate_go import find_go
-from translate_go.host.changes import changes
-from translate_go.host.factory import SETTINGS
-from translate_go.host.moved import Backend
-from translate_go.host.names import with_counted_name, with_help, with_name, with_parsing
-from translate_go.host.scan import GoFile, Unreadable
+from translate_go.clone.changes import changes
+from translate_go.clone.factory import SETTINGS
+from translate_go.clone.moved import Backend
+from translate_go.clone.names import with_counted_name, with_help, with_name, with_parsing
+from translate_go.clone.scan import GoFile, Unreadable
 
 HOST = ROOT / "tests" / "support" / "stand_in_host"
 PLAIN = Backend("my-fit", "MyFit", "myFit")

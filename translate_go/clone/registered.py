@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.errors import InputError
+from translate_go.clone.moved import Backend
 from translate_go.deployment import Deployment, by_name
 from translate_go.gotest import recorded_deployments
 from translate_go.gotypes import host_option, options_literal
-from translate_go.host.moved import Backend
 from translate_go.spelling import MARK, fact, quoted
 from translate_go.target import MODULE, Plan
 
