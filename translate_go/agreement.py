@@ -18,8 +18,9 @@ from simulator.language.ir import Program
 from simulator.vm import MAX_TICKS, to_ticks
 from translate_go.deployment import Deployment
 from translate_go.emit import emit
-from translate_go.gotypes import constructor, may_fail
-from translate_go.target import MODULE, TARGETS, Target, plan
+from translate_go.gotypes import constructor, options_literal
+from translate_go.naming import DEFAULT, Name
+from translate_go.target import MODULE, TARGETS, Plan, Target, plan
 from translate_go.toolchain import LIMIT_S, go, write_module
 from translate_go.vectors import PROMPTS, Batch, batch_fields, batches, overhead_ticks, step_us
 
@@ -33,7 +34,7 @@ import (
 )
 
 // Bits are those of the step time before truncation, 0 and -0 alike, every NaN alike.
-func (m *Evolved) Bits(batch []*sim.Request) uint64 {{
+func (m *{model}) Bits(batch []*sim.Request) uint64 {{
 	us := m.stepMicros({argument})
 	if us != us {{
 		return math.Float64bits(math.Float64frombits(0x7ff8000000000000))
@@ -156,8 +157,7 @@ def compare_all(
     cases, spec = batches(n_random, seed), TARGETS[target]
     probe = [Deployment("probe", facts)]
     packages = {name: emit(program, target=target, deployments=probe) for name, program in programs.items()}
-    arguments = "sim.LatencyCoeffs{}, sim.ModelHardwareConfig{}"
-    models = [f"must({name}.NewEvolvedBackend({arguments}))" for name in programs]
+    models = [f"must({_backend(plan(program, spec), name, facts)})" for name, program in programs.items()]
     printed = _ask_go(packages, models, cases, spec)
     forests = {program.forest for program in programs.values()}
     fields = {forest: [_CachedFields(batch_fields(batch, facts, forest)) for batch in cases] for forest in forests}
@@ -169,16 +169,17 @@ def compare_all(
 
 
 def compare_deployments(
-    program: Program, deployments: Sequence[Deployment], n_random: int, seed: int, *, target: str = "blis-4"
-) -> Agreement:
+    program: Program, deployments: Sequence[Deployment], n_random: int, seed: int, *, target: str = "blis-4",
+    name: Name = DEFAULT,
+) -> Agreement:  # fmt: skip
     """`compare` on all deployments of one emitted package, which divide the random batches among them."""
     spec = TARGETS[target]
-    needs = plan(program, spec)
-    compared = deployments if needs.reads_deployment else deployments[:1]
+    needs = plan(program, spec, name)
+    compared = deployments if needs.differs else deployments[:1]
     cases = batches(math.ceil(n_random / len(compared)), seed)
-    calls = [f"p.{constructor(needs, d, deployments)}" for d in compared]
-    models = [f"must({call})" for call in calls] if may_fail(needs, deployments) else calls
-    printed = _ask_go({"p": emit(program, target=target, deployments=deployments)}, models, cases, spec)
+    models = [f"must({constructor(needs, d, deployments, package='p')})" for d in compared]
+    emitted = emit(program, target=target, deployments=deployments, name=name)
+    printed = _ask_go({"p": emitted}, models, cases, spec, name)
     names = _names(cases, spec)
     agreements = []
     for i, deployment in enumerate(compared):
@@ -187,6 +188,13 @@ def compare_deployments(
         times, bits = printed[2 * i], printed[2 * i + 1]
         agreements.append(_agreement(program, deployment.facts, fields, spec, where, times, bits))
     return _together(agreements)
+
+
+def _backend(needs: Plan, package: str, facts: Mapping[str, float]) -> str:
+    """The Go call of the factory in a package, with the settings of the engine among these facts."""
+    options = f", {options_literal(needs, facts, package)}" if needs.options else ""
+    factory = f"{package}.New{needs.name.exported}Backend"
+    return f"{factory}(sim.LatencyCoeffs{{}}, sim.ModelHardwareConfig{{}}{options})"
 
 
 def _together(agreements: Sequence[Agreement]) -> Agreement:
@@ -210,12 +218,13 @@ class _CachedFields(dict[tuple[str, str], float]):
 
 
 def _ask_go(
-    packages: Mapping[str, Mapping[str, str]], models: Sequence[str], cases: list[Batch], target: Target
-) -> list[tuple[int, ...]]:
+    packages: Mapping[str, Mapping[str, str]], models: Sequence[str], cases: list[Batch], target: Target,
+    name: Name = DEFAULT,
+) -> list[tuple[int, ...]]:  # fmt: skip
     """For each model its times, then the bits of its step times; both for steps, then prompts, then overheads."""
     with TemporaryDirectory() as folder:
         workdir = Path(folder)
-        write_module(_probe_files(packages, models, target), workdir, target.name)
+        write_module(_probe_files(packages, models, target, name), workdir, target.name)
         binary = workdir / "compare"
         built = go(workdir, "build", "-o", str(binary), "./sim/latency/cmd")
         if built.returncode:
@@ -266,16 +275,20 @@ def _bits(x: float) -> int:
     return int(struct.unpack("<Q", struct.pack("<d", x))[0])
 
 
-def _probe_files(packages: Mapping[str, Mapping[str, str]], models: Iterable[str], target: Target) -> dict[str, str]:
+def _probe_files(
+    packages: Mapping[str, Mapping[str, str]], models: Iterable[str], target: Target, model: Name
+) -> dict[str, str]:
     """The Go files: a folder for each package, with a method for the time before truncation, and the main program.
 
-    `models` are Go expressions, in which `must` unwraps a result with an error.
+    `models` are Go expressions, in which `must` unwraps a result with an error; `model` is the name that all of them
+    were emitted under.
     """
     files: dict[str, str] = {}
     for name, sources in packages.items():
-        argument = "sumBatch(batch)" if "func sumBatch(" in sources["evolved.go"] else ""
+        sums = model.of("sumBatch")
+        argument = f"{sums}(batch)" if f"func {sums}(" in sources[model.source_file] else ""
         files |= {f"{name}/{file}": text for file, text in sources.items() if _compiled(file)}
-        files[f"{name}/bits.go"] = _EXPOSE.format(module=MODULE, argument=argument)
+        files[f"{name}/bits.go"] = _EXPOSE.format(module=MODULE, model=model.exported, argument=argument)
     imports = "\n".join(f'\t{name} "{MODULE}/sim/latency/{name}"' for name in packages)
     listed = "\n".join(f"\t\t{model}," for model in models)
     overheads = "\n".join(_OVERHEAD.format(method=method) for method, _ in target.overheads)

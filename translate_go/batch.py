@@ -11,7 +11,8 @@ from simulator.language.opcodes import NO_FOREST, feature, formula
 from simulator.schema import CURVES, FIELDS, RAW, SPECIAL, TREES
 from translate_go.goexpr import Atom, GoExpr
 from translate_go.lower import Lowering, rounded
-from translate_go.spelling import batch_name, columns, curve_name
+from translate_go.naming import Name
+from translate_go.spelling import batch_name, columns, comment, curve_name
 from translate_go.trees import declare_trees
 
 VARIANCE = "float64(n*b.kvSquares-b.kvSum*b.kvSum) / float64(n*n)"  # of progress, n requests
@@ -121,29 +122,36 @@ def _operands(name: str, forest: Forest | None) -> tuple[Field, ...]:
     return tuple(dict.fromkeys(n for n in walk(formula(name)) if isinstance(n, Field)))
 
 
-def sums_type(use: BatchUse) -> list[str]:
-    """The Go struct of the sums."""
-    rows = [(name, "int64", f"// {_SUMS[name].meaning}") for name in use.sums]
+def sums_type(use: BatchUse, name: Name) -> list[str]:
+    """The Go struct of the sums, in the backend `name`."""
+    rows = [(total, "int64", f"// {_SUMS[total].meaning}") for total in use.sums]
     return [
-        "// batchSums are the sums over the requests of a step that the program reads. A request's progress is its",
-        "// ProgressIndex, the tokens done before the step.",
-        "type batchSums struct {",
+        *comment(
+            f"{name.of('batchSums')} are the sums over the requests of a step that the program reads. A request's "
+            "progress is its ProgressIndex, the tokens done before the step."
+        ),
+        f"type {name.of('batchSums')} struct {{",
         *columns(rows, "\t"),
         "}",
     ]
 
 
-def sum_function(use: BatchUse) -> list[str]:
-    """The Go function that sums over the batch in one pass, without requests that have no new tokens."""
-    used = [_SUMS[name] for name in use.sums]
+def sum_function(use: BatchUse, name: Name, prompt: str) -> list[str]:
+    """The Go function that sums over the batch in one pass, without requests that have no new tokens.
+
+    `prompt` is the Go expression of a request's prompt length, an int64.
+    """
+    used = [_SUMS[total] for total in use.sums]
     updates = {phase: [u.update for u in used if u.phase == phase] for phase in (ALL, PREFILL, DECODE)}
     reads = {name for u in used for name in u.reads.split()}
     lines = [
-        "// sumBatch sums over the batch in one pass, without changing it. Requests without new tokens (their prompt",
-        "// was fully cached) do not count. Requests whose progress is short of their prompt are in prefill, others in",
-        "// decode.",
-        "func sumBatch(batch []*sim.Request) batchSums {",
-        "\tvar s batchSums",
+        *comment(
+            f"{name.of('sumBatch')} sums over the batch in one pass, without changing it. Requests without new tokens "
+            "(their prompt was fully cached) do not count. Requests whose progress is short of their prompt are in "
+            "prefill, others in decode."
+        ),
+        f"func {name.of('sumBatch')}(batch []*sim.Request) {name.of('batchSums')} {{",
+        f"\tvar s {name.of('batchSums')}",
         "\tfor _, req := range batch {",
         "\t\tif req.NumNewTokens <= 0 {",
         "\t\t\tcontinue",
@@ -155,10 +163,10 @@ def sum_function(use: BatchUse) -> list[str]:
     progress = "progress" if "progress" in reads else "req.ProgressIndex"
     prefill, decode = ([f"\t\t\t{update}" for update in updates[phase]] for phase in (PREFILL, DECODE))
     if prefill and decode:
-        lines += [f"\t\tif {progress} < int64(len(req.InputTokens)) {{", *prefill, "\t\t} else {", *decode, "\t\t}"]
+        lines += [f"\t\tif {progress} < {prompt} {{", *prefill, "\t\t} else {", *decode, "\t\t}"]
     elif prefill or decode:
         compare = "<" if prefill else ">="
-        lines += [f"\t\tif {progress} {compare} int64(len(req.InputTokens)) {{", *prefill, *decode, "\t\t}"]
+        lines += [f"\t\tif {progress} {compare} {prompt} {{", *prefill, *decode, "\t\t}"]
     return [*lines, "\t}", "\treturn s", "}"]
 
 
@@ -170,7 +178,7 @@ def declare(use: BatchUse, lowering: Lowering) -> None:
         elif name == TREES.name:
             assert use.forest
             features = [rounded(lowering.lower(feature(text))) for text in use.forest.features]
-            lowering.lines += declare_trees(features, lowering.indent)
+            lowering.lines += declare_trees(features, lowering.indent, lowering.names.name)
         else:
             lowering.add(f"{batch_name(name)} := ", value_of(name, lowering))
 

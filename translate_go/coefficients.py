@@ -15,6 +15,7 @@ from simulator.language.measure import features
 from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, reachable
 from simulator.language.unparse import spell
 from translate_go.deployment import Deployment
+from translate_go.naming import DEFAULT, Name
 from translate_go.spelling import clean
 from translate_go.target import reads_kernels
 from translate_go.vectors import reference_step_us
@@ -32,7 +33,7 @@ Coefficients = dict[str, Coefficient]  # feature as an expression of fields, "" 
 
 _ELSEWHERE = """\
 # Nothing to merge: {why}.
-# There are no alpha and beta coefficients; the constants live in evolved.go.
+# There are no alpha and beta coefficients; the constants live in {file}.
 """
 _BRANCHED = "this program is not one dot product of features of the batch"
 _DELAYED = "the delay before the queue is not alpha[0] + alpha[1] * input length"
@@ -41,7 +42,7 @@ _TREES = "this program reads an ensemble of trees, for which the host has no fea
 _MEASURED = "this program reads curves of measured kernels, for which the host has no features"
 _NOTE = """\
 # For the `models` list of the host's defaults.yaml. The generated backend does not read this: its constants are those
-# of evolved.go. alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token. The times of
+# of {file}. alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token. The times of
 # completion, scheduling and preemption have no coefficients.
 """
 _SAME = """\
@@ -62,22 +63,22 @@ class _Elsewhere(Exception):
     """The program has no coefficients; the message says why."""
 
 
-def defaults_yaml(program: Program, deployments: Sequence[Deployment]) -> str:
+def defaults_yaml(program: Program, deployments: Sequence[Deployment], name: Name = DEFAULT) -> str:
     """The text of the file, with an entry for each deployment in which its facts are numbers.
 
     Without deployments it has one entry to fill in.
     """
     if reads_kernels(program):
-        return _ELSEWHERE.format(why=_MEASURED)
+        return _ELSEWHERE.format(why=_MEASURED, file=name.source_file)
     if program.reads_trees:
-        return _ELSEWHERE.format(why=_TREES)
+        return _ELSEWHERE.format(why=_TREES, file=name.source_file)
     try:
         entries = [_entry(program, deployment) for deployment in deployments or [Deployment("", {})]]
     except NotAffine:
-        return _ELSEWHERE.format(why=_BRANCHED)
+        return _ELSEWHERE.format(why=_BRANCHED, file=name.source_file)
     except _Elsewhere as why:
-        return _ELSEWHERE.format(why=why)
-    return _NOTE + "models:\n" + "".join(entries)
+        return _ELSEWHERE.format(why=why, file=name.source_file)
+    return _NOTE.format(file=name.source_file) + "models:\n" + "".join(entries)
 
 
 def _entry(program: Program, deployment: Deployment) -> str:

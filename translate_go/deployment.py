@@ -15,6 +15,7 @@ from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
 from simulator.model.architecture import Architecture
 from simulator.schema import FIELDS
+from translate_go.naming import Name
 from translate_go.spelling import words
 
 # facts that may be 0, because a model or an engine need not have that part
@@ -26,6 +27,8 @@ COUNTS = words(
     "layers hidden heads kv_heads kv_heads_per_gpu head_dim vocab tp kv_blocks max_num_seqs max_num_batched_tokens "
     "max_model_len block_size"
 )
+# settings of the engine: the host has them as flags, and its backends are not told
+SETTINGS = words("max_num_seqs kv_blocks max_num_batched_tokens block_size max_model_len")
 FEW = 8  # deployments that get a constructor each
 FACTS = tuple(name for scope, name in FIELDS if scope == "s" and name != "reference_step_us")
 
@@ -64,7 +67,7 @@ class Deployment:
 
     @property
     def go_name(self) -> str:
-        """The name as part of the constructor's: `llama-2-7b` -> `Llama_2_7b` in `NewEvolvedForLlama_2_7b`."""
+        """The name as part of the constructor's: `llama-2-7b` -> `Llama_2_7b` in `NewFittedForLlama_2_7b`."""
         parts = "".join(c if c.isascii() and c.isalnum() else " " for c in self.name).split()
         name = "".join(p[0].upper() + p[1:] if not p[0].isdigit() else f"_{p}" for p in parts)
         return name.lstrip("_") or "Deployment"
@@ -82,7 +85,9 @@ def by_name(deployments: Sequence[Deployment]) -> bool:
     return len(deployments) > FEW
 
 
-def check_deployments(deployments: Sequence[Deployment], facts: Sequence[str], curves: Sequence[str]) -> None:
+def check_deployments(
+    deployments: Sequence[Deployment], facts: Sequence[str], curves: Sequence[str], name: Name
+) -> None:
     """Raise InputError for a fact or curve that is missing or impossible, and for two deployments with one name."""
     named: dict[str, Deployment] = {}
     for deployment in deployments:
@@ -92,7 +97,7 @@ def check_deployments(deployments: Sequence[Deployment], facts: Sequence[str], c
         if other is not deployment:
             raise InputError(
                 f"deployments {other.name} and {deployment.name}: both constructors would be called "
-                f"NewEvolvedFor{deployment.go_name}: name each deployment once"
+                f"New{name.exported}For{deployment.go_name}: name each deployment once"
             )
 
 

@@ -13,62 +13,66 @@ from translate_go.deployment import Deployment, by_name, check_deployments
 from translate_go.gotest import go_test
 from translate_go.gotypes import deployments_file
 from translate_go.integration import integration
+from translate_go.naming import DEFAULT, Name
 from translate_go.source import source
-from translate_go.spelling import DEPLOYMENTS, MARK
+from translate_go.spelling import MARK
 from translate_go.target import TARGETS, plan
-from translate_go.trees import TREES_FILE, trees_file
+from translate_go.trees import trees_file
 
 _HEAD = 200  # bytes at the start of a file in which the mark is looked for
 
 
 def emit(
-    program: Program, *, target: str, deployments: Sequence[Deployment] = (), provenance: tuple[str, ...] = ()
-) -> dict[str, str]:
-    """File name -> text: evolved.go, evolved_test.go, defaults.yaml, INTEGRATION.md, and sometimes two more.
+    program: Program, *, target: str, deployments: Sequence[Deployment] = (), name: Name = DEFAULT,
+    provenance: tuple[str, ...] = (),
+) -> dict[str, str]:  # fmt: skip
+    """File name -> text: for the default name fitted.go, fitted_test.go, INTEGRATION.md, and sometimes others.
 
-    evolved_deployments.go has deployments with curves of measured kernels, or more deployments than get a constructor
-    each; evolved_trees.go has the program's ensemble of trees.
+    fitted_deployments.go has deployments with curves of measured kernels, or more deployments than get a constructor
+    each; fitted_trees.go has the program's ensemble of trees; defaults.yaml is for blis-5, whose host reads it.
     `target` is one of TARGETS. The facts and curves of `deployments` are baked in, in addition to the generic
-    constructor; without any, the caller of NewEvolved supplies them. `provenance` lines (program key, data, errors,
+    constructor; without any, the caller of NewFitted supplies them. `provenance` lines (program key, data, errors,
     date, engine version) go into the header. Raises InputError for an unknown target, for deployments whose facts the
     program cannot use, and for names used twice.
     """
     if target not in TARGETS:
         raise InputError(f"emit: unknown target {target!r}: the targets are {', '.join(TARGETS)}")
-    needs = plan(program, TARGETS[target])
-    check_deployments(deployments, needs.facts, needs.curves)
+    needs = plan(program, TARGETS[target], name)
+    check_deployments(deployments, (*needs.facts, *needs.settings), needs.curves, name)
     files = {
-        "evolved.go": source(needs, deployments, provenance),
-        "evolved_test.go": go_test(needs, deployments),
-        "defaults.yaml": f"# {MARK}\n{defaults_yaml(program, deployments)}",
+        name.source_file: source(needs, deployments, provenance),
+        name.test_file: go_test(needs, deployments),
         "INTEGRATION.md": f"<!-- {MARK} -->\n{integration(needs, deployments)}",
     }
+    if needs.target.reads_coefficients:
+        files["defaults.yaml"] = f"# {MARK}\n{defaults_yaml(program, deployments, name)}"
     if deployments and (needs.curves or (needs.facts and by_name(deployments))):
-        files[DEPLOYMENTS] = deployments_file(needs, deployments)
+        files[name.deployments_file] = deployments_file(needs, deployments)
     if needs.batch.forest:
-        files[TREES_FILE] = trees_file(needs.batch.forest)
-    return {name: visible(text, keep="\n\t") for name, text in files.items()}
+        files[name.trees_file] = trees_file(needs.batch.forest, name)
+    return {file: visible(text, keep="\n\t") for file, text in files.items()}
 
 
-def write(files: Mapping[str, str], out: Path) -> None:
+def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
     """Write the files, name -> text, into the folder `out`, which is created if necessary.
 
-    An emitted file of deployments or trees that is not among them is removed, because Go would compile it too. Raises
+    An emitted file of deployments or trees of this `name` that is not among them is removed, because Go would compile
+    it too. Raises
     InputError, before anything is written, if `out` is a file or if a file of one of these names lacks the mark; and if
     something cannot be written.
     """
     try:
         if out.exists() and not out.is_dir():
             raise InputError(f"{out}: is a file, not a folder: choose another --out")
-        for name in files:
-            if not _may_replace(out / name):
-                raise InputError(f"{out / name}: was not written by evolve emit: move it away, or choose another --out")
+        for file in files:
+            if not _may_replace(out / file):
+                raise InputError(f"{out / file}: was not written by evolve emit: move it away, or choose another --out")
         out.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (out / name).write_text(text, encoding="utf-8", newline="\n")
-        for name in {DEPLOYMENTS, TREES_FILE} - files.keys():
-            if _may_replace(out / name):
-                (out / name).unlink(missing_ok=True)
+        for file, text in files.items():
+            (out / file).write_text(text, encoding="utf-8", newline="\n")
+        for file in {name.deployments_file, name.trees_file} - files.keys():
+            if _may_replace(out / file):
+                (out / file).unlink(missing_ok=True)
     except OSError as e:
         raise InputError(f"{out}: cannot be written ({e.strerror}): choose another --out") from None
 

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from simulator.language.ir import Field
 from simulator.schema import RAW, READABLE, TREES
 from translate_go.batch import VARIANCE, sum_update, value_of, variable
+from translate_go.deployment import SETTINGS
 from translate_go.goexpr import Atom, GoExpr, show
 from translate_go.lower import Lowering
+from translate_go.naming import DEFAULT
 from translate_go.spelling import Names, batch_name, fact
+from translate_go.target import TARGETS
 from translate_go.trees import call_of_trees
-
-PROMPT_LENGTH = "float64(len(req.InputTokens))"  # of the request that QueueingTime is asked about
 
 
 @dataclass(frozen=True, slots=True)
 class GoField:
-    """A field in Go. variable: in formulas. expression: its value, from fields, sums over the batch (b.) and facts of
-    the deployment (d.). update: the statement by which a request adds to that sum, "" for other fields."""
+    """A field in Go. variable: in formulas. expression: its value, from fields, sums over the batch (b.), facts of the
+    deployment (d.) and settings of the engine (o.). update: the statement by which a request adds to that sum, "" for
+    other fields."""
 
     variable: str
     expression: str
@@ -33,18 +35,18 @@ def read_as(field: Field) -> GoExpr:
         return Atom(READABLE["r", field.name].go)
     if field.name == "reference_step_us":
         return Atom("m.referenceStepUs")
-    return Atom(f"d.{fact(field.name)}")
+    return Atom(f"{'o' if field.name in SETTINGS else 'd'}.{fact(field.name)}")
 
 
 def go_field(scope: str, name: str) -> GoField:
-    """The field as the emitter writes it, each expression on one line.
+    """The field as the emitter writes it for blis-4 under the default name, each expression on one line.
 
     >>> go_field("b", "kv_read_us")
     GoField(variable='kvReadUs', expression='float64(d.KvUsPerToken * kvSum)', update='')
     """
     read = show(read_as(Field(scope, name)))
     if scope == "r":
-        return GoField(read, PROMPT_LENGTH, "")
+        return GoField(read, TARGETS["blis-4"].prompt_float64, "")
     if scope == "s":
         return GoField(read, read, "")
     real = variable(name)  # a second name for a field is that field in Go
@@ -52,5 +54,5 @@ def go_field(scope: str, name: str) -> GoField:
     if real == "kv_var":
         return GoField(read, VARIANCE, update)
     if real == TREES.name:
-        return GoField(read, show(call_of_trees()), "")
-    return GoField(read, show(value_of(real, Lowering(Names(), read_as, set()))), update)
+        return GoField(read, show(call_of_trees(DEFAULT)), "")
+    return GoField(read, show(value_of(real, Lowering(Names(DEFAULT), read_as, set()))), update)

@@ -1,12 +1,13 @@
-"""evolved_test.go: batches and prompts with the times recorded from the plain interpreter, and a benchmark."""
+"""name_test.go: batches and prompts with the times recorded from the plain interpreter, and a benchmark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from translate_go.deployment import EXAMPLE, Deployment, by_name, least
-from translate_go.gotypes import constructor, curve_notice, deployment_literal, may_fail
-from translate_go.spelling import MARK, curve_name, quoted
+from translate_go.gotypes import constructor, curve_notice, deployment_literal, options_literal
+from translate_go.naming import Name
+from translate_go.spelling import MARK, columns, curve_name, fact, quoted
 from translate_go.target import Plan
 from translate_go.vectors import EDGES, PROMPTS, Batch, batches, overhead_ticks, step_ticks, tolerance
 
@@ -14,7 +15,6 @@ RECORDED = 20  # random batches in addition to the edge cases
 OF_MANY = (EDGES[4], *EDGES[-4:])  # batches recorded for each of many deployments: a chunk, decodes, mixtures
 SEED = 20
 WIDTH = 16  # times in a line
-BENCHMARK = "BenchmarkEvolvedStepTime128"
 
 _TEMPLATE = """\
 // %(mark)s
@@ -27,45 +27,45 @@ import (
 	"github.com/inference-sim/inference-sim/sim"
 )
 
-// evolvedTolerance is how far a time may be from the recorded one, in microseconds: 0, or 1 where the program
+// <name>Tolerance is how far a time may be from the recorded one, in microseconds: 0, or 1 where the program
 // calls exp, log, log1p, softplus or pow, whose last bit differs between maths libraries.
-const evolvedTolerance = %(tolerance)d
+const <name>Tolerance = %(tolerance)d
 
-// evolvedRows are count equal requests: prompt length, progress before the step, new tokens of the step.
-type evolvedRows struct{ count, prompt, progress, tokens int }
+// <name>Rows are count equal requests: prompt length, progress before the step, new tokens of the step.
+type <name>Rows struct{ count, prompt, progress, tokens int }
 
-var evolvedBatches = [][]evolvedRows{
+var <name>Batches = [][]<name>Rows{
 %(batches)s
 }
 
-// evolvedPrompts are prompt lengths in tokens.
-var evolvedPrompts = []int{%(prompts)s}
+// <name>Prompts are prompt lengths in tokens.
+var <name>Prompts = []int{%(prompts)s}
 
-// evolvedRecords are the recorded times of each model in microseconds: of every batch, of every prompt, and the
+// <name>Records are the recorded times of each model in microseconds: of every batch, of every prompt, and the
 // overheads.
-var evolvedRecords = []struct {
+var <name>Records = []struct {
 	name                       string
-	model                      *Evolved
+	model                      *<Name>
 	steps, queueing, overheads []int64
 }{
 %(records)s
 }
 %(example)s
-// evolvedFill makes a prompt of n tokens, for any type of token.
-func evolvedFill[T any](prompt *[]T, n int) {
+// <name>Fill makes a prompt of n tokens, for any type of token.
+func <name>Fill[T any](prompt *[]T, n int) {
 	*prompt = make([]T, n)
 }
 
-func evolvedRequest(prompt, progress, tokens int) *sim.Request {
+func <name>Request(prompt, progress, tokens int) *sim.Request {
 	req := &sim.Request{ProgressIndex: int64(progress), NumNewTokens: tokens}
-	evolvedFill(&req.InputTokens, prompt)
+	<name>Fill(&req.InputTokens, prompt)
 	return req
 }
 
-func evolvedBatch(rows []evolvedRows) []*sim.Request {
+func <name>Batch(rows []<name>Rows) []*sim.Request {
 	var batch []*sim.Request
 	for _, row := range rows {
-		req := evolvedRequest(row.prompt, row.progress, row.tokens)
+		req := <name>Request(row.prompt, row.progress, row.tokens)
 		for i := 0; i < row.count; i++ {
 			batch = append(batch, req)
 		}
@@ -73,102 +73,149 @@ func evolvedBatch(rows []evolvedRows) []*sim.Request {
 	return batch
 }
 
-func checkEvolved(t *testing.T, what string, got, want int64) {
+func <name>Check(t *testing.T, what string, got, want int64) {
 	t.Helper()
-	if got < want-evolvedTolerance || got > want+evolvedTolerance {
+	if got < want-<name>Tolerance || got > want+<name>Tolerance {
 		t.Errorf("%%s: got %%d us, recorded %%d us", what, got, want)
 	}
 }
 
-func TestEvolvedTimes(t *testing.T) {
-	for _, record := range evolvedRecords {
+func Test<Name>Times(t *testing.T) {
+	for _, record := range <name>Records {
 		t.Run(record.name, func(t *testing.T) {
 			m := record.model
-			for i, rows := range evolvedBatches {
-				checkEvolved(t, "StepTime", m.StepTime(evolvedBatch(rows)), record.steps[i])
+			for i, rows := range <name>Batches {
+				<name>Check(t, "StepTime", m.StepTime(<name>Batch(rows)), record.steps[i])
 			}
-			for i, prompt := range evolvedPrompts {
-				checkEvolved(t, "QueueingTime", m.QueueingTime(evolvedRequest(prompt, 0, 0)), record.queueing[i])
+			for i, prompt := range <name>Prompts {
+				<name>Check(t, "QueueingTime", m.QueueingTime(<name>Request(prompt, 0, 0)), record.queueing[i])
 			}
 %(overheads)s
 		})
 	}
 }
 
-func TestEvolvedAllocatesNothing(t *testing.T) {
-	m := evolvedRecords[0].model
-	batch := []*sim.Request{evolvedRequest(64, 0, 64), evolvedRequest(64, 70, 1)}
+func Test<Name>AllocatesNothing(t *testing.T) {
+	m := <name>Records[0].model
+	batch := []*sim.Request{<name>Request(64, 0, 64), <name>Request(64, 70, 1)}
 	if n := testing.AllocsPerRun(10, func() { m.StepTime(batch) }); n != 0 {
 		t.Errorf("StepTime allocates %%g times a call", n)
 	}
 }
 
-// evolvedSink keeps the compiler from dropping the call that is timed.
-var evolvedSink int64
+// <name>Sink keeps the compiler from dropping the call that is timed.
+var <name>Sink int64
 
-// %(benchmark)s times a step of 128 requests: four in prefill, the others in decode.
-func %(benchmark)s(b *testing.B) {
-	m := evolvedRecords[0].model
+// Benchmark<Name>StepTime128 times a step of 128 requests: four in prefill, the others in decode.
+func Benchmark<Name>StepTime128(b *testing.B) {
+	m := <name>Records[0].model
 	var batch []*sim.Request
 	for i := 0; i < 128; i++ {
 		if i%%32 == 0 {
-			batch = append(batch, evolvedRequest(2000, 512, 512))
+			batch = append(batch, <name>Request(2000, 512, 512))
 		} else {
-			batch = append(batch, evolvedRequest(500+i, 700+4*i, 1))
+			batch = append(batch, <name>Request(500+i, 700+4*i, 1))
 		}
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := 0; i < b.N; i++ {
-		evolvedSink = m.StepTime(batch)
+		<name>Sink = m.StepTime(batch)
 	}
 }
-%(rejects)s"""
 
-_MUST = """
-func evolvedMust(m *Evolved, err error) *Evolved {
+func <name>Must(m *<Name>, err error) *<Name> {
 	if err != nil {
 		panic(err)
 	}
 	return m
 }
-"""
+%(more)s"""
 
 _FACTS_NEEDED = """
-func TestEvolvedNeedsItsFacts(t *testing.T) {
-	if _, err := NewEvolved(Deployment{}); err == nil {
-		t.Error("NewEvolved accepts a deployment without facts")
+func Test<Name>NeedsItsFacts(t *testing.T) {
+	if _, err := New<Name>(<Name>Deployment{}%(options)s); err == nil {
+		t.Error("New<Name> accepts a deployment without facts")
 	}
 }
 """
 
 _CURVES_NEEDED = """
-func TestEvolvedNeedsItsCurves(t *testing.T) {
-	d := evolvedRecords[0].model.d
+func Test<Name>NeedsItsCurves(t *testing.T) {
+	d := <name>Records[0].model.d
 	n := len(d.%(curve)s)
 	negative, unknown := make([]float64, n), make([]float64, n)
 	negative[3], unknown[n-1] = -1, math.NaN()
 	for _, knots := range [][]float64{nil, make([]float64, n-1), negative, unknown} {
 		d.%(curve)s = knots
-		if _, err := NewEvolved(d); err == nil || !strings.Contains(err.Error(), "%(curve)s") {
-			t.Errorf("NewEvolved with a bad %(curve)s: %%v", err)
+		if _, err := New<Name>(d%(options)s); err == nil || !strings.Contains(err.Error(), "%(curve)s") {
+			t.Errorf("New<Name> with a bad %(curve)s: %%v", err)
 		}
 	}
 }
 """
 
 _NAMES_NEEDED = """
-func TestEvolvedKnowsItsDeployments(t *testing.T) {
-	for name := range deployments {
-		if _, err := NewEvolvedFor(name); err != nil {
+func Test<Name>KnowsItsDeployments(t *testing.T) {
+	for name := range <name>Deployments {
+		if _, err := New<Name>For(name%(options)s); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := NewEvolvedFor("unknown"); err == nil {
-		t.Error("NewEvolvedFor accepts an unknown name")
+	if _, err := New<Name>For("unknown"%(options)s); err == nil {
+		t.Error("New<Name>For accepts an unknown name")
 	}
 }
 """
+
+_SETTINGS_NEEDED = """
+func Test<Name>NeedsTheSettingsOfTheEngine(t *testing.T) {
+	for flag, forget := range map[string]func(*<Name>Options){
+%(settings)s
+	} {
+		options := <name>Records[0].model.options
+		forget(&options)
+		if _, err := New<Name>(%(deployment)soptions); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("New<Name> without %%s: %%v", flag, err)
+		}
+	}
+}
+"""
+
+_ADAPTERS = """
+// <name>Adapters is a cost of adapters with one factor for all batches.
+type <name>Adapters struct {
+	sim.AdapterCost
+	factor float64
+}
+
+func (a <name>Adapters) StepOverheadFactor([]*sim.Request) float64 {
+	return a.factor
+}
+
+func Test<Name>AppliesTheCostOfAdapters(t *testing.T) {
+	m := *<name>Records[0].model
+	for _, rows := range <name>Batches {
+		batch := <name>Batch(rows)
+		m.options.AdapterCost = nil
+		without := m.StepTime(batch)
+		for _, factor := range []float64{1, 1.5} {
+			m.options.AdapterCost = <name>Adapters{factor: factor}
+			if got, want := m.StepTime(batch), int64(float64(without)*factor); got != want {
+				t.Errorf("StepTime with factor %%g: got %%d us, want %%d us", factor, got, want)
+			}
+		}
+		if n := testing.AllocsPerRun(10, func() { m.StepTime(batch) }); n != 0 {
+			t.Errorf("StepTime with adapters allocates %%g times a call", n)
+		}
+	}
+}
+"""
+
+
+def benchmark_name(name: Name) -> str:
+    """The Go function that times a step."""
+    return f"Benchmark{name.exported}StepTime128"
 
 
 def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
@@ -176,37 +223,60 @@ def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
     many = plan.reads_deployment and by_name(deployments)
     cases: Sequence[Batch] = OF_MANY if many else batches(RECORDED, SEED)
     prompts: Sequence[int] = PROMPTS[-2:] if many else PROMPTS
-    recorded = deployments if plan.reads_deployment and deployments else [Deployment("example", EXAMPLE)]
+    recorded = deployments if plan.differs and deployments else [Deployment("example", EXAMPLE)]
     records = [line for d in recorded for line in _record(plan, d, _model(plan, d, deployments), cases, prompts)]
     open_ = plan.reads_deployment and not deployments
-    rejects = [_MUST] if open_ or many else []
-    rejects += [_FACTS_NEEDED] if any(least(name) > 0.0 for name in plan.facts) else []
-    rejects += [_CURVES_NEEDED % {"curve": curve_name(plan.curves[0])}] if plan.curves else []
-    rejects += [_NAMES_NEEDED] if many else []
-    imports = ["math", "strings", "testing"] if plan.curves else ["testing"]
-    return _TEMPLATE % {
+    more = "".join(text for text, wanted in _more(plan, many) if wanted)
+    packages = [*(package for package in ("math", "strings") if f"{package}." in more), "testing"]
+    return plan.name.fill(_TEMPLATE) % {
         "mark": MARK,
-        "imports": "\n".join(f'\t"{name}"' for name in imports),
-        "benchmark": BENCHMARK,
+        "imports": "\n".join(f'\t"{package}"' for package in packages),
         "tolerance": tolerance(plan.program),
         "batches": "\n".join(f"\t{_rows(batch)}," for batch in cases),
         "prompts": ", ".join(map(str, prompts)),
         "records": "\n".join(records),
         "example": "\n".join(_example(plan)) if open_ else "",
         "overheads": "\n".join(
-            f'\t\t\tcheckEvolved(t, "{method}", m.{method}(), record.overheads[{i}])'
+            f'\t\t\t{plan.name.of("check")}(t, "{method}", m.{method}(), record.overheads[{i}])'
             for i, (method, _) in enumerate(plan.target.overheads)
         ),
-        "rejects": "".join(rejects),
+        "more": more,
     }
+
+
+def _more(plan: Plan, many: bool) -> list[tuple[str, bool]]:
+    """The tests that not every program has, and whether this one has them. `many`: with a table of deployments."""
+    words = {
+        "options": f", {plan.name.of('records')}[0].model.options" if plan.options else "",
+        "curve": curve_name(plan.curves[0]) if plan.curves else "",
+        "deployment": f"{plan.name.of('records')}[0].model.d, " if plan.reads_deployment else "",
+        "settings": "\n".join(_forgetting(plan)),
+    }
+    wanted = {
+        _FACTS_NEEDED: any(least(name) > 0.0 for name in plan.facts),
+        _CURVES_NEEDED: bool(plan.curves),
+        _NAMES_NEEDED: many,
+        _SETTINGS_NEEDED: bool(plan.settings),
+        _ADAPTERS: plan.target.adapter_cost,
+    }
+    return [(plan.name.fill(template) % words, holds) for template, holds in wanted.items()]
+
+
+def _forgetting(plan: Plan) -> list[str]:
+    """For each setting of the engine its flag, and a function that takes it out of the options."""
+    options = f"{plan.name.exported}Options"
+    rows = [(f'"{plan.target.flags[n]}":', f"func(o *{options}) {{ o.{fact(n)} = 0 }},") for n in plan.settings]
+    return columns(rows, "\t\t")
 
 
 def _model(plan: Plan, deployment: Deployment, deployments: Sequence[Deployment]) -> str:
     """The Go expression for the model of a deployment, or of the example if there are none."""
     if plan.reads_deployment and not deployments:
-        return "evolvedMust(NewEvolved(evolvedExample))"
-    call = constructor(plan, deployment, deployments)
-    return f"evolvedMust({call})" if may_fail(plan, deployments) else call
+        options = f", {options_literal(plan, EXAMPLE)}" if plan.options else ""
+        call = f"New{plan.name.exported}({plan.name.of('example')}{options})"
+    else:
+        call = constructor(plan, deployment, deployments)
+    return f"{plan.name.of('must')}({call})"
 
 
 def _record(
@@ -234,7 +304,8 @@ def _example(plan: Plan) -> list[str]:
     """The Go variable of the example deployment."""
     opening, *rest = deployment_literal(plan, EXAMPLE)
     notice = [*curve_notice([EXAMPLE]), "//"] if plan.curves else []
-    return ["", *notice, "// evolvedExample is Mixtral 8x7B on two H100.", f"var evolvedExample = {opening}", *rest, ""]
+    variable = plan.name.of("example")
+    return ["", *notice, f"// {variable} is Mixtral 8x7B on two H100.", f"var {variable} = {opening}", *rest, ""]
 
 
 def _rows(batch: Batch) -> str:

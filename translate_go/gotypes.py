@@ -1,6 +1,6 @@
-"""The types of the emitted Go, Deployment and Evolved: their constructors and values, and evolved_deployments.go.
+"""The types of the emitted Go, NameDeployment, NameOptions and Name: constructors, values, and name_deployments.go.
 
-That file has the deployments with curves of measured kernels, or those that are too many for evolved.go.
+That file has the deployments with curves of measured kernels, or those that are too many for name.go.
 """
 
 from __future__ import annotations
@@ -36,120 +36,220 @@ _AT = {
 }
 _FAR = re.compile("; .*|, padded tokens|, at the prompts' mean length")  # left out of comments in Go
 _BY_NAME = """\
-// NewEvolvedFor returns the model for a deployment of evolved_deployments.go by its name, in upper or lower case, or an
+// New<Name>For returns the model for a deployment of <stem>_deployments.go by its name, in upper or lower case, or an
 // error if there is none of that name.
-func NewEvolvedFor(name string) (*Evolved, error) {
-	d, ok := deployments[strings.ToLower(name)]
-	if !ok {
-		return nil, fmt.Errorf("evolved: no deployment %q in evolved_deployments.go", name)
-	}
-	return NewEvolved(d)
-}
+func New<Name>For(name string{parameter}) (*<Name>, error) {{
+	d, ok := <name>Deployments[strings.ToLower(name)]
+	if !ok {{
+		return nil, fmt.Errorf("<registered>: no deployment %q in <stem>_deployments.go", name)
+	}}
+	return New<Name>(d{argument})
+}}
 """
-_FACTORY_BY_NAME = """\
-// NewEvolvedBackend is the factory to register as a latency backend. It selects the deployment by the configuration's
-// model, GPU and tensor parallelism, "MODEL/GPU/tpN", and ignores the coefficients.
-func NewEvolvedBackend(_ sim.LatencyCoeffs, hw sim.ModelHardwareConfig) (sim.LatencyModel, error) {
-	return NewEvolvedFor(fmt.Sprintf("%s/%s/tp%d", hw.Model, hw.GPU, hw.TP))
-}
+_FACTORY = """\
+{doc}
+func New<Name>Backend(_ sim.LatencyCoeffs, {hardware} sim.ModelHardwareConfig{parameter}) (sim.LatencyModel, error) {{
+	m, err := {call}
+	if err != nil {{
+		return nil, err
+	}}
+	return m, nil
+}}
 """
+_FACTORY_BAKED = (
+    "New<Name>Backend is the factory to register as a latency backend. Constants and facts are those of this file; it "
+    "ignores coefficients and configuration."
+)
+_FACTORY_BY_NAME = (
+    "New<Name>Backend is the factory to register as a latency backend. It selects the deployment by the "
+    'configuration\'s model, GPU and tensor parallelism, "MODEL/GPU/tpN", and ignores the coefficients.'
+)
 
 
 def deployment_type(plan: Plan) -> list[str]:
     """The struct of the facts and curves that are read, each with meaning and unit."""
-    rows = []
-    for name in plan.facts:
-        spec = FIELDS["s", name]
-        unit = "" if spec.unit == "one" else f", {spec.unit.replace('**', '^')}"
-        meaning = spec.meaning.split(": ")[0]  # what it is, without why it matters
-        rows.append((fact(name), "float64", f"// {meaning}{unit}"))
-    rows += curve_fields(plan.curves)
-    doc = "Deployment holds the static facts of a model on its GPUs, per GPU where each holds a share."
+    rows = [(fact(name), "float64", f"// {_meaning(name)}") for name in plan.facts] + curve_fields(plan.curves)
+    kind = f"{plan.name.exported}Deployment"
+    doc = f"{kind} holds the static facts of a model on its GPUs, per GPU where each holds a share."
     if plan.curves:
         doc += " The curves of measured kernels are not copied: do not change them afterwards."
     return [
         *comment(doc),
-        "type Deployment struct {",
+        f"type {kind} struct {{",
         *columns(rows, "\t"),
+        "}",
+    ]
+
+
+def _meaning(name: str) -> str:
+    """What a fact is, without why it matters, and its unit."""
+    spec = FIELDS["s", name]
+    unit = "" if spec.unit == "one" else f", {spec.unit.replace('**', '^')}"
+    return f"{spec.meaning.split(': ')[0]}{unit}"
+
+
+def options_type(plan: Plan) -> list[str]:
+    """The struct of what neither the program nor the host's configuration of the model holds."""
+    rows = [("AdapterCost", "sim.AdapterCost", "// factor of a step's time for its adapters (LoRA); nil for none")]
+    rows = rows if plan.target.adapter_cost else []
+    rows += [(fact(name), "float64", f"// {_meaning(name)}: {plan.target.flags[name]}") for name in plan.settings]
+    doc = f"{plan.name.exported}Options holds what is neither the program's nor the deployment's."
+    if plan.settings:
+        doc += " The settings of the engine have no defaults: all of them must be given."
+    return [*comment(doc), f"type {plan.name.exported}Options struct {{", *columns(rows, "\t"), "}"]
+
+
+def options_literal(plan: Plan, facts: Mapping[str, float], package: str = "") -> str:
+    """The Go literal of the options with these settings of the engine, of the Go package if one is given."""
+    values = ", ".join(f"{fact(name)}: {digits(facts[name])}" for name in plan.settings)
+    return f"{_of(package)}{plan.name.exported}Options{{{values}}}"
+
+
+def host_option(plan: Plan) -> list[str]:
+    """The host's Option by which the options get from its flags to the factory.
+
+    It needs the field `NAME NAMEOptions` in the host's latencyOptions, so it is no part of the emitted files, which
+    compile in the host as it is.
+    """
+    name = plan.name
+    doc = f"With{name.exported}Options passes the settings of the engine that the backend {name.registered} reads."
+    return [
+        *comment(doc),
+        f"func With{name.exported}Options(options {name.exported}Options) Option {{",
+        f"\treturn func(o *latencyOptions) {{ o.{name.private} = options }}",
         "}",
     ]
 
 
 def model_type(plan: Plan) -> list[str]:
     """The model, and the assertion that it has the methods of the host's interface."""
-    rows = [("d", "Deployment")] if plan.reads_deployment else []
+    name = plan.name.exported
+    rows = [("d", f"{name}Deployment")] if plan.reads_deployment else []
+    rows += [("options", f"{name}Options")] if plan.options else []
     if plan.reference:
         meaning = f"// step time of {REFERENCE_DECODES} decodes with progress 0, us before truncation"
         rows.append(("referenceStepUs", f"float64 {meaning}"))
-    depends = "the arguments and the deployment" if plan.reads_deployment else "the arguments"
+    depends = ["the arguments"] + ["the deployment"] * plan.reads_deployment + ["the options"] * plan.options
     doc = comment(
-        "Evolved is a latency model found by program search: its formulas are fixed, and its results depend on nothing "
-        f"but {depends}."
+        f"{name} is a latency model found by program search: its formulas are fixed, and its results depend on nothing "
+        f"but {', '.join(depends[:-1])}{' and ' * (len(depends) > 1)}{depends[-1]}."
     )
-    struct = ["type Evolved struct {", *columns(rows, "\t"), "}"] if rows else ["type Evolved struct{}"]
-    return [*doc, *struct, "", "var _ sim.LatencyModel = (*Evolved)(nil)"]
+    struct = [f"type {name} struct {{", *columns(rows, "\t"), "}"] if rows else [f"type {name} struct{{}}"]
+    return [*doc, *struct, "", f"var _ sim.LatencyModel = (*{name})(nil)"]
 
 
 def constructors(plan: Plan, deployments: Sequence[Deployment]) -> list[list[str]]:
-    """NewEvolved for any deployment, constructors of the named ones, and the factory if it is clear which to make."""
+    """The constructor for any deployment, those of the named ones, and the factory if it is clear which to make."""
+    name = plan.name
+    parts = [_constructor(plan)]
     if not plan.reads_deployment:
-        return [_without_facts(plan), _factory("NewEvolved")]
-    parts = [_with_facts(plan)]
-    if plan.reference:
-        doc = "// newEvolved returns the model for valid facts, with its reference step computed."
-        parts.append([doc, "func newEvolved(d Deployment) *Evolved {", *_referring("&Evolved{d: d}", plan), "}"])
+        return [*parts, _factory(plan, f"New{name.exported}({_arguments(plan)})")]
     if by_name(deployments):
-        return [*parts, _BY_NAME.rstrip().split("\n"), _FACTORY_BY_NAME.rstrip().split("\n")]
+        text = name.fill(_BY_NAME).format(parameter=_parameter(plan), argument=", options" * plan.options)
+        key = 'fmt.Sprintf("%s/%s/tp%d", hw.Model, hw.GPU, hw.TP)'
+        call = f"New{name.exported}For({_arguments(plan, key)})"
+        return [*parts, text.rstrip().split("\n"), _factory(plan, call, _FACTORY_BY_NAME, "hw")]
     parts += [_baked(plan, deployment) for deployment in deployments]
-    return [*parts, _factory(f"NewEvolvedFor{deployments[0].go_name}")] if len(deployments) == 1 else parts
+    if len(deployments) > 1 or not deployments:
+        return parts
+    return [*parts, _factory(plan, f"New{name.exported}For{deployments[0].go_name}({_arguments(plan)})")]
 
 
-def constructor(plan: Plan, deployment: Deployment, deployments: Sequence[Deployment]) -> str:
-    """The Go call that makes the model of a named deployment. It returns an error too if it `may_fail`."""
+def constructor(
+    plan: Plan, deployment: Deployment, deployments: Sequence[Deployment], options: str | None = None, package: str = ""
+) -> str:
+    """The Go call that makes the model of a named deployment, or returns an error.
+
+    `options` is the Go expression of the options, by default a literal with the deployment's own settings.
+    """
+    given = options_literal(plan, deployment.facts, package) if options is None else options
+    new = f"{_of(package)}New{plan.name.exported}"
     if not plan.reads_deployment:
-        return "NewEvolved()"
+        return f"{new}({_arguments(plan, options=given)})"
     if by_name(deployments):
-        return f"NewEvolvedFor({quoted(deployment.name)})"
-    return f"NewEvolvedFor{deployment.go_name}()"
+        return f"{new}For({_arguments(plan, quoted(deployment.name), given)})"
+    return f"{new}For{deployment.go_name}({_arguments(plan, options=given)})"
 
 
-def may_fail(plan: Plan, deployments: Sequence[Deployment]) -> bool:
-    """Whether the constructors of named deployments return an error."""
-    return plan.reads_deployment and by_name(deployments)
+def _of(package: str) -> str:
+    return f"{package}." if package else ""
+
+
+def _parameter(plan: Plan, before: str = ", ") -> str:
+    """The parameter of a constructor for the options, if it takes them."""
+    return f"{before}options {plan.name.exported}Options" if plan.options else ""
+
+
+def _arguments(plan: Plan, first: str = "", options: str = "options") -> str:
+    """The arguments of a call of a constructor: the first, if any, and the options, if it takes them."""
+    return ", ".join(argument for argument in (first, options * plan.options) if argument)
 
 
 def _baked(plan: Plan, deployment: Deployment) -> list[str]:
     """The constructor of a named deployment."""
-    name = f"NewEvolvedFor{deployment.go_name}"
-    opening, closing = ("newEvolved(", ")") if plan.reference else ("&Evolved{d: ", "}")
+    new = f"New{plan.name.exported}"
+    name = f"{new}For{deployment.go_name}"
     if plan.curves:
-        what, lines = "facts and curves", [deployment_variable(deployment)]
+        what, lines = "facts and curves", [deployment_variable(plan, deployment)]
     else:
         what, lines = "facts", deployment_literal(plan, deployment.facts, "\t")
-    lines[0] = f"\treturn {opening}{lines[0]}"
-    lines[-1] += closing
+    lines[0] = f"\treturn {new}({lines[0]}"
+    lines[-1] += f"{', options' * plan.options})"
     doc = comment(f"{name} returns the model with the {what} of {clean(deployment.name)}.")
-    return [*doc, f"func {name}() *Evolved {{", *lines, "}"]
+    return [*doc, f"func {name}({_parameter(plan, '')}) (*{plan.name.exported}, error) {{", *lines, "}"]
 
 
-def _without_facts(plan: Plan) -> list[str]:
-    """The constructor of a model that reads no deployment."""
-    inner = _referring("&Evolved{}", plan) if plan.reference else ["\treturn &Evolved{}"]
-    doc = "// NewEvolved returns the model, which reads no facts and is the same for all deployments."
-    return [doc, "func NewEvolved() *Evolved {", *inner, "}"]
-
-
-def _with_facts(plan: Plan) -> list[str]:
-    """The constructor for any deployment, which checks facts and curves."""
-    kinds = " or ".join(["fact"] * bool(plan.facts) + ["curve"] * bool(plan.curves))
+def _constructor(plan: Plan) -> list[str]:
+    """The constructor for any deployment, which checks facts, curves and settings."""
+    name = plan.name.exported
+    deployment = f"d {name}Deployment" if plan.reads_deployment else ""
+    checked = ["fact"] * bool(plan.facts) + ["curve"] * bool(plan.curves) + ["setting"] * bool(plan.settings)
+    if plan.reads_deployment:
+        doc = f"New{name} returns the model for a deployment"
+    else:
+        doc = f"New{name} returns the model, which reads no facts"
+    kinds = " or ".join(checked)
+    doc += f", or an error naming the first {kinds} that is invalid." if checked else ": its error is always nil."
+    rows = [("d", plan.reads_deployment), ("options", plan.options)]
+    values = ", ".join(f"{field}: {field}" for field, given in rows if given)
+    built = f"&{name}{{{values}}}"
+    if plan.reference:
+        decodes = f"decodeReqs: {REFERENCE_DECODES}" if "decodeReqs" in plan.batch.sums else ""
+        sums = f"{plan.name.of('batchSums')}{{{decodes}}}" if plan.batch.sums else ""
+        end = [f"\tm := {built}", f"\tm.referenceStepUs = m.stepMicros({sums})", "\treturn m, nil"]
+    else:
+        end = [f"\treturn {built}, nil"]
     return [
-        f"// NewEvolved returns the model for a deployment, or an error naming the first {kinds} that is invalid.",
-        "func NewEvolved(d Deployment) (*Evolved, error) {",
+        *comment(doc),
+        f"func New{name}({deployment}{_parameter(plan, ', ' if deployment else '')}) (*{name}, error) {{",
         *(_fact_checks(plan) if plan.facts else []),
         *(_curve_checks(plan) if plan.curves else []),
-        f"\treturn {'newEvolved(d)' if plan.reference else '&Evolved{d: d}'}, nil",
+        *(_setting_checks(plan) if plan.settings else []),
+        *end,
         "}",
     ]
+
+
+def _setting_checks(plan: Plan) -> list[str]:
+    return [
+        "\tfor _, setting := range []struct {",
+        "\t\tname, field, flag string",
+        "\t\tvalue             float64",
+        "\t}{",
+        *(f'\t\t{{"{n}", "{fact(n)}", "{plan.target.flags[n]}", options.{fact(n)}}},' for n in plan.settings),
+        "\t} {",
+        "\t\tif !(setting.value >= 1) || math.IsInf(setting.value, 0) { // unlike setting.value < 1, this rejects NaN",
+        f'\t\t\treturn nil, fmt.Errorf("{plan.name.registered}: the program reads %s: set '
+        f"{plan.name.exported}Options.%s to the engine's %s (it is %g)\",",
+        "\t\t\t\tsetting.name, setting.field, setting.flag, setting.value)",
+        "\t\t}",
+        "\t}",
+    ]
+
+
+def _kind(plan: Plan) -> str:
+    """The beginning of an error about a deployment."""
+    return f"{plan.name.registered}: {plan.name.exported}Deployment"
 
 
 def _fact_checks(plan: Plan) -> list[str]:
@@ -164,7 +264,7 @@ def _fact_checks(plan: Plan) -> list[str]:
         *(f'\t\t{{"{name}", d.{name}, d.{name} {holds}}},' for name, holds in rows),
         "\t} {",
         "\t\tif !fact.ok || math.IsInf(fact.value, 0) {",
-        '\t\t\treturn nil, fmt.Errorf("evolved: Deployment.%s cannot be %g", fact.name, fact.value)',
+        f'\t\t\treturn nil, fmt.Errorf("{_kind(plan)}.%s cannot be %g", fact.name, fact.value)',
         "\t\t}",
         "\t}",
     ]
@@ -180,33 +280,23 @@ def _curve_checks(plan: Plan) -> list[str]:
         *(f'\t\t{{"{curve_name(name)}", d.{curve_name(name)}, {CURVES[name]}}},' for name in plan.curves),
         "\t} {",
         "\t\tif len(curve.knots) != curve.want {",
-        '\t\t\treturn nil, fmt.Errorf("evolved: Deployment.%s has %d knots, needs %d", curve.name, len(curve.knots), '
-        "curve.want)",
+        f'\t\t\treturn nil, fmt.Errorf("{_kind(plan)}.%s has %d knots, needs %d", curve.name, '
+        "len(curve.knots), curve.want)",
         "\t\t}",
         "\t\tfor i, us := range curve.knots {",
         "\t\t\tif !(us >= 0) || math.IsInf(us, 0) { // unlike us < 0, this rejects NaN",
-        '\t\t\t\treturn nil, fmt.Errorf("evolved: Deployment.%s[%d] cannot be %g", curve.name, i, us)',
+        f'\t\t\t\treturn nil, fmt.Errorf("{_kind(plan)}.%s[%d] cannot be %g", curve.name, i, us)',
         "\t\t\t}",
         "\t\t}",
         "\t}",
     ]
 
 
-def _referring(build: str, plan: Plan) -> list[str]:
-    """The body of a constructor that also computes the reference step."""
-    decodes = f"decodeReqs: {REFERENCE_DECODES}" if "decodeReqs" in plan.batch.sums else ""
-    sums = f"batchSums{{{decodes}}}" if plan.batch.sums else ""
-    return [f"\tm := {build}", f"\tm.referenceStepUs = m.stepMicros({sums})", "\treturn m"]
-
-
-def _factory(name: str) -> list[str]:
-    return [
-        "// NewEvolvedBackend is the factory to register as a latency backend. Constants and facts are those of this",
-        "// file; it ignores coefficients and configuration.",
-        "func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {",
-        f"\treturn {name}(), nil",
-        "}",
-    ]
+def _factory(plan: Plan, call: str, doc: str = _FACTORY_BAKED, hardware: str = "_") -> list[str]:
+    """The factory that makes the model by `call`. `hardware` is the host's configuration, if the call reads it."""
+    head = "\n".join(comment(plan.name.fill(doc)))
+    text = plan.name.fill(_FACTORY).format(doc=head, hardware=hardware, parameter=_parameter(plan), call=call)
+    return text.rstrip().split("\n")
 
 
 def curve_fields(curves: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -221,8 +311,12 @@ def curve_fields(curves: Sequence[str]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def deployment_literal(plan: Plan, facts: Mapping[str, float], indent: str = "", kind: str = "Deployment") -> list[str]:
-    """The lines of `Deployment{...}` with the facts and curves that are read. `indent` is that of the last line."""
+def deployment_literal(plan: Plan, facts: Mapping[str, float], indent: str = "", kind: str | None = None) -> list[str]:
+    """The lines of the deployment's literal, with the facts and curves that are read.
+
+    `indent` is that of the last line; `kind` is the type in front, by default the deployment's.
+    """
+    kind = f"{plan.name.exported}Deployment" if kind is None else kind
     inner = indent + "\t"
     lines: list[str] = []
     rows = [(f"{fact(name)}:", digits(facts[name]) + ",") for name in plan.facts]
@@ -238,26 +332,28 @@ def deployment_literal(plan: Plan, facts: Mapping[str, float], indent: str = "",
 
 
 def deployments_file(plan: Plan, deployments: Sequence[Deployment]) -> str:
-    """The text of evolved_deployments.go."""
+    """The text of the file of deployments."""
     lines = [f"// {MARK}", "", "package latency"]
     if plan.curves:
         lines += ["", *curve_notice([d.facts for d in deployments])]
     if by_name(deployments):
-        lines += ["", "// deployments by name, in lower case.", "var deployments = map[string]Deployment{"]
+        variable = plan.name.of("deployments")
+        kind = f"map[string]{plan.name.exported}Deployment"
+        lines += ["", f"// {variable} are by name, in lower case.", f"var {variable} = {kind}{{"]
         for d in deployments:
             opening, *rest = deployment_literal(plan, d.facts, "\t", "")
             lines += [f"\t{quoted(d.name.lower())}: {opening}", *rest[:-1], f"{rest[-1]},"]
         return "\n".join([*lines, "}", ""])
     for d in deployments:
         opening, *rest = deployment_literal(plan, d.facts)
-        variable = deployment_variable(d)
+        variable = deployment_variable(plan, d)
         lines += ["", *comment(f"{variable} is {clean(d.name)}."), f"var {variable} = {opening}", *rest]
     return "\n".join([*lines, ""])
 
 
-def deployment_variable(deployment: Deployment) -> str:
+def deployment_variable(plan: Plan, deployment: Deployment) -> str:
     """The Go variable that holds a deployment with curves."""
-    return f"deployment{deployment.go_name}"
+    return plan.name.of(f"deployment{deployment.go_name}")
 
 
 def curve_notice(deployed: Sequence[Mapping[str, float]]) -> list[str]:

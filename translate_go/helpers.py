@@ -1,12 +1,13 @@
-"""The guarded functions in Go. Each is written into the file only if the program calls it.
+"""The guarded functions in Go. Each is written into the file only if the program calls it,
+filled with the name of the backend.
 
 They mirror simulator/language/guarded.py and simulator/vm.py, including NaN: Go's builtin max and min propagate it.
 """
 
 HELPERS = {
     "safeDiv": """\
-// safeDiv is x/y, and 0 where y is 0.
-func safeDiv(x, y float64) float64 {
+// <name>SafeDiv is x/y, and 0 where y is 0.
+func <name>SafeDiv(x, y float64) float64 {
 	if y == 0 {
 		return 0
 	}
@@ -14,14 +15,14 @@ func safeDiv(x, y float64) float64 {
 }
 """,
     "safeSqrt": """\
-// safeSqrt is the square root of max(x, 0).
-func safeSqrt(x float64) float64 {
+// <name>SafeSqrt is the square root of max(x, 0).
+func <name>SafeSqrt(x float64) float64 {
 	return math.Sqrt(max(x, 0))
 }
 """,
     "safeLog": """\
-// safeLog is the natural logarithm of x, or of 1e-12 for x <= 0.
-func safeLog(x float64) float64 {
+// <name>SafeLog is the natural logarithm of x, or of 1e-12 for x <= 0.
+func <name>SafeLog(x float64) float64 {
 	if x <= 0 {
 		x = 1e-12
 	}
@@ -29,33 +30,33 @@ func safeLog(x float64) float64 {
 }
 """,
     "safeLog1p": """\
-// safeLog1p is log(1 + max(x, 0)).
-func safeLog1p(x float64) float64 {
+// <name>SafeLog1p is log(1 + max(x, 0)).
+func <name>SafeLog1p(x float64) float64 {
 	return math.Log1p(max(x, 0))
 }
 """,
     "safeExp": """\
-// safeExp is e^x with x clipped to 50.
-func safeExp(x float64) float64 {
+// <name>SafeExp is e^x with x clipped to 50.
+func <name>SafeExp(x float64) float64 {
 	return math.Exp(min(x, 50))
 }
 """,
     "safeSoftplus": """\
-// safeSoftplus is log(1 + e^x), written so that no exponential overflows.
-func safeSoftplus(x float64) float64 {
+// <name>SafeSoftplus is log(1 + e^x), written so that no exponential overflows.
+func <name>SafeSoftplus(x float64) float64 {
 	return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x)))
 }
 """,
     "safePow": """\
-// safePow is max(x, 0)^c with c clipped to [-4, 4].
-func safePow(x, c float64) float64 {
+// <name>SafePow is max(x, 0)^c with c clipped to [-4, 4].
+func <name>SafePow(x, c float64) float64 {
 	return math.Pow(max(x, 0), max(-4, min(4, c)))
 }
 """,
     "expertsTouched": """\
-// expertsTouched is the expected share of distinct experts that the tokens of a step are routed to,
+// <name>ExpertsTouched is the expected share of distinct experts that the tokens of a step are routed to,
 // 1 - (1 - active/experts)^tokens with the power by repeated squaring; 0 for a dense model or no tokens.
-func expertsTouched(active, experts, tokens float64) float64 {
+func <name>ExpertsTouched(active, experts, tokens float64) float64 {
 	if experts <= 0 || tokens <= 0 {
 		return 0
 	}
@@ -70,9 +71,9 @@ func expertsTouched(active, experts, tokens float64) float64 {
 }
 """,
     "capturedBatch": """\
-// capturedBatch is the decode batch rounded up to a captured CUDA graph size (1, 2, 4, multiples of 8 to 512);
+// <name>CapturedBatch is the decode batch rounded up to a captured CUDA graph size (1, 2, 4, multiples of 8 to 512);
 // the true batch size above 512 or with prefill present.
-func capturedBatch(prefillReqs, decodeReqs float64) float64 {
+func <name>CapturedBatch(prefillReqs, decodeReqs float64) float64 {
 	switch {
 	case prefillReqs > 0 || decodeReqs > 512:
 		return prefillReqs + decodeReqs
@@ -85,9 +86,9 @@ func capturedBatch(prefillReqs, decodeReqs float64) float64 {
 }
 """,
     "capturedTokens": """\
-// capturedTokens is the number of tokens rounded up to a captured CUDA graph size (1, 2, 4, multiples of 8 to 256,
-// of 16 above); the true number above the largest size, which is at most twice maxSeqs and at most 512.
-func capturedTokens(tokens, maxSeqs float64) float64 {
+// <name>CapturedTokens is the number of tokens rounded up to a captured CUDA graph size (1, 2, 4, multiples of
+// 8 to 256, of 16 above); the true number above the largest size, which is at most twice maxSeqs and at most 512.
+func <name>CapturedTokens(tokens, maxSeqs float64) float64 {
 	limit := min(2*maxSeqs, 512)
 	if !(tokens <= limit) || tokens <= 2 {
 		return tokens
@@ -106,9 +107,10 @@ func capturedTokens(tokens, maxSeqs float64) float64 {
 }
 """,
     "curveAt": """\
-// curveAt reads a curve at x. Its knots are eight to an octave, at 1, 1.125, ... 2, 2.25, ... 4, 4.5 and so on, with
-// straight lines between them. Below 1 the curve has its first value; beyond the last knot the last line continues.
-func curveAt(knots []float64, x float64) float64 {
+// <name>CurveAt reads a curve at x. Its knots are eight to an octave, at 1, 1.125, ... 2, 2.25, ... 4, 4.5 and so
+// on, with straight lines between them. Below 1 the curve has its first value; beyond the last knot the last line
+// continues.
+func <name>CurveAt(knots []float64, x float64) float64 {
 	if !(x >= 1) {
 		if x != x {
 			return x
@@ -131,15 +133,26 @@ func curveAt(knots []float64, x float64) float64 {
 """,
 }
 
-TICKS = """\
-// maxTicks is the longest time that the clock takes, 10^10 microseconds.
-const maxTicks = 10_000_000_000
+MAX_TICKS = """\
+// <name>MaxTicks is the longest time that the clock takes, 10^10 microseconds.
+const <name>MaxTicks = 10_000_000_000
+"""
 
-// toTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
-// [low, maxTicks]; NaN becomes maxTicks.
-func toTicks(us float64, low int64) int64 {
-	if !(us < maxTicks) { // unlike us >= maxTicks, this catches NaN
-		return maxTicks
+# by the conversion of the host's package, which saturates: NaN and what is too large become the largest int64
+HOST_TICKS = """\
+// <name>Ticks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
+// [low, <name>MaxTicks]; NaN becomes <name>MaxTicks.
+func <name>Ticks(us float64, low int64) int64 {
+	return min(clampToInt64(max(us, float64(low))), <name>MaxTicks)
+}
+"""
+
+OWN_TICKS = """\
+// <name>Ticks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
+// [low, <name>MaxTicks]; NaN becomes <name>MaxTicks.
+func <name>Ticks(us float64, low int64) int64 {
+	if !(us < <name>MaxTicks) { // unlike us >= <name>MaxTicks, this catches NaN
+		return <name>MaxTicks
 	}
 	if !(us > float64(low)) {
 		return low

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from simulator.experiment.facts import left_out
 from translate_go.deployment import Deployment, by_name
-from translate_go.gotypes import constructor, deployment_variable
-from translate_go.spelling import DEPLOYMENTS, clean, quoted
+from translate_go.gotypes import constructor, host_option
+from translate_go.spelling import clean, fact
 from translate_go.target import BLIS_5_DIFFERS, Plan
-from translate_go.trees import TREES_FILE
 
 _HEAD = """\
 # Adding this latency model to BLIS
@@ -18,14 +17,15 @@ _HEAD = """\
 {about}
 
 1. Copy {copied} to `sim/latency/`.
-2. Run `go vet ./sim/latency` and `go test ./sim/latency -run Evolved -bench Evolved`: the test compares recorded
+2. Run `go vet ./sim/latency` and `go test ./sim/latency -run <Name> -bench <Name>`: the test compares recorded
    batches and prompts with the times of the interpreter in which the program was scored, the benchmark times a batch of
    128 requests.
-3. Register it, as below. If the host already has a backend called `evolved`, or another file of the package defines a
-   name of `evolved.go` (`go vet` reports it), choose a different name.
-
-`defaults.yaml` has the program's alpha and beta coefficients, if it has any. This backend does not read it.
+3. Register it, as below. If the host already has a backend called `<registered>`, or another file of the package
+   defines a name of `<stem>.go` (`go vet` reports it), emit it again with another `--name`.
 """
+_DEFAULTS = (
+    "\n`defaults.yaml` has the program's alpha and beta coefficients, if it has any. This backend does not read it.\n"
+)
 
 _ABOUT = (
     "{files} of package `latency`. The code needs Go 1.21 or later, imports only `sim` and the standard library, keeps "
@@ -33,47 +33,80 @@ _ABOUT = (
     "`{branch}`)."
 )
 _BAKED = (
-    "The factory to register is `NewEvolvedBackend`; the facts of {name} are baked in. The constructor `NewEvolved` "
+    "The factory to register is `New<Name>Backend`; the facts of {name} are baked in. The constructor `New<Name>` "
     "takes the facts of any other deployment."
 )
 _NO_FACTS = """
-The factory to register is `NewEvolvedBackend`. The program reads no facts, so it is the same for all deployments.
+The factory to register is `New<Name>Backend`. The program reads no facts, so it is the same for all deployments.
 """
 _OPEN = """
-No deployment is baked in. Write a factory that fills `Deployment` and calls `NewEvolved`:
+No deployment is baked in. Write a factory that fills `<Name>Deployment` and calls `New<Name>`:
 
-    func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
-        return NewEvolved(Deployment{ /* the facts named in evolved.go */ })
-    }
+    func New<Name>Backend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig{parameter}) (sim.LatencyModel, error) {{
+        return New<Name>(<Name>Deployment{{ /* the facts named in <stem>.go */ }}{argument})
+    }}
 
 or emit again for a deployment (an experiment, or model, hardware and tensor parallelism), which adds it.
 """
 _OPEN_CURVES = """
-The curves of measured kernels are part of `Deployment`: slices of 113 or 137 knots, in microseconds. `NewEvolved`
+The curves of measured kernels are part of `<Name>Deployment`: slices of 113 or 137 knots, in microseconds. `New<Name>`
 returns an error that names a curve if it is missing, has the wrong length, or holds a negative or infinite number or
 NaN.
 """
 _SEVERAL = """
 Several deployments are baked in. The host passes nothing about the model to a backend that is not built in, so choose
 the deployment at registration: give each backend its own name, and where the steps below return
-`NewEvolvedBackend(coeffs, hw)`, return the model of that deployment instead:
+the result of `New<Name>Backend`, return the model of that deployment instead:
 
 {cases}
 """
 _BY_NAME = (
     "`{file}` has {count} deployments by name, MODEL/GPU/tpN, for example `{name}`. The factory to register is "
-    "`NewEvolvedBackend`: it selects the deployment by `--model`, `--hardware` and `--tp`, in upper or lower case, and "
+    "`New<Name>Backend`: it selects the deployment by `--model`, `--hardware` and `--tp`, in upper or lower case, and "
     "returns an error if there is none. To choose one deployment at registration instead, return "
-    '`NewEvolvedFor("NAME")`.'
+    "`New<Name>For` with its name."
+)
+_SETTINGS = (
+    "The program reads settings of the engine, which the host does not pass to its backends: {listed}. The "
+    "constructors take them in `<Name>Options`, and return an error that names the flag if one is missing. To pass the "
+    "values that the command was given:"
+)
+_BY_OPTION = """
+Add to `sim/latency/latency.go` the field `<name> <Name>Options` in `latencyOptions`, and
+
+{option}
+
+Give this option to `NewLatencyModel` where the instances are built (`sim/cluster/instance.go`).
+"""
+_BY_HAND = """
+    return New<Name>Backend(coeffs, hw, <Name>Options{{{values}}})
+"""
+_CURVES = """
+The curves of measured kernels are part of `<Name>Deployment`: slices of 113 or 137 knots, in microseconds. `New<Name>`
+returns an error that names a curve if it is missing, has the wrong length, or holds a negative or infinite number or
+NaN.
+"""
+_SEVERAL = """
+Several deployments are baked in. The host passes nothing about the model to a backend that is not built in, so choose
+the deployment at registration: give each backend its own name, and where the steps below return
+the result of `New<Name>Backend`, return the model of that deployment instead:
+
+{cases}
+"""
+_BY_NAME = (
+    "`{file}` has {count} deployments by name, MODEL/GPU/tpN, for example `{name}`. The factory to register is "
+    "`New<Name>Backend`: it selects the deployment by `--model`, `--hardware` and `--tp`, in upper or lower case, and "
+    "returns an error if there is none. To choose one deployment at registration instead, return "
+    "`New<Name>For` with its name."
 )
 _LIMITS = """
 The engine's request limit is baked in too: max_num_seqs {limits} (the host's own default is 256). The host always has
 chunked prefill, whatever the deployment was measured with. If your request limit differs, change a copy, which
-`NewEvolved` checks:
+`New<Name>` checks:
 
     d := {copied}
     d.MaxNumSeqs = 256
-    return NewEvolved(d)
+    return New<Name>(d)
 """
 _CURVES = """
 Curves are for one model on one GPU type at one tensor parallelism, and cannot be converted to another deployment. They
@@ -91,12 +124,14 @@ _MAIN = """
 
 1. `sim/latency/latency.go`, in `NewLatencyModel`: add to the switch on `hw.Backend`
 
-       case "evolved":
-           return NewEvolvedBackend(coeffs, hw)
+       case "<registered>":
+           options := {options}
+           options.AdapterCost = o.adapterCost
+           return New<Name>Backend(coeffs, hw, options)
 
-2. `sim/bundle.go`: add `"evolved"` to the set of valid latency backends. It feeds `--latency-model`, the per-pool flags
-   and the error texts.
-3. Run with `--latency-model evolved`.
+2. `sim/bundle.go`: add `"<registered>"` to the set of valid latency backends. It feeds `--latency-model`, the
+   per-pool flags and the error texts.
+3. Run with `--latency-model <registered>`.
 
 Note:
 
@@ -107,7 +142,7 @@ Note:
 - The host must find its `defaults.yaml` (in the working directory or by `--defaults-filepath`).
 - No coefficients are needed. `--alpha-coeffs` and `--beta-coeffs` must be given together, if at all, and must not be
   negative. Both without `--latency-model` silently select another backend.
-- Adapter (LoRA) costs are passed as an option, which this backend ignores.
+- The factor of a step's time for its adapters (LoRA) is applied by the host's own function, as in its other backends.
 """
 
 _STEPML = """
@@ -118,15 +153,15 @@ This branch chooses its backend by which settings are present, so it needs a nam
 1. `sim/config.go`: add `Backend string` to `ModelHardwareConfig`; the positional constructor can stay as it is.
 2. `sim/latency/latency.go`: in `NewLatencyModel`, after the alpha coefficients are checked,
 
-       if hw.Backend == "evolved" {{
-           return NewEvolvedBackend(coeffs, hw)
+       if hw.Backend == "<registered>" {{
+           return New<Name>Backend(coeffs, hw)
        }}
 
 3. `cmd/root.go`: add a string flag `--latency-backend`, stored in `Backend` before the cluster is built. Where the
    command tests whether all coefficients are zero (two places), also require that no backend was named: otherwise it
    looks for coefficients in `defaults.yaml` and stops. A dummy non-zero `--beta-coeffs` has the same effect without
    this edit.
-4. Run with `--latency-backend evolved`.
+4. Run with `--latency-backend <registered>`.
 
 For any latency model, this host differs from the replay in which the program was scored:
 
@@ -146,7 +181,7 @@ with tied times then differ from a run of its own command.
 
 _TREES = (
     "`{file}` has the ensemble of {count} trees that the step time reads: their nodes, and the walk through them. It "
-    "belongs to this `evolved.go` and to no other."
+    "belongs to this `<stem>.go` and to no other."
 )
 
 _OTHER = "\nA file for one target lacks methods of the other: emit it for the branch that it is compiled in.\n"
@@ -154,19 +189,37 @@ _OTHER = "\nA file for one target lacks methods of the other: emit it for the br
 
 def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
     """The text of the file: the steps for both branches, the target's own first."""
-    target = plan.target
-    stepml = _STEPML.format(differences="\n".join(f"- {text}" for text in BLIS_5_DIFFERS))
-    branches = (_MAIN, stepml) if target.branch == "main" else (stepml, _MAIN)
-    names = ["`evolved.go`"]
+    target, name = plan.target, plan.name
+    stepml = name.fill(_STEPML).format(differences="\n".join(f"- {text}" for text in BLIS_5_DIFFERS))
+    own = f"o.{name.private}" if plan.settings else f"{name.exported}Options{{}}"
+    main = name.fill(_MAIN).format(options=own)
+    branches = (main, stepml) if target.branch == "main" else (stepml, main)
+    names = [f"`{name.source_file}`"]
     if plan.reads_deployment and deployments and (plan.curves or by_name(deployments)):
-        names.append(f"`{DEPLOYMENTS}`")
+        names.append(f"`{name.deployments_file}`")
     if plan.batch.forest:
-        names.append(f"`{TREES_FILE}`")
+        names.append(f"`{name.trees_file}`")
     files = f"{_together(names)} {'are files' if len(names) > 1 else 'is one file'}"
     about = _paragraph(_ABOUT.format(files=files, target=target.name, branch=target.branch))
-    head = _HEAD.format(about=about, copied=f"{', '.join(names)} and `evolved_test.go`")
+    head = name.fill(_HEAD).format(about=about, copied=f"{', '.join(names)} and `{name.test_file}`")
+    coefficients = [_DEFAULTS] if target.reads_coefficients else []
     choice, omissions = _choice(plan, deployments), _left_out(deployments)
-    return "".join((head, *choice, *_trees(plan), *omissions, _OTHER, *branches, _LIBRARY))
+    return "".join(
+        (head, *coefficients, *choice, *_settings(plan), *_trees(plan), *omissions, _OTHER, *branches, _LIBRARY)
+    )
+
+
+def _settings(plan: Plan) -> list[str]:
+    """The paragraphs on the engine's settings that the program reads."""
+    if not plan.settings:
+        return []
+    listed = _together([f"`{fact(setting)}` (`{plan.target.flags[setting]}`)" for setting in plan.settings])
+    about = _paragraph(plan.name.fill(_SETTINGS).format(listed=listed))
+    if plan.target.adapter_cost:
+        option = "\n".join(f"    {line}".replace("\t", "    ") for line in host_option(plan))
+        return [f"\n{about}\n", plan.name.fill(_BY_OPTION).format(option=option)]
+    values = ", ".join(f"{fact(setting)}: ..." for setting in plan.settings)
+    return [f"\n{about}\n", plan.name.fill(_BY_HAND).format(values=values)]
 
 
 def _together(names: Sequence[str]) -> str:
@@ -178,7 +231,11 @@ def _together(names: Sequence[str]) -> str:
 def _trees(plan: Plan) -> list[str]:
     """The paragraph on the ensemble, if the program has one."""
     forest = plan.batch.forest
-    return [f"\n{_paragraph(_TREES.format(file=TREES_FILE, count=len(forest.trees)))}\n"] if forest else []
+    return (
+        [f"\n{_paragraph(plan.name.fill(_TREES).format(file=plan.name.trees_file, count=len(forest.trees)))}\n"]
+        if forest
+        else []
+    )
 
 
 def _left_out(deployments: Sequence[Deployment]) -> list[str]:
@@ -190,24 +247,24 @@ def _left_out(deployments: Sequence[Deployment]) -> list[str]:
 
 def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
     """The paragraphs on how the deployment is chosen."""
+    fill = plan.name.fill
     if not plan.reads_deployment:
-        return [_NO_FACTS]
+        return [fill(_NO_FACTS)]
     if not deployments:
-        return [_OPEN, _OPEN_CURVES] if plan.curves else [_OPEN]
+        parameter, argument = (f", options {plan.name.exported}Options", ", options") if plan.options else ("", "")
+        made = fill(_OPEN).format(parameter=parameter, argument=argument)
+        return [made, fill(_OPEN_CURVES)] if plan.curves else [made]
     first = deployments[0]
-    copied = deployment_variable(first)
     if by_name(deployments):
-        text = _BY_NAME.format(file=DEPLOYMENTS, count=len(deployments), name=clean(first.name.lower()))
+        text = fill(_BY_NAME).format(
+            file=plan.name.deployments_file, count=len(deployments), name=clean(first.name.lower())
+        )
         parts = [f"\n{_paragraph(text)}\n"]
-        copied = f"deployments[{quoted(first.name.lower())}]"
     elif len(deployments) > 1:
-        cases = [f"    return {constructor(plan, d, deployments)}, nil  // {clean(d.name)}" for d in deployments]
-        parts = [_SEVERAL.format(cases="\n".join(cases))]
+        given = [(d, constructor(plan, d, deployments, "options")) for d in deployments]
+        parts = [fill(_SEVERAL).format(cases="\n".join(f"    return {call}  // {clean(d.name)}" for d, call in given))]
     else:
-        parts = [f"\n{_paragraph(_BAKED.format(name=clean(first.name)))}\n"]
-    if "max_num_seqs" in plan.facts and (plan.curves or by_name(deployments)):
-        limits = sorted({int(d.facts["max_num_seqs"]) for d in deployments})
-        parts.append(_LIMITS.format(limits=", ".join(map(str, limits)), copied=copied))
+        parts = [f"\n{_paragraph(fill(_BAKED).format(name=clean(first.name)))}\n"]
     return [*parts, _CURVES] if plan.curves else parts
 
 

@@ -192,7 +192,7 @@ class Lowering:
     def helper(self, name: str, *args: GoExpr) -> GoExpr:
         """A call of a helper."""
         self.helpers.add(name)
-        return CallOf(name, args)
+        return CallOf(self.names.name.of(name), args)
 
 
 def _steps(inside: list[Node], constants: Mapping[str, float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""evolved.go: header, types, constructors, methods and formulas, and the helpers that they call."""
+"""name.go: header, types, constructors, methods and formulas, and the helpers that they call."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from simulator.language.infer import infer
 from simulator.language.ir import Field, Function, nodes
 from simulator.language.unparse import unparse
 from translate_go.batch import BatchUse, declare, sum_function, sums_type
-from translate_go.deployment import Deployment, by_name
-from translate_go.fields import PROMPT_LENGTH, read_as
+from translate_go.deployment import SETTINGS, Deployment, by_name
+from translate_go.fields import read_as
 from translate_go.goexpr import Atom, GoExpr
-from translate_go.gotypes import constructors, deployment_type, model_type
-from translate_go.helpers import HELPERS, TICKS
+from translate_go.gotypes import constructors, deployment_type, model_type, options_type
+from translate_go.helpers import HELPERS, HOST_TICKS, MAX_TICKS, OWN_TICKS
 from translate_go.lower import Lowering
 from translate_go.spelling import MARK, Names, batch_name, clean, columns, comment, digits
 from translate_go.target import MODULE, Plan
@@ -32,15 +32,21 @@ def source(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str,
     """The text of the file."""
     helpers: set[str] = set()
     formulas = [_formula(f, plan, helpers) for f in plan.functions.values()]
+    ticks = HOST_TICKS if plan.target.host_clamp else OWN_TICKS
     parts = [
         *([deployment_type(plan)] if plan.reads_deployment else []),
+        *([options_type(plan)] if plan.options else []),
         model_type(plan),
         *constructors(plan, deployments),
         *_methods(plan),
         *formulas,
-        *([sums_type(plan.batch), sum_function(plan.batch)] if plan.batch.sums else []),
-        TICKS.rstrip().split("\n"),
-        *(text.rstrip().split("\n") for name, text in HELPERS.items() if name in helpers),
+        *(
+            [sums_type(plan.batch, plan.name), sum_function(plan.batch, plan.name, plan.target.prompt_int64)]
+            if plan.batch.sums
+            else []
+        ),
+        *(plan.name.fill(text).rstrip().split("\n") for text in (MAX_TICKS, ticks)),
+        *(plan.name.fill(text).rstrip().split("\n") for name, text in HELPERS.items() if name in helpers),
     ]
     body = "\n\n".join("\n".join(part) for part in parts) + "\n"
     standard = [f'\t"{name}"' for name in ("fmt", "math", "strings") if f"{name}." in body]
@@ -71,25 +77,29 @@ def _header(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str
 
 def _methods(plan: Plan) -> list[list[str]]:
     """The methods of the host's interface."""
-    step = "m.stepMicros(sumBatch(batch))" if plan.batch.sums else "m.stepMicros()"
+    model, ticks = plan.name.exported, plan.name.of("ticks")
+    sums = f"{plan.name.of('sumBatch')}(batch)" if plan.batch.sums else ""
+    step = f"{ticks}(m.stepMicros({sums}), 1)"
+    if plan.target.adapter_cost:
+        step = f"applyAdapterOverhead({step}, batch, m.options.AdapterCost)"
     parts = [[
         "// StepTime estimates the duration of one step of the batch, empty or not, in microseconds, at least 1.",
-        f"func (m *Evolved) StepTime({'batch' if plan.batch.sums else '_'} []*sim.Request) int64 {{",
-        f"\treturn toTicks({step}, 1)", "}",
+        f"func (m *{model}) StepTime({'batch' if 'batch' in step else '_'} []*sim.Request) int64 {{",
+        f"\treturn {step}", "}",
     ]]  # fmt: skip
     queueing = "queueing_time" in plan.functions
     reads = queueing and any(isinstance(n, Field) and n.scope == "r" for n in nodes(plan.functions["queueing_time"]))
-    argument = PROMPT_LENGTH if reads else ""
+    argument = plan.target.prompt_float64 if reads else ""
     parts.append([
         "// QueueingTime estimates the time from a request's arrival to the queue in microseconds.",
-        f"func (m *Evolved) QueueingTime({'req' if reads else '_'} *sim.Request) int64 {{",
-        f"\treturn toTicks(m.queueingMicros({argument}), 0)" if queueing else "\treturn 0", "}",
+        f"func (m *{model}) QueueingTime({'req' if reads else '_'} *sim.Request) int64 {{",
+        f"\treturn {ticks}(m.queueingMicros({argument}), 0)" if queueing else "\treturn 0", "}",
     ])  # fmt: skip
     for method, name in plan.target.overheads:
-        value = f"toTicks(m.{_FORMULAS[name][0]}(), 0)" if name in plan.functions else "0"
+        value = f"{ticks}(m.{_FORMULAS[name][0]}(), 0)" if name in plan.functions else "0"
         parts.append([
             f"// {method} estimates {_FORMULAS[name][1]} in microseconds.",
-            f"func (m *Evolved) {method}() int64 {{", f"\treturn {value}", "}",
+            f"func (m *{model}) {method}() int64 {{", f"\treturn {value}", "}",
         ])  # fmt: skip
     return parts
 
@@ -98,13 +108,14 @@ def _formula(function: Function, plan: Plan, helpers: set[str]) -> list[str]:
     """The float64 formula of a method, with its constants in a block at the top."""
     name, meaning = _FORMULAS[function.name]
     use = plan.batch if function.name == "step_time" else BatchUse()
-    names = Names({*map(batch_name, use.fields), "inputLen", *(["d"] if plan.reads_deployment else [])})
+    reserved = ["d"] * plan.reads_deployment + ["o"] * bool(plan.settings)
+    names = Names(plan.name, {*map(batch_name, use.fields), "inputLen", *reserved})
     seen: set[str] = {"deployment"} if use.curves else set()
 
     def field(node: Field) -> GoExpr:
         seen.add(node.scope)
         if node.scope == "s" and node.name != "reference_step_us":
-            seen.add("deployment")
+            seen.add("options" if node.name in SETTINGS else "deployment")
         return read_as(node)
 
     lowering = Lowering(names, field, helpers)
@@ -119,10 +130,10 @@ def _formula(function: Function, plan: Plan, helpers: set[str]) -> list[str]:
     lowering.lines += [""] if use.fields else []
     lowering.body(function)
     block = ["\tconst (", *columns(rows, "\t\t"), "\t)"] if len(rows) > 1 else [f"\tconst {' '.join(r)}" for r in rows]
-    deployment = ["\td := &m.d"] if "deployment" in seen else []
-    argument = "b batchSums" if use.sums else "inputLen float64" if "r" in seen else ""
+    read = ["\td := &m.d"] * ("deployment" in seen) + ["\to := &m.options"] * ("options" in seen)
+    argument = f"b {plan.name.of('batchSums')}" if use.sums else "inputLen float64" if "r" in seen else ""
     return [
         *comment(f"{name} is {meaning}, in microseconds before truncation."),
-        f"func (m *Evolved) {name}({argument}) float64 {{",
-        *block, *deployment, *lowering.lines, "}",
+        f"func (m *{plan.name.exported}) {name}({argument}) float64 {{",
+        *block, *read, *lowering.lines, "}",
     ]  # fmt: skip

@@ -9,7 +9,8 @@ from simulator.language.opcodes import feature
 from simulator.language.simplify import without_dead_lets
 from simulator.schema import KERNELS
 from translate_go.batch import BatchUse, batch_use
-from translate_go.deployment import FACTS
+from translate_go.deployment import FACTS, SETTINGS
+from translate_go.naming import DEFAULT, Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,22 @@ class Target:
         tuple[str, str], ...
     ]  # (Go method, the program's function), in addition to StepTime and QueueingTime
     token_type: str  # of the elements of a request's prompt
+    prompt: str  # the Go expression of a request's prompt length
+    flags: dict[str, str]  # the engine's setting -> the host's flag for it
     remarks: tuple[str, ...]  # what a reader of the file has to know about this host
+    adapter_cost: bool  # whether the host hands its backends a cost of adapters
+    host_clamp: bool  # whether the host's package has a saturating conversion to int64
+    reads_coefficients: bool  # whether its defaults.yaml has coefficients of models
+
+    @property
+    def prompt_int64(self) -> str:
+        """The prompt length as an int64."""
+        return f"int64({self.prompt})" if self.prompt.startswith("len(") else self.prompt
+
+    @property
+    def prompt_float64(self) -> str:
+        """The prompt length as a float64."""
+        return f"float64({self.prompt})"
 
 
 MODULE = "github.com/inference-sim/inference-sim"  # the host's Go module
@@ -35,13 +51,22 @@ BLIS_5_DIFFERS = (
     "after an eviction a batch may hold requests that the step does not reach, with their last token counts",
 )
 
+_FLAGS = {
+    "kv_blocks": "--total-kv-blocks",
+    "block_size": "--block-size-in-tokens",
+    "max_model_len": "--max-model-len",
+}
+
 _BLIS_4 = Target(
     "blis-4",
     "main",
     (("OutputTokenProcessingTime", "output_token_time"), ("PostDecodeFixedOverhead", "completion_time")),
     "TokenID",
+    "req.InputLen()",
+    {**_FLAGS, "max_num_seqs": "--max-num-seqs", "max_num_batched_tokens": "--max-num-batched-tokens"},
     ("Target blis-4: the four methods of the latency model of BLIS, main branch. Its rules of time are those of the",
      "replay in which the program was scored."),
+    adapter_cost=True, host_clamp=True, reads_coefficients=False,
 )  # fmt: skip
 
 _BLIS_5 = Target(
@@ -53,11 +78,14 @@ _BLIS_5 = Target(
         ("PreemptionProcessingTime", "preemption_time"),
     ),
     "int",
+    "len(req.InputTokens)",
+    {**_FLAGS, "max_num_seqs": "--max-num-running-reqs", "max_num_batched_tokens": "--max-num-scheduled-tokens"},
     ("Target blis-5: the five methods of the latency model of BLIS, stepml-experiments branch. Each method agrees",
      "with the program, but this host keeps time differently, so request times differ from the scored replay:",
      *(f"  - {text};" for text in BLIS_5_DIFFERS[:-1]),
      f"  - {BLIS_5_DIFFERS[-1]}.",
      "Parity of whole runs is claimed for blis-4 only."),
+    adapter_cost=False, host_clamp=False, reads_coefficients=True,
 )  # fmt: skip
 
 TARGETS = {t.name: t for t in (_BLIS_4, _BLIS_5)}
@@ -69,9 +97,11 @@ class Plan:
 
     program: Program
     target: Target
+    name: Name
     functions: dict[str, Function]
     batch: BatchUse
-    facts: tuple[str, ...]  # the deployment facts that are read, in schema order
+    facts: tuple[str, ...]  # the deployment facts that are read, without the engine's settings, in schema order
+    settings: tuple[str, ...]  # the engine's settings that are read, in schema order
     reference: bool  # whether a function reads the program's own reference step
 
     @property
@@ -81,8 +111,18 @@ class Plan:
 
     @property
     def reads_deployment(self) -> bool:
-        """Whether any fact or curve of the deployment is read."""
+        """Whether any fact or curve of the deployment is read, so that the Go has a type for them."""
         return bool(self.facts or self.curves)
+
+    @property
+    def differs(self) -> bool:
+        """Whether deployments have times of their own, by facts, curves or the engine's settings."""
+        return bool(self.reads_deployment or self.settings)
+
+    @property
+    def options(self) -> bool:
+        """Whether the constructors take options: a cost of adapters, or the engine's settings."""
+        return bool(self.target.adapter_cost or self.settings)
 
 
 def reads_kernels(program: Program) -> bool:
@@ -93,11 +133,13 @@ def reads_kernels(program: Program) -> bool:
     return any(isinstance(n, Field) and n.scope == "b" and n.name in KERNELS for n in read)
 
 
-def plan(program: Program, target: Target) -> Plan:
+def plan(program: Program, target: Target, name: Name = DEFAULT) -> Plan:
     """The parts of the program that the target needs, without dead lets."""
     wanted = ("step_time", "queueing_time", *(name for _, name in target.overheads))
     functions = {f.name: without_dead_lets(f) for f in program.functions if f.name in wanted}
     use = batch_use(functions["step_time"], program.forest)
     read = {n.name for f in functions.values() for n in nodes(f) if isinstance(n, Field) and n.scope == "s"}
-    facts = tuple(name for name in FACTS if name in read | use.facts)
-    return Plan(program, target, functions, use, facts, "reference_step_us" in read)
+    known = [fact for fact in FACTS if fact in read | use.facts]
+    facts = tuple(fact for fact in known if fact not in SETTINGS)
+    settings = tuple(fact for fact in known if fact in SETTINGS)
+    return Plan(program, target, name, functions, use, facts, settings, "reference_step_us" in read)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.errors import InputError
-from translate_go.gotest import BENCHMARK
+from translate_go.gotest import benchmark_name
+from translate_go.naming import DEFAULT, Name
 from translate_go.target import MODULE, TARGETS, Target
 
 LIMIT_S = 600  # seconds for one call
@@ -30,7 +31,7 @@ type Request struct {{
 	NumNewTokens  int
 }}
 
-// LatencyModel estimates times in microseconds.
+{host}// LatencyModel estimates times in microseconds.
 type LatencyModel interface {{
 	StepTime(batch []*Request) int64
 	QueueingTime(req *Request) int64
@@ -48,6 +49,53 @@ type ModelHardwareConfig struct {{
 	Model string
 	GPU   string
 	TP    int
+}}
+"""
+
+# What the main branch adds: the length of a prompt without its tokens, and the cost of adapters.
+_ADAPTERS = """\
+// InputLen is the number of prompt tokens.
+func (req *Request) InputLen() int64 {
+	return int64(len(req.InputTokens))
+}
+
+// AdapterCost knows what the adapters of a batch cost.
+type AdapterCost interface {
+	StepOverheadFactor(batch []*Request) float64
+	AdapterReservedBytes() int64
+}
+
+"""
+
+# The part of package latency that the emitted file calls there.
+_LATENCY = f"""\
+// Package latency stands in for the part of the host's package that emitted files call.
+package latency
+
+import (
+	"math"
+
+	"{MODULE}/sim"
+)
+
+// clampToInt64 truncates; NaN and what is too large become the largest int64.
+func clampToInt64(v float64) int64 {{
+	if v < math.MaxInt64 {{
+		return int64(v)
+	}}
+	return math.MaxInt64
+}}
+
+// applyAdapterOverhead lengthens a step by the factor of its adapters, where that is finite and above 1.
+func applyAdapterOverhead(us int64, batch []*sim.Request, cost sim.AdapterCost) int64 {{
+	if cost == nil {{
+		return us
+	}}
+	factor := cost.StepOverheadFactor(batch)
+	if factor > 1 && !math.IsInf(factor, 0) {{
+		us = max(1, clampToInt64(float64(us)*factor))
+	}}
+	return us
 }}
 """
 
@@ -75,10 +123,13 @@ def gofmt(workdir: Path) -> subprocess.CompletedProcess[str]:
 def write_module(files: Mapping[str, str], workdir: Path, target: str, token_type: str | None = None) -> None:
     """Write the stand-in for the host and the given Go files as one module.
 
-    Go files go to sim/latency, or to a folder below it if the name has one (`a/evolved.go`).
+    Go files go to sim/latency, or to a folder below it if the name has one (`a/fitted.go`); with each set of
+    files of package latency comes the stand-in for that package.
     """
     placed = {f"sim/latency/{name}": text for name, text in files.items() if name.endswith(".go")}
-    for name, text in {**stub(TARGETS[target], token_type), **placed}.items():
+    folders = {name.rpartition("/")[0] for name, text in placed.items() if "\npackage latency\n" in f"\n{text}"}
+    host = {f"{folder}/latency.go": _LATENCY for folder in folders if TARGETS[target].adapter_cost}
+    for name, text in {**stub(TARGETS[target], token_type), **host, **placed}.items():
         path = workdir / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")
@@ -111,7 +162,7 @@ class Timing:
 def build_and_test(files: Mapping[str, str], workdir: Path, *, target: str, token_type: str | None = None) -> Checked:
     """Write emitted files and a stand-in for the host into `workdir`, and run gofmt -l, go vet and go test there.
 
-    Names may have a folder (`a/evolved.go`), so that one call can check many programs. Raises InputError without a
+    Names may have a folder (`a/fitted.go`), so that one call can check many programs. Raises InputError without a
     toolchain.
     """
     write_module(files, workdir, target, token_type)
@@ -124,13 +175,14 @@ def build_and_test(files: Mapping[str, str], workdir: Path, *, target: str, toke
     return Checked(not failed, log)
 
 
-def benchmark(workdir: Path) -> Timing:
-    """Run the benchmark of the program that `build_and_test` wrote into `workdir`.
+def benchmark(workdir: Path, name: Name = DEFAULT) -> Timing:
+    """Run the benchmark of the program, emitted under `name`, that `build_and_test` wrote into `workdir`.
 
     Raises InputError without a toolchain, RuntimeError if the benchmark fails.
     """
-    ran = go(workdir, "test", "-run=^$", f"-bench=^{BENCHMARK}$", "-benchmem", *TIMED, "./sim/latency")
-    runs = re.findall(rf"^{BENCHMARK}\S*\s+\d+\s+(\S+) ns/op\s+\d+ B/op\s+(\d+) allocs/op", ran.stdout, re.MULTILINE)
+    function = benchmark_name(name)
+    ran = go(workdir, "test", "-run=^$", f"-bench=^{function}$", "-benchmem", *TIMED, "./sim/latency")
+    runs = re.findall(rf"^{function}\S*\s+\d+\s+(\S+) ns/op\s+\d+ B/op\s+(\d+) allocs/op", ran.stdout, re.MULTILINE)
     if ran.returncode or not runs:
         raise RuntimeError(f"the benchmark of the emitted Go fails:\n{ran.stdout}{ran.stderr}")
     return Timing(min(float(ns) for ns, _ in runs), max(int(allocs) for _, allocs in runs))
@@ -140,8 +192,9 @@ def stub(target: Target, token_type: str | None = None) -> dict[str, str]:
     """The files of a module with package sim for the target. `token_type` overrides the type of a prompt's tokens."""
     kind = token_type or target.token_type
     token = "" if kind == "int" else f"// {kind} is a token of a prompt.\ntype {kind} int32\n\n"
+    more = _ADAPTERS if target.adapter_cost else ""
     methods = "\n".join(f"\t{name}() int64" for name, _ in target.overheads)
     return {
         "go.mod": f"module {MODULE}\n\ngo 1.21\n",
-        "sim/sim.go": _SIM.format(token=token, type=kind, methods=methods),
+        "sim/sim.go": _SIM.format(token=token, type=kind, methods=methods, host=more),
     }

@@ -1,4 +1,4 @@
-"""evolved_trees.go: the program's ensemble of trees as arrays, and the walk through them."""
+"""NAME_trees.go: the program's ensemble of trees as arrays, and the walk through them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from simulator.forest import LEAF, Forest, Tree
 from simulator.schema import TREES
 from translate_go.goexpr import Atom, CallOf, GoExpr, show, statement
+from translate_go.naming import Name
 from translate_go.spelling import MARK, batch_name, clean, digits
 
-TREES_FILE = "evolved_trees.go"  # only programs with an ensemble have it
 WIDTH = 16  # roots in a line
 
 _FILE = """\
@@ -19,17 +19,17 @@ package latency
 
 import "math"
 
-// evolvedTrees is exp of the sum of the ensemble's leaves for these features, in the order of the trees, with the
+// <name>Trees is exp of the sum of the ensemble's leaves for these features, in the order of the trees, with the
 // correction of the step's phase.
-func evolvedTrees(features *[{count}]float64, prefillReqs, decodeReqs float64) float64 {{
+func <name>Trees(features *[{count}]float64, prefillReqs, decodeReqs float64) float64 {{
 	sum := {baseline}
-	for _, root := range evolvedRoots {{
-		node := &evolvedNodes[root]
+	for _, root := range <name>Roots {{
+		node := &<name>Nodes[root]
 		for node.feature >= 0 {{
 			if features[node.feature] <= node.number {{
-				node = &evolvedNodes[node.left]
+				node = &<name>Nodes[node.left]
 			}} else {{
-				node = &evolvedNodes[node.right]
+				node = &<name>Nodes[node.right]
 			}}
 		}}
 		sum += node.number
@@ -45,35 +45,35 @@ func evolvedTrees(features *[{count}]float64, prefillReqs, decodeReqs float64) f
 	return math.Exp(min(sum, 50))
 }}
 
-// evolvedNode is a node of a tree. A batch whose feature is at most number goes left, any other right. A leaf has
+// <name>Node is a node of a tree. A batch whose feature is at most number goes left, any other right. A leaf has
 // feature -1, and number is what it adds. The features are:
 //
 {features}
-type evolvedNode struct {{
+type <name>Node struct {{
 	number      float64
 	left, right int32
 	feature     int8
 }}
 
-// evolvedRoots are the places of the trees' roots.
-var evolvedRoots = [...]int32{{
+// <name>Roots are the places of the trees' roots.
+var <name>Roots = [...]int32{{
 {roots}
 }}
 
-var evolvedNodes = [...]evolvedNode{{
+var <name>Nodes = [...]<name>Node{{
 {nodes}
 }}
 """
 
 
-def trees_file(forest: Forest) -> str:
+def trees_file(forest: Forest, name: Name) -> str:
     """The text of the file."""
     place, roots, nodes = 0, list[str](), list[str]()
     for tree in forest.trees:
         roots.append(str(place))
         nodes += _nodes(tree, place)
         place += len(tree.feature)
-    return _FILE.format(
+    return name.fill(_FILE).format(
         mark=MARK,
         count=len(forest.features),
         baseline=_number(forest.baseline),
@@ -103,16 +103,16 @@ def _number(value: float) -> str:
     return text if "." in text or "e" in text else f"{text}.0"
 
 
-def declare_trees(values: Sequence[GoExpr], indent: str) -> list[str]:
+def declare_trees(values: Sequence[GoExpr], indent: str, name: Name) -> list[str]:
     """The statements of the step function for the array of these features, and for what the ensemble makes of it."""
     lines = [f"{indent}features := [...]float64{{"]
     for value in values:
         *before, last = statement("", value, f"{indent}\t")
         lines += [*before, f"{last},"]
-    return [*lines, f"{indent}}}", f"{indent}{batch_name(TREES.name)} := {show(call_of_trees())}"]
+    return [*lines, f"{indent}}}", f"{indent}{batch_name(TREES.name)} := {show(call_of_trees(name))}"]
 
 
-def call_of_trees() -> GoExpr:
+def call_of_trees(name: Name) -> GoExpr:
     """The call that gives the value of the ensemble, once its features are declared."""
     phase = (Atom(batch_name("prefill_reqs")), Atom(batch_name("decode_reqs")))
-    return CallOf("evolvedTrees", (Atom("&features"), *phase))
+    return CallOf(name.of("trees"), (Atom("&features"), *phase))

@@ -14,6 +14,7 @@ from evolve.program.bench import print_bench
 from evolve.program.simulate import Names, of_case, of_experiment, print_aggregate, run
 from evolve.terminal import say
 from simulator.errors import InputError
+from translate_go.naming import DEFAULT, Name
 
 
 @click.command()
@@ -91,6 +92,8 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
 @click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
 @click.option("--deployment", "named", multiple=True, metavar="MODEL,HARDWARE[,TP]",
               help="Bake in this model on this GPU (repeatable, also together with --id).")  # fmt: skip
+@click.option("--name", default=DEFAULT.registered, show_default=True,
+              help="Name of the backend in the host, and of its files and Go identifiers.")  # fmt: skip
 @click.option(
     "--check",
     "verify",
@@ -100,7 +103,7 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
 )
 @caps_options
 def emit(program: str, target: str, out: Path, experiments: str | None, ids: tuple[str, ...], model: str | None,
-         hardware: str | None, tp: int | None, named: tuple[str, ...], verify: bool,
+         hardware: str | None, tp: int | None, named: tuple[str, ...], name: str, verify: bool,
          caps: dict[str, int]) -> int:  # fmt: skip
     """Write a program as Go that runs unchanged in the host simulator.
 
@@ -114,7 +117,9 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
     evolve emit champion --out go/ --model llama-3.1-70b --hardware H100-SXM-80GB --tp 4
     evolve emit kernels --out go/ --deployment llama-2-7b,H100-SXM-80GB --deployment llama-3.1-70b,H200-SXM-141GB,4
     evolve emit kernels --out go/ --check
+    evolve emit champion --out go/ --name my-fit
     """
+    backend = Name(name)
     source = load(program, caps)
     if experiments and not ids and not model:
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
@@ -128,7 +133,7 @@ def emit(program: str, target: str, out: Path, experiments: str | None, ids: tup
     deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
     if model and hardware:
         deployments = [emitting.of_names(model, hardware, tp or 1)]
-    emitted = emitting.emit_to(source, target, out, deployments)
+    emitted = emitting.emit_to(source, target, out, deployments, backend)
     emitting.print_emitted(emitted, emitting.unlike_host(named_by_id))
     return 0 if not verify or emitting.verify(emitted) else 1
 

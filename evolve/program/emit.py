@@ -25,6 +25,7 @@ from simulator.language.key import key
 from translate_go import Deployment, benchmark, build_and_test, compare_deployments, emit, find_go, write
 from translate_go.agreement import Agreement
 from translate_go.deployment import EXAMPLE
+from translate_go.naming import DEFAULT, Name
 from translate_go.target import reads_kernels
 from translate_go.vectors import tolerance
 
@@ -39,6 +40,7 @@ class Emitted:
 
     program: Program
     target: str
+    name: Name
     out: Path
     files: Mapping[str, str]
     deployments: tuple[Deployment, ...]
@@ -85,8 +87,8 @@ def provenance(source: Source) -> tuple[str, ...]:
     )
 
 
-def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deployment]) -> Emitted:
-    """Write the Go files to `out`.
+def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deployment], name: Name = DEFAULT) -> Emitted:
+    """Write the Go files to `out`, for a backend of this `name`.
 
     Without deployments, a program that reads measured kernels gets all `measured_deployments`. Raises InputError if
     `out` cannot be written or holds a file of one of these names that was not emitted.
@@ -94,12 +96,12 @@ def emit_to(source: Source, target: str, out: Path, deployments: Sequence[Deploy
     program = source.complete
     if not deployments and reads_kernels(program):
         deployments = [_of_known(known) for known in measured_deployments()]
-    files = emit(program, target=target, deployments=deployments, provenance=provenance(source))
-    write(files, out)
+    files = emit(program, target=target, deployments=deployments, name=name, provenance=provenance(source))
+    write(files, out, name)
     own = Deployments({d.name: d.facts for d in deployments})
     judged_on = own if deployments else deployments_of(bundled_experiments())
     refused = tuple(complaints(program, judged_on))
-    return Emitted(program, target, out, files, tuple(deployments), refused, tuple(source.assumed))
+    return Emitted(program, target, name, out, files, tuple(deployments), refused, tuple(source.assumed))
 
 
 def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
@@ -140,10 +142,10 @@ def _check(emitted: Emitted) -> bool:
             say(f"check: gofmt, go vet, go test: failed\n{checked.log.rstrip()}")
             return False
         progress.show("check: benchmark ...")
-        timing = benchmark(Path(folder))
+        timing = benchmark(Path(folder), emitted.name)
     progress.show(f"check: {BATCHES:,} random batches ...")
     compared = emitted.deployments or [Deployment("example", EXAMPLE)]
-    agreement = compare_deployments(emitted.program, compared, BATCHES, SEED, target=emitted.target)
+    agreement = compare_deployments(emitted.program, compared, BATCHES, SEED, target=emitted.target, name=emitted.name)
     progress.close()
     prose("check: gofmt, go vet, recorded batches and prompts: ok")
     ok = _print_agreement(agreement, tolerance(emitted.program))
