@@ -15,6 +15,7 @@ from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
 from simulator.model.architecture import Architecture
 from simulator.schema import FIELDS
+from translate_go.host import HostConfig
 from translate_go.naming import Name
 from translate_go.spelling import words
 
@@ -64,6 +65,7 @@ class Deployment:
     facts: Mapping[str, float]  # s. fields by name; simulator.experiment.facts.Facts if curves are read
     model: str = ""  # label of the coefficients
     hardware: str = ""  # label of the coefficients
+    config: HostConfig | None = None  # what the host knows of it, for a backend that is generic over deployments
 
     @property
     def go_name(self) -> str:

@@ -23,7 +23,6 @@ from translate_go.clone.checkout import (
 from translate_go.clone.proof import STEPS, failures, format_files, run_go, unformatted
 from translate_go.clone.registered import backend as registration
 from translate_go.clone.registered import check_factory, registered_test
-from translate_go.target import TARGETS, plan
 
 LONGEST_SHOWN = 100_000  # characters of a new file that the printed diff shows
 
@@ -35,15 +34,14 @@ def emit_into(root: Path, emitted: Emitted, about: str, dry_run: bool) -> bool:
     everything builds and passes, and always with `dry_run`, the clone stays as it was. Raises InputError if the clone
     cannot take it, before anything is built.
     """
-    needs = plan(emitted.program, TARGETS[emitted.target], emitted.name)
-    check_factory(needs, emitted.deployments)
-    backend = registration(needs)
+    check_factory(emitted.plan, emitted.deployments)
+    backend = registration(emitted.plan)
     branch = f"latency-{backend.registered}"
     clone = checkout(root, branch)
     if not dry_run:
         check_author(clone)
     files = {name: text for name, text in emitted.files.items() if name.endswith(".go")}
-    files |= registered_test(needs, emitted.deployments)
+    files |= registered_test(emitted.plan, emitted.recorded)
     with copied(clone) as tree:
         changed = changes(tree, backend, files)
         untidy = unformatted(tree, (path for path in changed if (tree / path).exists()))

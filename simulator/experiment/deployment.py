@@ -83,7 +83,7 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         )
         held = ((unrouted + routed) * weight_bytes + tables * 2 + extra * GIB) / tp
         blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token)
-    sampling = _sampling(config, where)
+    sampling = sampling_of(config, where)
     facts = {
         "layers": a.layers,
         "dense_layers": dense_layers,
@@ -178,7 +178,7 @@ def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: flo
     return blocks
 
 
-def _sampling(config: Mapping[str, Any], where: str) -> Sampling:
+def sampling_of(config: Mapping[str, Any], where: str) -> Sampling:
     """The sampling that generation_config asks of the engine by default."""
     g = Section(where, "model_config", config)
     if not g.has("generation_config"):
