@@ -19,6 +19,7 @@ from simulator.vm import MAX_TICKS, to_ticks
 from translate_go.deployment import Deployment
 from translate_go.emit import emit
 from translate_go.gotypes import constructor, options_literal
+from translate_go.host import Host
 from translate_go.naming import DEFAULT, Name
 from translate_go.target import MODULE, TARGETS, Plan, Target, plan
 from translate_go.toolchain import LIMIT_S, go, write_module
@@ -170,15 +171,18 @@ def compare_all(
 
 def compare_deployments(
     program: Program, deployments: Sequence[Deployment], n_random: int, seed: int, *, target: str = "blis-4",
-    name: Name = DEFAULT,
+    name: Name = DEFAULT, host: Host | None = None,
 ) -> Agreement:  # fmt: skip
-    """`compare` on all deployments of one emitted package, which divide the random batches among them."""
+    """`compare` on all deployments of one emitted package, which divide the random batches among them.
+
+    With a `host`, the Go makes each deployment of its `config`.
+    """
     spec = TARGETS[target]
-    needs = plan(program, spec, name)
+    needs = plan(program, spec, name, host)
     compared = deployments if needs.differs else deployments[:1]
     cases = batches(math.ceil(n_random / len(compared)), seed)
     models = [f"must({constructor(needs, d, deployments, package='p')})" for d in compared]
-    emitted = emit(program, target=target, deployments=deployments, name=name)
+    emitted = emit(program, target=target, deployments=deployments, name=name, host=host)
     printed = _ask_go({"p": emitted}, models, cases, spec, name)
     names = _names(cases, spec)
     agreements = []

@@ -15,6 +15,7 @@ from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
 from simulator.model.architecture import Architecture
 from simulator.schema import READABLE
+from translate_go.host import HostConfig
 from translate_go.naming import Name
 from translate_go.spelling import words
 
@@ -69,6 +70,7 @@ class Deployment:
     hardware: str = ""  # label of the coefficients
     engine_version: str = ""  # label of the coefficients: 0.15.1; "" = not known
     long_prefill_token_threshold: int = 0  # of the engine, tokens; 0 = none
+    config: HostConfig | None = None  # what the host knows of it, for a backend that is generic over deployments
 
     @property
     def go_name(self) -> str:

@@ -12,11 +12,15 @@ from translate_go.coefficients import DEFAULTS, defaults_yaml
 from translate_go.deployment import Deployment, by_name, check_deployments
 from translate_go.gotest import go_test
 from translate_go.gotypes import deployments_file
+from translate_go.host import Host
+from translate_go.hostfacts import facts_file, host_use
+from translate_go.hostkernels import kernels_file, tables_read
+from translate_go.hosttables import tables_file
 from translate_go.integration import integration
 from translate_go.naming import DEFAULT, Name
 from translate_go.source import source
 from translate_go.spelling import MARK
-from translate_go.target import TARGETS, plan
+from translate_go.target import TARGETS, Plan, plan
 from translate_go.trees import trees_file
 
 _HEAD = 200  # bytes at the start of a file in which the mark is looked for
@@ -24,7 +28,7 @@ _HEAD = 200  # bytes at the start of a file in which the mark is looked for
 
 def emit(
     program: Program, *, target: str, deployments: Sequence[Deployment] = (), name: Name = DEFAULT,
-    provenance: tuple[str, ...] = (),
+    provenance: tuple[str, ...] = (), host: Host | None = None,
 ) -> dict[str, str]:  # fmt: skip
     """File name -> text: for the default name fitted.go, fitted_test.go, INTEGRATION.md, and sometimes others.
 
@@ -32,12 +36,16 @@ def emit(
     each; fitted_trees.go has the program's ensemble of trees; defaults.yaml is for blis-5, whose host reads it.
     `target` is one of TARGETS. The facts and curves of `deployments` are baked in, in addition to the generic
     constructor; without any, the caller of NewFitted supplies them. `provenance` lines (program key, data, errors,
-    date, engine version) go into the header. Raises InputError for an unknown target, for deployments whose facts the
-    program cannot use, and for names used twice.
+    date, engine version) go into the header. With a `host`, the Go computes the facts and curves of any deployment from
+    the host's configuration (fitted_facts.go, fitted_kernels.go, fitted_tables.go), and `deployments`, which need a
+    `config`, are those of the recorded times alone. Raises InputError for an unknown target, for deployments whose
+    facts the program cannot use, and for names used twice.
     """
     if target not in TARGETS:
         raise InputError(f"emit: unknown target {target!r}: the targets are {', '.join(TARGETS)}")
-    needs = plan(program, TARGETS[target], name)
+    if host and not TARGETS[target].adapter_cost:
+        raise InputError(f"--host-facts: goes with --target blis-4: on {target} the host has no such configuration")
+    needs = plan(program, TARGETS[target], name, host)
     check_deployments(deployments, (*needs.facts, *needs.settings), needs.curves, name)
     files = {
         name.source_file: source(needs, deployments, provenance),
@@ -46,19 +54,32 @@ def emit(
     }
     if needs.target.reads_coefficients:
         files[DEFAULTS] = f"# {MARK}\n{defaults_yaml(program, deployments, name)}"
-    if deployments and (needs.curves or (needs.facts and by_name(deployments))):
+    if host and needs.reads_deployment:
+        files |= _host_files(needs, host)
+    elif deployments and (needs.curves or (needs.facts and by_name(deployments))):
         files[name.deployments_file] = deployments_file(needs, deployments)
     if needs.batch.forest:
         files[name.trees_file] = trees_file(needs.batch.forest, name)
     return {file: visible(text, keep="\n\t") for file, text in files.items()}
 
 
+def _host_files(needs: Plan, host: Host) -> dict[str, str]:
+    """The files that compute facts and curves from the host's configuration."""
+    name = needs.name
+    files = {name.facts_file: facts_file(name, needs.facts, host_use(needs.facts, needs.curves), host)}
+    if needs.curves:
+        gpus = sorted({gpu.kernels for gpu in host.measured})
+        files[name.kernels_file] = kernels_file(name, needs.curves)
+        files[name.tables_file] = tables_file(name, gpus, tables_read(needs.curves))
+    return files
+
+
 def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
     """Write the files, name -> text, into the folder `out`, which is created if necessary.
 
-    An emitted file of deployments or trees of this `name`, or of coefficients, that is not among them is removed: Go
-    would compile the first two, and the third would be of another program. Raises InputError, before anything is
-    written, if `out` is a file or if a file of one of these names lacks the mark; and if something cannot be written.
+    Any other emitted file that Go would compile too, or of the coefficients of another program, is removed. Raises
+    InputError, before anything is written, if `out` is a file or if a file of one of these names lacks the mark; and if
+    something cannot be written.
     """
     try:
         if out.exists() and not out.is_dir():
@@ -69,7 +90,7 @@ def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
         out.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             (out / file).write_text(text, encoding="utf-8", newline="\n")
-        for file in {DEFAULTS, name.deployments_file, name.trees_file} - files.keys():
+        for file in {DEFAULTS, *name.some_files} - files.keys():
             if _may_replace(out / file):
                 (out / file).unlink(missing_ok=True)
     except OSError as e:

@@ -169,6 +169,26 @@ func Test<Name>KnowsItsDeployments(t *testing.T) {
 }
 """
 
+_HOST_NEEDED = """
+func Test<Name>RefusesWhatItDoesNotCount(t *testing.T) {
+	for why, change := range map[string]func(*sim.ModelHardwareConfig){
+		"config.json":        func(hw *sim.ModelHardwareConfig) { hw.ModelConfig = sim.ModelConfig{} },
+		"latent attention":   func(hw *sim.ModelHardwareConfig) { hw.ModelConfig.KVLoraRank = 512 },
+		"data parallelism":   func(hw *sim.ModelHardwareConfig) { hw.DP = 2 },
+		"tensor parallelism": func(hw *sim.ModelHardwareConfig) { hw.TP = 0 },
+		"evenly":             func(hw *sim.ModelHardwareConfig) { hw.TP = 1000003 },
+		"weights of":         func(hw *sim.ModelHardwareConfig) { hw.ModelConfig.WeightBytesPerParam = 0.7 },
+	} {
+		hw := %(config)s
+		change(&hw)
+		_, err := New<Name>ForHost(hw%(options)s)
+		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), hw.Model) {
+			t.Errorf("New<Name>ForHost should say %%q: %%v", why, err)
+		}
+	}
+}
+"""
+
 _SETTINGS_NEEDED = """
 func Test<Name>NeedsTheSettingsOfTheEngine(t *testing.T) {
 	for flag, forget := range map[string]func(*<Name>Options){
@@ -232,7 +252,8 @@ def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
     recorded = recorded_deployments(plan, deployments)
     records = [line for d in recorded for line in _record(plan, d, _model(plan, d, deployments), cases, prompts)]
     open_ = plan.reads_deployment and not deployments
-    more = behaviour_tests(plan, recorded) + "".join(text for text, wanted in _more(plan, many) if wanted)
+    more = "".join(text for text, wanted in _more(plan, deployments) if wanted)
+    more = behaviour_tests(plan, recorded) + more
     packages = [*(package for package in ("math", "strings") if f"{package}." in more), "testing"]
     return plan.name.fill(_TEMPLATE) % {
         "mark": MARK,
@@ -250,18 +271,21 @@ def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
     }
 
 
-def _more(plan: Plan, many: bool) -> list[tuple[str, bool]]:
-    """The tests that not every program has, and whether this one has them. `many`: with a table of deployments."""
+def _more(plan: Plan, deployments: Sequence[Deployment]) -> list[tuple[str, bool]]:
+    """The tests that not every program has, and whether this one has them."""
+    by_host = plan.host is not None and plan.reads_deployment
     words = {
         "options": f", {plan.name.of('records')}[0].model.options" if plan.options else "",
         "curve": curve_name(plan.curves[0]) if plan.curves else "",
         "deployment": f"{plan.name.of('records')}[0].model.d, " if plan.reads_deployment else "",
         "settings": "\n".join(_forgetting(plan)),
+        "config": deployments[0].config.literal() if by_host and deployments[0].config else "",
     }
     wanted = {
         _FACTS_NEEDED: any(least(name) > 0.0 for name in plan.facts),
         _CURVES_NEEDED: bool(plan.curves),
-        _NAMES_NEEDED: many,
+        _NAMES_NEEDED: plan.reads_deployment and by_name(deployments) and not by_host,
+        _HOST_NEEDED: by_host,
         _SETTINGS_NEEDED: bool(plan.settings),
         _ADAPTERS: plan.target.adapter_cost,
     }

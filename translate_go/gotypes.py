@@ -16,6 +16,7 @@ from simulator.kernels.tables import tables
 from simulator.knots import PER_OCTAVE
 from simulator.schema import CURVES, READABLE
 from translate_go.deployment import Deployment, by_name, least
+from translate_go.hostfacts import host_options, host_use
 from translate_go.spelling import MARK, clean, columns, comment, curve_name, digits, fact, quoted
 from translate_go.target import Plan
 
@@ -56,6 +57,14 @@ func New<Name>Backend(_ sim.LatencyCoeffs, {hardware} sim.ModelHardwareConfig{pa
 	return m, nil
 }}
 """
+_FOR_HOST = (
+    "New<Name>ForHost returns the model with the facts that follow from the host's configuration of model and GPU, or "
+    "an error that says what is missing or not modelled."
+)
+_FACTORY_FOR_HOST = (
+    "New<Name>Backend is the factory to register as a latency backend, for every model and GPU that New<Name>ForHost "
+    "takes. It ignores the coefficients."
+)
 _FACTORY_BAKED = (
     "New<Name>Backend is the factory to register as a latency backend. Constants and facts are those of this file; it "
     "ignores coefficients and configuration."
@@ -93,6 +102,8 @@ def options_type(plan: Plan) -> list[str]:
     rows = [("AdapterCost", "sim.AdapterCost", "// factor of a step's time for its adapters (LoRA); nil for none")]
     rows = rows if plan.target.adapter_cost else []
     rows += [(fact(name), "float64", f"// {_meaning(name)}: {plan.target.flags[name]}") for name in plan.settings]
+    if plan.host and plan.reads_deployment:
+        rows += host_options(host_use(plan.facts, plan.curves), plan.name)
     doc = f"{plan.name.exported}Options holds what is neither the program's nor the deployment's."
     if plan.settings:
         doc += " The settings of the engine have no defaults: all of them must be given."
@@ -144,6 +155,9 @@ def constructors(plan: Plan, deployments: Sequence[Deployment]) -> list[list[str
     parts = [_constructor(plan)]
     if not plan.reads_deployment:
         return [*parts, _factory(plan, f"New{name.exported}({_arguments(plan)})")]
+    if plan.host:
+        call = f"New{name.exported}ForHost(hw, options)"
+        return [*parts, _for_host(plan), _factory(plan, call, _FACTORY_FOR_HOST, "hw")]
     if by_name(deployments):
         text = name.fill(_BY_NAME).format(parameter=_parameter(plan), argument=", options" * plan.options)
         key = 'fmt.Sprintf("%s/%s/tp%d", hw.Model, hw.GPU, hw.TP)'
@@ -166,6 +180,9 @@ def constructor(
     new = f"{_of(package)}New{plan.name.exported}"
     if not plan.reads_deployment:
         return f"{new}({_arguments(plan, options=given)})"
+    if plan.host:
+        assert deployment.config, deployment.name
+        return f"{new}ForHost({deployment.config.literal()}, {given})"
     if by_name(deployments):
         return f"{new}For({_arguments(plan, quoted(deployment.name), given)})"
     return f"{new}For{deployment.go_name}({_arguments(plan, options=given)})"
@@ -197,6 +214,19 @@ def _baked(plan: Plan, deployment: Deployment) -> list[str]:
     lines[-1] += f"{', options' * plan.options})"
     doc = comment(f"{name} returns the model with the {what} of {clean(deployment.name)}.")
     return [*doc, f"func {name}({_parameter(plan, '')}) (*{plan.name.exported}, error) {{", *lines, "}"]
+
+
+def _for_host(plan: Plan) -> list[str]:
+    """The constructor for any deployment of the host."""
+    name = plan.name
+    return [
+        *comment(name.fill(_FOR_HOST)),
+        f"func New{name.exported}ForHost(hw sim.ModelHardwareConfig, options {name.exported}Options) "
+        f"(*{name.exported}, error) {{",
+        f"\tm, err := {name.of('modelOf')}(hw, options)",
+        "\tif err != nil {", "\t\treturn nil, err", "\t}",
+        f"\treturn New{name.exported}(m.deployment(), options)", "}",
+    ]  # fmt: skip
 
 
 def _constructor(plan: Plan) -> list[str]:

@@ -75,6 +75,26 @@ class Name:
         """`myfit_trees.go`, for the program's ensemble of trees."""
         return f"{self.stem}_trees.go"
 
+    @property
+    def facts_file(self) -> str:
+        """`myfit_facts.go`, for facts that follow from the host's configuration."""
+        return f"{self.stem}_facts.go"
+
+    @property
+    def kernels_file(self) -> str:
+        """`myfit_kernels.go`, for curves that follow from it."""
+        return f"{self.stem}_kernels.go"
+
+    @property
+    def tables_file(self) -> str:
+        """`myfit_tables.go`, for the measured kernels of the curves."""
+        return f"{self.stem}_tables.go"
+
+    @property
+    def some_files(self) -> tuple[str, ...]:
+        """The Go files that not every program has."""
+        return self.deployments_file, self.trees_file, self.facts_file, self.kernels_file, self.tables_file
+
     def of(self, identifier: str) -> str:
         """The private Go identifier with the name in front: `safeDiv` -> `myFitSafeDiv`."""
         return self.private + identifier[0].upper() + identifier[1:]

@@ -57,7 +57,9 @@ def source(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str,
 def _header(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str, ...]) -> list[str]:
     """The comment at the top, with the program's text."""
     notes = [clean(line) for text in provenance for line in text.splitlines()]
-    if deployments and plan.reads_deployment:
+    if plan.host and plan.reads_deployment:
+        notes.append("Deployments: any, by the host's configuration of model and GPU")
+    elif deployments and plan.reads_deployment:
         listed = f"{len(deployments)}, by name" if by_name(deployments) else ", ".join(d.name for d in deployments)
         notes.append(clean(f"Deployment{'s' * (len(deployments) > 1)}: {listed}"))
     text = unparse(plan.program).rstrip("\n").split("\n")

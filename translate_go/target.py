@@ -10,6 +10,7 @@ from simulator.language.simplify import without_dead_lets
 from simulator.schema import KERNELS
 from translate_go.batch import BatchUse, batch_use
 from translate_go.deployment import FACTS, SETTINGS
+from translate_go.host import Host
 from translate_go.naming import DEFAULT, Name
 
 
@@ -103,6 +104,7 @@ class Plan:
     facts: tuple[str, ...]  # the deployment facts that are read, without the engine's settings, in schema order
     settings: tuple[str, ...]  # the engine's settings that are read, in schema order
     reference: bool  # whether a function reads the program's own reference step
+    host: Host | None = None  # if the facts are computed from the host's configuration
 
     @property
     def curves(self) -> tuple[str, ...]:
@@ -133,8 +135,11 @@ def reads_kernels(program: Program) -> bool:
     return any(isinstance(n, Field) and n.scope == "b" and n.name in KERNELS for n in read)
 
 
-def plan(program: Program, target: Target, name: Name = DEFAULT) -> Plan:
-    """The parts of the program that the target needs, without dead lets."""
+def plan(program: Program, target: Target, name: Name = DEFAULT, host: Host | None = None) -> Plan:
+    """The parts of the program that the target needs, without dead lets.
+
+    With a `host`, the Go computes facts and curves from the host's configuration of any model.
+    """
     wanted = ("step_time", "queueing_time", *(name for _, name in target.overheads))
     functions = {f.name: without_dead_lets(f) for f in program.functions if f.name in wanted}
     use = batch_use(functions["step_time"], program.forest)
@@ -142,4 +147,4 @@ def plan(program: Program, target: Target, name: Name = DEFAULT) -> Plan:
     known = [fact for fact in FACTS if fact in read | use.facts]
     facts = tuple(fact for fact in known if fact not in SETTINGS)
     settings = tuple(fact for fact in known if fact in SETTINGS)
-    return Plan(program, target, name, functions, use, facts, settings, "reference_step_us" in read)
+    return Plan(program, target, name, functions, use, facts, settings, "reference_step_us" in read, host)

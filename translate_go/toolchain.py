@@ -44,11 +44,32 @@ type LatencyCoeffs struct {{
 	AlphaCoeffs []float64
 }}
 
-// ModelHardwareConfig names model and hardware.
+// ModelConfig has the sizes of a model as its config.json gives them; 0 where it does not.
+type ModelConfig struct {{
+	NumLayers, HiddenDim, NumHeads, NumKVHeads, HeadDim, VocabSize int
+	IntermediateDim, DenseIntermediateDim                          int
+	NumLocalExperts, NumExpertsPerTok                              int
+	MoEExpertFFNDim, SharedExpertFFNDim                            int
+	InterleaveMoELayerStep, FirstKDenseReplace                     int
+	KVLoraRank, QKRopeHeadDim, KVBearingLayers                     int
+	BytesPerParam, WeightBytesPerParam                             float64
+	HiddenAct                                                      string
+}}
+
+// HardwareCalib has the peaks of a GPU.
+type HardwareCalib struct {{
+	TFlopsPeak, TFlopsFP8, BwPeakTBs, MfuPrefill, MfuDecode, MemoryGiB float64
+}}
+
+// ModelHardwareConfig is a model and the hardware it runs on.
 type ModelHardwareConfig struct {{
-	Model string
-	GPU   string
-	TP    int
+	ModelConfig          ModelConfig
+	HWConfig             HardwareCalib
+	Model                string
+	GPU                  string
+	TP                   int
+	DP                   int
+	EnableExpertParallel bool
 }}
 """
 

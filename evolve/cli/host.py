@@ -37,6 +37,8 @@ from translate_go.naming import DEFAULT, Name
 @click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
 @click.option("--deployment", "named", multiple=True, metavar="MODEL,HARDWARE[,TP]",
               help="Bake in this model on this GPU (repeatable, also together with --id).")  # fmt: skip
+@click.option("--host-facts", "for_host", is_flag=True,
+              help="Bake none in: take every model and GPU of the host, from its own configuration.")  # fmt: skip
 @click.option("--name", default=DEFAULT.registered, show_default=True,
               help="Name of the backend in the host, and of its files and Go identifiers.")  # fmt: skip
 @click.option(
@@ -49,12 +51,13 @@ from translate_go.naming import DEFAULT, Name
 @caps_options
 def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run: bool, coefficients: bool,
          experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None, tp: int | None,
-         named: tuple[str, ...], name: str, verify: bool, caps: dict[str, int]) -> int:  # fmt: skip
+         named: tuple[str, ...], for_host: bool, name: str, verify: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Write a program as Go that runs unchanged in the host simulator.
 
     Named deployments are baked in: a few with a constructor each, many in a table by name. If none is named, the Go
     takes the facts of a deployment as arguments; but a program that reads measured kernels gets every known model on
-    every GPU that has measurements.
+    every GPU that has measurements. With --host-facts, one backend serves every --model, --hardware and --tp of the
+    host, computed when it is constructed.
 
     \b
     evolve emit champion --target blis-4 --out go/ --id llama-2-7b-tp1-general
@@ -63,13 +66,15 @@ def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run
     evolve emit kernels --out go/ --deployment llama-2-7b,H100-SXM-80GB --deployment llama-3.1-70b,H200-SXM-141GB,4
     evolve emit kernels --out go/ --check
     evolve emit champion --out go/ --name my-fit
+    evolve emit champion --out go/ --host-facts --check
     evolve emit champion --into ../inference-sim --name my-fit --id llama-2-7b-tp1-general --dry-run
+    evolve emit champion --into ../inference-sim --name my-fit --host-facts
     evolve emit trained_physics --coefficients
     evolve emit mine.py --coefficients --out coefficients.yaml
     """
     backend = Name(name)
     if coefficients:
-        if experiments or ids or model or hardware or tp or named or verify or into or dry_run:
+        if experiments or ids or model or hardware or tp or named or for_host or verify or into or dry_run:
             raise InputError("--coefficients hold for every deployment, and are no Go: give only --out with it")
         emit_coefficients(load(program, caps), out)
         return 0
@@ -82,15 +87,23 @@ def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run
     if named and model:
         raise InputError("--deployment and --model exclude each other: use --deployment to name several")
     whole_names(model, hardware, tp, "an experiment has its own")
+    if for_host and (ids or model or named):
+        raise InputError(
+            "--host-facts goes without --id, --model and --deployment: the host's own configuration is read"
+        )
     named_by_id = [named_experiment(experiments, name, "repeat --id for each") for name in dict.fromkeys(ids)]
     deployments = [emitting.of_experiment(e) for e in named_by_id]
     deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
     if model and hardware:
         deployments = [emitting.of_names(model, hardware, tp or 1)]
-    emitted = emitting.emit_to(source, target, out, deployments, backend)
+    if for_host:
+        emitted = emitting.emit_for_host(source, target, out, backend)
+    else:
+        emitted = emitting.emit_to(source, target, out, deployments, backend)
+    done = into is None or emit_into(into, emitted, "\n".join(emitting.provenance(source)), dry_run)
     emitting.print_emitted(emitted, emitting.unlike_host(named_by_id))
-    if into is not None:
-        return 0 if emit_into(into, emitted, "\n".join(emitting.provenance(source)), dry_run) else 1
+    if not done:
+        return 1
     return 0 if not verify or emitting.verify(emitted) else 1
 
 

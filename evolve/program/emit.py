@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluator.deployments import KnownDeployment, measured_deployments, named_deployment
-from evaluator.experiments import bundled_experiments
+from evaluator.deployments import GPU, KnownDeployment, known_model, measured_deployments, named_deployment
+from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.judge.gates import complaints, deployments_of
 from evolve import __version__
 from evolve.report.printing import plain, prose
@@ -18,6 +18,7 @@ from evolve.run.program import Source
 from evolve.terminal import say, warn
 from simulator.bind import Deployments
 from simulator.errors import InputError
+from simulator.experiment.deployment import sampling_of
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import left_out
 from simulator.language.ir import Program
@@ -27,8 +28,9 @@ from translate_go.agreement import Agreement
 from translate_go.behaviour import falling
 from translate_go.deployment import EXAMPLE
 from translate_go.gotest import recorded_deployments
+from translate_go.host import Host, KnownGpu, KnownModel, host_config
 from translate_go.naming import DEFAULT, Name
-from translate_go.target import TARGETS, plan, reads_kernels
+from translate_go.target import TARGETS, Plan, plan, reads_kernels
 from translate_go.vectors import tolerance
 
 BATCHES = 10_000  # random batches of a check, drawn with SEED
@@ -38,7 +40,8 @@ SEED = 1
 @dataclass(frozen=True)
 class Emitted:
     """A program as Go files, name -> text, in the folder `out`. refused: complaints of the gates on these deployments.
-    assumed: what the program leaves out. untested: what the host asks of a backend and this one does not do."""
+    assumed: what the program leaves out. recorded: the deployments whose times the Go's test has. host: what the Go
+    knows by name, if it takes every model of the host; then it is compared on the deployments, but none is in it."""
 
     program: Program
     target: str
@@ -48,7 +51,18 @@ class Emitted:
     deployments: tuple[Deployment, ...]
     refused: tuple[str, ...]
     assumed: tuple[str, ...]
-    untested: tuple[str, ...]
+    recorded: tuple[Deployment, ...]
+    host: Host | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """What the target needs of the program."""
+        return plan(self.program, TARGETS[self.target], self.name, self.host)
+
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """What the host asks of a backend and the program does not do, so that the Go has no test of it."""
+        return falling(self.plan, recorded_deployments(self.plan, self.recorded))
 
 
 def of_experiment(experiment: Experiment) -> Deployment:
@@ -67,6 +81,42 @@ def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment
 
 def _of_known(known: KnownDeployment) -> Deployment:
     return Deployment(known.name, known.facts, known.model, known.hardware)
+
+
+def known_host() -> Host:
+    """The shipped GPUs and models by all their names."""
+    gpus = {str(entry["name"]): entry for entry in hardware_table().values()}
+    models = {str(entry["id"]): entry for entry in model_table().values()}
+    return Host(
+        tuple(
+            KnownGpu((name, *gpu.get("aliases", ())), float(gpu["link_gb_per_s"]), gpu.get("kernels") or "")
+            for name, gpu in gpus.items()
+        ),
+        tuple(
+            KnownModel((name, *model.get("aliases", ())), sampling_of(known_model(name, name), name))
+            for name, model in models.items()
+        ),
+    )
+
+
+def host_deployments() -> list[Deployment]:
+    """Every shipped model on one to eight of every GPU with measured kernels, with what the host knows of it."""
+    deployments = []
+    for known in measured_deployments():
+        tp = int(known.facts["tp"])
+        config = known_model(known.model, known.model)
+        named = host_config(config, hardware_table()[known.hardware], known.model, known.hardware, tp)
+        deployments.append(Deployment(known.name, known.facts, known.model, known.hardware, named))
+    return deployments
+
+
+def _recorded(deployments: Sequence[Deployment]) -> list[Deployment]:
+    """Every model on the fewest of the shipped runs' GPUs."""
+    fewest: dict[str, Deployment] = {}
+    for deployment in deployments:
+        if deployment.hardware == GPU:
+            fewest.setdefault(deployment.model, deployment)
+    return list(fewest.values())
 
 
 def of_text(text: str) -> Deployment:
@@ -111,9 +161,23 @@ def emit_to(
     own = Deployments({d.name: d.facts for d in deployments})
     judged_on = own if deployments else deployments_of(bundled_experiments())
     refused = tuple(complaints(program, judged_on))
-    needs = plan(program, TARGETS[target], name)
-    untested = falling(needs, recorded_deployments(needs, deployments))
-    return Emitted(program, target, name, out, files, tuple(deployments), refused, tuple(source.assumed), untested)
+    baked = tuple(deployments)
+    return Emitted(program, target, name, out, files, baked, refused, tuple(source.assumed), baked)
+
+
+def emit_for_host(source: Source, target: str, out: Path | None, name: Name = DEFAULT) -> Emitted:
+    """The Go files for a backend that takes every model and GPU of the host, written to `out` if there is one.
+
+    Raises InputError like `emit_to`, for another target than blis-4, and for a program whose facts no host gives.
+    """
+    program, host, deployments = source.complete, known_host(), host_deployments()
+    recorded = _recorded(deployments)
+    files = emit(program, target=target, deployments=recorded, name=name, provenance=provenance(source), host=host)
+    if out is not None:
+        write(files, out, name)
+    refused = tuple(complaints(program, Deployments({d.name: d.facts for d in deployments})))
+    assumed = tuple(source.assumed)
+    return Emitted(program, target, name, out, files, tuple(deployments), refused, assumed, tuple(recorded), host)
 
 
 def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
@@ -126,7 +190,9 @@ def print_emitted(emitted: Emitted, notes: Sequence[str] = ()) -> None:
     """The names of the files; on stderr, what to know before using them, with these notes."""
     if emitted.out is not None:
         prose(f"{emitted.out}: {', '.join(sorted(emitted.files))}")
-    if len(emitted.deployments) > 1:
+    if emitted.host:
+        prose("deployments: any, by the host's configuration of model and GPU")
+    elif len(emitted.deployments) > 1:
         prose(f"{len(emitted.deployments)} deployments")
     omitted = left_out((d.name, d.facts) for d in emitted.deployments)
     for warning in (*emitted.refused, *emitted.assumed, *emitted.untested, *omitted, *notes):
@@ -158,7 +224,9 @@ def _check(emitted: Emitted) -> bool:
         timing = benchmark(Path(folder), emitted.name)
     progress.show(f"check: {BATCHES:,} random batches ...")
     compared = emitted.deployments or [Deployment("example", EXAMPLE)]
-    agreement = compare_deployments(emitted.program, compared, BATCHES, SEED, target=emitted.target, name=emitted.name)
+    agreement = compare_deployments(
+        emitted.program, compared, BATCHES, SEED, target=emitted.target, name=emitted.name, host=emitted.host
+    )
     progress.close()
     prose("check: gofmt, go vet, recorded batches and prompts: ok")
     ok = _print_agreement(agreement, tolerance(emitted.program))

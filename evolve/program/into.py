@@ -9,8 +9,8 @@ from evolve.report.printing import prose
 from evolve.report.progress import Line
 from evolve.terminal import say, warn
 from simulator.errors import InputError
-from translate_go.host.changes import PACKAGE, changes
-from translate_go.host.checkout import (
+from translate_go.clone.changes import PACKAGE, changes
+from translate_go.clone.checkout import (
     Checkout,
     check_author,
     checkout,
@@ -20,10 +20,9 @@ from translate_go.host.checkout import (
     staged_diff,
     write_changes,
 )
-from translate_go.host.proof import STEPS, failures, format_files, run_go, unformatted
-from translate_go.host.registered import backend as registration
-from translate_go.host.registered import check_factory, registered_test
-from translate_go.target import TARGETS, plan
+from translate_go.clone.proof import STEPS, failures, format_files, run_go, unformatted
+from translate_go.clone.registered import backend as registration
+from translate_go.clone.registered import check_factory, registered_test
 
 LONGEST_SHOWN = 100_000  # characters of a new file that the printed diff shows
 
@@ -35,15 +34,14 @@ def emit_into(root: Path, emitted: Emitted, about: str, dry_run: bool) -> bool:
     everything builds and passes, and always with `dry_run`, the clone stays as it was. Raises InputError if the clone
     cannot take it, before anything is built.
     """
-    needs = plan(emitted.program, TARGETS[emitted.target], emitted.name)
-    check_factory(needs, emitted.deployments)
-    backend = registration(needs)
+    check_factory(emitted.plan, emitted.deployments)
+    backend = registration(emitted.plan)
     branch = f"latency-{backend.registered}"
     clone = checkout(root, branch)
     if not dry_run:
         check_author(clone)
     files = {name: text for name, text in emitted.files.items() if name.endswith(".go")}
-    files |= registered_test(needs, emitted.deployments)
+    files |= registered_test(emitted.plan, emitted.recorded)
     with copied(clone) as tree:
         changed = changes(tree, backend, files)
         untidy = unformatted(tree, (path for path in changed if (tree / path).exists()))

@@ -84,7 +84,7 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         )
         held = ((unrouted + routed) * weight_bytes + tables * 2 + extra * GIB) / tp
         blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token)
-    sampling = _sampling(config, where)
+    sampling = sampling_of(config, where)
     host_peak = flops_per_us
     if a.weight_bits == 8 and not a.is_fp8 and gpu.has("fp8_tflops"):  # the host takes 8 bits of any kind for fp8
         host_peak = _figure(gpu, "fp8_tflops", "give TFLOP/s") * 1e6
@@ -183,7 +183,7 @@ def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: flo
     return blocks
 
 
-def _sampling(config: Mapping[str, Any], where: str) -> Sampling:
+def sampling_of(config: Mapping[str, Any], where: str) -> Sampling:
     """The sampling that generation_config asks of the engine by default."""
     g = Section(where, "model_config", config)
     if not g.has("generation_config"):

@@ -51,9 +51,12 @@ def decode(gpu: Gpu, at: np.ndarray, heads: Heads) -> Decode:
     """
     limit = min(heads.kv_heads, MOST_KV_HEADS)
     wanted = max(heads.heads * limit // heads.kv_heads, 1), limit, heads.head_dim
-    rows = _decode_rows(gpu.tables)
+    rows = dict(decode_rows(gpu.tables))
     shape = _nearest(rows, wanted)
-    batches, launch, slope = _decode_lines(gpu.tables, shape)
+    while len(decode_lines(gpu.tables, shape)[0]) < 2:  # all its KV caches fit in the L2 cache
+        del rows[shape]
+        shape = _nearest(rows, wanted)
+    batches, launch, slope = decode_lines(gpu.tables, shape)
     bound = np.full(len(at), heads.kv_width * ELEMENT_BYTES / gpu.bytes)
     # The kernel is bound by memory: scale the slope of the measured shape by the bytes of this one.
     per_token = np.interp(np.log(at), np.log(batches), slope) * heads.kv_width / (2 * shape[1] * shape[2])
@@ -75,7 +78,7 @@ def prefill(gpu: Gpu, at: np.ndarray, heads: Heads) -> Timing:
     Without the launch, which a step with decodes makes anyway. The time of a whole prompt grows at least with its
     length and at most with its square, even where the table is noisy.
     """
-    rows = _prefill_rows(gpu.tables)
+    rows = prefill_rows(gpu.tables)
     wanted = heads.heads, heads.kv_heads, heads.head_dim
     shape = _nearest(rows, wanted)
     (lengths, us), kernel = rows[shape]
@@ -125,20 +128,20 @@ def _grouped(name: str, operation: str, columns: tuple[str, ...]) -> dict[Shape,
 
 
 @cache
-def _decode_rows(name: str) -> dict[Shape, tuple[list[np.ndarray], str]]:
+def decode_rows(name: str) -> dict[Shape, tuple[list[np.ndarray], str]]:
     return _grouped(name, "decode_attention", ("batch", "context", "latency_us"))
 
 
 @cache
-def _prefill_rows(name: str) -> dict[Shape, tuple[list[np.ndarray], str]]:
+def prefill_rows(name: str) -> dict[Shape, tuple[list[np.ndarray], str]]:
     """Shape -> ([lengths, us], kernel), in order of length."""
     return _grouped(name, "prefill_attention", ("context", "latency_us"))
 
 
 @cache
-def _decode_lines(name: str, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def decode_lines(name: str, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(decodes, launch in us, us per token of context): a line for every measured number of decodes."""
-    (batch, cached, us), _ = _decode_rows(name)[shape]
+    (batch, cached, us), _ = decode_rows(name)[shape]
     context = cached + 1.0  # the table does not count the new token
     token_bytes = 2 * shape[1] * shape[2] * ELEMENT_BYTES
     lines = []

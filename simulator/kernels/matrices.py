@@ -62,7 +62,7 @@ def gemm(gpu: Gpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timin
             between = own and total > 0.999 and _within(shapes, n, k)
             kind = MEASURED if exact else INTERPOLATED if between else NEAREST
             return Timing(rising(here / mean), here, kind, kernel, off)
-        near = sorted(shapes, key=lambda s: octaves(s[0], n) + octaves(s[1], k))
+        near = sorted(sorted(shapes), key=lambda s: octaves(s[0], n) + octaves(s[1], k))
         for shape in near[:20]:
             tokens, us = _gemm_curve(gpu.tables, dtype, *shape)
             share = efficiency(at, tokens, us, bound(tokens, *shape, size))
@@ -101,7 +101,7 @@ def _off(shapes: frozenset[tuple[int, int]], axis: int, size: int) -> float:
 
 
 @cache
-def _gemm_rows(name: str, dtype: str) -> tuple[dict[tuple[int, int], tuple[np.ndarray, np.ndarray]], str]:
+def gemm_rows(name: str, dtype: str) -> tuple[dict[tuple[int, int], tuple[np.ndarray, np.ndarray]], str]:
     """(n, k) -> (tokens, measured latencies in us), and the kernel."""
     rows = tables(name).rows["gemm"]
     mine = rows["dtype"] == dtype
@@ -118,14 +118,14 @@ def _gemm_rows(name: str, dtype: str) -> tuple[dict[tuple[int, int], tuple[np.nd
 @cache
 def _gemm_shapes(name: str, dtype: str) -> tuple[frozenset[tuple[int, int]], str]:
     """The measured shapes (n, k), and the kernel."""
-    curves, kernel = _gemm_rows(name, dtype)
+    curves, kernel = gemm_rows(name, dtype)
     return frozenset(curves), kernel
 
 
 @cache
 def _gemm_curve(name: str, dtype: str, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     """(tokens, latencies in us) of a measured shape, as a curve that never falls."""
-    tokens, us = _gemm_rows(name, dtype)[0][n, k]
+    tokens, us = gemm_rows(name, dtype)[0][n, k]
     return tokens, rising(us)
 
 

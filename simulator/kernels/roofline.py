@@ -71,5 +71,5 @@ def efficiency(at: np.ndarray, tokens: np.ndarray, us: np.ndarray, bound: np.nda
 
 
 def octaves(a: float, b: float) -> float:
-    """The distance of two sizes, in powers of 2."""
-    return float(abs(np.log2(a / b)))
+    """The distance of two sizes, in powers of 2, to nine digits, so that ties are the same with every maths library."""
+    return round(float(abs(np.log2(a / b))), 9)

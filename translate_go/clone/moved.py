@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.errors import InputError
-from translate_go.host.scan import GoFile, Unreadable
+from translate_go.clone.scan import GoFile, Unreadable
 
 BUILT_IN = ("roofline", "trained-physics")  # the host's own backends
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.errors import InputError
+from translate_go.clone.moved import Backend
 from translate_go.deployment import Deployment, by_name
 from translate_go.gotest import recorded_deployments
 from translate_go.gotypes import host_option, options_literal
-from translate_go.host.moved import Backend
 from translate_go.spelling import MARK, fact, quoted
 from translate_go.target import MODULE, Plan
 
@@ -25,7 +25,8 @@ import (
 
 func Test<Name>IsRegistered(t *testing.T) {
 	coeffs := sim.LatencyCoeffs{AlphaCoeffs: []float64{0, 0, 0}, BetaCoeffs: []float64{0, 0, 0}}
-	hw := sim.ModelHardwareConfig{Backend: "<registered>", Model: %(model)s, GPU: %(gpu)s, TP: %(tp)d}
+	hw := %(config)s
+	hw.Backend = "<registered>"
 	m, err := NewLatencyModel(coeffs, hw%(option)s)
 	if err != nil {
 		t.Fatal(err)
@@ -66,32 +67,37 @@ def backend(plan: Plan) -> Backend:
     """What the host has to be told of the program."""
     settings = tuple(fact(name) for name in plan.settings)
     option = "\n".join(host_option(plan)) if settings else ""
-    return Backend(plan.name.registered, plan.name.exported, plan.name.private, settings, option)
+    wired = plan.host is not None and plan.reads_deployment
+    return Backend(plan.name.registered, plan.name.exported, plan.name.private, settings, option, wired)
 
 
 def check_factory(plan: Plan, deployments: Sequence[Deployment]) -> None:
     """Raise InputError unless the emitted files have a factory, which needs a deployment that is clear."""
-    if plan.reads_deployment and not deployments:
-        raise InputError("--into needs a deployment, whose facts the program reads: give --id, --model or --deployment")
-    if plan.reads_deployment and len(deployments) > 1 and not by_name(deployments):
+    if not plan.reads_deployment or plan.host:
+        return
+    if not deployments:
+        raise InputError("--into needs a deployment, whose facts the program reads: give --host-facts, --id or --model")
+    if len(deployments) > 1 and not by_name(deployments):
         raise InputError(
             f"--into takes one deployment, or a table of more than eight, not {len(deployments)}: "
-            "emit each with a --name of its own"
+            "give --host-facts, or emit each with a --name of its own"
         )
 
 
 def registered_test(plan: Plan, deployments: Sequence[Deployment]) -> dict[str, str]:
-    """The test file, name -> text, for the deployments that are baked in."""
+    """The test file, name -> text, for the deployments that are baked in, or recorded if the host gives the facts."""
     recorded = recorded_deployments(plan, deployments)[0]
     option = f", With{plan.name.exported}Options({options_literal(plan, recorded.facts)})" if plan.settings else ""
-    named = plan.reads_deployment and by_name(deployments)
+    for_host = plan.host is not None and plan.reads_deployment
+    named = plan.reads_deployment and by_name(deployments) and not for_host
     model, gpu, tp = recorded.name.rsplit("/", 2) if named else ("any", "any", "tp1")
+    named_only = f"{{Model: {quoted(model)}, GPU: {quoted(gpu)}, TP: {tp.removeprefix('tp')}}}"
+    config = recorded.config.literal() if for_host and recorded.config else f"sim.ModelHardwareConfig{named_only}"
     flag = plan.target.flags[plan.settings[0]] if plan.settings else ""
     refused = _NEEDS_SETTINGS % {"flag": flag} if plan.settings else ""
     refused += _NEEDS_NAME % {"option": option} if named else ""
     text = plan.name.fill(_TEST) % {
-        "mark": MARK, "module": MODULE, "model": quoted(model), "gpu": quoted(gpu), "tp": int(tp.removeprefix("tp")),
-        "option": option, "refused": refused,
+        "mark": MARK, "module": MODULE, "config": config, "option": option, "refused": refused,
         "imports": '\t"strings"\n\t"testing"' if "strings." in refused else '\t"testing"',
     }  # fmt: skip
     return {f"{plan.name.stem}_factory_test.go": text}

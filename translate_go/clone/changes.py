@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from simulator.errors import InputError
-from translate_go.host.docs import with_row, with_section
-from translate_go.host.factory import builds_instances, config_fields, with_case, with_options
-from translate_go.host.moved import Backend, moved
-from translate_go.host.names import (
+from translate_go.clone.docs import with_row, with_section
+from translate_go.clone.factory import builds_instances, config_fields, with_case, with_options
+from translate_go.clone.moved import Backend, moved
+from translate_go.clone.names import (
     has_flag,
     known_names,
     with_counted_name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from translate_go.host.moved import Backend, already, moved
+from translate_go.clone.moved import Backend, already, moved
 
 _SECTION = """
 ## The {name} backend

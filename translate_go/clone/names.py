@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from translate_go.host.moved import BUILT_IN, Backend, already, edited, moved, read
-from translate_go.host.scan import GoFile, Span
+from translate_go.clone.moved import BUILT_IN, Backend, already, edited, moved, read
+from translate_go.clone.scan import GoFile, Span
 
 TABLE = "validLatencyBackends"
 TEST = "TestValidLatencyBackendNames_ExcludesRemoved"

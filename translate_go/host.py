@@ -1,0 +1,100 @@
+"""What the host does not know of models and GPUs, by name: the tables that a backend for every deployment is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.errors import Section
+from simulator.kernels.sampler import Sampling
+from simulator.model.architecture import activation, terms
+from simulator.model.quantization import weights
+from translate_go.spelling import digits, quoted
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGpu:
+    """A GPU under all its names. kernels: its tables of measured kernels, "" if it has none."""
+
+    names: tuple[str, ...]
+    link_gb_per_s: float  # in one direction
+    kernels: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """A model under all its names, with the sampling that its generation_config asks for."""
+
+    names: tuple[str, ...]
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The GPUs and models that the emitted Go knows by name. All others work too, with the options' defaults."""
+
+    gpus: tuple[KnownGpu, ...]
+    models: tuple[KnownModel, ...]
+
+    @property
+    def measured(self) -> tuple[KnownGpu, ...]:
+        """The GPUs with tables of measured kernels."""
+        return tuple(gpu for gpu in self.gpus if gpu.kernels)
+
+
+@dataclass(frozen=True)
+class HostConfig:
+    """What the host hands a backend for a model on its GPUs: ModelHardwareConfig, with numbers by the host's names."""
+
+    model: str
+    gpu: str
+    tp: int
+    sizes: Mapping[str, float]  # fields of ModelConfig
+    activation: str
+    peaks: Mapping[str, float]  # fields of HardwareCalib
+
+    def literal(self) -> str:
+        """The value in Go, on one line."""
+        sizes = ", ".join(f"{name}: {digits(value)}" for name, value in self.sizes.items())
+        peaks = ", ".join(f"{name}: {digits(value)}" for name, value in self.peaks.items())
+        return (
+            f"sim.ModelHardwareConfig{{Model: {quoted(self.model)}, GPU: {quoted(self.gpu)}, TP: {self.tp}, "
+            f"ModelConfig: sim.ModelConfig{{{sizes}, HiddenAct: {quoted(self.activation)}}}, "
+            f"HWConfig: sim.HardwareCalib{{{peaks}}}}}"
+        )
+
+
+# field of the host's ModelConfig -> keys of config.json, of which the first that is not 0 counts
+_SIZES = {
+    "NumLayers": ("num_hidden_layers",),
+    "HiddenDim": ("hidden_size",),
+    "NumHeads": ("num_attention_heads",),
+    "NumKVHeads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "num_attention_heads"),
+    "HeadDim": ("head_dim",),
+    "VocabSize": ("vocab_size",),
+    "IntermediateDim": ("intermediate_size", "ffn_hidden_size"),
+    "NumLocalExperts": ("num_local_experts", "num_routed_experts", "n_routed_experts", "num_experts"),
+    "NumExpertsPerTok": ("num_experts_per_tok",),
+    "MoEExpertFFNDim": ("moe_intermediate_size",),
+    "SharedExpertFFNDim": ("shared_expert_intermediate_size",),
+    "InterleaveMoELayerStep": ("interleave_moe_layer_step",),
+    "DenseIntermediateDim": ("intermediate_size_mlp",),
+    "KVLoraRank": ("kv_lora_rank",),
+    "QKRopeHeadDim": ("qk_rope_head_dim",),
+    "FirstKDenseReplace": ("first_k_dense_replace",),
+}
+_PEAKS = {"TFlopsPeak": "bf16_tflops", "TFlopsFP8": "fp8_tflops", "BwPeakTBs": "memory_tb_per_s"}
+
+
+def host_config(config: Mapping[str, Any], hardware: Mapping[str, Any], model: str, gpu: str, tp: int) -> HostConfig:
+    """What the host reads from a model's config.json, and our figures of the GPU under its names."""
+    flat = terms(config)
+    sizes = {name: next((flat[key] for key in keys if flat.get(key)), 0) for name, keys in _SIZES.items()}
+    if not sizes["SharedExpertFFNDim"] and flat.get("n_shared_experts"):
+        sizes["SharedExpertFFNDim"] = flat["n_shared_experts"] * (sizes["MoEExpertFFNDim"] or sizes["IntermediateDim"])
+    bits, _ = weights(Section(model, "model_config", flat))
+    sizes |= {"BytesPerParam": 2, "WeightBytesPerParam": bits / 8 if bits < 16 else 0}
+    peaks = {name: float(hardware.get(key) or 0.0) for name, key in _PEAKS.items()}
+    given = {name: float(value) for name, value in sizes.items() if value}
+    return HostConfig(model, gpu, tp, given, activation(Section(model, "model_config", flat)), peaks)
