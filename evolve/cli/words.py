@@ -64,8 +64,9 @@ prompt RUN ANY --sent --answer --json
 simulate --case=FILE --trace=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL --hardware=GPU
     --tp=ANY --seed=ANY --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
-emit PROGRAM --target=blis-4|blis-5 --out=FILE --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU
-    --tp=ANY --deployment=ANY... --check --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+emit PROGRAM --target=blis-4|blis-5 --out=FILE --coefficients --experiments=FILE --id=ANY... --model=MODEL
+    --hardware=GPU --tp=ANY --deployment=ANY... --check --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY
 export RUN|PROGRAM --to=openevolve|sympy|latex|json --out=FILE --json --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 bench --most=ANY --json --quiet
