@@ -83,8 +83,10 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
 @click.option("--target", type=click.Choice(["blis-4", "blis-5"]), default="blis-4", show_default=True,
               help="blis-4: the host's main branch. blis-5: the frozen five-method interface.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the Go files; with --coefficients, a file.")
-@click.option("--coefficients", is_flag=True,
-              help="No Go: print the YAML block of the host's trained-physics backend, for programs of its form.")  # fmt: skip
+@click.option(
+    "--coefficients", is_flag=True,
+    help="No Go: print the YAML block of the host's trained-physics backend, for programs of its form.",
+)  # fmt: skip
 @click.option(
     "--experiments", metavar="FILE", help="File of the experiments named by --id [default: the shipped runs]."
 )
@@ -102,7 +104,8 @@ def simulate(case: Path | None, trace: Path | None, experiments: str | None, exp
     "exit status 1 if anything fails.",
 )
 @caps_options
-def emit(program: str, target: str, out: Path | None, coefficients: bool, experiments: str | None, ids: tuple[str, ...], model: str | None,
+def emit(program: str, target: str, out: Path | None, coefficients: bool, experiments: str | None,
+         ids: tuple[str, ...], model: str | None,
          hardware: str | None, tp: int | None, named: tuple[str, ...], verify: bool,
          caps: dict[str, int]) -> int:  # fmt: skip
     """Write a program as Go that runs unchanged in the host simulator.
