@@ -67,6 +67,9 @@ simulate --case=FILE --trace=FILE --experiments=FILE --id=ANY --program=PROGRAM 
 emit PROGRAM --target=blis-4|blis-5 --out=FILE --into=FILE --dry-run --experiments=FILE --id=ANY...
     --model=MODEL --hardware=GPU --tp=ANY --deployment=ANY... --host-facts --name=ANY --check
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+emit PROGRAM --target=blis-4|blis-5 --out=FILE --coefficients --experiments=FILE --id=ANY... --model=MODEL
+    --hardware=GPU --tp=ANY --deployment=ANY... --check --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY
 export RUN|PROGRAM --to=openevolve|sympy|latex|json --out=FILE --json --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 bench --most=ANY --json --quiet

@@ -1,4 +1,4 @@
-"""`evolve emit --coefficients`: a program of the host's trained-physics form as the numbers that its main branch reads."""
+"""`evolve emit --coefficients`: the numbers of a program of the host's trained-physics form, as YAML."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HostCoefficients:
 def coefficients_of(program: Program, name: str) -> HostCoefficients:
     """The coefficients of a program of exactly the trained-physics form, in which terms may be missing.
 
-    Raises InputError, naming what differs, for any other program, and for a coefficient below 0, which the host refuses.
+    Raises InputError, naming what differs, for any other program, and for a coefficient below 0.
     """
     step = program.function("step_time")
     assert step is not None, name

@@ -27,6 +27,7 @@ PROGRAMS = [
     "def step_time(b, s, *, a=500.0): return a + b.kv_var + b.kv_max * b.kv_decode_max - b.kv_decode_mean",
     "def step_time(b, s, *, a=700.0): return max(a, b.weight_read_us + b.kv_read_us) + b.prefill_attention_us",
     "def step_time(b, s): return b.total_flops / s.flops_per_us + log1p(b.prefill_pairs) * b.graph_batch",
+    "def step_time(b, s, *, c=0.013): return 700.3 + c * b.prompt_pairs + b.kv_decode_sum * 0.7",
     "def step_time(b, s): return b.max_prefill_chunk * 3 if b.prefill_reqs > 1 else sqrt(b.kv_sum) * b.kv_mean",
     "def step_time(b, s): return b.kv_decode_sum + b.decode_attention_us + b.total_bytes / s.bytes_per_us",
     # lines with a kink, a jump, a slope downwards, cancelling terms, and values that are whole numbers

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from evaluator.experiments import data_hash, hardware_table, model_table
-from evolve.run.program import TRAINED_PHYSICS, load, seed_texts
 from host_form import ALPHA, BETA, host_step_us
+
+from evaluator.experiments import hardware_table, model_table
+from evolve.run.program import TRAINED_PHYSICS, load, seed_texts
 from simulator.bind import Bound, bind, ticks
 from simulator.clock.steps import steps_of
 from simulator.experiment.deployment import deployment_facts
@@ -82,7 +82,7 @@ def test_what_a_prompt_counts_for_depends_on_its_whole_length() -> None:
     for done in (0, 128, 300):
         row = raw_row([Active(400, done, 100), Active(30, 30, 1)])
         assert row[PROMPT_PAIRS] / 2 == 100 * (400 + 50)
-    assert RAW[-1] == "prompt_pairs" and RECORDED == RAW[:-1]
+    assert RAW[-1] == "prompt_pairs" and RAW[:-1] == RECORDED
 
 
 def test_steps_of_one_composition_and_other_prompts_are_not_taken_for_the_same() -> None:

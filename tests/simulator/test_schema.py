@@ -23,7 +23,7 @@ from simulator.fields import Active, BatchFields, raw_fields
 from simulator.language import units
 from simulator.language.opcodes import assemble, formula
 from simulator.language.parse import parse
-from simulator.schema import CURVES, FIELDS, KERNELS, PAPER18, PHYSICAL, RAW, RAW_FIELDS, SPECIAL
+from simulator.schema import CURVES, FIELDS, KERNELS, PAPER18, PHYSICAL, RAW, RAW_FIELDS, RECORDED, SPECIAL
 
 BATCH_UNITS = {
     "request": "prefill_reqs decode_reqs batch_size decode_tokens graph_batch sorted_logits penalised_logits",
@@ -263,7 +263,7 @@ def test_every_field_has_a_meaning_and_a_go_spelling() -> None:
 def test_raw_special_and_derived_fields_are_all_batch_fields() -> None:
     derived = [name for name in names("b") if FIELDS["b", name].formula is not None]
     curves = [name for name in names("b") if FIELDS["b", name].curve]
-    assert sorted((*RAW, *SPECIAL, *derived, *curves)) == sorted(names("b"))
+    assert sorted((*RECORDED, *SPECIAL, *derived, *curves)) == sorted(names("b"))
     assert all(formula(name) for name in (*derived, *curves))
     assert sorted(FIELDS["b", name].curve for name in curves) == sorted(CURVES)  # each is read by one field
     assert all(bool(spec.curve) == bool(spec.at) for spec in FIELDS.values())

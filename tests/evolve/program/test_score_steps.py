@@ -29,7 +29,7 @@ from evolve.program.steps.estimate import Summary, estimate
 from evolve.program.steps.sources import sources
 from evolve.program.steps.targets import cycle_targets
 from simulator.fields import Active, raw_fields
-from simulator.schema import RAW
+from simulator.schema import RECORDED
 
 DECODES = [4, 9, 9, 30, 2, 17, 40, 8, 33, 12, 5, 21]
 REAL = SHARED / "data" / "steps" / "vllm_0_15_1_h100_steps.parquet"
@@ -256,7 +256,7 @@ def test_an_ingested_table_without_batches_is_estimated_from_its_summaries(
 ) -> None:
     """Where journeys are missing, or the engine's summaries contradict them."""
     rows = ingested_rows([3, *DECODES], asynchronous=True)
-    bare = [row | dict.fromkeys((*RAW, "evidence")) for row in rows]
+    bare = [row | dict.fromkeys((*RECORDED, "evidence")) for row in rows]
     result = scored(capsys, *command(files, write(files / "s.parquet", bare)))["experiments"][0]
     same = scored(capsys, *command(files, write(files / "t.parquet", as_summaries(rows))))["experiments"][0]
     assert count(result, "evidence") == {"estimated": 12} and result["all"] == same["all"]

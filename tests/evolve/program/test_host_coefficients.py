@@ -1,0 +1,52 @@
+"""`evolve emit --coefficients`: the block of YAML that the host's main branch reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import evolve, refused
+from host_form import ALPHA, BETA, host_step_us
+
+from evaluator.deployments import facts_of
+from evaluator.experiments import hardware_table, model_table
+from evolve.run.program import TRAINED_PHYSICS, load
+from simulator.bind import bind
+from simulator.experiment.experiment import Engine
+from simulator.fields import Active, raw_row
+from simulator.language.opcodes import assemble
+from simulator.language.unparse import unparse
+
+BATCH = [(900, 0, 500), (900, 500, 400), (300, 310, 1), (50, 900, 1)]
+OTHER = (0.5, 0.25, 1.5, 2.0, 30.0, 4.0, 120.0, 480.0, 3.0, 1.25, 20000.0, 40.0, 700.0)
+
+
+def test_the_published_coefficients_come_out_as_they_were_published(capsys: pytest.CaptureFixture[str]) -> None:
+    assert evolve("emit", "trained_physics", "--coefficients") == 0
+    assert yaml.safe_load(capsys.readouterr().out) == {
+        "trained_physics_coefficients": {"alpha_coeffs": [*ALPHA], "beta_coeffs": [*BETA]}
+    }
+
+
+@pytest.mark.parametrize(("model", "tp"), [("llama-3.1-70b", 4), ("mixtral-8x7b", 2), ("llama-4-scout", 2)])
+def test_the_block_read_back_gives_the_programs_step_times(tmp_path: Path, model: str, tp: int) -> None:
+    mine, out = tmp_path / "mine.py", tmp_path / "block.yaml"
+    program = load(TRAINED_PHYSICS).complete.with_theta(OTHER)
+    mine.write_text(unparse(program))
+    assert evolve("emit", mine, "--coefficients", "--out", out) == 0
+    read = yaml.safe_load(out.read_text())["trained_physics_coefficients"]
+    bound = bind(assemble(program), program.theta, facts_of(model, "H100", Engine(tensor_parallel=tp)))
+    expected = host_step_us(model_table()[model]["config"], hardware_table()["H100"], tp, read["beta_coeffs"], BATCH)
+    assert abs(int(bound.step_us(raw_row([Active(*r) for r in BATCH]))) - expected) <= 1  # rounding, then truncation
+    assert read["alpha_coeffs"] == [bound.queueing_us(9), bound.completion_us(), bound.output_token_us()]
+
+
+@pytest.mark.parametrize("name", ["champion", "kernels", "linear", "regimes", "floor"])
+def test_programs_of_other_forms_are_refused_in_a_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is not of the host's trained-physics form" in refused(capsys, "emit", name, "--coefficients")
+
+
+def test_what_no_coefficients_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "give only --out with it" in refused(capsys, "emit", "trained_physics", "--coefficients", "--check")
+    assert "is a folder" in refused(capsys, "emit", "trained_physics", "--coefficients", "--out", tmp_path)
