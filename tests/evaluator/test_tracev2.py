@@ -10,6 +10,7 @@ import pytest
 
 from evaluator.traces.tracev2 import (
     COLUMNS,
+    NEVER,
     Header,
     Recording,
     Server,
@@ -77,7 +78,7 @@ def test_send_times_are_moved_to_the_clock_of_arrivals(tmp_path: Path) -> None:
     assert recording.number.tolist() == [0, 1] and recording.line.tolist() == [3, 2]
     assert recording.requests.arrival_us.tolist() == [1000, 2200]
     assert recording.requests.deadline_us.tolist() == [0, 9000]
-    assert (recording.first_us.tolist(), recording.last_us.tolist()) == ([0, 2400], [0, 2700])
+    assert (recording.first_us.tolist(), recording.last_us.tolist()) == ([NEVER, 2400], [NEVER, 2700])
     assert (recording.status.tolist(), recording.streamed.tolist()) == (["timeout", "ok"], [True, False])
     assert recording.warm_up.tolist() == [True, False]
 
@@ -107,7 +108,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     )  # fmt: skip
     recording = Recording(
         header, np.array([0, 1, 2]), requests, np.array(["ok", "timeout", "incomplete"]),
-        np.array([20, 0, 0]), np.array([30, 0, 0]), np.array([True, True, True]),
+        np.array([20, NEVER, NEVER]), np.array([30, NEVER, NEVER]), np.array([True, True, True]),
     )  # fmt: skip
     (tmp_path / "header.yaml").write_text(header_text(header))
     with (tmp_path / "data.csv").open("w", newline="") as file:

@@ -145,7 +145,11 @@ def test_limits_are_the_cases_or_the_headers_or_the_hosts(files: Path, capsys: p
     bare = BACK[:3]
     (files / "c.json").write_text('{"engine": {"max_num_batched_tokens": 2048, "max_num_seqs": 30}}')
     header = (files / "t" / "header.yaml").read_text()
-    for text, case, seats in ((header, (), 8), (header, ("--case", "c.json"), 30), (header.split("server")[0], (), 256)):
+    for text, case, seats in (
+        (header, (), 8),
+        (header, ("--case", "c.json"), 30),
+        (header.split("server")[0], (), 256),
+    ):
         (files / "t" / "header.yaml").write_text(text)
         assert simulate(capsys, *bare, *case, "--program", "p.py", "--results", "r.json")[0] == 0
         assert json.loads(Path("r.json").read_text())[0]["ttft_us"] % 1000 == seats
