@@ -82,9 +82,9 @@ def edited(observed: Path, tmp_path: Path, request: int, **changes: str) -> Path
 def test_trace_in_coefficients_and_held_out_error_out(
     observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The times are those of KNOWN, so a fit of its form finds its constants, from others, and predicts the last fifth of
-    the requests, which it has not seen. What a request waits before the queue and one step's base are 2 of 11 ms of TTFT,
-    which is why the constants are not found exactly."""
+    """The times are those of KNOWN, so a fit of its form finds its constants again, and predicts the last fifth of the
+    requests, which it has not seen. Each of the means that it sees is of few requests under random arrivals, and a fit
+    approximates batches by their means: hence not exactly (-0.7, -6 and +5 %, and 0.8 % held out, when written)."""
     out = tmp_path / "out"
     status, text, err = ingest(
         capsys, observed / "header.yaml", observed / "seen.csv", "--out", out, "--hardware", "H100"
@@ -95,9 +95,9 @@ def test_trace_in_coefficients_and_held_out_error_out(
     fitted = json.loads(capsys.readouterr().out)
     theta = {c: float(v) for c, v in re.findall(r"(\w+): us\S* = ([0-9.]+)", (tmp_path / "f.py").read_text())}
     assert theta["base"] == pytest.approx(BASE_US, rel=0.02)
-    assert theta["prefill"] == pytest.approx(PREFILL_US, rel=0.15)
-    assert theta["decode"] == pytest.approx(DECODE_US, rel=0.30)
-    held_out = fitted["parts"]["seen"]["test"]
+    assert theta["prefill"] == pytest.approx(PREFILL_US, rel=0.10)
+    assert theta["decode"] == pytest.approx(DECODE_US, rel=0.10)
+    (held_out,) = fitted["later"]["test"]
     assert max(abs(held_out[metric]) for metric in ("e2e", "ttft", "itl")) < 2.0
 
 
