@@ -38,6 +38,7 @@ NUMBERS = {
 TEXTS = ("prefix_group", "streaming", "status")
 TRUE, FALSE = ("true", "True", "TRUE", "t", "T", "1"), ("false", "False", "FALSE", "f", "F", "0")
 OK, TIMEOUT, INCOMPLETE = "ok", "timeout", "incomplete"
+NEVER = -1  # instead of the time of a chunk that did not come, which the file has as 0
 WRITTEN, VERSIONS, UNITS, MODES = 2, (2, 3), ("microseconds", "us"), ("real", "generated", "replayed")
 HEADER = ("trace_version", "time_unit", "mode", "warm_up_requests", "server")
 ABOUT = ("created_at", "workload_seed", "workload_spec", "network", "goodput_slo_targets", "observed_kv_metrics")
@@ -73,7 +74,7 @@ class Header:
 class Recording:
     """A trace: its header, and per request, in order of injection, its number, what it asked for, and how it fared.
 
-    first_us, last_us: when the first and the last chunk came, int64 on the clock of arrivals, 0 for never. status:
+    first_us, last_us: when the first and the last chunk came, int64 on the clock of arrivals, or NEVER. status:
     texts, OK for a completed request. streamed: bool, whether the first chunk came with the first token. line: where
     each is in the data file, empty for a trace that was not read.
     """
@@ -172,7 +173,7 @@ def read_recording(header_path: Path, data_path: Path) -> Recording:
     requests = requests.of(order)
     requests = replace(requests, group=_in_order(requests.group))
     first, last = (
-        np.where(columns[name] > 0, columns[name] - shift, 0)[order]
+        np.where(columns[name] > 0, np.maximum(columns[name] - shift, 0), NEVER)[order]
         for name in ("first_chunk_time_us", "last_chunk_time_us")
     )
     status, streamed = columns["status"][order], np.isin(columns["streaming"], TRUE)[order]
@@ -297,7 +298,8 @@ def write_data(recording: Recording, file: TextIO) -> None:
 def _rows(recording: Recording) -> Iterator[tuple[object, ...]]:
     r = recording.requests
     columns = (recording.number, r.arrival_us, r.input_len, r.output_len, r.group, r.shared_len, r.deadline_us,
-               recording.status, recording.first_us, recording.last_us, recording.streamed)  # fmt: skip
+               recording.status, np.maximum(recording.first_us, 0), np.maximum(recording.last_us, 0),
+               recording.streamed)  # fmt: skip
     for number, arrival, prompt, answer, group, shared, deadline, status, first, last, streamed in zip(
         *(column.tolist() for column in columns), strict=True
     ):

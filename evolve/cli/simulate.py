@@ -11,7 +11,6 @@ from evolve.cli.options import caps_options, load, named_experiment, whole_names
 from evolve.program.exchange import ResultsFile, TraceFolder, as_tracev2, header_of, of_tracev2
 from evolve.program.simulate import Names, Output, Table, Work, of_case, of_experiment, print_aggregate, run
 from evolve.report.printing import prose
-from evolve.run.program import Source
 from evolve.terminal import suggest
 from simulator.errors import InputError
 
@@ -69,7 +68,6 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
     given = tracev2 is not None or case is not None or trace is not None
     if given == by_id:
         raise InputError("simulate needs --case and --trace, or --tracev2, or --id: give one of the three")
-    source = load(program, caps) if program else None
     outputs: list[Output] = []
     folder = None
     if given:
@@ -77,7 +75,7 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
             raise InputError("--export goes with --id: it writes an experiment's load")
         if seed is not None:
             raise InputError("--seed goes with --id: a trace has its own arrivals")
-        work = _of_trace(case, trace, tracev2, source, model, hardware, tp)
+        work = _of_trace(case, trace, tracev2, program, caps, model, hardware, tp)
     else:
         if model or hardware or tp is not None:
             raise InputError("--model, --hardware and --tp go with --case: an experiment has its own")
@@ -86,7 +84,7 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
         if export and out is None:
             raise InputError("--export needs --out: name a folder for the trace")
         named = named_experiment(experiments, experiment)
-        work = of_experiment(named, source or load("champion", caps), 1 if seed is None else seed)
+        work = of_experiment(named, load(program or "champion", caps), 1 if seed is None else seed)
         if export and out is not None:
             work = as_tracev2(work, named)
             folder = TraceFolder(out, header_of(named, work.load.limits))
@@ -108,18 +106,21 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
 
 
 def _of_trace(
-    case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] | None, source: Source | None,
-    model: str | None, hardware: str | None, tp: int | None,
+    case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] | None, program: str | None,
+    caps: dict[str, int], model: str | None, hardware: str | None, tp: int | None,
 ) -> Work:  # fmt: skip
     """What to simulate of a trace in either format."""
-    if model and source is None:
-        raise InputError("--model goes with --program: the case's own backend reads no model")
+    unread = "--model goes with --program: the case's own backend reads no model"
     if tracev2:
         if (model or tp is not None) and not hardware:
             raise InputError("--model and --tp need --hardware: name the GPU")
-        return of_tracev2(*tracev2, case, source, model, hardware, tp)
+        if hardware and not program:
+            raise InputError(unread.replace("--model", "--hardware"))
+        return of_tracev2(*tracev2, case, load(program, caps) if program else None, model, hardware, tp)
     whole_names(model, hardware, tp, "a case names no model")
     if case is None or trace is None:
         raise InputError(f"--{'trace' if trace is None else 'case'} is missing: a trace needs a case's limits")
+    if model and not program:
+        raise InputError(unread)
     names = Names(model, hardware, tp or 1) if model and hardware else None
-    return of_case(case, trace, source, names)
+    return of_case(case, trace, load(program, caps) if program else None, names)

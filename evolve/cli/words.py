@@ -51,8 +51,8 @@ plot ANY... --kind=front|history|grid|fit|terms --out=FILE --experiments=FILE --
     --max-conditionals=ANY --max-constants=ANY
 probe PROGRAM --experiments=FILE --id=ANY --model=MODEL --hardware=GPU --tp=ANY --budget-runs=ANY --out=FILE
     --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-ingest FOLDER... --trace=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY... --model-config=ANY...
-    --workers=ANY --json --quiet
+ingest FOLDER... --trace=FILE... --tracev2=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY...
+    --model-config=ANY... --workers=ANY --json --quiet
 leaderboard ANY... --add=ANY... --no-short-circuit --steps=FILE... --sync --experiments=FILE --id=ANY
     --out=FILE --workers=ANY --cluster=ANY --csv=FILE --parquet=FILE --latex=FILE --json --md --quiet
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
@@ -70,6 +70,11 @@ emit PROGRAM --target=blis-4|blis-5 --out=FILE --into=FILE --dry-run --experimen
 emit PROGRAM --target=blis-4|blis-5 --out=FILE --coefficients --experiments=FILE --id=ANY... --model=MODEL
     --hardware=GPU --tp=ANY --deployment=ANY... --check --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
+simulate --case=FILE --trace=FILE --tracev2=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL
+    --hardware=GPU --tp=ANY --seed=ANY --out=FILE --export=tracev2 --results=FILE --json --quiet
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+emit PROGRAM --target=blis-4|blis-5 --out=FILE --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU
+    --tp=ANY --deployment=ANY... --check --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 export RUN|PROGRAM --to=openevolve|sympy|latex|json --out=FILE --json --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 bench --most=ANY --json --quiet

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluator.traces.tracev2 import OK, Recording, Server, read_recording
+from evaluator.traces.tracev2 import NEVER, OK, Recording, Server, read_recording
 from evolve.ingest.options import ENGINE_KEYS, Setting
 from evolve.ingest.quality import CLEAN, judge
 from evolve.ingest.read.reports import Report, Reports
@@ -54,7 +54,7 @@ def observed_trace(header: Path, data: Path) -> tuple[Trace, Server]:
 def _latencies(recording: Recording, data: Path) -> tuple[np.ndarray, np.ndarray]:
     """(E2E, TTFT) of each request in ms, NaN where it is not known. Raises InputError for times that go back."""
     r, first, last = recording.requests, recording.first_us, recording.last_us
-    done = (recording.status == OK) & (first > 0) & (last > 0)
+    done = (recording.status == OK) & (first != NEVER) & (last != NEVER)
     for name, wrong in (("first_chunk_time_us", first < r.arrival_us), ("last_chunk_time_us", last < first)):
         if (done & wrong).any():
             line = recording.line[int((done & wrong).argmax())]

@@ -15,6 +15,7 @@ import numpy as np
 
 from evaluator.traces.tracev2 import (
     INCOMPLETE,
+    NEVER,
     OK,
     TIMEOUT,
     Header,
@@ -176,11 +177,11 @@ def recording_of(replay: Replay, number: np.ndarray, header: Header) -> Recordin
     """The replayed requests with their results, as the host records its own: the last chunk comes with the last token,
     before the completion time."""
     r, done = replay.requests, replay.completed
-    first = np.where(done, r.arrival_us + replay.ttft_us, 0)
+    first = np.where(done, r.arrival_us + replay.ttft_us, NEVER)
     later = replay.decode_us + replay.token_us * np.maximum(r.output_len - 1, 0)
     left = replay.load.accepted & (r.deadline_us > 0)
     status = np.where(done, OK, np.where(left, TIMEOUT, INCOMPLETE))
-    return Recording(header, number, r, status, first, np.where(done, first + later, 0), np.full(len(r), True))
+    return Recording(header, number, r, status, first, np.where(done, first + later, NEVER), np.full(len(r), True))
 
 
 @dataclass(frozen=True)

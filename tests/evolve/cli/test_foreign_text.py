@@ -22,6 +22,7 @@ from commands import evolve
 from rich.cells import cell_len
 from trace_engine import simulate
 
+from evaluator.traces.tracev2 import COLUMNS
 from evolve.cli.entry import COMMANDS
 from evolve.report.terms import TERMS
 from simulator.text import hidden
@@ -35,6 +36,8 @@ CONSTANT = """
 def step_time(b, s, *, base: us = 5000.0, each: us/request = 100.0):
     return base + each * b.decode_reqs
 """
+HEADER = "trace_version: 2\ntime_unit: us\nmode: real\n'[x]': 1\n"
+TEXTS = ("client_id", "tenant_id", "slo_class", "session_id", "prefix_group", "model", "error_message", "finish_reason")
 CONFIG = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
           "intermediate_size": 512, "vocab_size": 32000, "max_position_embeddings": 1024}  # fmt: skip
 
@@ -53,6 +56,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"data": {"files": [str(home / "[e].yaml")], "predict_files": []}, "search": {"finalists": 0}}
     (home / "[c].yaml").write_text(yaml.safe_dump(settings))
     (home / "[p].py").write_text(CONSTANT)
+    (home / "[h].yaml").write_text(HEADER)
+    values = {
+        "request_id": 0,
+        "round_index": 0,
+        "streaming": "true",
+        "status": "ok",
+        "input_tokens": 9,
+        "output_tokens": 9,
+    }
+    row = ",".join(str(values.get(name, "" if name in TEXTS else 0)) for name in COLUMNS)
+    (home / "[d].csv").write_text(f"{','.join(COLUMNS)}\n{row}\n")
     (home / "config.json").write_text(json.dumps(CONFIG | {"num_attention_heads": 8, "hidden_size": 1024}))
     trace_files.write(simulate(1), home / TRACES)
     step_tables.write(home / "steps.parquet", step_tables.ingested_rows([3, 4, 5, 6], True, ident=CHAT))
@@ -177,6 +191,9 @@ CASES: dict[str, list[Case]] = {
     "ingest": [
         Case(lambda w: ["ingest", w / TRACES, "--out", w / "[i]", "--hardware", "H100", "--model-config",
                         f"example-org/tiny-llama-sim={w / 'config.json'}"], (TRACES, f"/{SHOWN}/[i]")),
+        Case(lambda w: ["ingest", "--tracev2", w / "[h].yaml", w / "[d].csv", "--out", w / "[t]"], ("[d]",)),
+        Case(lambda w: ["ingest", "--tracev2", w / "[d].csv", w / "[d].csv", "--out", w / "[t]"],
+             (f"/{SHOWN}/[d].csv",), 2),
     ],
     "score-steps": [
         Case(lambda w: ["score-steps", w / "[p].py", "--steps", w / "steps.parquet", "--experiments", w / "[e].yaml"],
@@ -206,6 +223,9 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["simulate", "--id", CHAT, "--experiments", w / "[e].yaml", "--out", w / "[s].csv"], ()),
         Case(lambda w: ["simulate", "--id", CHAT, "--experiments", w / "[e].yaml", "--out", w],
              (f"/{SHOWN}: is a folder",), 2),
+        Case(lambda w: ["simulate", "--id", CHAT, "--experiments", w / "[e].yaml", "--export", "tracev2", "--out", w / "[v]"],
+             (f"/{SHOWN}/[v]: header.yaml",)),
+        Case(lambda w: ["simulate", "--tracev2", w / "[h].yaml", w / "[d].csv", "--program", w / "[p].py"], ("'[x]'",)),
     ],
     "emit": [
         Case(lambda w: ["emit", w / "[f].py", "--experiments", w / "[e].yaml", "--id", CODE, "--out", w / "[go]"],
@@ -238,7 +258,7 @@ def squeezed(text: str) -> str:
 
 # Texts of programs and suggested command lines are never broken, so that they can be copied.
 WHOLE = re.compile(
-    r'^"""(?s:.*?)"""\n|^def .*\n(?:(?:[ )].*|def .*|)\n)*|^ +evolve .*\n|^/.*: [\d.]+ MB\n', re.MULTILINE
+    r'^"""(?s:.*?)"""\n|^def .*\n(?:(?:[ )].*|def .*|)\n)*|^ +(?:evolve|blis) .*\n|^/.*: [\d.]+ MB\n', re.MULTILINE
 )
 
 

@@ -105,8 +105,8 @@ def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--trace", "own.csv", "folder"], "ingest reads folders or --trace files: name one or the other"),
-        ([], "ingest reads folders or --trace files"),
+        (["--trace", "own.csv", "folder"], "ingest reads folders, or --trace and --tracev2 files: name one or the other"),
+        ([], "ingest reads folders, or --trace and --tracev2 files"),
         (["folder", "--model", "llama-2-7b"], "--model goes with --trace"),
         (["--trace", "own.csv", "--model", "llama-2-7b"], "--model and --hardware together"),
         (["--trace", "own.csv", "--trace", "also/own.csv"], "--trace own: two files have this name: rename one"),
