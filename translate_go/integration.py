@@ -154,7 +154,7 @@ This branch chooses its backend by which settings are present, so it needs a nam
 2. `sim/latency/latency.go`: in `NewLatencyModel`, after the alpha coefficients are checked,
 
        if hw.Backend == "<registered>" {{
-           return New<Name>Backend(coeffs, hw)
+           return New<Name>Backend(coeffs, hw{options})
        }}
 
 3. `cmd/root.go`: add a string flag `--latency-backend`, stored in `Backend` before the cluster is built. Where the
@@ -190,7 +190,8 @@ _OTHER = "\nA file for one target lacks methods of the other: emit it for the br
 def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
     """The text of the file: the steps for both branches, the target's own first."""
     target, name = plan.target, plan.name
-    stepml = name.fill(_STEPML).format(differences="\n".join(f"- {text}" for text in BLIS_5_DIFFERS))
+    passed = f", {name.exported}Options{{...}}" if plan.options else ""
+    stepml = name.fill(_STEPML).format(options=passed, differences="\n".join(f"- {text}" for text in BLIS_5_DIFFERS))
     own = f"o.{name.private}" if plan.settings else f"{name.exported}Options{{}}"
     main = name.fill(_MAIN).format(options=own)
     branches = (main, stepml) if target.branch == "main" else (stepml, main)

@@ -160,7 +160,7 @@ def _speed(subject: Subject, speed: Speed) -> Exhibit:
 def _bytes(subject: Subject) -> Exhibit:
     source = subject.source
     rows: list[list[Value]] = [["text of the program", len(source.text.encode())]]
-    what = "all emitted files (Go, its test, INTEGRATION.md, defaults.yaml)"
+    what = "all emitted files (Go, its test, INTEGRATION.md)"
     rows.append([f"{what}, deployments not baked in", _size(go_files(source))])
     if subject.clean:
         one = emit(source.complete, target=next(iter(TARGETS)), deployments=[of_experiment(subject.clean[0])])

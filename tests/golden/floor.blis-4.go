@@ -44,8 +44,8 @@ import (
 	"github.com/inference-sim/inference-sim/sim"
 )
 
-// Deployment holds the static facts of a model on its GPUs, per GPU where each holds a share.
-type Deployment struct {
+// FittedDeployment holds the static facts of a model on its GPUs, per GPU where each holds a share.
+type FittedDeployment struct {
 	Experts         float64 // routed experts a layer
 	ActiveExperts   float64 // routed experts a token uses
 	SharedWeightsUs float64 // weights that every step reads, over bandwidth, us
@@ -54,16 +54,22 @@ type Deployment struct {
 	KvUsPerToken    float64 // kv_bytes_per_token over bandwidth, us/token
 }
 
-// Evolved is a latency model found by program search: its formulas are fixed, and its results depend
-// on nothing but the arguments and the deployment.
-type Evolved struct {
-	d Deployment
+// FittedOptions holds what is neither the program's nor the deployment's.
+type FittedOptions struct {
+	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
 }
 
-var _ sim.LatencyModel = (*Evolved)(nil)
+// Fitted is a latency model found by program search: its formulas are fixed, and its results depend
+// on nothing but the arguments, the deployment and the options.
+type Fitted struct {
+	d       FittedDeployment
+	options FittedOptions
+}
 
-// NewEvolved returns the model for a deployment, or an error naming the first fact that is invalid.
-func NewEvolved(d Deployment) (*Evolved, error) {
+var _ sim.LatencyModel = (*Fitted)(nil)
+
+// NewFitted returns the model for a deployment, or an error naming the first fact that is invalid.
+func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 	for _, fact := range []struct {
 		name  string
 		value float64
@@ -77,52 +83,56 @@ func NewEvolved(d Deployment) (*Evolved, error) {
 		{"KvUsPerToken", d.KvUsPerToken, d.KvUsPerToken > 0},
 	} {
 		if !fact.ok || math.IsInf(fact.value, 0) {
-			return nil, fmt.Errorf("evolved: Deployment.%s cannot be %g", fact.name, fact.value)
+			return nil, fmt.Errorf("fitted: FittedDeployment.%s cannot be %g", fact.name, fact.value)
 		}
 	}
-	return &Evolved{d: d}, nil
+	return &Fitted{d: d, options: options}, nil
 }
 
-// NewEvolvedForMixtral_8x7bTp2 returns the model with the facts of mixtral-8x7b tp2.
-func NewEvolvedForMixtral_8x7bTp2() *Evolved {
-	return &Evolved{d: Deployment{
+// NewFittedForMixtral_8x7bTp2 returns the model with the facts of mixtral-8x7b tp2.
+func NewFittedForMixtral_8x7bTp2(options FittedOptions) (*Fitted, error) {
+	return NewFitted(FittedDeployment{
 		Experts:         8,
 		ActiveExperts:   2,
 		SharedWeightsUs: 439.9,
 		ExpertsUs:       13461.8,
 		WeightsUs:       13901.7,
 		KvUsPerToken:    0.01956,
-	}}
+	}, options)
 }
 
-// NewEvolvedBackend is the factory to register as a latency backend. Constants and facts are those of this
-// file; it ignores coefficients and configuration.
-func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
-	return NewEvolvedForMixtral_8x7bTp2(), nil
+// NewFittedBackend is the factory to register as a latency backend. Constants and facts are those of
+// this file; it ignores coefficients and configuration.
+func NewFittedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig, options FittedOptions) (sim.LatencyModel, error) {
+	m, err := NewFittedForMixtral_8x7bTp2(options)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // StepTime estimates the duration of one step of the batch, empty or not, in microseconds, at least 1.
-func (m *Evolved) StepTime(batch []*sim.Request) int64 {
-	return toTicks(m.stepMicros(sumBatch(batch)), 1)
+func (m *Fitted) StepTime(batch []*sim.Request) int64 {
+	return applyAdapterOverhead(fittedTicks(m.stepMicros(fittedSumBatch(batch)), 1), batch, m.options.AdapterCost)
 }
 
 // QueueingTime estimates the time from a request's arrival to the queue in microseconds.
-func (m *Evolved) QueueingTime(_ *sim.Request) int64 {
-	return toTicks(m.queueingMicros(), 0)
+func (m *Fitted) QueueingTime(_ *sim.Request) int64 {
+	return fittedTicks(m.queueingMicros(), 0)
 }
 
 // OutputTokenProcessingTime estimates the handling of one output token in microseconds.
-func (m *Evolved) OutputTokenProcessingTime() int64 {
-	return toTicks(m.outputTokenMicros(), 0)
+func (m *Fitted) OutputTokenProcessingTime() int64 {
+	return fittedTicks(m.outputTokenMicros(), 0)
 }
 
 // PostDecodeFixedOverhead estimates the fixed overhead of a finished request in microseconds.
-func (m *Evolved) PostDecodeFixedOverhead() int64 {
-	return toTicks(m.completionMicros(), 0)
+func (m *Fitted) PostDecodeFixedOverhead() int64 {
+	return fittedTicks(m.completionMicros(), 0)
 }
 
 // stepMicros is the duration of one step, in microseconds before truncation.
-func (m *Evolved) stepMicros(b batchSums) float64 {
+func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	const (
 		floor   float64 = 4000 // us
 		weights float64 = 1    // dimensionless
@@ -133,7 +143,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 	prefillTokens := float64(b.prefillTokens)
 	decodeReqs := float64(b.decodeReqs)
 	tokens := prefillTokens + decodeReqs
-	expertsFraction := expertsTouched(d.ActiveExperts, d.Experts, tokens)
+	expertsFraction := fittedExpertsTouched(d.ActiveExperts, d.Experts, tokens)
 	expertReadUs := float64(d.ExpertsUs * expertsFraction)
 	weightReadUs := d.SharedWeightsUs + expertReadUs
 	kvSum := float64(b.kvSum)
@@ -145,7 +155,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 
 // queueingMicros is the time from a request's arrival to the queue, in microseconds before
 // truncation.
-func (m *Evolved) queueingMicros() float64 {
+func (m *Fitted) queueingMicros() float64 {
 	const (
 		alpha0 float64 = 7000 // us
 		cycles float64 = 1.5  // dimensionless
@@ -155,30 +165,30 @@ func (m *Evolved) queueingMicros() float64 {
 }
 
 // outputTokenMicros is the handling of one output token, in microseconds before truncation.
-func (m *Evolved) outputTokenMicros() float64 {
+func (m *Fitted) outputTokenMicros() float64 {
 	const perToken float64 = 0 // us
 	return perToken
 }
 
 // completionMicros is the fixed overhead of a finished request, in microseconds before truncation.
-func (m *Evolved) completionMicros() float64 {
+func (m *Fitted) completionMicros() float64 {
 	const completion float64 = 0 // us
 	return completion
 }
 
-// batchSums are the sums over the requests of a step that the program reads. A request's progress is its
-// ProgressIndex, the tokens done before the step.
-type batchSums struct {
+// fittedBatchSums are the sums over the requests of a step that the program reads. A request's
+// progress is its ProgressIndex, the tokens done before the step.
+type fittedBatchSums struct {
 	decodeReqs    int64 // requests past their prompt
 	prefillTokens int64 // new prompt tokens
 	kvSum         int64 // sum of progress, tokens
 }
 
-// sumBatch sums over the batch in one pass, without changing it. Requests without new tokens (their prompt
-// was fully cached) do not count. Requests whose progress is short of their prompt are in prefill, others in
-// decode.
-func sumBatch(batch []*sim.Request) batchSums {
-	var s batchSums
+// fittedSumBatch sums over the batch in one pass, without changing it. Requests without new tokens
+// (their prompt was fully cached) do not count. Requests whose progress is short of their prompt are
+// in prefill, others in decode.
+func fittedSumBatch(batch []*sim.Request) fittedBatchSums {
+	var s fittedBatchSums
 	for _, req := range batch {
 		if req.NumNewTokens <= 0 {
 			continue
@@ -186,7 +196,7 @@ func sumBatch(batch []*sim.Request) batchSums {
 		n := int64(req.NumNewTokens)
 		progress := req.ProgressIndex
 		s.kvSum += progress
-		if progress < int64(len(req.InputTokens)) {
+		if progress < req.InputLen() {
 			s.prefillTokens += n
 		} else {
 			s.decodeReqs++
@@ -195,24 +205,18 @@ func sumBatch(batch []*sim.Request) batchSums {
 	return s
 }
 
-// maxTicks is the longest time that the clock takes, 10^10 microseconds.
-const maxTicks = 10_000_000_000
+// fittedMaxTicks is the longest time that the clock takes, 10^10 microseconds.
+const fittedMaxTicks = 10_000_000_000
 
-// toTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
-// [low, maxTicks]; NaN becomes maxTicks.
-func toTicks(us float64, low int64) int64 {
-	if !(us < maxTicks) { // unlike us >= maxTicks, this catches NaN
-		return maxTicks
-	}
-	if !(us > float64(low)) {
-		return low
-	}
-	return int64(us)
+// fittedTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
+// [low, fittedMaxTicks]; NaN becomes fittedMaxTicks.
+func fittedTicks(us float64, low int64) int64 {
+	return min(clampToInt64(max(us, float64(low))), fittedMaxTicks)
 }
 
-// expertsTouched is the expected share of distinct experts that the tokens of a step are routed to,
+// fittedExpertsTouched is the expected share of distinct experts that the tokens of a step are routed to,
 // 1 - (1 - active/experts)^tokens with the power by repeated squaring; 0 for a dense model or no tokens.
-func expertsTouched(active, experts, tokens float64) float64 {
+func fittedExpertsTouched(active, experts, tokens float64) float64 {
 	if experts <= 0 || tokens <= 0 {
 		return 0
 	}

@@ -44,45 +44,56 @@ import (
 	"github.com/inference-sim/inference-sim/sim"
 )
 
-// Evolved is a latency model found by program search: its formulas are fixed, and its results depend
-// on nothing but the arguments.
-type Evolved struct{}
-
-var _ sim.LatencyModel = (*Evolved)(nil)
-
-// NewEvolved returns the model, which reads no facts and is the same for all deployments.
-func NewEvolved() *Evolved {
-	return &Evolved{}
+// FittedOptions holds what is neither the program's nor the deployment's.
+type FittedOptions struct {
+	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
 }
 
-// NewEvolvedBackend is the factory to register as a latency backend. Constants and facts are those of this
-// file; it ignores coefficients and configuration.
-func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
-	return NewEvolved(), nil
+// Fitted is a latency model found by program search: its formulas are fixed, and its results depend
+// on nothing but the arguments and the options.
+type Fitted struct {
+	options FittedOptions
+}
+
+var _ sim.LatencyModel = (*Fitted)(nil)
+
+// NewFitted returns the model, which reads no facts: its error is always nil.
+func NewFitted(options FittedOptions) (*Fitted, error) {
+	return &Fitted{options: options}, nil
+}
+
+// NewFittedBackend is the factory to register as a latency backend. Constants and facts are those of
+// this file; it ignores coefficients and configuration.
+func NewFittedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig, options FittedOptions) (sim.LatencyModel, error) {
+	m, err := NewFitted(options)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // StepTime estimates the duration of one step of the batch, empty or not, in microseconds, at least 1.
-func (m *Evolved) StepTime(batch []*sim.Request) int64 {
-	return toTicks(m.stepMicros(sumBatch(batch)), 1)
+func (m *Fitted) StepTime(batch []*sim.Request) int64 {
+	return applyAdapterOverhead(fittedTicks(m.stepMicros(fittedSumBatch(batch)), 1), batch, m.options.AdapterCost)
 }
 
 // QueueingTime estimates the time from a request's arrival to the queue in microseconds.
-func (m *Evolved) QueueingTime(_ *sim.Request) int64 {
+func (m *Fitted) QueueingTime(_ *sim.Request) int64 {
 	return 0
 }
 
 // OutputTokenProcessingTime estimates the handling of one output token in microseconds.
-func (m *Evolved) OutputTokenProcessingTime() int64 {
+func (m *Fitted) OutputTokenProcessingTime() int64 {
 	return 0
 }
 
 // PostDecodeFixedOverhead estimates the fixed overhead of a finished request in microseconds.
-func (m *Evolved) PostDecodeFixedOverhead() int64 {
+func (m *Fitted) PostDecodeFixedOverhead() int64 {
 	return 0
 }
 
 // stepMicros is the duration of one step, in microseconds before truncation.
-func (m *Evolved) stepMicros(b batchSums) float64 {
+func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	const (
 		k    float64 = 1000  // token
 		p    float64 = 0.731 // dimensionless
@@ -97,27 +108,30 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 	tokens := prefillTokens + decodeReqs
 	prefillReqs := float64(b.prefillReqs)
 	batchSize := prefillReqs + decodeReqs
-	kvMean := safeDiv(kvSum, batchSize)
+	kvMean := fittedSafeDiv(kvSum, batchSize)
 
-	a := safeSqrt(kvSum-k) + safeLog(kvDecodeSum-k) + safeLog1p(prefillTokens-k) + safeExp(tokens/k)
-	c := safePow(kvMean-k, p) +
-		safePow(prefillTokens, q) +
-		safePow(decodeReqs, -p) +
-		safePow(prefillReqs, wide)
-	e := safeSoftplus(kvMean - k)
+	a := fittedSafeSqrt(kvSum-k) +
+		fittedSafeLog(kvDecodeSum-k) +
+		fittedSafeLog1p(prefillTokens-k) +
+		fittedSafeExp(tokens/k)
+	c := fittedSafePow(kvMean-k, p) +
+		fittedSafePow(prefillTokens, q) +
+		fittedSafePow(decodeReqs, -p) +
+		fittedSafePow(prefillReqs, wide)
+	e := fittedSafeSoftplus(kvMean - k)
 	return k +
 		a +
 		e +
 		min(c, k, kvSum) +
-		safeDiv(kvSum, prefillTokens) +
-		safeDiv(tokens, z) +
-		safeLog(z) +
-		safeSqrt(z-k)
+		fittedSafeDiv(kvSum, prefillTokens) +
+		fittedSafeDiv(tokens, z) +
+		fittedSafeLog(z) +
+		fittedSafeSqrt(z-k)
 }
 
-// batchSums are the sums over the requests of a step that the program reads. A request's progress is its
-// ProgressIndex, the tokens done before the step.
-type batchSums struct {
+// fittedBatchSums are the sums over the requests of a step that the program reads. A request's
+// progress is its ProgressIndex, the tokens done before the step.
+type fittedBatchSums struct {
 	prefillReqs   int64 // requests still in their prompt
 	decodeReqs    int64 // requests past their prompt
 	prefillTokens int64 // new prompt tokens
@@ -125,11 +139,11 @@ type batchSums struct {
 	kvDecodeSum   int64 // sum of progress over decodes, tokens
 }
 
-// sumBatch sums over the batch in one pass, without changing it. Requests without new tokens (their prompt
-// was fully cached) do not count. Requests whose progress is short of their prompt are in prefill, others in
-// decode.
-func sumBatch(batch []*sim.Request) batchSums {
-	var s batchSums
+// fittedSumBatch sums over the batch in one pass, without changing it. Requests without new tokens
+// (their prompt was fully cached) do not count. Requests whose progress is short of their prompt are
+// in prefill, others in decode.
+func fittedSumBatch(batch []*sim.Request) fittedBatchSums {
+	var s fittedBatchSums
 	for _, req := range batch {
 		if req.NumNewTokens <= 0 {
 			continue
@@ -137,7 +151,7 @@ func sumBatch(batch []*sim.Request) batchSums {
 		n := int64(req.NumNewTokens)
 		progress := req.ProgressIndex
 		s.kvSum += progress
-		if progress < int64(len(req.InputTokens)) {
+		if progress < req.InputLen() {
 			s.prefillReqs++
 			s.prefillTokens += n
 		} else {
@@ -148,58 +162,52 @@ func sumBatch(batch []*sim.Request) batchSums {
 	return s
 }
 
-// maxTicks is the longest time that the clock takes, 10^10 microseconds.
-const maxTicks = 10_000_000_000
+// fittedMaxTicks is the longest time that the clock takes, 10^10 microseconds.
+const fittedMaxTicks = 10_000_000_000
 
-// toTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
-// [low, maxTicks]; NaN becomes maxTicks.
-func toTicks(us float64, low int64) int64 {
-	if !(us < maxTicks) { // unlike us >= maxTicks, this catches NaN
-		return maxTicks
-	}
-	if !(us > float64(low)) {
-		return low
-	}
-	return int64(us)
+// fittedTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
+// [low, fittedMaxTicks]; NaN becomes fittedMaxTicks.
+func fittedTicks(us float64, low int64) int64 {
+	return min(clampToInt64(max(us, float64(low))), fittedMaxTicks)
 }
 
-// safeDiv is x/y, and 0 where y is 0.
-func safeDiv(x, y float64) float64 {
+// fittedSafeDiv is x/y, and 0 where y is 0.
+func fittedSafeDiv(x, y float64) float64 {
 	if y == 0 {
 		return 0
 	}
 	return x / y
 }
 
-// safeSqrt is the square root of max(x, 0).
-func safeSqrt(x float64) float64 {
+// fittedSafeSqrt is the square root of max(x, 0).
+func fittedSafeSqrt(x float64) float64 {
 	return math.Sqrt(max(x, 0))
 }
 
-// safeLog is the natural logarithm of x, or of 1e-12 for x <= 0.
-func safeLog(x float64) float64 {
+// fittedSafeLog is the natural logarithm of x, or of 1e-12 for x <= 0.
+func fittedSafeLog(x float64) float64 {
 	if x <= 0 {
 		x = 1e-12
 	}
 	return math.Log(x)
 }
 
-// safeLog1p is log(1 + max(x, 0)).
-func safeLog1p(x float64) float64 {
+// fittedSafeLog1p is log(1 + max(x, 0)).
+func fittedSafeLog1p(x float64) float64 {
 	return math.Log1p(max(x, 0))
 }
 
-// safeExp is e^x with x clipped to 50.
-func safeExp(x float64) float64 {
+// fittedSafeExp is e^x with x clipped to 50.
+func fittedSafeExp(x float64) float64 {
 	return math.Exp(min(x, 50))
 }
 
-// safeSoftplus is log(1 + e^x), written so that no exponential overflows.
-func safeSoftplus(x float64) float64 {
+// fittedSafeSoftplus is log(1 + e^x), written so that no exponential overflows.
+func fittedSafeSoftplus(x float64) float64 {
 	return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x)))
 }
 
-// safePow is max(x, 0)^c with c clipped to [-4, 4].
-func safePow(x, c float64) float64 {
+// fittedSafePow is max(x, 0)^c with c clipped to [-4, 4].
+func fittedSafePow(x, c float64) float64 {
 	return math.Pow(max(x, 0), max(-4, min(4, c)))
 }

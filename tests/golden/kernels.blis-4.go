@@ -64,10 +64,9 @@ import (
 	"github.com/inference-sim/inference-sim/sim"
 )
 
-// Deployment holds the static facts of a model on its GPUs, per GPU where each holds a share. The
-// curves of measured kernels are not copied: do not change them afterwards.
-type Deployment struct {
-	MaxNumSeqs          float64   // request limit of a batch, request
+// FittedDeployment holds the static facts of a model on its GPUs, per GPU where each holds a share.
+// The curves of measured kernels are not copied: do not change them afterwards.
+type FittedDeployment struct {
 	GemmCurve           []float64 // 113 knots by padded tokens: measured matrix products of all layers (without routed experts), us
 	ElementwiseCurve    []float64 // 113 knots by padded tokens: norms, rotary embeddings, cache writes and activations of all layers, us
 	MoeCurve            []float64 // 113 knots by tokens: measured routed experts of all layers in 16 bits, else 0. At the true tokens, us
@@ -81,28 +80,26 @@ type Deployment struct {
 	PrefillPerPairCurve []float64 // 137 knots by length of a prompt: measured prefill attention of all layers for a token pair, us/token^2
 }
 
-// Evolved is a latency model found by program search: its formulas are fixed, and its results depend
-// on nothing but the arguments and the deployment.
-type Evolved struct {
-	d               Deployment
+// FittedOptions holds what is neither the program's nor the deployment's. The settings of the engine
+// have no defaults: all of them must be given.
+type FittedOptions struct {
+	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
+	MaxNumSeqs  float64         // request limit of a batch, request: --max-num-seqs
+}
+
+// Fitted is a latency model found by program search: its formulas are fixed, and its results depend
+// on nothing but the arguments, the deployment and the options.
+type Fitted struct {
+	d               FittedDeployment
+	options         FittedOptions
 	referenceStepUs float64 // step time of 24 decodes with progress 0, us before truncation
 }
 
-var _ sim.LatencyModel = (*Evolved)(nil)
+var _ sim.LatencyModel = (*Fitted)(nil)
 
-// NewEvolved returns the model for a deployment, or an error naming the first fact or curve that is invalid.
-func NewEvolved(d Deployment) (*Evolved, error) {
-	for _, fact := range []struct {
-		name  string
-		value float64
-		ok    bool
-	}{
-		{"MaxNumSeqs", d.MaxNumSeqs, d.MaxNumSeqs >= 1},
-	} {
-		if !fact.ok || math.IsInf(fact.value, 0) {
-			return nil, fmt.Errorf("evolved: Deployment.%s cannot be %g", fact.name, fact.value)
-		}
-	}
+// NewFitted returns the model for a deployment, or an error naming the first curve or setting that
+// is invalid.
+func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 	for _, curve := range []struct {
 		name  string
 		knots []float64
@@ -121,57 +118,67 @@ func NewEvolved(d Deployment) (*Evolved, error) {
 		{"PrefillPerPairCurve", d.PrefillPerPairCurve, 137},
 	} {
 		if len(curve.knots) != curve.want {
-			return nil, fmt.Errorf("evolved: Deployment.%s has %d knots, needs %d", curve.name, len(curve.knots), curve.want)
+			return nil, fmt.Errorf("fitted: FittedDeployment.%s has %d knots, needs %d", curve.name, len(curve.knots), curve.want)
 		}
 		for i, us := range curve.knots {
 			if !(us >= 0) || math.IsInf(us, 0) { // unlike us < 0, this rejects NaN
-				return nil, fmt.Errorf("evolved: Deployment.%s[%d] cannot be %g", curve.name, i, us)
+				return nil, fmt.Errorf("fitted: FittedDeployment.%s[%d] cannot be %g", curve.name, i, us)
 			}
 		}
 	}
-	return newEvolved(d), nil
+	for _, setting := range []struct {
+		name, field, flag string
+		value             float64
+	}{
+		{"max_num_seqs", "MaxNumSeqs", "--max-num-seqs", options.MaxNumSeqs},
+	} {
+		if !(setting.value >= 1) || math.IsInf(setting.value, 0) { // unlike setting.value < 1, this rejects NaN
+			return nil, fmt.Errorf("fitted: the program reads %s: set FittedOptions.%s to the engine's %s (it is %g)",
+				setting.name, setting.field, setting.flag, setting.value)
+		}
+	}
+	m := &Fitted{d: d, options: options}
+	m.referenceStepUs = m.stepMicros(fittedBatchSums{decodeReqs: 24})
+	return m, nil
 }
 
-// newEvolved returns the model for valid facts, with its reference step computed.
-func newEvolved(d Deployment) *Evolved {
-	m := &Evolved{d: d}
-	m.referenceStepUs = m.stepMicros(batchSums{decodeReqs: 24})
-	return m
+// NewFittedForMixtral_8x7bTp2 returns the model with the facts and curves of mixtral-8x7b tp2.
+func NewFittedForMixtral_8x7bTp2(options FittedOptions) (*Fitted, error) {
+	return NewFitted(fittedDeploymentMixtral_8x7bTp2, options)
 }
 
-// NewEvolvedForMixtral_8x7bTp2 returns the model with the facts and curves of mixtral-8x7b tp2.
-func NewEvolvedForMixtral_8x7bTp2() *Evolved {
-	return newEvolved(deploymentMixtral_8x7bTp2)
-}
-
-// NewEvolvedBackend is the factory to register as a latency backend. Constants and facts are those of this
-// file; it ignores coefficients and configuration.
-func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
-	return NewEvolvedForMixtral_8x7bTp2(), nil
+// NewFittedBackend is the factory to register as a latency backend. Constants and facts are those of
+// this file; it ignores coefficients and configuration.
+func NewFittedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig, options FittedOptions) (sim.LatencyModel, error) {
+	m, err := NewFittedForMixtral_8x7bTp2(options)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // StepTime estimates the duration of one step of the batch, empty or not, in microseconds, at least 1.
-func (m *Evolved) StepTime(batch []*sim.Request) int64 {
-	return toTicks(m.stepMicros(sumBatch(batch)), 1)
+func (m *Fitted) StepTime(batch []*sim.Request) int64 {
+	return applyAdapterOverhead(fittedTicks(m.stepMicros(fittedSumBatch(batch)), 1), batch, m.options.AdapterCost)
 }
 
 // QueueingTime estimates the time from a request's arrival to the queue in microseconds.
-func (m *Evolved) QueueingTime(_ *sim.Request) int64 {
-	return toTicks(m.queueingMicros(), 0)
+func (m *Fitted) QueueingTime(_ *sim.Request) int64 {
+	return fittedTicks(m.queueingMicros(), 0)
 }
 
 // OutputTokenProcessingTime estimates the handling of one output token in microseconds.
-func (m *Evolved) OutputTokenProcessingTime() int64 {
-	return toTicks(m.outputTokenMicros(), 0)
+func (m *Fitted) OutputTokenProcessingTime() int64 {
+	return fittedTicks(m.outputTokenMicros(), 0)
 }
 
 // PostDecodeFixedOverhead estimates the fixed overhead of a finished request in microseconds.
-func (m *Evolved) PostDecodeFixedOverhead() int64 {
-	return toTicks(m.completionMicros(), 0)
+func (m *Fitted) PostDecodeFixedOverhead() int64 {
+	return fittedTicks(m.completionMicros(), 0)
 }
 
 // stepMicros is the duration of one step, in microseconds before truncation.
-func (m *Evolved) stepMicros(b batchSums) float64 {
+func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	const (
 		gemm             float64 = 1 // dimensionless
 		elementwise      float64 = 1 // dimensionless
@@ -184,30 +191,31 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 		sampler          float64 = 1 // dimensionless
 	)
 	d := &m.d
+	o := &m.options
 	prefillTokens := float64(b.prefillTokens)
 	decodeReqs := float64(b.decodeReqs)
 	tokens := prefillTokens + decodeReqs
-	graphTokens := capturedTokens(tokens, d.MaxNumSeqs)
-	kernelGemmUs := curveAt(d.GemmCurve, graphTokens)
-	kernelRouterUs := curveAt(d.RouterCurve, graphTokens)
-	kernelElementwiseUs := curveAt(d.ElementwiseCurve, graphTokens)
-	kernelMoeUs := curveAt(d.MoeCurve, tokens)
-	kernelMoeQuantizedUs := curveAt(d.MoeQuantizedCurve, tokens)
-	kernelDecodeLaunchUs := curveAt(d.DecodeLaunchCurve, decodeReqs)
-	kernelDecodeUsPerToken := curveAt(d.DecodePerTokenCurve, decodeReqs)
+	graphTokens := fittedCapturedTokens(tokens, o.MaxNumSeqs)
+	kernelGemmUs := fittedCurveAt(d.GemmCurve, graphTokens)
+	kernelRouterUs := fittedCurveAt(d.RouterCurve, graphTokens)
+	kernelElementwiseUs := fittedCurveAt(d.ElementwiseCurve, graphTokens)
+	kernelMoeUs := fittedCurveAt(d.MoeCurve, tokens)
+	kernelMoeQuantizedUs := fittedCurveAt(d.MoeQuantizedCurve, tokens)
+	kernelDecodeLaunchUs := fittedCurveAt(d.DecodeLaunchCurve, decodeReqs)
+	kernelDecodeUsPerToken := fittedCurveAt(d.DecodePerTokenCurve, decodeReqs)
 	kvDecodeSum := float64(b.kvDecodeSum)
 	kernelDecodeAttentionUs := kernelDecodeLaunchUs + float64(kernelDecodeUsPerToken*kvDecodeSum)
 	prefillPairs := float64(b.prefillPairs)
-	kernelPrefillUsPerPair := curveAt(
+	kernelPrefillUsPerPair := fittedCurveAt(
 		d.PrefillPerPairCurve,
-		safeDiv(float64(2*prefillPairs), prefillTokens)-1,
+		fittedSafeDiv(float64(2*prefillPairs), prefillTokens)-1,
 	)
 	kernelPrefillAttentionUs := float64(kernelPrefillUsPerPair * prefillPairs)
-	kernelAllreduceUs := curveAt(d.AllreduceCurve, graphTokens)
+	kernelAllreduceUs := fittedCurveAt(d.AllreduceCurve, graphTokens)
 	prefillReqs := float64(b.prefillReqs)
 	batchSize := prefillReqs + decodeReqs
-	kernelLmHeadUs := curveAt(d.LmHeadCurve, batchSize)
-	kernelSamplerUs := curveAt(d.SamplerCurve, batchSize)
+	kernelLmHeadUs := fittedCurveAt(d.LmHeadCurve, batchSize)
+	kernelSamplerUs := fittedCurveAt(d.SamplerCurve, batchSize)
 
 	return float64(gemm*(kernelGemmUs+kernelRouterUs)) +
 		float64(elementwise*kernelElementwiseUs) +
@@ -222,7 +230,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 
 // queueingMicros is the time from a request's arrival to the queue, in microseconds before
 // truncation.
-func (m *Evolved) queueingMicros() float64 {
+func (m *Fitted) queueingMicros() float64 {
 	const (
 		base   float64 = 7000 // us
 		cycles float64 = 1.25 // dimensionless
@@ -231,20 +239,20 @@ func (m *Evolved) queueingMicros() float64 {
 }
 
 // outputTokenMicros is the handling of one output token, in microseconds before truncation.
-func (m *Evolved) outputTokenMicros() float64 {
+func (m *Fitted) outputTokenMicros() float64 {
 	const perToken float64 = 0 // us
 	return perToken
 }
 
 // completionMicros is the fixed overhead of a finished request, in microseconds before truncation.
-func (m *Evolved) completionMicros() float64 {
+func (m *Fitted) completionMicros() float64 {
 	const completion float64 = 0 // us
 	return completion
 }
 
-// batchSums are the sums over the requests of a step that the program reads. A request's progress is its
-// ProgressIndex, the tokens done before the step.
-type batchSums struct {
+// fittedBatchSums are the sums over the requests of a step that the program reads. A request's
+// progress is its ProgressIndex, the tokens done before the step.
+type fittedBatchSums struct {
 	prefillReqs   int64 // requests still in their prompt
 	decodeReqs    int64 // requests past their prompt
 	prefillTokens int64 // new prompt tokens
@@ -252,18 +260,18 @@ type batchSums struct {
 	kvDecodeSum   int64 // sum of progress over decodes, tokens
 }
 
-// sumBatch sums over the batch in one pass, without changing it. Requests without new tokens (their prompt
-// was fully cached) do not count. Requests whose progress is short of their prompt are in prefill, others in
-// decode.
-func sumBatch(batch []*sim.Request) batchSums {
-	var s batchSums
+// fittedSumBatch sums over the batch in one pass, without changing it. Requests without new tokens
+// (their prompt was fully cached) do not count. Requests whose progress is short of their prompt are
+// in prefill, others in decode.
+func fittedSumBatch(batch []*sim.Request) fittedBatchSums {
+	var s fittedBatchSums
 	for _, req := range batch {
 		if req.NumNewTokens <= 0 {
 			continue
 		}
 		n := int64(req.NumNewTokens)
 		progress := req.ProgressIndex
-		if progress < int64(len(req.InputTokens)) {
+		if progress < req.InputLen() {
 			s.prefillReqs++
 			s.prefillTokens += n
 			s.prefillPairs += n*progress + n*(n+1)/2
@@ -275,32 +283,26 @@ func sumBatch(batch []*sim.Request) batchSums {
 	return s
 }
 
-// maxTicks is the longest time that the clock takes, 10^10 microseconds.
-const maxTicks = 10_000_000_000
+// fittedMaxTicks is the longest time that the clock takes, 10^10 microseconds.
+const fittedMaxTicks = 10_000_000_000
 
-// toTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
-// [low, maxTicks]; NaN becomes maxTicks.
-func toTicks(us float64, low int64) int64 {
-	if !(us < maxTicks) { // unlike us >= maxTicks, this catches NaN
-		return maxTicks
-	}
-	if !(us > float64(low)) {
-		return low
-	}
-	return int64(us)
+// fittedTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
+// [low, fittedMaxTicks]; NaN becomes fittedMaxTicks.
+func fittedTicks(us float64, low int64) int64 {
+	return min(clampToInt64(max(us, float64(low))), fittedMaxTicks)
 }
 
-// safeDiv is x/y, and 0 where y is 0.
-func safeDiv(x, y float64) float64 {
+// fittedSafeDiv is x/y, and 0 where y is 0.
+func fittedSafeDiv(x, y float64) float64 {
 	if y == 0 {
 		return 0
 	}
 	return x / y
 }
 
-// capturedTokens is the number of tokens rounded up to a captured CUDA graph size (1, 2, 4, multiples of 8 to 256,
-// of 16 above); the true number above the largest size, which is at most twice maxSeqs and at most 512.
-func capturedTokens(tokens, maxSeqs float64) float64 {
+// fittedCapturedTokens is the number of tokens rounded up to a captured CUDA graph size (1, 2, 4, multiples of
+// 8 to 256, of 16 above); the true number above the largest size, which is at most twice maxSeqs and at most 512.
+func fittedCapturedTokens(tokens, maxSeqs float64) float64 {
 	limit := min(2*maxSeqs, 512)
 	if !(tokens <= limit) || tokens <= 2 {
 		return tokens
@@ -318,9 +320,10 @@ func capturedTokens(tokens, maxSeqs float64) float64 {
 	return size
 }
 
-// curveAt reads a curve at x. Its knots are eight to an octave, at 1, 1.125, ... 2, 2.25, ... 4, 4.5 and so on, with
-// straight lines between them. Below 1 the curve has its first value; beyond the last knot the last line continues.
-func curveAt(knots []float64, x float64) float64 {
+// fittedCurveAt reads a curve at x. Its knots are eight to an octave, at 1, 1.125, ... 2, 2.25, ... 4, 4.5 and so
+// on, with straight lines between them. Below 1 the curve has its first value; beyond the last knot the last line
+// continues.
+func fittedCurveAt(knots []float64, x float64) float64 {
 	if !(x >= 1) {
 		if x != x {
 			return x

@@ -42,8 +42,8 @@ import (
 	"github.com/inference-sim/inference-sim/sim"
 )
 
-// Deployment holds the static facts of a model on its GPUs, per GPU where each holds a share.
-type Deployment struct {
+// FittedDeployment holds the static facts of a model on its GPUs, per GPU where each holds a share.
+type FittedDeployment struct {
 	Hidden             float64 // model width
 	Vocab              float64 // vocabulary size
 	Experts            float64 // routed experts a layer
@@ -58,16 +58,22 @@ type Deployment struct {
 	AttentionUsPerPair float64 // attention of one token pair over peak, us/token^2
 }
 
-// Evolved is a latency model found by program search: its formulas are fixed, and its results depend
-// on nothing but the arguments and the deployment.
-type Evolved struct {
-	d Deployment
+// FittedOptions holds what is neither the program's nor the deployment's.
+type FittedOptions struct {
+	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
 }
 
-var _ sim.LatencyModel = (*Evolved)(nil)
+// Fitted is a latency model found by program search: its formulas are fixed, and its results depend
+// on nothing but the arguments, the deployment and the options.
+type Fitted struct {
+	d       FittedDeployment
+	options FittedOptions
+}
 
-// NewEvolved returns the model for a deployment, or an error naming the first fact that is invalid.
-func NewEvolved(d Deployment) (*Evolved, error) {
+var _ sim.LatencyModel = (*Fitted)(nil)
+
+// NewFitted returns the model for a deployment, or an error naming the first fact that is invalid.
+func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 	for _, fact := range []struct {
 		name  string
 		value float64
@@ -87,15 +93,15 @@ func NewEvolved(d Deployment) (*Evolved, error) {
 		{"AttentionUsPerPair", d.AttentionUsPerPair, d.AttentionUsPerPair > 0},
 	} {
 		if !fact.ok || math.IsInf(fact.value, 0) {
-			return nil, fmt.Errorf("evolved: Deployment.%s cannot be %g", fact.name, fact.value)
+			return nil, fmt.Errorf("fitted: FittedDeployment.%s cannot be %g", fact.name, fact.value)
 		}
 	}
-	return &Evolved{d: d}, nil
+	return &Fitted{d: d, options: options}, nil
 }
 
-// NewEvolvedForMixtral_8x7bTp2 returns the model with the facts of mixtral-8x7b tp2.
-func NewEvolvedForMixtral_8x7bTp2() *Evolved {
-	return &Evolved{d: Deployment{
+// NewFittedForMixtral_8x7bTp2 returns the model with the facts of mixtral-8x7b tp2.
+func NewFittedForMixtral_8x7bTp2(options FittedOptions) (*Fitted, error) {
+	return NewFitted(FittedDeployment{
 		Hidden:             4096,
 		Vocab:              32000,
 		Experts:            8,
@@ -108,37 +114,41 @@ func NewEvolvedForMixtral_8x7bTp2() *Evolved {
 		KvUsPerToken:       0.01956,
 		GemmUsPerToken:     12.75,
 		AttentionUsPerPair: 0.000265,
-	}}
+	}, options)
 }
 
-// NewEvolvedBackend is the factory to register as a latency backend. Constants and facts are those of this
-// file; it ignores coefficients and configuration.
-func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
-	return NewEvolvedForMixtral_8x7bTp2(), nil
+// NewFittedBackend is the factory to register as a latency backend. Constants and facts are those of
+// this file; it ignores coefficients and configuration.
+func NewFittedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig, options FittedOptions) (sim.LatencyModel, error) {
+	m, err := NewFittedForMixtral_8x7bTp2(options)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // StepTime estimates the duration of one step of the batch, empty or not, in microseconds, at least 1.
-func (m *Evolved) StepTime(batch []*sim.Request) int64 {
-	return toTicks(m.stepMicros(sumBatch(batch)), 1)
+func (m *Fitted) StepTime(batch []*sim.Request) int64 {
+	return applyAdapterOverhead(fittedTicks(m.stepMicros(fittedSumBatch(batch)), 1), batch, m.options.AdapterCost)
 }
 
 // QueueingTime estimates the time from a request's arrival to the queue in microseconds.
-func (m *Evolved) QueueingTime(req *sim.Request) int64 {
-	return toTicks(m.queueingMicros(float64(len(req.InputTokens))), 0)
+func (m *Fitted) QueueingTime(req *sim.Request) int64 {
+	return fittedTicks(m.queueingMicros(float64(req.InputLen())), 0)
 }
 
 // OutputTokenProcessingTime estimates the handling of one output token in microseconds.
-func (m *Evolved) OutputTokenProcessingTime() int64 {
-	return toTicks(m.outputTokenMicros(), 0)
+func (m *Fitted) OutputTokenProcessingTime() int64 {
+	return fittedTicks(m.outputTokenMicros(), 0)
 }
 
 // PostDecodeFixedOverhead estimates the fixed overhead of a finished request in microseconds.
-func (m *Evolved) PostDecodeFixedOverhead() int64 {
-	return toTicks(m.completionMicros(), 0)
+func (m *Fitted) PostDecodeFixedOverhead() int64 {
+	return fittedTicks(m.completionMicros(), 0)
 }
 
 // stepMicros is the duration of one step, in microseconds before truncation.
-func (m *Evolved) stepMicros(b batchSums) float64 {
+func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	const (
 		peak      float64 = 400000000 // flop/us
 		bandwidth float64 = 3000000   // byte/us
@@ -156,7 +166,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 	totalFlops := float64(d.GemmUsPerToken*d.FlopsPerUs*tokens) +
 		attentionFlops +
 		float64(2*d.Hidden*d.Vocab/d.Tp*batchSize)
-	expertsFraction := expertsTouched(d.ActiveExperts, d.Experts, tokens)
+	expertsFraction := fittedExpertsTouched(d.ActiveExperts, d.Experts, tokens)
 	expertReadUs := float64(d.ExpertsUs * expertsFraction)
 	weightReadUs := d.SharedWeightsUs + expertReadUs
 	kvSum := float64(b.kvSum)
@@ -170,7 +180,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 
 // queueingMicros is the time from a request's arrival to the queue, in microseconds before
 // truncation.
-func (m *Evolved) queueingMicros(inputLen float64) float64 {
+func (m *Fitted) queueingMicros(inputLen float64) float64 {
 	const (
 		alpha0 float64 = 5000 // us
 		alpha1 float64 = 0    // us/token
@@ -179,20 +189,20 @@ func (m *Evolved) queueingMicros(inputLen float64) float64 {
 }
 
 // outputTokenMicros is the handling of one output token, in microseconds before truncation.
-func (m *Evolved) outputTokenMicros() float64 {
+func (m *Fitted) outputTokenMicros() float64 {
 	const perToken float64 = 0 // us
 	return perToken
 }
 
 // completionMicros is the fixed overhead of a finished request, in microseconds before truncation.
-func (m *Evolved) completionMicros() float64 {
+func (m *Fitted) completionMicros() float64 {
 	const completion float64 = 0 // us
 	return completion
 }
 
-// batchSums are the sums over the requests of a step that the program reads. A request's progress is its
-// ProgressIndex, the tokens done before the step.
-type batchSums struct {
+// fittedBatchSums are the sums over the requests of a step that the program reads. A request's
+// progress is its ProgressIndex, the tokens done before the step.
+type fittedBatchSums struct {
 	prefillReqs   int64 // requests still in their prompt
 	decodeReqs    int64 // requests past their prompt
 	prefillTokens int64 // new prompt tokens
@@ -201,11 +211,11 @@ type batchSums struct {
 	kvDecodeSum   int64 // sum of progress over decodes, tokens
 }
 
-// sumBatch sums over the batch in one pass, without changing it. Requests without new tokens (their prompt
-// was fully cached) do not count. Requests whose progress is short of their prompt are in prefill, others in
-// decode.
-func sumBatch(batch []*sim.Request) batchSums {
-	var s batchSums
+// fittedSumBatch sums over the batch in one pass, without changing it. Requests without new tokens
+// (their prompt was fully cached) do not count. Requests whose progress is short of their prompt are
+// in prefill, others in decode.
+func fittedSumBatch(batch []*sim.Request) fittedBatchSums {
+	var s fittedBatchSums
 	for _, req := range batch {
 		if req.NumNewTokens <= 0 {
 			continue
@@ -213,7 +223,7 @@ func sumBatch(batch []*sim.Request) batchSums {
 		n := int64(req.NumNewTokens)
 		progress := req.ProgressIndex
 		s.kvSum += progress
-		if progress < int64(len(req.InputTokens)) {
+		if progress < req.InputLen() {
 			s.prefillReqs++
 			s.prefillTokens += n
 			s.prefillPairs += n*progress + n*(n+1)/2
@@ -225,24 +235,18 @@ func sumBatch(batch []*sim.Request) batchSums {
 	return s
 }
 
-// maxTicks is the longest time that the clock takes, 10^10 microseconds.
-const maxTicks = 10_000_000_000
+// fittedMaxTicks is the longest time that the clock takes, 10^10 microseconds.
+const fittedMaxTicks = 10_000_000_000
 
-// toTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
-// [low, maxTicks]; NaN becomes maxTicks.
-func toTicks(us float64, low int64) int64 {
-	if !(us < maxTicks) { // unlike us >= maxTicks, this catches NaN
-		return maxTicks
-	}
-	if !(us > float64(low)) {
-		return low
-	}
-	return int64(us)
+// fittedTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
+// [low, fittedMaxTicks]; NaN becomes fittedMaxTicks.
+func fittedTicks(us float64, low int64) int64 {
+	return min(clampToInt64(max(us, float64(low))), fittedMaxTicks)
 }
 
-// expertsTouched is the expected share of distinct experts that the tokens of a step are routed to,
+// fittedExpertsTouched is the expected share of distinct experts that the tokens of a step are routed to,
 // 1 - (1 - active/experts)^tokens with the power by repeated squaring; 0 for a dense model or no tokens.
-func expertsTouched(active, experts, tokens float64) float64 {
+func fittedExpertsTouched(active, experts, tokens float64) float64 {
 	if experts <= 0 || tokens <= 0 {
 		return 0
 	}

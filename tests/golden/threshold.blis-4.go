@@ -43,45 +43,56 @@ package latency
 
 import "github.com/inference-sim/inference-sim/sim"
 
-// Evolved is a latency model found by program search: its formulas are fixed, and its results depend
-// on nothing but the arguments.
-type Evolved struct{}
-
-var _ sim.LatencyModel = (*Evolved)(nil)
-
-// NewEvolved returns the model, which reads no facts and is the same for all deployments.
-func NewEvolved() *Evolved {
-	return &Evolved{}
+// FittedOptions holds what is neither the program's nor the deployment's.
+type FittedOptions struct {
+	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
 }
 
-// NewEvolvedBackend is the factory to register as a latency backend. Constants and facts are those of this
-// file; it ignores coefficients and configuration.
-func NewEvolvedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig) (sim.LatencyModel, error) {
-	return NewEvolved(), nil
+// Fitted is a latency model found by program search: its formulas are fixed, and its results depend
+// on nothing but the arguments and the options.
+type Fitted struct {
+	options FittedOptions
+}
+
+var _ sim.LatencyModel = (*Fitted)(nil)
+
+// NewFitted returns the model, which reads no facts: its error is always nil.
+func NewFitted(options FittedOptions) (*Fitted, error) {
+	return &Fitted{options: options}, nil
+}
+
+// NewFittedBackend is the factory to register as a latency backend. Constants and facts are those of
+// this file; it ignores coefficients and configuration.
+func NewFittedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig, options FittedOptions) (sim.LatencyModel, error) {
+	m, err := NewFitted(options)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // StepTime estimates the duration of one step of the batch, empty or not, in microseconds, at least 1.
-func (m *Evolved) StepTime(batch []*sim.Request) int64 {
-	return toTicks(m.stepMicros(sumBatch(batch)), 1)
+func (m *Fitted) StepTime(batch []*sim.Request) int64 {
+	return applyAdapterOverhead(fittedTicks(m.stepMicros(fittedSumBatch(batch)), 1), batch, m.options.AdapterCost)
 }
 
 // QueueingTime estimates the time from a request's arrival to the queue in microseconds.
-func (m *Evolved) QueueingTime(req *sim.Request) int64 {
-	return toTicks(m.queueingMicros(float64(len(req.InputTokens))), 0)
+func (m *Fitted) QueueingTime(req *sim.Request) int64 {
+	return fittedTicks(m.queueingMicros(float64(req.InputLen())), 0)
 }
 
 // OutputTokenProcessingTime estimates the handling of one output token in microseconds.
-func (m *Evolved) OutputTokenProcessingTime() int64 {
-	return toTicks(m.outputTokenMicros(), 0)
+func (m *Fitted) OutputTokenProcessingTime() int64 {
+	return fittedTicks(m.outputTokenMicros(), 0)
 }
 
 // PostDecodeFixedOverhead estimates the fixed overhead of a finished request in microseconds.
-func (m *Evolved) PostDecodeFixedOverhead() int64 {
-	return toTicks(m.completionMicros(), 0)
+func (m *Fitted) PostDecodeFixedOverhead() int64 {
+	return fittedTicks(m.completionMicros(), 0)
 }
 
 // stepMicros is the duration of one step, in microseconds before truncation.
-func (m *Evolved) stepMicros(b batchSums) float64 {
+func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	const (
 		split float64 = 100  // token
 		c1    float64 = 10   // us/token
@@ -96,7 +107,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 	kvSum := float64(b.kvSum)
 	prefillReqs := float64(b.prefillReqs)
 	batchSize := prefillReqs + decodeReqs
-	kvMean := safeDiv(kvSum, batchSize)
+	kvMean := fittedSafeDiv(kvSum, batchSize)
 
 	if prefillTokens > split {
 		return float64(c1*prefillTokens) + float64(c2*kvMax)
@@ -106,7 +117,7 @@ func (m *Evolved) stepMicros(b batchSums) float64 {
 
 // queueingMicros is the time from a request's arrival to the queue, in microseconds before
 // truncation.
-func (m *Evolved) queueingMicros(inputLen float64) float64 {
+func (m *Fitted) queueingMicros(inputLen float64) float64 {
 	const (
 		alpha0 float64 = 5000 // us
 		alpha1 float64 = 0    // us/token
@@ -115,20 +126,20 @@ func (m *Evolved) queueingMicros(inputLen float64) float64 {
 }
 
 // outputTokenMicros is the handling of one output token, in microseconds before truncation.
-func (m *Evolved) outputTokenMicros() float64 {
+func (m *Fitted) outputTokenMicros() float64 {
 	const perToken float64 = 0 // us
 	return perToken
 }
 
 // completionMicros is the fixed overhead of a finished request, in microseconds before truncation.
-func (m *Evolved) completionMicros() float64 {
+func (m *Fitted) completionMicros() float64 {
 	const completion float64 = 0 // us
 	return completion
 }
 
-// batchSums are the sums over the requests of a step that the program reads. A request's progress is its
-// ProgressIndex, the tokens done before the step.
-type batchSums struct {
+// fittedBatchSums are the sums over the requests of a step that the program reads. A request's
+// progress is its ProgressIndex, the tokens done before the step.
+type fittedBatchSums struct {
 	prefillReqs   int64 // requests still in their prompt
 	decodeReqs    int64 // requests past their prompt
 	prefillTokens int64 // new prompt tokens
@@ -136,11 +147,11 @@ type batchSums struct {
 	kvMax         int64 // largest progress, tokens
 }
 
-// sumBatch sums over the batch in one pass, without changing it. Requests without new tokens (their prompt
-// was fully cached) do not count. Requests whose progress is short of their prompt are in prefill, others in
-// decode.
-func sumBatch(batch []*sim.Request) batchSums {
-	var s batchSums
+// fittedSumBatch sums over the batch in one pass, without changing it. Requests without new tokens
+// (their prompt was fully cached) do not count. Requests whose progress is short of their prompt are
+// in prefill, others in decode.
+func fittedSumBatch(batch []*sim.Request) fittedBatchSums {
+	var s fittedBatchSums
 	for _, req := range batch {
 		if req.NumNewTokens <= 0 {
 			continue
@@ -149,7 +160,7 @@ func sumBatch(batch []*sim.Request) batchSums {
 		progress := req.ProgressIndex
 		s.kvSum += progress
 		s.kvMax = max(s.kvMax, progress)
-		if progress < int64(len(req.InputTokens)) {
+		if progress < req.InputLen() {
 			s.prefillReqs++
 			s.prefillTokens += n
 		} else {
@@ -159,23 +170,17 @@ func sumBatch(batch []*sim.Request) batchSums {
 	return s
 }
 
-// maxTicks is the longest time that the clock takes, 10^10 microseconds.
-const maxTicks = 10_000_000_000
+// fittedMaxTicks is the longest time that the clock takes, 10^10 microseconds.
+const fittedMaxTicks = 10_000_000_000
 
-// toTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
-// [low, maxTicks]; NaN becomes maxTicks.
-func toTicks(us float64, low int64) int64 {
-	if !(us < maxTicks) { // unlike us >= maxTicks, this catches NaN
-		return maxTicks
-	}
-	if !(us > float64(low)) {
-		return low
-	}
-	return int64(us)
+// fittedTicks is a time as the simulator's clock counts it: truncated to whole microseconds and clamped to
+// [low, fittedMaxTicks]; NaN becomes fittedMaxTicks.
+func fittedTicks(us float64, low int64) int64 {
+	return min(clampToInt64(max(us, float64(low))), fittedMaxTicks)
 }
 
-// safeDiv is x/y, and 0 where y is 0.
-func safeDiv(x, y float64) float64 {
+// fittedSafeDiv is x/y, and 0 where y is 0.
+func fittedSafeDiv(x, y float64) float64 {
 	if y == 0 {
 		return 0
 	}

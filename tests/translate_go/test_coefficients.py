@@ -85,7 +85,7 @@ def test_alpha_is_the_delay_before_the_queue_on_this_deployment() -> None:
 )  # fmt: skip
 def test_other_programs_get_a_remark(program: Program, deployment: Deployment | None, why: str) -> None:
     text = defaults_yaml(program, [deployment] if deployment else [])
-    assert why in text and "live in evolved.go" in text and yaml.safe_load(text) is None
+    assert why in text and "live in fitted.go" in text and yaml.safe_load(text) is None
 
 
 def test_a_branch_that_the_deployment_decides_is_no_branch() -> None:

@@ -30,6 +30,7 @@ from translate_go.agreement import Agreement, compare_all
 from translate_go.deployment import EXAMPLE
 from translate_go.goexpr import Atom, Binary, CallOf, Minus, show
 from translate_go.helpers import HELPERS
+from translate_go.naming import DEFAULT
 from translate_go.spelling import KEYWORDS, MARK, Names, digits
 from translate_go.target import BLIS_5_DIFFERS
 from translate_go.toolchain import Checked, Timing, go, write_module
@@ -108,6 +109,12 @@ def step_time(b, s, *, type=1.5, range=2.5, len=3.5, d=4.5, float64=5.5, a_b=6.5
     return abs if kv_sum > func else tokens / (kv_sum * _x) * (tokens - func) / (2 * (tokens + 1))
 """.replace("return abs", "return func")
 
+SETTINGS = """
+def step_time(b, s, *, o=1.5, options=2.5, fitted_ticks=3.5):
+    limits = s.max_num_seqs * o + s.kv_blocks / s.block_size + s.max_model_len
+    return limits + options * s.max_num_batched_tokens + fitted_ticks * b.graph_tokens
+"""
+
 DIALECT = """
 CONSTANTS = {'base': 4000.5, 'prefill': 12.75, 'decode': 3.125}
 def predict_step_time(b):
@@ -121,6 +128,7 @@ TEXTS = {
     "curve": CURVE,
     "constants": CONSTANTS,
     "names": NAMES,
+    "settings": SETTINGS,
     "dialect": DIALECT,
     "experts": "def step_time(b, s, *, k=1000.0): return k * b.experts_fraction + b.expert_read_us",
     "graph": "def step_time(b, s, *, k=10.0): return k * b.graph_batch + k",
@@ -202,10 +210,10 @@ def test_random_programs_agree_to_the_bit(tmp_path: Path) -> None:
 @needs_go
 def test_recorded_vectors_notice_a_changed_constant(tmp_path: Path) -> None:
     files = emit(PROGRAMS["roofline"], target="blis-4", deployments=[Deployment("mixtral", FACTS)])
-    source = files["evolved.go"]
+    source = files["fitted.go"]
     changed = source.replace("float64 = 1.0731", "float64 = 1.0732")
     assert changed != source
-    checked = build_and_test({**files, "evolved.go": changed}, tmp_path, target="blis-4")
+    checked = build_and_test({**files, "fitted.go": changed}, tmp_path, target="blis-4")
     assert not checked.ok and "StepTime: got" in checked.log
 
 
@@ -221,9 +229,9 @@ def test_every_method_is_compared_and_a_changed_one_is_noticed(target: str, monk
 
     def changed(program: Program, **options: Any) -> dict[str, str]:
         """The Go with two microseconds more in the next method."""
-        source, method = emit(program, **options)["evolved.go"], next(left)
+        source, method = emit(program, **options)["fitted.go"], next(left)
         head, body = source.split(f") {method}(")
-        return {"evolved.go": f"{head}) {method}({body.replace('return toTicks(', 'return 2 + toTicks(', 1)}"}
+        return {"fitted.go": f"{head}) {method}({body.replace('fittedTicks(', '2 + fittedTicks(', 1)}"}
 
     monkeypatch.setattr("translate_go.agreement.emit", changed)
     slow = {method.lower(): PROGRAMS["roofline"] for method in methods}
@@ -245,8 +253,8 @@ def test_no_product_is_fused_with_a_sum(tmp_path: Path) -> None:
     assert len(random) > 10
     files = {n: text for n, text in packages(PROGRAMS | random, "blis-4").items() if not n.endswith("_test.go")}
     product = "float64(weights*weightReadUs)"
-    assert product in files["roofline/evolved.go"]
-    files["unguarded/evolved.go"] = files["roofline/evolved.go"].replace(product, "weights*weightReadUs")
+    assert product in files["roofline/fitted.go"]
+    files["unguarded/fitted.go"] = files["roofline/fitted.go"].replace(product, "weights*weightReadUs")
     write_module(files, tmp_path, "blis-4")
     built = go(tmp_path, "build", "-gcflags=-S", "./sim/latency/...", GOARCH="arm64")
     assert built.returncode == 0, built.stderr
@@ -300,7 +308,7 @@ def test_check_fails_where_the_times_differ(
     assert ("check: failed" in capsys.readouterr().out) == (status == 1)
 
 
-EMITTED = ("INTEGRATION.md", "defaults.yaml", "evolved.go", "evolved_test.go")
+EMITTED = ("INTEGRATION.md", "fitted.go", "fitted_test.go")
 
 
 def test_emitted_files_replace_each_other_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,7 +316,7 @@ def test_emitted_files_replace_each_other_and_nothing_else(tmp_path: Path, capsy
     assert run_command(["emit", "floor", "--out", str(out)]) == 0
     first = {path.name: path.read_text() for path in out.iterdir()}
     assert set(first) == set(EMITTED) and all(MARK in text.split("\n")[0] for text in first.values())
-    assert run_command(["emit", "linear", "--target", "blis-5", "--out", str(out)]) == 0
+    assert run_command(["emit", "linear", "--out", str(out)]) == 0
     second = {path.name: path.read_text() for path in out.iterdir()}
     assert all(second[name] != first[name] for name in EMITTED)
     capsys.readouterr()
@@ -335,7 +343,7 @@ def test_the_factory_is_there_unless_facts_are_open() -> None:
         ("linear", [], True),
     ):
         files = emit(SEEDS[name], target="blis-4", deployments=deployments)
-        assert ("func NewEvolvedBackend(" in files["evolved.go"]) == made
+        assert ("func NewFittedBackend(" in files["fitted.go"]) == made
         assert ("Write a factory" in files["INTEGRATION.md"]) == (not made)
 
 
@@ -347,7 +355,7 @@ def test_both_branches_steps_are_told_and_how_stepml_differs(target: str) -> Non
     for edited in ("sim/bundle.go", "sim/config.go", "cmd/root.go", "sim.NewSimulator", *BLIS_5_DIFFERS):
         assert edited in text
     for difference in BLIS_5_DIFFERS:
-        assert (difference in files["evolved.go"]) == (target == "blis-5")
+        assert (difference in files["fitted.go"]) == (target == "blis-5")
 
 
 # Every shipped seed with a deployment baked in; what no seed has: conditional expressions, guarded functions; and for
@@ -365,7 +373,7 @@ GOLDEN_FILES["floor.blis-5.go"] = (SEEDS["floor"], "blis-5", [])
 def test_golden(name: str) -> None:
     program, target, deployments = GOLDEN_FILES[name]
     text = emit(program, target=target, deployments=deployments, provenance=(f"Program {name.split('.')[0]}.",))[
-        "evolved.go"
+        "fitted.go"
     ]
     path = GOLDEN / name
     if os.environ.get("UPDATE_GOLDEN"):
@@ -379,16 +387,16 @@ def test_no_golden_file_is_left_over() -> None:
 
 def test_only_the_methods_of_the_target() -> None:
     for target, spec in TARGETS.items():
-        source = emit(PROGRAMS["roofline"], target=target)["evolved.go"]
-        methods = re.findall(r"^func \(m \*Evolved\) ([A-Z]\w*)", source, re.MULTILINE)
+        source = emit(PROGRAMS["roofline"], target=target)["fitted.go"]
+        methods = re.findall(r"^func \(m \*Fitted\) ([A-Z]\w*)", source, re.MULTILINE)
         assert methods == ["StepTime", "QueueingTime", *(method for method, _ in spec.overheads)]
 
 
 def test_only_what_the_program_uses() -> None:
-    source = emit(PROGRAMS["chunk"], target="blis-4", deployments=[Deployment("any", {})])["evolved.go"]
-    assert "Deployment" not in source.split("package latency")[1]
+    source = emit(PROGRAMS["chunk"], target="blis-4", deployments=[Deployment("any", {})])["fitted.go"]
+    assert "FittedDeployment" not in source.split("package latency")[1]
     assert "prefillPairs" not in source and '"math"' not in source
-    assert not any(f"func {helper}" in source for helper in HELPERS)
+    assert not any(f"func {DEFAULT.of(helper)}" in source for helper in HELPERS)
 
 
 def test_emission_is_deterministic() -> None:
@@ -418,7 +426,7 @@ def test_unknown_target() -> None:
 
 def test_header_survives_hostile_text() -> None:
     program = parse('"""\ufeff*/ \\x00\r\n//go:build ignore"""\ndef step_time(b, s): return b.tokens')
-    source = emit(program, target="blis-4", provenance=("one\ntwo\x07",))["evolved.go"]
+    source = emit(program, target="blis-4", provenance=("one\ntwo\x07",))["fitted.go"]
     header = source[: source.index("package latency")]
     assert all(re.fullmatch(r"(//([ \t].*)?)?", line) for line in header.split("\n"))
     assert all(c.isprintable() or c in "\n\t" for c in source)
@@ -429,9 +437,9 @@ def test_coefficients_only_for_affine_programs() -> None:
     affine = emit(PROGRAMS["dialect"], target="blis-5", deployments=[deployment])["defaults.yaml"]
     assert "- 4000.5  # intercept" in affine and "- 12.75  # b.prefill_tokens" in affine and "own features" in affine
     for name in ("roofline", "branches", "guards"):
-        assert "live in evolved.go" in emit(PROGRAMS[name], target="blis-4")["defaults.yaml"]
+        assert "live in fitted.go" in emit(PROGRAMS[name], target="blis-5")["defaults.yaml"]
     other = parse("def step_time(b, s, *, a=2.5, c=3.0): return a * (b.kv_read_us + c) + b.kv_sum * 0.5 / c")
-    text = emit(other, target="blis-4", deployments=[Deployment("m", FACTS)])["defaults.yaml"]
+    text = emit(other, target="blis-5", deployments=[Deployment("m", FACTS)])["defaults.yaml"]
     assert "- 7.5  # intercept" in text and "b.kv_sum" in text and "kv_read_us" not in text
 
 
@@ -443,7 +451,7 @@ def test_numbers_read_back_exactly() -> None:
 
 
 def test_names_never_collide() -> None:
-    names = Names({"tokens"})
+    names = Names(DEFAULT, {"tokens"})
     made = [names.fresh(n) for n in ("tokens", "a_b", "aB", "func", "Len", "__", "_1x") for _ in range(2)]
     assert len(set(made)) == len(made) and not KEYWORDS & set(made) and "tokens" not in made
 

