@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from translate_go.host import Host
@@ -12,6 +13,16 @@ from translate_go.naming import Name
 from translate_go.spelling import MARK, columns, curve_name, fact
 from translate_go.target import MODULE
 
+_LOG2 = """\
+// <name>Log2 is the logarithm of a number of GPUs. Where it is no whole number, maths libraries differ in its last bit.
+func <name>Log2(gpus int64) float64 {
+	known := map[int64]float64{<known>}
+	if log, ok := known[gpus]; ok {
+		return log
+	}
+	return math.Log2(float64(gpus))
+}
+""".replace("<known>", ", ".join(f"{n}: {math.log2(n)!r}" for n in range(3, 16) if n.bit_count() > 1))
 _FLAG = """\
 func <name>Flag(is bool) float64 {
 	if is {
@@ -26,6 +37,7 @@ def facts_file(name: Name, facts: Sequence[str], use: HostUse, host: Host) -> st
     """The text of the file: the model read from the host's configuration, and the deployment made of it."""
     parts = [*model_parts(use, host), _deployment(facts, use)]
     body = "\n".join(parts)
+    body += f"\n{_LOG2}" if "<name>Log2(" in body else ""
     body += f"\n{_FLAG}" if "<name>Flag(" in body else ""
     standard = [f'\t"{package}"' for package in ("fmt", "math", "reflect", "strings") if f"{package}." in body]
     imports = "\n".join([*standard, "", f'\t"{MODULE}/sim"'])

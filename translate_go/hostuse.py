@@ -57,7 +57,7 @@ FACTS = {
     "experts": "experts",
     "active_experts": "activeExperts",
     "tp": "tp",
-    "tp_log2": "math.Log2(tp)",
+    "tp_log2": "<name>Log2(m.tp)",
     "is_moe": "<name>Flag(m.moeLayers > 0)",
     "is_fp8": "<name>Flag(m.isFp8)",
     "sampling_sort": "<name>Flag(m.sampling.Sorts)",
