@@ -65,7 +65,7 @@ simulate --case=FILE --trace=FILE --experiments=FILE --id=ANY --program=PROGRAM 
     --tp=ANY --seed=ANY --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
 emit PROGRAM --target=blis-4|blis-5 --out=FILE --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU
-    --tp=ANY --deployment=ANY... --name=ANY --check --max-operations=ANY --max-conditionals=ANY
+    --tp=ANY --deployment=ANY... --host-facts --name=ANY --check --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
 export RUN|PROGRAM --to=openevolve|sympy|latex|json --out=FILE --json --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
