@@ -69,6 +69,8 @@ emit PROGRAM --target=blis-4|blis-5 --out=FILE --into=FILE --dry-run --experimen
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 emit PROGRAM --target=blis-4|blis-5 --out=FILE --coefficients --experiments=FILE --id=ANY... --model=MODEL
     --hardware=GPU --tp=ANY --deployment=ANY... --check --max-operations=ANY --max-conditionals=ANY
+emit PROGRAM --target=blis-4|blis-5 --out=FILE --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU
+    --tp=ANY --deployment=ANY... --host-facts --name=ANY --check --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
 simulate --case=FILE --trace=FILE --tracev2=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL
     --hardware=GPU --tp=ANY --seed=ANY --out=FILE --export=tracev2 --results=FILE --json --quiet
