@@ -106,7 +106,7 @@ def host_deployments() -> list[Deployment]:
         tp = int(known.facts["tp"])
         config = known_model(known.model, known.model)
         named = host_config(config, hardware_table()[known.hardware], known.model, known.hardware, tp)
-        deployments.append(Deployment(known.name, known.facts, known.model, known.hardware, named))
+        deployments.append(Deployment(known.name, known.facts, known.model, known.hardware, config=named))
     return deployments
 
 
