@@ -27,7 +27,7 @@ from translate_go.naming import DEFAULT, Name
               help="Instead of --out: a clone of the host, which gets a branch with it, built and tested.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="With --into: only print the diff.")
 @click.option("--coefficients", is_flag=True,
-              help="No Go: the YAML block of the host's trained-physics backend, for programs of its form.")  # fmt: skip
+              help="No Go: the YAML block of the host's trained-physics backend, of programs of its form.")  # fmt: skip
 @click.option(
     "--experiments", metavar="FILE", help="File of the experiments named by --id [default: the shipped runs]."
 )
