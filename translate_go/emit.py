@@ -13,9 +13,10 @@ from translate_go.deployment import Deployment, by_name, check_deployments
 from translate_go.gotest import go_test
 from translate_go.gotypes import deployments_file
 from translate_go.host import Host
-from translate_go.hostfacts import facts_file, host_use
+from translate_go.hostfacts import facts_file
 from translate_go.hostkernels import kernels_file, tables_read
 from translate_go.hosttables import tables_file
+from translate_go.hostuse import host_use
 from translate_go.integration import integration
 from translate_go.naming import DEFAULT, Name
 from translate_go.source import source

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import numpy as np
@@ -104,7 +104,7 @@ def variable(gpu: str) -> str:
     return "<name>" + "".join(part.capitalize() for part in gpu.split("_"))
 
 
-def tables_file(name: Name, gpus: Sequence[str], read: Collection[str]) -> str:
+def tables_file(name: Name, gpus: Sequence[str], read: frozenset[str]) -> str:
     """The text of the file with the operations `read` of these GPUs, as kernels_file reads them."""
     fields = [row for operation, rows in _FIELDS.items() if operation in read for row in rows]
     width = max((len(names) for names, _ in fields), default=0)
@@ -113,7 +113,7 @@ def tables_file(name: Name, gpus: Sequence[str], read: Collection[str]) -> str:
         "// <name>Tables are the measured kernels of a GPU.", "type <name>Tables struct {",
         *(f"\t{names.ljust(width)} {kind}" for names, kind in fields), "}", "",
     ]  # fmt: skip
-    if {"decode", "prefill"} & set(read):
+    if {"decode", "prefill"} & read:
         lines += _HEADS.split("\n")
     for operation, text in _TYPES.items():
         lines += text.split("\n") if operation in read else []
@@ -138,7 +138,8 @@ def _sources(gpus: Iterable[str]) -> list[str]:
     return lines
 
 
-def _tables(gpu: str, read: Collection[str]) -> list[str]:
+@cache
+def _tables(gpu: str, read: frozenset[str]) -> tuple[str, ...]:
     lines: list[str] = []
     if "gemm" in read:
         for dtype in ("bf16", "fp8"):
@@ -146,13 +147,10 @@ def _tables(gpu: str, read: Collection[str]) -> list[str]:
     if "moe" in read:
         for dtype in ("bf16", "fp8", "fp8_block"):
             lines += _moes(gpu, dtype)
-    if "decode" in read:
-        lines += _decodes(gpu)
-    if "prefill" in read:
-        lines += _prefills(gpu)
-    if "allreduce" in read:
-        lines += _reduces(gpu)
-    return lines
+    lines += _decodes(gpu) if "decode" in read else []
+    lines += _prefills(gpu) if "prefill" in read else []
+    lines += _reduces(gpu) if "allreduce" in read else []
+    return tuple(lines)
 
 
 def _gemms(gpu: str, dtype: str) -> list[str]:

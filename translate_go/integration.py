@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from simulator.experiment.facts import left_out
 from translate_go.deployment import Deployment, by_name
 from translate_go.gotypes import constructor, host_option
+from translate_go.hostuse import host_options, host_use
 from translate_go.spelling import clean, fact
 from translate_go.target import BLIS_5_DIFFERS, Plan
 
@@ -179,6 +180,26 @@ microseconds). A small `main` in a new folder of the module is enough, on both b
 with tied times then differ from a run of its own command.
 """
 
+_FOR_HOST = (
+    "The factory to register is `New<Name>Backend`. It serves every `--model`, `--hardware` and `--tp`: the facts "
+    "follow from `hw.ModelConfig`, `hw.HWConfig` and `hw.TP`, once, when the model is constructed. The host's "
+    "commands read the model's config.json and the hardware table only for backends that they know: where "
+    'cmd/root.go and cmd/replay.go compare the backend with "trained-physics" to decide on it, add '
+    '"<registered>".'
+)
+_REFUSED = (
+    "It returns an error that names model and reason for latent attention (MLA), for hybrids with linear "
+    "attention, for data or expert parallelism inside an instance, for a KV cache in other than 16 bits, and for "
+    "heads that the GPUs do not split evenly. An MLP has a gate unless `hidden_act` is relu2 or xielu, and "
+    "interleaved experts are read as in Llama 4's config.json: a step of 1 means that every layer has experts."
+)
+_OPTIONS = "The host does not know some things. They are fields of `<Name>Options`, with these defaults:"
+_TABLES = (
+    "The kernels of `<stem>_kernels.go` are computed from the tables in `<stem>_tables.go`, for the GPUs named "
+    "there; another GPU is an error. The tables are under the Apache-2.0 licence: keep the source and copyright "
+    "lines above them."
+)
+
 _TREES = (
     "`{file}` has the ensemble of {count} trees that the step time reads: their nodes, and the walk through them. It "
     "belongs to this `<stem>.go` and to no other."
@@ -196,7 +217,10 @@ def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
     main = name.fill(_MAIN).format(options=own)
     branches = (main, stepml) if target.branch == "main" else (stepml, main)
     names = [f"`{name.source_file}`"]
-    if plan.reads_deployment and deployments and (plan.curves or by_name(deployments)):
+    if plan.host and plan.reads_deployment:
+        names.append(f"`{name.facts_file}`")
+        names += [f"`{name.kernels_file}`", f"`{name.tables_file}`"] if plan.curves else []
+    elif plan.reads_deployment and deployments and (plan.curves or by_name(deployments)):
         names.append(f"`{name.deployments_file}`")
     if plan.batch.forest:
         names.append(f"`{name.trees_file}`")
@@ -251,6 +275,8 @@ def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
     fill = plan.name.fill
     if not plan.reads_deployment:
         return [fill(_NO_FACTS)]
+    if plan.host:
+        return _by_host(plan)
     if not deployments:
         parameter, argument = (f", options {plan.name.exported}Options", ", options") if plan.options else ("", "")
         made = fill(_OPEN).format(parameter=parameter, argument=argument)
@@ -267,6 +293,18 @@ def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
     else:
         parts = [f"\n{_paragraph(fill(_BAKED).format(name=clean(first.name)))}\n"]
     return [*parts, _CURVES] if plan.curves else parts
+
+
+def _by_host(plan: Plan) -> list[str]:
+    """The paragraphs on a backend that takes every model and GPU of the host."""
+    use, fill = host_use(plan.facts, plan.curves), plan.name.fill
+    parts = [f"\n{_paragraph(fill(text))}\n" for text in (_FOR_HOST, _REFUSED)]
+    if options := host_options(use, plan.name):
+        listed = "\n".join(f"- `{field}`: {text.removeprefix('// ')}." for field, _, text in options)
+        parts.append(f"\n{_paragraph(fill(_OPTIONS))}\n\n{listed}\n")
+    if plan.curves:
+        parts.append(f"\n{_paragraph(fill(_TABLES))}\n")
+    return parts
 
 
 def _paragraph(text: str) -> str:

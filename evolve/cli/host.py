@@ -141,7 +141,7 @@ def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run
     whole_names(model, hardware, tp, "an experiment has its own")
     if for_host and (ids or model or named):
         raise InputError(
-            "--host-facts goes without --id, --model and --deployment: the host's own configuration is read"
+            "--host-facts goes without --id, --model and --deployment: the host knows them"
         )
     named_by_id = [named_experiment(experiments, name, "repeat --id for each") for name in dict.fromkeys(ids)]
     deployments = [emitting.of_experiment(e) for e in named_by_id]
