@@ -98,7 +98,7 @@ def _pass_settings(host: _Host, backend: Backend) -> None:
     config = config_fields(CONFIG, host.below("sim"))
     builders = [path for path, text in host.below("sim/cluster").items() if builds_instances(path, text)]
     if not builders:
-        raise moved(INSTANCES, "call of latency.NewLatencyModel with a config's LatencyCoeffs")
+        raise moved(INSTANCES, "call of latency.NewLatencyModel in the package that builds instances")
     for path in builders:
         host.edit(path, lambda path, text: with_options(path, text, backend, config, CONFIG))
 

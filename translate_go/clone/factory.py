@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from translate_go.clone.moved import Backend, already, edited, moved, read
 from translate_go.clone.scan import GoFile, Span
 
+_CALL = ("latency", ".", "NewLatencyModel", "(")
 HELPERS = ("clampToInt64", "applyAdapterOverhead")  # functions of the package that emitted files call
 # field of the options type -> the names of the field of the host's sim.SimConfig that holds it
 SETTINGS = {
@@ -104,8 +105,10 @@ def with_options(path: str, text: str, backend: Backend, config: Mapping[str, st
     `config`: fields of sim.SimConfig that an instance's config has -> types. `where` names the file that has them.
     """
     go = read(path, text)
-    edits = []
-    for opening, owner in _calls(go):
+    edits, calls = [], list(_calls(go))
+    if len(calls) < len(go.find(_CALL)):
+        raise moved(path, "config whose LatencyCoeffs are the first argument of every latency.NewLatencyModel")
+    for opening, owner in calls:
         values = []
         for setting in backend.settings:
             names = SETTINGS[setting]
@@ -125,13 +128,13 @@ def with_options(path: str, text: str, backend: Backend, config: Mapping[str, st
 
 
 def builds_instances(path: str, text: str) -> bool:
-    """Whether the file calls latency.NewLatencyModel with the coefficients of a config."""
-    return "NewLatencyModel" in text and any(_calls(read(path, text)))
+    """Whether the file calls latency.NewLatencyModel."""
+    return "NewLatencyModel" in text and bool(read(path, text).find(_CALL))
 
 
 def _calls(go: GoFile) -> Iterator[tuple[int, str]]:
     """The opening bracket of each such call, and the config whose LatencyCoeffs are its first argument."""
-    for i in go.find(("latency", ".", "NewLatencyModel", "(")):
+    for i in go.find(_CALL):
         arguments = go.arguments(i + 3)
         first = go.source(arguments[0]) if arguments else ""
         if first.endswith(".LatencyCoeffs"):
