@@ -258,7 +258,7 @@ def test_no_product_is_fused_with_a_sum(tmp_path: Path) -> None:
     write_module(files, tmp_path, "blis-4")
     built = go(tmp_path, "build", "-gcflags=-S", "./sim/latency/...", GOARCH="arm64")
     assert built.returncode == 0, built.stderr
-    fused = re.findall(r"\((\S+/evolved\.go:\d+)\)\s+(FN?M(?:ADD|SUB)D)\s", built.stderr)
+    fused = re.findall(r"\((\S+/fitted\.go:\d+)\)\s+(FN?M(?:ADD|SUB)D)\s", built.stderr)
     assert fused and {Path(place).parent.name for place, _ in fused} == {"unguarded"}, fused
 
 
@@ -300,7 +300,7 @@ def test_check_fails_where_the_times_differ(
     found = Agreement(9, off_by_one, further, "StepTime of []: Go 1 us, Python 2 us", 10, 10, 10, 10)
     monkeypatch.setattr(going, "find_go", lambda: "go")
     monkeypatch.setattr(going, "build_and_test", lambda *_, **__: Checked(True, ""))
-    monkeypatch.setattr(going, "benchmark", lambda _: Timing(100.0, 0))
+    monkeypatch.setattr(going, "benchmark", lambda *_: Timing(100.0, 0))
     monkeypatch.setattr(going, "compare_deployments", lambda *_, **__: found)
     monkeypatch.chdir(tmp_path)
     Path("curve.py").write_text(CURVE)

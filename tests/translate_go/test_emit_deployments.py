@@ -208,7 +208,7 @@ def test_deployments_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
     assert same == emitted("--deployment", "llama-2-7b,H100") == emitted("--deployment", "llama-2-7b, H100, 1")
     assert emitted("--id", "llama-2-7b-tp1-general", "--id", "llama-2-7b-tp1-general").count("func NewFittedFor") == 1
     assert (
-        f"{tmp_path}/go: INTEGRATION.md, defaults.yaml, fitted.go, {DEFAULT.deployments_file}"
+        f"{tmp_path}/go: INTEGRATION.md, fitted.go, {DEFAULT.deployments_file}"
         in capsys.readouterr().out
     )
 
