@@ -36,9 +36,9 @@ func <name>ModelOf(hw sim.ModelHardwareConfig, options <Name>Options) (<name>Mod
 	case m.tp < 1:
 		return refuse("the tensor parallelism must be at least 1: give --tp")
 	case hw.DP > 1:
-		return refuse("data parallelism inside an instance is not modelled: leave out --dp")
+		return refuse("data parallelism inside an instance is not modelled: set DP to 1")
 	case hw.EnableExpertParallel && c.NumLocalExperts > 1:
-		return refuse("expert parallelism is not modelled: leave out --enable-expert-parallel")
+		return refuse("expert parallelism is not modelled: switch it off")
 	case c.KVLoraRank > 0:
 		return refuse("latent attention (MLA, kv_lora_rank) is not modelled here: its projections are other matrices")
 	}
