@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from translate_go.deployment import Deployment, by_name
 from translate_go.gotypes import options_literal
-from translate_go.running import limits_of, replay_command, run_command
+from translate_go.running import replay_command, run_command, settings_of
 from translate_go.spelling import clean
 from translate_go.target import BLIS_5_DIFFERS, Plan
 
@@ -32,7 +31,7 @@ _MAIN = """
 
 4. `cmd/root.go`, in `registerSimConfigFlags`: the help text of `--latency-model` is written out, so it does not name
    `<registered>` until you add it. Nothing depends on it.
-5. `go vet ./... && go test ./sim/... ./cmd/... && go build -o blis .`
+{wiring}5. `go vet ./... && go test ./sim/... ./cmd/... && go build -o blis .`
 
 ## Running it
 
@@ -46,16 +45,14 @@ _MAIN = """
 - Without `--horizon` (us), `replay` ends at twice the last arrival, and what is then queued or running does not count.
 - `--cache-signal-delay 0 --snapshot-refresh-interval 0` makes it 13 times as fast, with the same results on one
   instance: 2.9 s instead of 31 to 40 s of user time for 16,800 requests.
-- For a backend that it did not build, the host computes neither KV blocks nor limits: the defaults are 1,000,000 blocks
-  of 16 tokens, 256 requests and 2,048 tokens per step, and no limit on a sequence.
+{sizing}
 - The exact number of blocks is in your engine's log: `GPU KV cache size: N tokens`, divided by the block size. Do not
   take it from a run with a built-in backend and tensor parallelism: the host's own count was about TP times too large.
 - `results.json` has TTFT and E2E of each completed request in us, and is what `blis calibrate` reads.
 
 Also:
 
-- `--kv-offload-config` fails: it needs the model's config, which the command reads for the built-in backends only.
-- `--dp` above 1, `--enable-expert-parallel` and `--moe-comm-backend` are refused.
+{offload}- `--dp` above 1, `--enable-expert-parallel` and `--moe-comm-backend` are refused.
 - `--num-speculative-tokens` does not lengthen the steps of this backend.
 - Several instances, and a backend for each pool (`--prefill-latency-model`, `--decode-latency-model`), work.
 - `--alpha-coeffs` and `--beta-coeffs` are not needed. Both without `--latency-model` silently select another backend.
@@ -63,6 +60,24 @@ Also:
 - The factor of a step's time for its adapters (LoRA) is applied by the host's own function, as in its other backends.
 
 For the frozen branch stepml-experiments, emit it with `--target blis-5`: these files lack methods of that branch.
+"""
+
+_UNSIZED = """\
+- For a backend that it did not build, the host computes neither KV blocks nor limits: the defaults are 1,000,000 blocks
+  of 16 tokens, 256 requests and 2,048 tokens per step, and no limit on a sequence."""
+_SIZED = """\
+- With step 4's second edit the host computes the KV blocks of this backend as for its own, if you leave out
+  `--total-kv-blocks`. The other defaults are 16 tokens a block, 256 requests and 2,048 tokens per step."""
+_OFFLOAD = """\
+- `--kv-offload-config` fails: it needs the model's config, which the command reads for the built-in backends only.
+"""
+_WIRING = """\
+   In every file of `cmd/`: the model's config.json and the hardware table are read for the built-in backends only.
+   Where `backend == "roofline"` guards the call of `resolveModelConfig`, and where both names guard `ParseHFConfig`,
+
+       if backend == "roofline" || backend == "trained-physics" {{
+
+   add `|| backend == "<registered>"`. Without it the backend is refused for want of the model's layers.
 """
 
 _STEPML = """
@@ -107,6 +122,7 @@ For the main branch, emit it with `--target blis-4`: these files lack methods of
 _WHOSE = "With the limits of {name}"
 _HOSTS = "With the host's own defaults: give those of your engine"
 _BY_NAME = "It selects the deployment together with `--hardware` and `--tp`."
+_READ = "The host reads the config.json of that model, and the hardware table's row of `--hardware`."
 _ANY_NAME = "It may be any name: the program reads no deployment, or the one that is baked in."
 _YOUR_NAME = "Your factory gets it, `--hardware` and `--tp` in its `sim.ModelHardwareConfig`."
 _ADAPTERS = "return New<Name>Backend(coeffs, hw, <Name>Options{AdapterCost: o.adapterCost})"
@@ -121,14 +137,19 @@ def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
     first = deployments[0] if deployments else None
     named = plan.reads_deployment and by_name(deployments)
     whose = _WHOSE.format(name=clean(first.name)) if first else _HOSTS
-    names = _BY_NAME if named else _YOUR_NAME if plan.reads_deployment and not first else _ANY_NAME
+    wired = plan.host is not None and plan.reads_deployment  # the host's command has to read the model's config for it
+    names = _READ if wired else _BY_NAME if named else _YOUR_NAME if plan.reads_deployment and not first else _ANY_NAME
     if plan.target.branch == "main":
         made = textwrap.indent(plan.name.fill(_OPTIONS if plan.settings else _ADAPTERS), " " * 11)
         command = replay_command(plan, first, named=named)
-        return plan.name.fill(_MAIN).format(made=made, whose=whose, names=names, command=command)
-    settings = {name: float(value) for name, value in asdict(limits_of(first)).items()}
+        return plan.name.fill(_MAIN).format(
+            made=made, whose=whose, names=names, command=command,
+            wiring=plan.name.fill(_WIRING).format() if wired else "",
+            sizing=_SIZED if wired else _UNSIZED,
+            offload="" if wired else _OFFLOAD,
+        )  # fmt: skip
     return plan.name.fill(_STEPML).format(
-        options=f", {options_literal(plan, settings)}" if plan.options else "",
+        options=f", {options_literal(plan, settings_of(first))}" if plan.options else "",
         whose=whose,
         names=names,
         command=run_command(plan, first, named=named),

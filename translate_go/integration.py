@@ -104,10 +104,7 @@ The times leave out, for
 
 _FOR_HOST = (
     "The factory to register is `New<Name>Backend`. It serves every `--model`, `--hardware` and `--tp`: the facts "
-    "follow from `hw.ModelConfig`, `hw.HWConfig` and `hw.TP`, once, when the model is constructed. The host's "
-    "commands read the model's config.json and the hardware table only for backends that they know: where "
-    'cmd/root.go and cmd/replay.go compare the backend with "trained-physics" to decide on it, add '
-    '"<registered>".'
+    "follow from `hw.ModelConfig`, `hw.HWConfig` and `hw.TP`, once, when the model is constructed."
 )
 _REFUSED = (
     "It returns an error that names model and reason for latent attention (MLA), for hybrids with linear "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from translate_go.deployment import Deployment
-from translate_go.gotypes import constructor
-from translate_go.running import limits_of
+from translate_go.gotypes import constructor, options_literal
+from translate_go.running import limits_of, settings_of
 from translate_go.target import MODULE, Plan
 
 _SECTION = """
@@ -114,8 +114,10 @@ def library_program(plan: Plan, deployments: Sequence[Deployment]) -> str:
 
 def _model(plan: Plan, deployments: Sequence[Deployment]) -> str:
     """The Go call that makes the model."""
-    if deployments or not plan.reads_deployment:
-        return constructor(plan, deployments[0] if deployments else Deployment("", {}), deployments, package="latency")
-    options = f", latency.{plan.name.exported}Options{{}}" if plan.options else ""
+    if deployments:
+        return constructor(plan, deployments[0], deployments, package="latency")
+    options = options_literal(plan, settings_of(None), "latency") if plan.options else ""
+    if not plan.reads_deployment:
+        return f"latency.New{plan.name.exported}({options})"
     facts = f"latency.{plan.name.exported}Deployment{{ /* the facts named in {plan.name.source_file} */ }}"
-    return f"latency.New{plan.name.exported}({facts}{options})"
+    return f"latency.New{plan.name.exported}({facts}{options and f', {options}'})"

@@ -16,6 +16,12 @@ TAKEN = frozenset(
     ("roofline", "trained-physics", "blackbox", "crossmodel", "trained-roofline", "kernel-lookup", "latency", "config",
      "register", "stepml")
 )  # fmt: skip
+# of Go
+KEYWORDS = frozenset(
+    ("break", "case", "chan", "const", "continue", "default", "defer", "else", "fallthrough", "for", "func", "go",
+     "goto", "if", "import", "interface", "map", "package", "range", "return", "select", "struct", "switch", "type",
+     "var")
+)  # fmt: skip
 LONGEST = 40  # characters
 _SHAPE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -39,6 +45,8 @@ class Name:
             )
         if self.registered in TAKEN or self.stem in {name.replace("-", "") for name in TAKEN}:
             raise InputError(f"--name {self.registered}: is a name of the host's own: choose another")
+        if self.registered in KEYWORDS:
+            raise InputError(f"--name {self.registered}: is a keyword of Go: choose another")
 
     @property
     def exported(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from shlex import quote
 
 from translate_go.deployment import Deployment
@@ -41,6 +41,11 @@ def limits_of(deployment: Deployment | None) -> Limits:
     given = {name: int(facts[name]) for name in names if name in facts}
     limits = Limits(**given, long_prefill_token_threshold=deployment.long_prefill_token_threshold)
     return replace(limits, max_model_len=min(limits.max_model_len, limits.kv_blocks * limits.block_size))
+
+
+def settings_of(deployment: Deployment | None) -> dict[str, float]:
+    """These limits by the names of the language's fields."""
+    return {name: float(value) for name, value in asdict(limits_of(deployment)).items()}
 
 
 def replay_command(plan: Plan, deployment: Deployment | None, *, named: bool = False) -> str:

@@ -52,6 +52,12 @@ def test_the_hosts_own_names_are_refused(text: str) -> None:
         Name(text)
 
 
+@pytest.mark.parametrize("text", ["type", "range"])
+def test_keywords_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=f"^--name {text}: is a keyword of Go: choose another$"):
+        Name(text)
+
+
 def test_the_name_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["emit", "floor", "--out", str(tmp_path / "go"), "--name", "my-fit"]) == 0
     assert {path.name for path in (tmp_path / "go").iterdir()} == {"INTEGRATION.md", "myfit.go", "myfit_test.go"}
