@@ -16,7 +16,7 @@ from translate_go.host import Host
 from translate_go.hostfacts import facts_file
 from translate_go.hostkernels import kernels_file, tables_read
 from translate_go.hosttables import tables_file
-from translate_go.hostuse import host_use
+from translate_go.hostuse import FACTS, host_use
 from translate_go.integration import integration
 from translate_go.naming import DEFAULT, Name
 from translate_go.source import source
@@ -40,13 +40,18 @@ def emit(
     date, engine version) go into the header. With a `host`, the Go computes the facts and curves of any deployment from
     the host's configuration (fitted_facts.go, fitted_kernels.go, fitted_tables.go), and `deployments`, which need a
     `config`, are those of the recorded times alone. Raises InputError for an unknown target, for deployments whose
-    facts the program cannot use, and for names used twice.
+    facts the program cannot use, for facts of the host's own form with a `host`, and for names used twice.
     """
     if target not in TARGETS:
         raise InputError(f"emit: unknown target {target!r}: the targets are {', '.join(TARGETS)}")
     if host and not TARGETS[target].adapter_cost:
         raise InputError(f"--host-facts: goes with --target blis-4: on {target} the host has no such configuration")
     needs = plan(program, TARGETS[target], name, host)
+    if host and (own := [name for name in needs.facts if name not in FACTS]):
+        raise InputError(
+            f"--host-facts: the program reads {own[0]}, which counts a model as the host's trained-physics backend does: "
+            "use that backend with --coefficients, or bake in a deployment"
+        )
     check_deployments(deployments, (*needs.facts, *needs.settings), needs.curves, name)
     files = {
         name.source_file: source(needs, deployments, provenance),
