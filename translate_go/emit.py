@@ -49,7 +49,7 @@ def emit(
     needs = plan(program, TARGETS[target], name, host)
     if host and (own := [name for name in needs.facts if name not in FACTS]):
         raise InputError(
-            f"--host-facts: the program reads {own[0]}, which counts a model as the host's trained-physics backend does: "
+            f"--host-facts: the program reads {own[0]}, which counts as the host's trained-physics backend does: "
             "use that backend with --coefficients, or bake in a deployment"
         )
     check_deployments(deployments, (*needs.facts, *needs.settings), needs.curves, name)

@@ -61,22 +61,12 @@ score-steps PROGRAM --steps=FILE... --experiments=FILE --id=ANY --target=cycle|d
     --max-constants=ANY
 kernels MODEL --hardware=GPU --tp=ANY --context=ANY --json
 prompt RUN ANY --sent --answer --json
-simulate --case=FILE --trace=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL --hardware=GPU
-    --tp=ANY --seed=ANY --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY
-    --max-constants=ANY
-emit PROGRAM --target=blis-4|blis-5 --out=FILE --into=FILE --dry-run --experiments=FILE --id=ANY...
-    --model=MODEL --hardware=GPU --tp=ANY --deployment=ANY... --host-facts --name=ANY --check
-    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-emit PROGRAM --target=blis-4|blis-5 --out=FILE --coefficients --experiments=FILE --id=ANY... --model=MODEL
-    --hardware=GPU --tp=ANY --deployment=ANY... --check --max-operations=ANY --max-conditionals=ANY
-emit PROGRAM --target=blis-4|blis-5 --out=FILE --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU
-    --tp=ANY --deployment=ANY... --host-facts --name=ANY --check --max-operations=ANY --max-conditionals=ANY
-    --max-constants=ANY
 simulate --case=FILE --trace=FILE --tracev2=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL
     --hardware=GPU --tp=ANY --seed=ANY --out=FILE --export=tracev2 --results=FILE --json --quiet
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-emit PROGRAM --target=blis-4|blis-5 --out=FILE --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU
-    --tp=ANY --deployment=ANY... --check --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+emit PROGRAM --target=blis-4|blis-5 --out=FILE --into=FILE --dry-run --coefficients --experiments=FILE
+    --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --deployment=ANY... --host-facts --name=ANY --check
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 export RUN|PROGRAM --to=openevolve|sympy|latex|json --out=FILE --json --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 bench --most=ANY --json --quiet
