@@ -146,7 +146,7 @@ def test_every_fact_that_is_no_setting_of_the_engine_has_a_formula() -> None:
 
 
 def test_the_hosts_own_form_is_refused() -> None:
-    with pytest.raises(InputError, match="^--host-facts: the program reads host_gemm_us_per_token, .* --coefficients"):
+    with pytest.raises(InputError, match=r"^--host-facts: the program reads host_gemm_us_per_token, .* --coefficients"):
         emit(load("trained_physics").complete, target="blis-4", host=HOST)
 
 
