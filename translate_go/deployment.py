@@ -15,7 +15,7 @@ from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
 from simulator.model.architecture import Architecture
 from simulator.schema import READABLE
-from translate_go.host import HostConfig
+from translate_go.generic.known import HostConfig
 from translate_go.naming import Name
 from translate_go.spelling import words
 

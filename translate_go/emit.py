@@ -10,14 +10,14 @@ from simulator.language.ir import Program
 from simulator.text import visible
 from translate_go.coefficients import DEFAULTS, defaults_yaml
 from translate_go.deployment import Deployment, by_name, check_deployments
+from translate_go.generic.curves import kernels_file, tables_read
+from translate_go.generic.deployment import facts_file
+from translate_go.generic.facts import FACTS, host_use
+from translate_go.generic.known import Host
+from translate_go.generic.tables import tables_file
 from translate_go.gotest import go_test
 from translate_go.gotypes import deployments_file
-from translate_go.host import Host
-from translate_go.hostfacts import facts_file
-from translate_go.hostkernels import kernels_file, tables_read
-from translate_go.hosttables import tables_file
-from translate_go.hostuse import FACTS, host_use
-from translate_go.integration import integration
+from translate_go.guide.page import integration
 from translate_go.naming import DEFAULT, Name
 from translate_go.source import source
 from translate_go.spelling import MARK

@@ -16,7 +16,7 @@ from simulator.kernels.tables import tables
 from simulator.knots import PER_OCTAVE
 from simulator.schema import CURVES, READABLE
 from translate_go.deployment import Deployment, by_name, least
-from translate_go.hostuse import host_options, host_use
+from translate_go.generic.facts import host_options, host_use
 from translate_go.spelling import MARK, clean, columns, comment, curve_name, digits, fact, quoted
 from translate_go.target import Plan
 

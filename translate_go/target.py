@@ -10,7 +10,7 @@ from simulator.language.simplify import without_dead_lets
 from simulator.schema import KERNELS
 from translate_go.batch import BatchUse, batch_use
 from translate_go.deployment import FACTS, SETTINGS
-from translate_go.host import Host
+from translate_go.generic.known import Host
 from translate_go.naming import DEFAULT, Name
 
 

@@ -27,8 +27,8 @@ from translate_go import Deployment, benchmark, build_and_test, compare_deployme
 from translate_go.agreement import Agreement
 from translate_go.behaviour import falling
 from translate_go.deployment import EXAMPLE
+from translate_go.generic.known import Host, KnownGpu, KnownModel, host_config
 from translate_go.gotest import recorded_deployments
-from translate_go.host import Host, KnownGpu, KnownModel, host_config
 from translate_go.naming import DEFAULT, Name
 from translate_go.target import TARGETS, Plan, plan, reads_kernels
 from translate_go.vectors import tolerance

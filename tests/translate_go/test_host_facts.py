@@ -27,8 +27,8 @@ from simulator.schema import CURVES, FIELDS
 from translate_go import Deployment, build_and_test, compare_deployments, emit, find_go
 from translate_go.deployment import FACTS as ALL_FACTS
 from translate_go.deployment import SETTINGS
-from translate_go.host import HostConfig, host_config
-from translate_go.hostuse import FACTS
+from translate_go.generic.facts import FACTS
+from translate_go.generic.known import HostConfig, host_config
 from translate_go.naming import Name
 from translate_go.spelling import curve_name, fact
 from translate_go.toolchain import go, write_module

@@ -15,7 +15,7 @@ from evolve.program.emit import of_experiment, of_names
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from translate_go import Name, emit, find_go
-from translate_go.running import limits_of
+from translate_go.guide.command import limits_of
 from translate_go.target import MODULE
 from translate_go.toolchain import go, gofmt, write_module
 from translate_go.vectors import overhead_ticks, step_ticks

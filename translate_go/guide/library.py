@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from translate_go.deployment import Deployment
 from translate_go.gotypes import constructor, options_literal
-from translate_go.running import limits_of, settings_of
+from translate_go.guide.command import limits_of, settings_of
 from translate_go.target import MODULE, Plan
 
 _SECTION = """

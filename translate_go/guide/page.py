@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from simulator.experiment.facts import left_out
 from translate_go.deployment import Deployment, by_name
+from translate_go.generic.facts import host_options, host_use
 from translate_go.gotypes import constructor, host_option
-from translate_go.hoststeps import steps
-from translate_go.hostuse import host_options, host_use
-from translate_go.library import library
+from translate_go.guide.library import library
+from translate_go.guide.steps import steps
 from translate_go.spelling import clean, fact
 from translate_go.target import Plan
 

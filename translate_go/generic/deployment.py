@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from translate_go.host import Host
-from translate_go.hostkernels import curve_method
-from translate_go.hostmodel import model_parts
-from translate_go.hostuse import ALLREDUCE, FACTS, HostUse, locals_of
+from translate_go.generic.curves import curve_method
+from translate_go.generic.facts import ALLREDUCE, FACTS, HostUse, locals_of
+from translate_go.generic.known import Host
+from translate_go.generic.model import model_parts
 from translate_go.naming import Name
 from translate_go.spelling import MARK, columns, curve_name, fact
 from translate_go.target import MODULE

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from simulator.kernels.allreduce import SWITCHED_US
 from simulator.schema import CURVES
-from translate_go.goattention import ALLREDUCE, DECODE, NEAREST, PREFILL
-from translate_go.gomatrices import GEMM, MOE, NUMERIC, ROOFLINE
+from translate_go.generic.attention import ALLREDUCE, DECODE, NEAREST, PREFILL
+from translate_go.generic.matrices import GEMM, MOE, NUMERIC, ROOFLINE
 from translate_go.naming import Name
 from translate_go.spelling import MARK, camel, digits
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from translate_go.deployment import Deployment, by_name
 from translate_go.gotypes import options_literal
-from translate_go.running import replay_command, run_command, settings_of
+from translate_go.guide.command import replay_command, run_command, settings_of
 from translate_go.spelling import clean
 from translate_go.target import BLIS_5_DIFFERS, Plan
 

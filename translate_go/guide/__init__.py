@@ -1,0 +1,1 @@
+"""INTEGRATION.md: how an emitted backend is registered in the host and run there."""
