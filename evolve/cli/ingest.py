@@ -8,6 +8,7 @@ import click
 
 from evolve import __version__
 from evolve.cli.endings import print_json, resumable
+from evolve.cli.options import two_files
 from evolve.ingest import batch
 from evolve.ingest.options import Given, check_hardware, parse_models, parse_overrides
 from evolve.ingest.output import data_of
@@ -25,6 +26,7 @@ from simulator.errors import InputError
               help="Instead of folders: recorded requests as CSV, parquet, or of Mooncake, Azure, BurstGPT, vLLM's "
               "benchmark (repeatable).")  # fmt: skip
 @click.option("--tracev2", "recordings", nargs=2, metavar="HEADER DATA", multiple=True, type=click.Path(path_type=Path),
+              callback=two_files,
               help="Instead of folders: a trace that the host observed, YAML and CSV (repeatable).")  # fmt: skip
 @click.option("--model", metavar="MODEL", help="With --trace: the model that serves it; with --tracev2: another than "
               "the header's.")  # fmt: skip

@@ -148,6 +148,15 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def two_files(_context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """The value of an option of two files, if the second is not the next option's name. Raises InputError."""
+    pairs = value if option.multiple else [value] if value else []
+    for _, second in pairs:
+        if str(second).startswith("--"):
+            raise InputError(f"{option.opts[0]} {option.metavar}: takes two files; {second} came in place of DATA")
+    return value
+
+
 def load(program: str, caps: dict[str, int]) -> Source:
     """The program that the user names; a file must keep to the caps."""
     return programs.load(program, Caps(**caps))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, load, named_experiment, whole_names
+from evolve.cli.options import caps_options, load, named_experiment, two_files, whole_names
 from evolve.program.exchange import ResultsFile, TraceFolder, as_tracev2, header_of, of_tracev2
 from evolve.program.simulate import Names, Output, Table, Work, of_case, of_experiment, print_aggregate, run
 from evolve.report.printing import prose
@@ -19,6 +19,7 @@ from simulator.errors import InputError
 @click.option("--case", "case", type=click.Path(path_type=Path), help="Engine limits and backend constants, JSON.")
 @click.option("--trace", type=click.Path(path_type=Path), help="One request per row, CSV; with --case.")
 @click.option("--tracev2", nargs=2, metavar="HEADER DATA", type=click.Path(path_type=Path),
+              callback=two_files,
               help="Instead: a trace of the host, YAML and CSV, under the header's limits, or --case's.")  # fmt: skip
 @click.option("--experiments", metavar="FILE", help="File of the experiment named by --id [default: shipped runs].")
 @click.option("--id", "experiment", metavar="ID", help="Simulate this experiment's load instead of a trace.")

@@ -11,13 +11,12 @@ import numpy as np
 
 from evaluator.traces.tracev2 import NEVER, OK, Recording, Server, read_recording
 from evolve.ingest.options import ENGINE_KEYS, Setting
-from evolve.ingest.quality import CLEAN, judge
+from evolve.ingest.quality import judge
 from evolve.ingest.read.reports import Report, Reports
 from simulator.errors import InputError
 from simulator.experiment.experiment import Observation
 from simulator.experiment.observations import measured
 from simulator.experiment.trace import NOT_COUNTED, Recorded, Trace, latencies_ms, rows_by_stage, windows
-from simulator.json import JsonObject
 
 REAL = "real"  # the mode of a trace that was measured
 
@@ -48,6 +47,9 @@ def observed_trace(header: Path, data: Path) -> tuple[Trace, Server]:
     e2e, ttft = e2e[kept], ttft[kept]
     recorded = None if np.isnan(e2e).all() and np.isnan(ttft).all() else Recorded(e2e, ttft)
     notes = _notes(recording, kept, data.name)
+    if recorded is None and recording.header.mode == REAL:
+        notes = (*notes, f"no request of {data.name} completed with its first_chunk_time_us and last_chunk_time_us: "
+                 "there is nothing to fit or to compare")  # fmt: skip
     return Trace(data.name, _digest(header, data), requests, recorded, notes), recording.header.server
 
 
@@ -92,17 +94,16 @@ def engine_of(server: Server, given: Mapping[str, Setting]) -> dict[str, Setting
     return {**of_header, **given}
 
 
-def judgement(trace: Trace) -> JsonObject:
-    """The keys `quality` and `x_note` of an experiment whose requests fared badly; none for a clean one."""
+def overload(trace: Trace) -> tuple[str, ...]:
+    """Why the latencies of a trace are those of a queue, and of the requests that got through; nothing if clean."""
     observed = measured(trace, int(trace.requests.stage.max()) + 1)
     if observed is None or trace.recorded is None or observed.summary is None:
-        return {}
+        return ()
     _, ttft, _ = latencies_ms(trace.requests, trace.recorded.e2e_ms, trace.recorded.ttft_ms)
     stages = rows_by_stage(trace.requests.stage, len(observed.stages))
     windows_of = zip(observed.stages, stages, strict=True)
     each = {k: _report(figures, ttft[rows], trace.file) for k, (figures, rows) in enumerate(windows_of)}
-    quality = judge(Reports(_report(observed.summary, ttft[trace.requests.stage >= 0], trace.file), each), None)
-    return {} if quality.label == CLEAN else {"quality": quality.label, "x_note": list(quality.reasons)}
+    return judge(Reports(_report(observed.summary, ttft[trace.requests.stage >= 0], trace.file), each), None).reasons
 
 
 def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from evaluator.traces.read import read_trace
 from evolve.ingest.options import Given, Setting
 from evolve.ingest.output import LINE_WIDTH, create
 from evolve.ingest.read.sources import shown_path
-from evolve.ingest.recording import engine_of, judgement, observed_trace
+from evolve.ingest.recording import engine_of, observed_trace, overload
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table
 from evolve.run.files import draft_of, write_text
@@ -32,7 +32,7 @@ from simulator.experiment.workload_entry import NO_FILES
 from simulator.json import JsonObject
 
 EXPERIMENTS, TABLES = "traces.yaml", ".parquet"
-MARK = "# Written by evolve ingest --trace"  # how our experiments file begins
+MARK = "# Written by evolve ingest --trace"  # how our experiments file begins, that of --tracev2 too
 HEADER = f"{MARK}: each experiment replays the table that its workload names.\n"
 ROWS = 1 << 17  # rows encoded at a time
 LEGEND = """\
@@ -44,7 +44,8 @@ windows: the time windows that stand for load stages; measured: requests whose l
 class Converted:
     """A trace, its table, and its experiment, None without a model and a GPU.
 
-    replaced: whether an earlier call left another trace, or other settings, under this name.
+    replaced: whether an earlier call left another trace, or other settings, under this name. overloaded: why the
+    experiment is not fitted by default.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Converted:
     trace: Trace
     experiment: Experiment | None
     replaced: bool
+    overloaded: tuple[str, ...] = ()
 
     @property
     def repeated(self) -> float:
@@ -75,6 +77,7 @@ class Converted:
             "notes": list(self.trace.notes),
             "experiment": self.experiment.id if self.experiment else None,
             "replaced": self.replaced,
+            "overloaded": list(self.overloaded),
         }
 
 
@@ -82,7 +85,7 @@ class Converted:
 class Source:
     """A trace that was read: the name of its table and experiment, how messages name it, and its requests.
 
-    model: what serves it, if that is known. engine: its settings. further: keys of its experiment.
+    model: what serves it, if that is known. engine: its settings. overloaded: why its latencies are those of a queue.
     """
 
     name: str
@@ -90,7 +93,7 @@ class Source:
     trace: Trace
     model: str | None
     engine: Mapping[str, Setting]
-    further: JsonObject = field(default_factory=dict)
+    overloaded: tuple[str, ...] = ()
 
 
 def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Source]:
@@ -114,7 +117,7 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
         if given.hardware and served is None:
             raise InputError(f"{shown_path(header)}: names no model: give --model")
         engine = engine_of(server, given.engine)
-        sources.append(Source(data.stem, f"--tracev2 {data.name}", trace, served, engine, judgement(trace)))
+        sources.append(Source(data.stem, f"--tracev2 {data.name}", trace, served, engine, overload(trace)))
     return sources
 
 
@@ -129,7 +132,7 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
             raise InputError(f"--trace {name}: two files have this name: rename one")
     create(out, EXPERIMENTS, MARK)
     entries: list[JsonObject] = []
-    described: list[tuple[Trace, Path, Experiment | None]] = []
+    described: list[tuple[Source, Path, Experiment | None]] = []
     for source in sources:
         experiment = None
         if source.model is not None and given.hardware is not None:
@@ -137,17 +140,17 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
             files_here = replace(NO_FILES, trace=lambda *_, trace=source.trace: trace)
             experiment = experiment_from_mapping(entry, source.where, known_models(), hardware_table(), files_here)
             entries.append(entry)
-        described.append((source.trace, out / f"{source.name}{TABLES}", experiment))
+        described.append((source, out / f"{source.name}{TABLES}", experiment))
     earlier = _earlier(out) if entries else {}
     changed = {e["id"] for e in entries if e["id"] in earlier and earlier[e["id"]] != e}
     converted = []
     try:
-        for trace, table, experiment in described:
+        for source, table, experiment in described:
             with draft_of(table) as draft:
-                write_table(trace, draft)
+                write_table(source.trace, draft)
                 other = table.exists() and not filecmp.cmp(draft, table, shallow=False)
             replaced = other or (experiment is not None and experiment.id in changed)
-            converted.append(Converted(table.stem, table, trace, experiment, replaced))
+            converted.append(Converted(table.stem, table, source.trace, experiment, replaced, source.overloaded))
         if entries:
             every = {**earlier, **{e["id"]: e for e in entries}}
             raw = {"version": 1, "experiments": list(every.values())}
@@ -163,7 +166,8 @@ def _entry(source: Source, model: str, given: Given) -> JsonObject:
     if model in given.models:
         entry["model_config"] = dict(given.models[model])
     entry |= {"hardware": given.hardware, "engine": dict(source.engine)}
-    return entry | {"workload": {"name": source.name, "trace": f"{source.name}{TABLES}"}} | source.further
+    entry["workload"] = {"name": source.name, "trace": f"{source.name}{TABLES}"}
+    return entry | ({"quality": "overloaded", "x_note": list(source.overloaded)} if source.overloaded else {})
 
 
 def _earlier(out: Path) -> dict[str, JsonObject]:
@@ -223,6 +227,8 @@ def print_converted(converted: Iterable[Converted], out: Path) -> None:
     for c in every:
         for text in c.trace.notes:
             note(f"{c.name}: {text}")
+        for reason in c.overloaded:
+            note(f"{c.name}: overloaded, not fitted by default: {reason}")
         if c.replaced:
             note(f"{c.name}: replaces another trace, or other settings, of that name in {shown_path(out)}")
         if c.experiment and c.experiment.id != c.name:
@@ -230,7 +236,7 @@ def print_converted(converted: Iterable[Converted], out: Path) -> None:
     if any(c.experiment for c in every):
         file = str(out / EXPERIMENTS)
         fit = [command("fit", "champion", "--experiments", file, "--split", "--out", "mine.py")]
-        measured = all(c.trace.recorded for c in every if c.experiment)
+        measured = all(c.trace.recorded and not c.overloaded for c in every if c.experiment)
         suggest(command("predict", "champion", "--experiments", file), *(fit if measured else []))
     else:
         note("no experiment: --model and --hardware say where the trace is replayed")

@@ -10,7 +10,7 @@ from pathlib import Path
 from evolve import __version__
 from evolve.run.files import check_writable, write_text
 from evolve.run.program import TRAINED_PHYSICS, Source, load
-from evolve.terminal import say
+from evolve.terminal import say, warn
 from simulator.errors import InputError
 from simulator.language.ir import Function, Program
 from translate_go.coefficients import NotAffine
@@ -22,6 +22,7 @@ from translate_go.spelling import clean
 BETA = ("b1a", "b2a", "b3", "b4", "b5", "b6", "b7", "b8", "b1b", "b2b")
 EXCHANGE = "b4"
 ALPHA = ("queueing_time", "completion_time", "output_token_time")
+DECIDED = 0.5  # the least share of what is known of a coefficient that comes from the runs, not from before
 SAME = 1e-9  # relative: two ways to write the form round differently
 
 
@@ -105,11 +106,24 @@ def block(coefficients: HostCoefficients, source: Source) -> str:
     )
 
 
+def undecided(source: Source) -> tuple[str, ...]:
+    """The coefficients that the runs of the last fit hardly decide, by the names of the program's constants."""
+    constants = (source.record.constants if source.record else None) or {}
+    return tuple(
+        name.split(".")[-1] for name, c in constants.items() if c.determined is None or c.determined < DECIDED
+    )
+
+
 def emit_coefficients(source: Source, out: Path | None) -> None:
-    """Print the block of YAML, or write it to the file `out`. Raises InputError if it cannot be made or written."""
+    """Print the block of YAML, or write it to the file `out`. Raises InputError if it cannot be made or written.
+
+    Coefficients that are not decided by the runs of the fit are named on stderr.
+    """
     if out:
         check_writable(out, "--out")
     text = block(coefficients_of(source.complete, source.name), source)
+    if names := undecided(source):
+        warn(f"the fitted runs hardly decide {', '.join(names)}: do not trust predictions that depend on them")
     if out is None:
         say(text, end="")
         return

@@ -46,6 +46,11 @@ class Source:
         return complete(self.program)
 
     @property
+    def fitted_before(self) -> bool:
+        """Whether its constants come from a fit, to runs of ours or, of the host's own form, to others."""
+        return self.record is not None or self.name == TRAINED_PHYSICS
+
+    @property
     def assumed(self) -> list[str]:
         """What the program leaves out and no fit has determined, a line each."""
         if self.record is not None or self.program.function("queueing_time"):

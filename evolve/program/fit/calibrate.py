@@ -85,7 +85,7 @@ def calibrate(
         raise InputError(nothing_to_fit(experiments))
     if settings.steps and not settings.shared:
         raise InputError("--steps fits one value for all models: leave --scope per-model and --per-model out")
-    program, known = source.complete, source.record is not None
+    program, known = source.complete, source.fitted_before
     data, score = fit_set(fitted), score_set(fitted)
     files = files_for(out, source.name, None if settings.shared else models_of(data))
     problem, stage = _problem(program, data, known, settings)
