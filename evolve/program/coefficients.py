@@ -22,6 +22,7 @@ from translate_go.spelling import clean
 BETA = ("b1a", "b2a", "b3", "b4", "b5", "b6", "b7", "b8", "b1b", "b2b")
 EXCHANGE = "b4"
 ALPHA = ("queueing_time", "completion_time", "output_token_time")
+HEAD = "# The host's trained-physics coefficients"  # how the block begins; files that do not are never replaced
 DECIDED = 0.5  # the least share of what is known of a coefficient that comes from the runs, not from before
 SAME = 1e-9  # relative: two ways to write the form round differently
 
@@ -97,9 +98,9 @@ def block(coefficients: HostCoefficients, source: Source) -> str:
     fitted = source.record.fitted if source.record else ()
     origin = f"fitted on {len(fitted)} experiments" if fitted else "no record of a fit"
     return (
-        f"# The host's trained-physics coefficients: {clean(source.name)}, {origin}, evolve-latency {__version__}.\n"
+        f"{HEAD}: {clean(source.name)}, {origin}, evolve-latency {__version__}.\n"
         "# alpha in us: before the queue, at completion, per output token.\n"
-        f"# beta: {', '.join(BETA)}, b_EP ({EXCHANGE}: nothing here says otherwise).\n"
+        f"# beta: {', '.join(BETA)}, b_EP (as {EXCHANGE}, the host's own default).\n"
         "trained_physics_coefficients:\n"
         f"  alpha_coeffs: [{', '.join(map(repr, coefficients.alpha))}]\n"
         f"  beta_coeffs: [{', '.join(map(repr, coefficients.beta))}]\n"
@@ -121,6 +122,8 @@ def emit_coefficients(source: Source, out: Path | None) -> None:
     """
     if out:
         check_writable(out, "--out")
+        if out.exists() and not out.read_bytes().startswith(HEAD.encode()):
+            raise InputError(f"{out}: was not written by evolve emit: move it away, or choose another --out")
     text = block(coefficients_of(source.complete, source.name), source)
     if names := undecided(source):
         warn(f"the fitted runs hardly decide {', '.join(names)}: do not trust predictions that depend on them")

@@ -151,7 +151,7 @@ def test_every_time_is_the_mean_for_any_program(drawn: list[Program], rng: Rando
 
 
 def test_the_mean_of_one_program_is_its_shortest_spelling() -> None:
-    for name in seed_names():
+    for name in set(seed_names()) - {"trained_physics"}:  # its fields are no search's
         program = load(name).program
         once = blend([program])
         assert blend([once, once]) == once

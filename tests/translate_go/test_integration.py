@@ -109,7 +109,7 @@ def test_registration_names_every_place() -> None:
         'case "my-fit":',
         'add `"my-fit": true` to `validLatencyBackends`',
         "`TestValidLatencyBackendNames_ExcludesRemoved`",
-        'expected := []string{"roofline", "trained-physics", "my-fit"}',
+        'expected := []string{"my-fit", "roofline", "trained-physics"}',
         "return NewMyFitBackend(coeffs, hw, MyFitOptions{AdapterCost: o.adapterCost})",
         "help text of `--latency-model`",
         "`--kv-offload-config` fails",

@@ -27,7 +27,9 @@ _MAIN = """
 
    to
 
-       expected := []string{{"roofline", "trained-physics", "<registered>"}}
+       expected := []string{{{names_expected}}}
+
+   The names are in order; a comment there that says how many they are needs one more, too.
 
 4. `cmd/root.go`, in `registerSimConfigFlags`: the help text of `--latency-model` is written out, so it does not name
    `<registered>` until you add it. Nothing depends on it.
@@ -144,6 +146,7 @@ def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
         command = replay_command(plan, first, named=named)
         return plan.name.fill(_MAIN).format(
             made=made, whose=whose, names=names, command=command,
+            names_expected=", ".join(f'"{n}"' for n in sorted(["roofline", "trained-physics", plan.name.registered])),
             wiring=plan.name.fill(_WIRING).format() if wired else "",
             sizing=_SIZED if wired else _UNSIZED,
             offload="" if wired else _OFFLOAD,

@@ -25,7 +25,7 @@ from evolve.ingest.batch import ingest
 from evolve.ingest.options import Given
 from evolve.ingest.read.sources import look
 from simulator.fields import Active, raw_fields
-from simulator.schema import RAW
+from simulator.schema import RECORDED
 
 NAME = "20260102-000000-tiny-llama-tp1-general"
 PER_REQUEST = "results/per_request_lifecycle_metrics.json"
@@ -230,7 +230,7 @@ def test_raw_columns_are_the_hosts_view_of_the_batch(made: Made) -> None:
     compared = 0
     for row in made.steps:
         if row["evidence"] == "contradicted":
-            assert {row[name] for name in RAW} == {None}
+            assert {row[name] for name in RECORDED} == {None}
         elif made.right(row):
             entries = made.ran[row["step_id"]].entries if row["step_id"] in made.ran else ()
             batch = [
@@ -241,7 +241,9 @@ def test_raw_columns_are_the_hosts_view_of_the_batch(made: Made) -> None:
                 )
                 for e in entries
             ]
-            assert {name: row[name] for name in RAW} == pytest.approx(raw_fields(batch), rel=1e-12), row["step_id"]
+            raw = raw_fields(batch)
+            expected = {name: raw[name] for name in RECORDED}
+            assert {name: row[name] for name in RECORDED} == pytest.approx(expected, rel=1e-12), row["step_id"]
             assert row["kv_read_tokens"] == sum(e.kv_before for e in entries)
             compared += 1
     assert compared > 0.9 * len(made.steps)
