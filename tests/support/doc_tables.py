@@ -374,7 +374,7 @@ def experiment_keys() -> list[str]:
         *experiments_file.EXPERIMENT,
         *(f"engine.{f.name}" for f in dataclasses.fields(Engine)),
         *(f"workload.{key}" for key in workload),
-        *(f"observed.{key}" for key in ("summary", "stages", *figures, "summary.completed", "summary.failed")),
+        *(f"observed.{key}" for key in ("summary", "stages", *figures)),
         *(f"hardware.{key}" for key in hardware.OWN),
         *("x_note", observations.COMPONENTS, "x_components_requests"),
     ]
