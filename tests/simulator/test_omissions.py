@@ -42,7 +42,8 @@ def omissions_of(config: dict[str, Any], engine: Engine = DEFAULTS) -> str:
 
 
 def test_no_static_field_and_no_curve_of_the_bundled_deployments_has_changed() -> None:
-    """Recorded before config.json keys were judged; to the last bit, but for sums of curves."""
+    """Recorded before config.json keys were judged, those of the host's form when they came (test_host_form has a second
+    writing of it); to the last bit, but for sums of curves."""
     known = {d.name: d.facts for d in measured_deployments() if d.hardware == GPU}
     known |= {e.id: e.facts for e in bundled_experiments()}
     with (ROOT / "tests" / "golden" / "static_fields.csv").open(newline="") as file:
