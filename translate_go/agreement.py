@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from simulator.fields import BatchFields
 from simulator.language.ir import Program
 from simulator.vm import MAX_TICKS, to_ticks
+from translate_go.constructors import constructor, options_literal
 from translate_go.deployment import Deployment
 from translate_go.emit import emit
 from translate_go.generic.known import Host
-from translate_go.gotypes import constructor, options_literal
 from translate_go.naming import DEFAULT, Name
 from translate_go.target import MODULE, TARGETS, Plan, Target, plan
 from translate_go.toolchain import LIMIT_S, go, write_module

@@ -16,8 +16,8 @@ from translate_go.generic.facts import FACTS, host_use
 from translate_go.generic.known import Host
 from translate_go.generic.tables import tables_file
 from translate_go.gotest import go_test
-from translate_go.gotypes import deployments_file
 from translate_go.guide.page import integration
+from translate_go.literals import deployments_file
 from translate_go.naming import DEFAULT, Name
 from translate_go.source import source
 from translate_go.spelling import MARK
@@ -60,8 +60,8 @@ def emit(
     }
     if needs.target.reads_coefficients:
         files[DEFAULTS] = f"# {MARK}\n{defaults_yaml(program, deployments, name)}"
-    if host and needs.reads_deployment:
-        files |= _host_files(needs, host)
+    if needs.host:
+        files |= _host_files(needs, needs.host)
     elif deployments and (needs.curves or (needs.facts and by_name(deployments))):
         files[name.deployments_file] = deployments_file(needs, deployments)
     if needs.batch.forest:

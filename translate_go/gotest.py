@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from translate_go.behaviour import behaviour_tests
+from translate_go.constructors import constructor, options_literal
 from translate_go.deployment import EXAMPLE, Deployment, by_name, least
-from translate_go.gotypes import constructor, curve_notice, deployment_literal, options_literal
+from translate_go.literals import curve_notice, deployment_literal
 from translate_go.naming import Name
 from translate_go.spelling import MARK, columns, curve_name, fact, quoted
 from translate_go.target import Plan
@@ -273,19 +274,18 @@ def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
 
 def _more(plan: Plan, deployments: Sequence[Deployment]) -> list[tuple[str, bool]]:
     """The tests that not every program has, and whether this one has them."""
-    by_host = plan.host is not None and plan.reads_deployment
     words = {
         "options": f", {plan.name.of('records')}[0].model.options" if plan.options else "",
         "curve": curve_name(plan.curves[0]) if plan.curves else "",
         "deployment": f"{plan.name.of('records')}[0].model.d, " if plan.reads_deployment else "",
         "settings": "\n".join(_forgetting(plan)),
-        "config": deployments[0].config.literal() if by_host and deployments[0].config else "",
+        "config": deployments[0].config.literal() if plan.host and deployments[0].config else "",
     }
     wanted = {
         _FACTS_NEEDED: any(least(name) > 0.0 for name in plan.facts),
         _CURVES_NEEDED: bool(plan.curves),
-        _NAMES_NEEDED: plan.reads_deployment and by_name(deployments) and not by_host,
-        _HOST_NEEDED: by_host,
+        _NAMES_NEEDED: plan.reads_deployment and by_name(deployments) and not plan.host,
+        _HOST_NEEDED: plan.host is not None,
         _SETTINGS_NEEDED: bool(plan.settings),
         _ADAPTERS: plan.target.adapter_cost,
     }

@@ -8,10 +8,11 @@ from simulator.language.infer import infer
 from simulator.language.ir import Field, Function, nodes
 from simulator.language.unparse import unparse
 from translate_go.batch import BatchUse, declare, sum_function, sums_type
+from translate_go.constructors import constructors
 from translate_go.deployment import SETTINGS, Deployment, by_name
 from translate_go.fields import read_as
 from translate_go.goexpr import Atom, GoExpr
-from translate_go.gotypes import constructors, deployment_type, model_type, options_type
+from translate_go.gotypes import deployment_type, model_type, options_type
 from translate_go.helpers import HELPERS, HOST_TICKS, MAX_TICKS, OWN_TICKS
 from translate_go.lower import Lowering
 from translate_go.spelling import MARK, Names, batch_name, clean, columns, comment, digits
@@ -57,7 +58,7 @@ def source(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str,
 def _header(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str, ...]) -> list[str]:
     """The comment at the top, with the program's text."""
     notes = [clean(line) for text in provenance for line in text.splitlines()]
-    if plan.host and plan.reads_deployment:
+    if plan.host:
         notes.append("Deployments: any, by the host's configuration of model and GPU")
     elif deployments and plan.reads_deployment:
         listed = f"{len(deployments)}, by name" if by_name(deployments) else ", ".join(d.name for d in deployments)

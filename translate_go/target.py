@@ -43,6 +43,14 @@ class Target:
 
 
 MODULE = "github.com/inference-sim/inference-sim"  # the host's Go module
+# the engine's setting -> the field of the main branch's sim.SimConfig that holds it, and its names in other versions
+CONFIG_FIELDS = {
+    "max_num_seqs": ("MaxNumSeqs", "MaxRunningReqs"),
+    "kv_blocks": ("TotalKVBlocks",),
+    "max_num_batched_tokens": ("MaxNumBatchedTokens", "MaxScheduledTokens"),
+    "block_size": ("BlockSizeTokens", "BlockSize"),
+    "max_model_len": ("MaxModelLen",),
+}
 
 # How the blis-5 host keeps time differently from the replay, whose rules are those of blis-4.
 BLIS_5_DIFFERS = (
@@ -52,6 +60,7 @@ BLIS_5_DIFFERS = (
     "after an eviction a batch may hold requests that the step does not reach, with their last token counts",
 )
 
+THRESHOLD = "--long-prefill-token-threshold"  # the host's flag, of which no program reads the value
 _FLAGS = {
     "kv_blocks": "--total-kv-blocks",
     "block_size": "--block-size-in-tokens",
@@ -104,7 +113,7 @@ class Plan:
     facts: tuple[str, ...]  # the deployment facts that are read, without the engine's settings, in schema order
     settings: tuple[str, ...]  # the engine's settings that are read, in schema order
     reference: bool  # whether a function reads the program's own reference step
-    host: Host | None = None  # if the facts are computed from the host's configuration
+    host: Host | None = None  # if facts or curves are computed from the host's configuration
 
     @property
     def curves(self) -> tuple[str, ...]:
@@ -138,7 +147,7 @@ def reads_kernels(program: Program) -> bool:
 def plan(program: Program, target: Target, name: Name = DEFAULT, host: Host | None = None) -> Plan:
     """The parts of the program that the target needs, without dead lets.
 
-    With a `host`, the Go computes facts and curves from the host's configuration of any model.
+    With a `host`, the Go computes the facts and curves that are read from the host's configuration of any model.
     """
     wanted = ("step_time", "queueing_time", *(name for _, name in target.overheads))
     functions = {f.name: without_dead_lets(f) for f in program.functions if f.name in wanted}
@@ -147,4 +156,5 @@ def plan(program: Program, target: Target, name: Name = DEFAULT, host: Host | No
     known = [fact for fact in FACTS if fact in read | use.facts]
     facts = tuple(fact for fact in known if fact not in SETTINGS)
     settings = tuple(fact for fact in known if fact in SETTINGS)
-    return Plan(program, target, name, functions, use, facts, settings, "reference_step_us" in read, host)
+    by_host = host if facts or use.curves else None
+    return Plan(program, target, name, functions, use, facts, settings, "reference_step_us" in read, by_host)

@@ -12,7 +12,7 @@ from evolve.program import emit as emitting
 from evolve.program.bench import bench as measure
 from evolve.program.bench import print_bench
 from evolve.program.coefficients import emit_coefficients
-from evolve.program.into import check_place, emit_into
+from evolve.program.into import emit_into, place_of
 from evolve.terminal import say
 from simulator.errors import InputError
 from translate_go.naming import DEFAULT, Name
@@ -78,7 +78,7 @@ def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run
             raise InputError("--coefficients hold for every deployment, and are no Go: give only --out with it")
         emit_coefficients(load(program, caps), out)
         return 0
-    check_place(target, out, into, dry_run, verify)
+    clone = place_of(target, out, into, dry_run, verify, backend)
     source = load(program, caps)
     if experiments and not ids and not model:
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
@@ -88,9 +88,7 @@ def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run
         raise InputError("--deployment and --model exclude each other: use --deployment to name several")
     whole_names(model, hardware, tp, "an experiment has its own")
     if for_host and (ids or model or named):
-        raise InputError(
-            "--host-facts goes without --id, --model and --deployment: the host knows them"
-        )
+        raise InputError("--host-facts goes without --id, --model and --deployment: the host knows them")
     named_by_id = [named_experiment(experiments, name, "repeat --id for each") for name in dict.fromkeys(ids)]
     deployments = [emitting.of_experiment(e) for e in named_by_id]
     deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
@@ -100,7 +98,7 @@ def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run
         emitted = emitting.emit_for_host(source, target, out, backend)
     else:
         emitted = emitting.emit_to(source, target, out, deployments, backend)
-    done = into is None or emit_into(into, emitted, "\n".join(emitting.provenance(source)), dry_run)
+    done = clone is None or emit_into(clone, emitted, "\n".join(emitting.provenance(source)), dry_run)
     emitting.print_emitted(emitted, emitting.unlike_host(named_by_id))
     if not done:
         return 1

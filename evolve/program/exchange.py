@@ -35,12 +35,14 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import Limits, Load
 from simulator.replay import Replay
+from translate_go.target import TARGETS, THRESHOLD
 
 HEADER, DATA, CASE = "header.yaml", "trace.csv", "case.json"
 EXPORT = "--out"
-FLAGS = ("--total-kv-blocks", "--block-size-in-tokens", "--max-num-seqs", "--max-num-batched-tokens",
-         "--long-prefill-token-threshold", "--max-model-len")  # fmt: skip
-"""The host's flags for the settings of a case, in their order."""
+_FLAGS = TARGETS["blis-4"].flags
+# the host's flags for the settings of a case, in their order
+FLAGS = (_FLAGS["kv_blocks"], _FLAGS["block_size"], _FLAGS["max_num_seqs"], _FLAGS["max_num_batched_tokens"], THRESHOLD,
+         _FLAGS["max_model_len"])  # fmt: skip
 
 
 def of_tracev2(

@@ -23,25 +23,23 @@ from translate_go.clone.checkout import (
 from translate_go.clone.proof import STEPS, failures, format_files, run_go, unformatted
 from translate_go.clone.registered import backend as registration
 from translate_go.clone.registered import check_factory, registered_test
+from translate_go.naming import Name
 
 LONGEST_SHOWN = 100_000  # characters of a new file that the printed diff shows
 
 
-def emit_into(root: Path, emitted: Emitted, about: str, dry_run: bool) -> bool:
-    """Whether the backend stands on branch `latency-NAME` of the clone, which then is on that branch.
+def emit_into(clone: Checkout, emitted: Emitted, about: str, dry_run: bool) -> bool:
+    """Whether the backend stands on branch `latency-NAME` of the clone (see `place_of`), which then is on that branch.
 
     Files that are not Go stay behind. `about` goes into the commit's message. The work is done in a copy: unless
     everything builds and passes, and always with `dry_run`, the clone stays as it was. Raises InputError if the clone
     cannot take it, before anything is built.
     """
-    check_factory(emitted.plan, emitted.deployments)
-    backend = registration(emitted.plan)
-    branch = f"latency-{backend.registered}"
-    clone = checkout(root, branch)
-    if not dry_run:
-        check_author(clone)
+    needs, root, branch = emitted.plan, clone.root, branch_of(emitted.name)
+    check_factory(needs, emitted.deployments)
+    backend = registration(needs)
     files = {name: text for name, text in emitted.files.items() if name.endswith(".go")}
-    files |= registered_test(emitted.plan, emitted.recorded)
+    files |= registered_test(needs, emitted.recorded)
     with copied(clone) as tree:
         changed = changes(tree, backend, files)
         untidy = unformatted(tree, (path for path in changed if (tree / path).exists()))
@@ -55,7 +53,7 @@ def emit_into(root: Path, emitted: Emitted, about: str, dry_run: bool) -> bool:
         if dry_run:
             prose(f"dry run: {root} is unchanged; without --dry-run these are {len(changed)} files of branch {branch}")
             return True
-        if not _proven(clone, tree, root):
+        if not _proven(clone, tree):
             return False
         commit(clone, tree, branch, f"Add latency model {backend.registered}\n\n{about}\n")
     prose(f"{root}: is on the new branch {branch} now, one commit after {clone.on}; nothing was pushed")
@@ -63,7 +61,7 @@ def emit_into(root: Path, emitted: Emitted, about: str, dry_run: bool) -> bool:
     return True
 
 
-def _proven(clone: Checkout, tree: Path, root: Path) -> bool:
+def _proven(clone: Checkout, tree: Path) -> bool:
     """Whether the tree builds and passes; prints a line for each step, and the whole output of one that fails."""
     progress = Line()
     for step in STEPS:
@@ -74,11 +72,11 @@ def _proven(clone: Checkout, tree: Path, root: Path) -> bool:
         known = _failing_before(clone, ran.stdout) if ran.returncode and step[0] == "test" else frozenset()
         if ran.returncode and not (known and failures(ran.stdout) <= known):
             say(ran.stdout.rstrip("\n"))
-            prose(f"{words}: failed; {root} is as it was, on {clone.on}")
+            prose(f"{words}: failed; {clone.root} is as it was, on {clone.on}")
             return False
         prose(f"{words}: ok")
         if known:
-            warn(f"{root}: fails without the new backend too: {', '.join(sorted(known))}")
+            warn(f"{clone.root}: fails without the new backend too: {', '.join(sorted(known))}")
     return True
 
 
@@ -91,8 +89,18 @@ def _failing_before(clone: Checkout, output: str) -> frozenset[str]:
         return failures(run_go(before, "test", *packages).stdout)
 
 
-def check_place(target: str, out: Path | None, into: Path | None, dry_run: bool, check: bool) -> None:
-    """Raise InputError unless there is one place for the files, and what goes with it."""
+def branch_of(name: Name) -> str:
+    """The branch of a clone that gets the backend of this name."""
+    return f"latency-{name.registered}"
+
+
+def place_of(
+    target: str, out: Path | None, into: Path | None, dry_run: bool, check: bool, name: Name
+) -> Checkout | None:
+    """The clone that --into names, which can take the branch; None with --out.
+
+    Raises InputError unless there is one place for the files, and what goes with it.
+    """
     if (out is None) == (into is None):
         raise InputError("emit needs --out FOLDER, or --into CHECKOUT: give one of the two")
     if dry_run and into is None:
@@ -101,3 +109,9 @@ def check_place(target: str, out: Path | None, into: Path | None, dry_run: bool,
         raise InputError("--check goes with --out: --into always builds and tests")
     if into is not None and target != "blis-4":
         raise InputError(f"--into goes with --target blis-4: for {target} emit with --out, and follow INTEGRATION.md")
+    if into is None:
+        return None
+    clone = checkout(into, branch_of(name))
+    if not dry_run:
+        check_author(clone)
+    return clone

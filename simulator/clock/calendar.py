@@ -116,9 +116,8 @@ def admit(q, rules, w, times, watch, now, chunks, left, decodes, fills, head, ne
                 break
         store(w.free, p, g, shared, reach)
         if take > 0:
-            chunks = with_chunk(
-                chunks, take, np.int64(0), q.input_len[u(r)]
-            )  # PI is still 0: the cached length is not visible
+            # PI is still 0: the cached length is not visible
+            chunks = with_chunk(chunks, take, np.int64(0), q.input_len[u(r)])
         w.filling[u(fills)] = r
         w.progress[u(fills)] = cached * rules.block
         w.chunk[u(fills)] = take

@@ -6,6 +6,8 @@ import re
 import textwrap
 
 from translate_go.clone.moved import Backend, already, moved
+from translate_go.spelling import fact
+from translate_go.target import TARGETS
 
 _SECTION = """
 ## The {name} backend
@@ -30,13 +32,6 @@ _BAKED = (
     "table, and sizes no KV cache: pass `--total-kv-blocks` and `--max-model-len`."
 )
 _SETTINGS = " It reads the engine's settings from {flags}."
-FLAGS = {
-    "MaxNumSeqs": "--max-num-seqs",
-    "KvBlocks": "--total-kv-blocks",
-    "MaxNumBatchedTokens": "--max-num-batched-tokens",
-    "BlockSize": "the block size",
-    "MaxModelLen": "--max-model-len",
-}
 
 
 def with_section(path: str, text: str, backend: Backend, file: str) -> str:
@@ -47,8 +42,8 @@ def with_section(path: str, text: str, backend: Backend, file: str) -> str:
         raise already(path, backend)
     facts = _WIRED if backend.wired else _BAKED
     if backend.settings:
-        flags = [FLAGS[s] for s in backend.settings]
-        facts += _SETTINGS.format(flags=", ".join(f"`{flag}`" if flag.startswith("-") else flag for flag in flags))
+        flags = {fact(name): flag for name, flag in TARGETS["blis-4"].flags.items()}
+        facts += _SETTINGS.format(flags=", ".join(f"`{flags[setting]}`" for setting in backend.settings))
     about = textwrap.fill(_ABOUT.format(name=backend.registered, file=file, facts=facts), 118, break_on_hyphens=False)
     given = "--hardware H100 --tp 1" if backend.wired else "--total-kv-blocks 7403 --max-model-len 4096"
     command = f"./blis run --model meta-llama/llama-2-7b-hf --latency-model {backend.registered} {given}"

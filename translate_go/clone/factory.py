@@ -6,17 +6,13 @@ from collections.abc import Iterator, Mapping
 
 from translate_go.clone.moved import Backend, already, edited, moved, read
 from translate_go.clone.scan import GoFile, Span
+from translate_go.spelling import fact
+from translate_go.target import CONFIG_FIELDS
 
 _CALL = ("latency", ".", "NewLatencyModel", "(")
 HELPERS = ("clampToInt64", "applyAdapterOverhead")  # functions of the package that emitted files call
 # field of the options type -> the names of the field of the host's sim.SimConfig that holds it
-SETTINGS = {
-    "MaxNumSeqs": ("MaxNumSeqs", "MaxRunningReqs"),
-    "KvBlocks": ("TotalKVBlocks",),
-    "MaxNumBatchedTokens": ("MaxNumBatchedTokens", "MaxScheduledTokens"),
-    "BlockSize": ("BlockSizeTokens", "BlockSize"),
-    "MaxModelLen": ("MaxModelLen",),
-}
+SETTINGS = {fact(name): fields for name, fields in CONFIG_FIELDS.items()}
 
 
 def with_case(path: str, text: str, backend: Backend) -> str:

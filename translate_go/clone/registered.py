@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from simulator.errors import InputError
 from translate_go.clone.moved import Backend
+from translate_go.constructors import options_literal
 from translate_go.deployment import Deployment, by_name
 from translate_go.gotest import recorded_deployments
-from translate_go.gotypes import host_option, options_literal
+from translate_go.gotypes import host_option
 from translate_go.spelling import MARK, fact, quoted
 from translate_go.target import MODULE, Plan
 
@@ -67,8 +68,7 @@ def backend(plan: Plan) -> Backend:
     """What the host has to be told of the program."""
     settings = tuple(fact(name) for name in plan.settings)
     option = "\n".join(host_option(plan)) if settings else ""
-    wired = plan.host is not None and plan.reads_deployment
-    return Backend(plan.name.registered, plan.name.exported, plan.name.private, settings, option, wired)
+    return Backend(plan.name.registered, plan.name.exported, plan.name.private, settings, option, plan.host is not None)
 
 
 def check_factory(plan: Plan, deployments: Sequence[Deployment]) -> None:
@@ -88,11 +88,10 @@ def registered_test(plan: Plan, deployments: Sequence[Deployment]) -> dict[str, 
     """The test file, name -> text, for the deployments that are baked in, or recorded if the host gives the facts."""
     recorded = recorded_deployments(plan, deployments)[0]
     option = f", With{plan.name.exported}Options({options_literal(plan, recorded.facts)})" if plan.settings else ""
-    for_host = plan.host is not None and plan.reads_deployment
-    named = plan.reads_deployment and by_name(deployments) and not for_host
+    named = plan.reads_deployment and by_name(deployments) and not plan.host
     model, gpu, tp = recorded.name.rsplit("/", 2) if named else ("any", "any", "tp1")
     named_only = f"{{Model: {quoted(model)}, GPU: {quoted(gpu)}, TP: {tp.removeprefix('tp')}}}"
-    config = recorded.config.literal() if for_host and recorded.config else f"sim.ModelHardwareConfig{named_only}"
+    config = recorded.config.literal() if plan.host and recorded.config else f"sim.ModelHardwareConfig{named_only}"
     flag = plan.target.flags[plan.settings[0]] if plan.settings else ""
     refused = _NEEDS_SETTINGS % {"flag": flag} if plan.settings else ""
     refused += _NEEDS_NAME % {"option": option} if named else ""

@@ -8,7 +8,7 @@ from shlex import quote
 
 from translate_go.deployment import Deployment
 from translate_go.spelling import clean
-from translate_go.target import Plan
+from translate_go.target import THRESHOLD, Plan
 
 _BY_NAME = re.compile(r"(.+)/([^/]+)/tp(\d+)")  # MODEL/GPU/tpN
 HORIZON_US = 86_400_000_000  # a day: longer than any trace with its backlog
@@ -54,28 +54,38 @@ def replay_command(plan: Plan, deployment: Deployment | None, *, named: bool = F
     `named`: the backend finds its deployment by model, GPU and tensor parallelism, so these are given too.
     """
     limits = limits_of(deployment)
-    lines = [
+    return _command(
         f"./blis replay {_model(deployment, named=named)} --latency-model {plan.name.registered}",
         "--trace-header header.yaml --trace-data trace.csv --results-path results.json",
-        f"--total-kv-blocks {limits.kv_blocks} --block-size-in-tokens {limits.block_size}",
-        f"--max-num-seqs {limits.max_num_seqs} --max-num-batched-tokens {limits.max_num_batched_tokens}",
-        f"--max-model-len {limits.max_model_len} --long-prefill-token-threshold {limits.long_prefill_token_threshold}",
+        *_bounds(plan, limits),
+        f"{plan.target.flags['max_model_len']} {limits.max_model_len} {_threshold(limits)}",
         f"--horizon {HORIZON_US} --cache-signal-delay 0 --snapshot-refresh-interval 0",
-    ]
-    return " \\\n      ".join(lines)
+    )
 
 
 def run_command(plan: Plan, deployment: Deployment | None, *, named: bool = False) -> str:
     """The command of the frozen branch that runs a trace, over several lines."""
     limits = limits_of(deployment)
-    lines = [
+    return _command(
         f"./blis run {_model(deployment, named=named)} --latency-backend {plan.name.registered}",
         "--workload traces --workload-traces-filepath trace.csv --results-path results.json",
-        f"--total-kv-blocks {limits.kv_blocks} --block-size-in-tokens {limits.block_size}",
-        f"--max-num-running-reqs {limits.max_num_seqs} --max-num-scheduled-tokens {limits.max_num_batched_tokens}",
-        f"--long-prefill-token-threshold {limits.long_prefill_token_threshold} --horizon {HORIZON_US}",
-    ]
+        *_bounds(plan, limits),
+        f"{_threshold(limits)} --horizon {HORIZON_US}",
+    )
+
+
+def _command(*lines: str) -> str:
     return " \\\n      ".join(lines)
+
+
+def _bounds(plan: Plan, limits: Limits) -> list[str]:
+    """The flags of the KV cache and of a batch, a line each."""
+    pairs = ("kv_blocks", "block_size"), ("max_num_seqs", "max_num_batched_tokens")
+    return [" ".join(f"{plan.target.flags[name]} {getattr(limits, name)}" for name in pair) for pair in pairs]
+
+
+def _threshold(limits: Limits) -> str:
+    return f"{THRESHOLD} {limits.long_prefill_token_threshold}"
 
 
 def _model(deployment: Deployment | None, *, named: bool) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from translate_go.constructors import constructor, options_literal
 from translate_go.deployment import Deployment
-from translate_go.gotypes import constructor, options_literal
 from translate_go.guide.command import limits_of, settings_of
 from translate_go.target import MODULE, Plan
 

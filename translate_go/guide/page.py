@@ -6,13 +6,14 @@ import textwrap
 from collections.abc import Sequence
 
 from simulator.experiment.facts import left_out
+from translate_go.constructors import constructor
 from translate_go.deployment import Deployment, by_name
 from translate_go.generic.facts import host_options, host_use
-from translate_go.gotypes import constructor, host_option
+from translate_go.gotypes import host_option
 from translate_go.guide.library import library
 from translate_go.guide.steps import steps
 from translate_go.spelling import clean, fact
-from translate_go.target import Plan
+from translate_go.target import CONFIG_FIELDS, Plan
 
 _HEAD = """\
 # Adding this latency model to BLIS
@@ -85,13 +86,6 @@ In `sim/cluster/instance.go`, give `latency.NewLatencyModel` one argument more:
 {values}
     }})
 """
-_CONFIG = {  # the engine's setting -> the field of the host's SimConfig
-    "max_num_seqs": "MaxNumSeqs",
-    "kv_blocks": "TotalKVBlocks",
-    "max_num_batched_tokens": "MaxNumBatchedTokens",
-    "block_size": "BlockSizeTokens",
-    "max_model_len": "MaxModelLen",
-}
 _CURVES = """
 Curves are for one model on one GPU type at one tensor parallelism, and cannot be converted to another deployment. They
 derive from tables under the Apache-2.0 licence: keep the source and copyright lines above them.
@@ -129,7 +123,7 @@ def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
     """The text of the file: what was emitted, and the steps for the target's branch."""
     target, name = plan.target, plan.name
     names = [f"`{name.source_file}`"]
-    if plan.host and plan.reads_deployment:
+    if plan.host:
         names.append(f"`{name.facts_file}`")
         names += [f"`{name.kernels_file}`", f"`{name.tables_file}`"] if plan.curves else []
     elif plan.reads_deployment and deployments and (plan.curves or by_name(deployments)):
@@ -154,7 +148,7 @@ def _settings(plan: Plan) -> list[str]:
     if not plan.target.adapter_cost:
         return [f"\n{_paragraph(about + _WRITTEN)}\n"]
     option = "\n".join(f"    {line}".replace("\t", "    ") for line in host_option(plan))
-    values = "\n".join(f"        {fact(setting)}: float64(cfg.{_CONFIG[setting]})," for setting in plan.settings)
+    values = "\n".join(f"        {fact(name)}: float64(cfg.{CONFIG_FIELDS[name][0]})," for name in plan.settings)
     edits = plan.name.fill(_BY_OPTION).format(option=option, values=values)
     return [f"\n{_paragraph(about + _FROM_FLAGS)}\n", edits]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from translate_go.constructors import options_literal
 from translate_go.deployment import Deployment, by_name
-from translate_go.gotypes import options_literal
 from translate_go.guide.command import replay_command, run_command, settings_of
 from translate_go.spelling import clean
 from translate_go.target import BLIS_5_DIFFERS, Plan
@@ -139,17 +139,17 @@ def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
     first = deployments[0] if deployments else None
     named = plan.reads_deployment and by_name(deployments)
     whose = _WHOSE.format(name=clean(first.name)) if first else _HOSTS
-    wired = plan.host is not None and plan.reads_deployment  # the host's command has to read the model's config for it
-    names = _READ if wired else _BY_NAME if named else _YOUR_NAME if plan.reads_deployment and not first else _ANY_NAME
+    names = _BY_NAME if named else _YOUR_NAME if plan.reads_deployment and not first else _ANY_NAME
+    names = _READ if plan.host else names
     if plan.target.branch == "main":
         made = textwrap.indent(plan.name.fill(_OPTIONS if plan.settings else _ADAPTERS), " " * 11)
         command = replay_command(plan, first, named=named)
         return plan.name.fill(_MAIN).format(
             made=made, whose=whose, names=names, command=command,
             names_expected=", ".join(f'"{n}"' for n in sorted(["roofline", "trained-physics", plan.name.registered])),
-            wiring=plan.name.fill(_WIRING).format() if wired else "",
-            sizing=_SIZED if wired else _UNSIZED,
-            offload="" if wired else _OFFLOAD,
+            wiring=plan.name.fill(_WIRING).format() if plan.host else "",
+            sizing=_SIZED if plan.host else _UNSIZED,
+            offload="" if plan.host else _OFFLOAD,
         )  # fmt: skip
     return plan.name.fill(_STEPML).format(
         options=f", {options_literal(plan, settings_of(first))}" if plan.options else "",
