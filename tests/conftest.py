@@ -1,6 +1,7 @@
 """The tests compute as the command line does. Finished runs that tests only read are made once a session."""
 
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +19,9 @@ os.environ["EVOLVE_MODELS"] = str(Path(tempfile.gettempdir()) / f"evolve-tests-{
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 # Sentences are in lines that fit the terminal; here they have room, except where a test sets another width.
 os.environ["COLUMNS"] = "1000"
+# Many tests interrupt a command. Where these tests were started with SIGINT ignored, as `nohup` in a script does, the
+# command would inherit that and never end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests start a hundred processes. Each would compile all sources again if none may keep the bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # `make test-all` takes the second one.
