@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
 
+from simulator.experiment.limits import HOST_ENGINE
 from translate_go.deployment import Deployment
 from translate_go.spelling import clean
 from translate_go.target import THRESHOLD, Plan
@@ -21,12 +22,12 @@ class Limits:
     `max_model_len` (tokens) 0 is no limit, `long_prefill_token_threshold` (tokens) 0 is none.
     """
 
-    kv_blocks: int = 1_000_000
-    block_size: int = 16
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
-    max_model_len: int = 0
-    long_prefill_token_threshold: int = 0
+    kv_blocks: int = HOST_ENGINE["total_kv_blocks"]
+    block_size: int = HOST_ENGINE["block_size"]
+    max_num_seqs: int = HOST_ENGINE["max_num_seqs"]
+    max_num_batched_tokens: int = HOST_ENGINE["max_num_batched_tokens"]
+    max_model_len: int = HOST_ENGINE["max_model_len"]
+    long_prefill_token_threshold: int = HOST_ENGINE["long_prefill_token_threshold"]
 
 
 def limits_of(deployment: Deployment | None) -> Limits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -75,7 +76,15 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(
     where = ["--model", "llama-2-7b", "--hardware", "H100-SXM-80GB"]
     assert evolve("emit", "champion", "--into", clone, "--name", "my-fit", *where) == 0
     out, err = capsys.readouterr()
-    assert '\n+\tcase "my-fit":\n' in out and "+func TestMyFitIsRegistered(" in out
+    assert "@@" not in out and "+func" not in out  # where it goes and how much of it, not the whole diff
+    stat = [line.split() for line in out.splitlines() if "|" in line]
+    assert {where: int(lines) for where, _, lines, *_ in stat} == {
+        path: int(added) + int(removed)
+        for added, removed, path in (line.split() for line in git(clone, "diff", "--numstat", "main").splitlines())
+    }
+    assert "sim/latency/myfit_deployments.go" in {path for path, *_ in stat}
+    assert re.search(rf"^ {len(stat)} files changed, \d+ insertions\(\+\), \d+ deletions\(-\)$", out, re.MULTILINE)
+    assert '\n+\tcase "my-fit":\n' in git(clone, "show") and "+func TestMyFitIsRegistered(" in git(clone, "show")
     for step in ("go build ./...", "go vet ./...", "go test ./sim/... ./cmd/..."):
         assert f"{step}: ok\n" in out and f"{step} ..." in err
     assert f"{clone}: is on the new branch latency-my-fit now, one commit after main; nothing was pushed" in out
@@ -92,8 +101,8 @@ def test_with_host_facts_the_command_reads_the_models_config(
 ) -> None:
     """Config of the model and GPU as the host has them, on two GPUs; its own table has peaks but no link."""
     assert evolve("emit", "roofline", "--into", clone, "--host-facts") == 0
-    out, _ = capsys.readouterr()
-    assert 'backend == "trained-physics" || backend == "fitted" {' in out
+    capsys.readouterr()
+    assert 'backend == "trained-physics" || backend == "fitted" {' in git(clone, "show", "--", "cmd/root.go")
     model, gpu = known_model("llama-2-7b", "llama-2-7b"), hardware_table()["H100-SXM-80GB"]
     host = host_config(model, gpu, "meta-llama/llama-2-7b-hf", "H100", 2)
     keys = {"NumLayers": "num_hidden_layers", "HiddenDim": "hidden_size", "NumHeads": "num_attention_heads",
@@ -189,9 +198,36 @@ def test_a_clone_that_cannot_take_a_branch(clone: Path, tmp_path: Path, capsys: 
     assert state(clone) == before
     git(clone, "branch", "latency-fitted")
     assert "already has a branch latency-fitted: delete it (git branch -D latency-fitted), or" in told()
-    for path, why in ((tmp_path, "is not the top of a git checkout"), (tmp_path / "none", "is no folder"),
-                      (clone / "sim", "is not the top of a git checkout")):  # fmt: skip
-        assert why in refused(capsys, "emit", "linear", "--into", path)
+
+
+def test_a_folder_that_is_no_clone_of_the_host(clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is missing is named: the host's files, one of them, or the clone around them."""
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    (other / "go.mod").write_text("module example.com/other\n")
+    commit_all(other)
+    unpacked = Path(shutil.copytree(HOST, tmp_path / "unpacked"))
+    remedy = "git clone https://github.com/inference-sim/inference-sim first, and give its folder\n"
+    for path, why in (
+        (tmp_path / "none", f"is no folder: {remedy}"),
+        (tmp_path, f"is no clone of the host: go.mod is missing: {remedy}"),
+        (other, f"is no clone of the host: sim/latency/latency.go is missing: {remedy}"),
+        (unpacked, f"has the host's files, but is no git clone, which gets a branch: {remedy}"),
+        (clone / "sim", f"is a folder in a clone of the host: give --into {clone}\n"),
+    ):
+        assert refused(capsys, "emit", "linear", "--into", path) == f"evolve: {path}: {why}"
+
+
+@needs_go
+def test_a_dry_run_makes_no_branch_and_needs_none(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git(clone, "branch", "latency-fitted")
+    before = state(clone)
+    assert evolve("emit", "linear", "--into", clone, "--dry-run") == 0
+    out, err = capsys.readouterr()
+    assert '+\tcase "fitted":' in out and state(clone) == before
+    assert "already has a branch latency-fitted: without --dry-run this is refused" in err
+    assert "git branch -D latency-fitted" in err
 
 
 def test_a_place_that_moved_is_refused_and_the_clone_stays(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +244,7 @@ def test_a_place_that_moved_is_refused_and_the_clone_stays(clone: Path, capsys: 
     ("words", "why"),
     [
         ((), "emit needs --out FOLDER, or --into CHECKOUT: give one of the two"),
-        (("--into", "host", "--out", "go"), "give one of the two"),
+        (("--into", "host", "--out", "go"), "emit takes --out FOLDER or --into CHECKOUT, not both: leave one"),
         (("--out", "go", "--dry-run"), "--dry-run goes with --into"),
         (("--into", "host", "--check"), "--check goes with --out"),
         (("--into", "host", "--target", "blis-5"), "--into goes with --target blis-4"),
