@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -84,7 +85,8 @@ def emit(program: str | None, target: str, out: Path | None, into: Path | None, 
         emit_coefficients(load(program or TRAINED_PHYSICS, caps), out)
         return 0
     clone = place_of(target, out, into, dry_run, verify, backend)
-    source = load(program or CHAMPION, caps)
+    program = program or CHAMPION
+    source = load(program, caps)
     if experiments and not ids and not model:
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
     if (ids or experiments) and model:
@@ -99,15 +101,28 @@ def emit(program: str | None, target: str, out: Path | None, into: Path | None, 
     deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
     if model and hardware:
         deployments = [emitting.of_names(model, hardware, tp or 1)]
+    given = (
+        *(("--name", backend.registered) if backend != DEFAULT else ()), *(["--host-facts"] * for_host),
+        *_repeated("--experiments", experiments), *_repeated("--id", *ids),
+        *_repeated("--model", model), *_repeated("--hardware", hardware), *_repeated("--tp", tp),
+        *_repeated("--deployment", *named),
+        *(word for cap, most in caps.items() for word in (f"--max-{cap}", most)),
+    )  # fmt: skip
+    again = shlex.join(["evolve", "emit", program, *map(str, given)])
     if for_host:
-        emitted = emitting.emit_for_host(source, target, out, backend)
+        emitted = emitting.emit_for_host(source, target, out, backend, again)
     else:
-        emitted = emitting.emit_to(source, target, out, deployments, backend)
+        emitted = emitting.emit_to(source, target, out, deployments, backend, again)
     done = clone is None or emit_into(clone, emitted, "\n".join(emitting.provenance(source)), dry_run)
     emitting.print_emitted(emitted, emitting.unlike_host(named_by_id))
     if not done:
         return 1
     return 0 if not verify or emitting.verify(emitted) else 1
+
+
+def _repeated(option: str, *values: object) -> list[object]:
+    """The option in front of each of its values; nothing for None."""
+    return [word for value in values if value is not None for word in (option, value)]
 
 
 @click.command()

@@ -39,7 +39,7 @@ def emit_into(clone: Checkout, emitted: Emitted, about: str, dry_run: bool) -> b
     """
     needs, root, branch = emitted.plan, clone.root, branch_of(emitted.name)
     check_factory(needs, emitted.deployments)
-    backend = registration(needs)
+    backend = registration(needs, emitted.recorded)
     files = {name: text for name, text in emitted.files.items() if name.endswith(".go")}
     files |= registered_test(needs, emitted.recorded)
     with copied(clone) as tree:
