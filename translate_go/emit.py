@@ -85,14 +85,14 @@ def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
     """Write the files, name -> text, into the folder `out`, which is created if necessary.
 
     Any other emitted file of this backend is removed. Raises InputError, before anything is written, if `out` is a
-    file, if a file of one of these names lacks the mark, and if another backend was emitted there, whose INTEGRATION.md and
-    coefficients have the same names; and if something cannot be written.
+    file, if a file of one of these names lacks the mark, and if another backend was emitted there, whose INTEGRATION.md
+    and coefficients have the same names; and if something cannot be written.
     """
     try:
         if out.exists() and not out.is_dir():
             raise InputError(f"{out}: is a file, not a folder: choose another --out")
         if other := _other_backend(out, name):
-            raise InputError(f"{out}: has another backend, {other}: choose another --out, or delete that backend's files")
+            raise InputError(f"{out}: has another backend, {other}: choose another --out, or delete its files there")
         for file in files:
             if not _may_replace(out / file):
                 raise InputError(f"{out / file}: was not written by evolve emit: move it away, or choose another --out")

@@ -53,6 +53,7 @@ func <name>Nearest(missing string) string {
 		keys = append(keys, key)
 		wanted := <name>Parts(missing)
 		for i, part := range <name>Parts(key) {
+			part = <name>Known(part)
 			edits := <name>Edits(wanted[i], part)
 			for _, names := range <name>Names {
 				if names[1] == part {
@@ -121,8 +122,8 @@ def _table(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
     others = sorted(_other_names(plan, deployments).items())
     return [
         *lines, "}", "",
-        f"// {names} are other names of models and GPUs, the host's among them, and of whole deployments, each with the",
-        f"// name in {variable}, in lower case.",
+        f"// {names} are other names of models and GPUs, the host's among them, and of whole deployments, each with",
+        f"// the name in {variable}, in lower case.",
         f"var {names} = [][2]string{{", *(f"\t{{{quoted(other)}, {quoted(name)}}}," for other, name in others), "}", "",
         *plan.name.fill(_LOOK_UP).rstrip().split("\n"),
     ]  # fmt: skip
