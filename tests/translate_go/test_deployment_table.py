@@ -11,7 +11,9 @@ import pytest
 from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evolve.program.emit import of_experiment, of_names
 from evolve.run.program import load
+from simulator.errors import InputError
 from translate_go import Deployment, build_and_test, emit, find_go
+from translate_go.clone.registered import check_factory
 from translate_go.generic.known import HOST_GPUS, host_name
 from translate_go.table import alike
 from translate_go.target import TARGETS, plan
@@ -149,3 +151,6 @@ def test_deployments_that_the_host_cannot_tell_apart() -> None:
     assert alike(needs, [*TABLE, again]) is None  # what the program reads of both is the same
     other = replace(RUN, name="other", facts={**RUN.facts, "bytes_per_us": 1.0, "weights_us": 1.0})
     assert alike(needs, [*TABLE, other]) == (RUN, other)
+    check_factory(needs, [*TABLE, again])
+    with pytest.raises(InputError, match="mixtral-8x7b-tp2-general and other: the host cannot tell them apart by --model"):
+        check_factory(needs, [*TABLE, other])
