@@ -12,12 +12,14 @@ from translate_go.spelling import clean, comment, curve_name, digits, fact, quot
 from translate_go.target import Plan
 
 _BY_NAME = """\
-// New<Name>For returns the model for a deployment of <stem>_deployments.go by its name, in upper or lower case, or an
-// error if there is none of that name.
+// New<Name>For returns the model for a deployment of <stem>_deployments.go by its name, or by MODEL/GPU/tpN with any
+// names of model and GPU, in upper or lower case. If there is none, it returns an error with the nearest names.
 func New<Name>For(name string{parameter}) (*<Name>, error) {{
-	d, ok := <name>Deployments[strings.ToLower(name)]
+	key := <name>Key(name)
+	d, ok := <name>Deployments[key]
 	if !ok {{
-		return nil, fmt.Errorf("<registered>: no deployment %q in <stem>_deployments.go", name)
+		return nil, fmt.Errorf("<registered>: no deployment %q, of --model, --hardware and --tp, among the %d of "+
+			"<stem>_deployments.go: the nearest are %s", name, len(<name>Deployments), <name>Nearest(key))
 	}}
 	return New<Name>(d{argument})
 }}
@@ -71,9 +73,14 @@ def constructors(plan: Plan, deployments: Sequence[Deployment]) -> list[list[str
         call = f"New{name.exported}For({_arguments(plan, key)})"
         return [*parts, text.rstrip().split("\n"), _factory(plan, call, _FACTORY_BY_NAME, "hw")]
     parts += [_baked(plan, deployment) for deployment in deployments]
-    if len(deployments) > 1 or not deployments:
+    if not has_factory(plan, deployments):
         return parts
     return [*parts, _factory(plan, f"New{name.exported}For{deployments[0].go_name}({_arguments(plan)})")]
+
+
+def has_factory(plan: Plan, deployments: Sequence[Deployment]) -> bool:
+    """Whether the files have a factory, because it is clear which model it makes."""
+    return not plan.reads_deployment or bool(plan.host) or len(deployments) == 1 or by_name(deployments)
 
 
 def constructor(

@@ -15,7 +15,7 @@ from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
 from simulator.model.architecture import Architecture
 from simulator.schema import READABLE
-from translate_go.generic.known import HostConfig
+from translate_go.generic.known import HostConfig, host_name
 from translate_go.naming import Name
 from translate_go.spelling import words
 
@@ -71,6 +71,23 @@ class Deployment:
     engine_version: str = ""  # label of the coefficients: 0.15.1; "" = not known
     long_prefill_token_threshold: int = 0  # of the engine, tokens; 0 = none
     config: HostConfig | None = None  # what the host knows of it, for a backend that is generic over deployments
+    model_names: tuple[str, ...] = ()  # other names of the model
+    gpu_names: tuple[str, ...] = ()  # other names of the GPU
+
+    @property
+    def tp(self) -> int:
+        """The number of GPUs."""
+        return int(self.facts["tp"])
+
+    @property
+    def place(self) -> str:
+        """The model on its GPUs as MODEL/GPU/tpN, whatever the deployment's own name is."""
+        return f"{self.model}/{self.hardware}/tp{self.tp}"
+
+    @property
+    def host_gpu(self) -> str:
+        """The GPU as the host's command line has it."""
+        return host_name((self.hardware, *self.gpu_names))
 
     @property
     def go_name(self) -> str:

@@ -17,10 +17,10 @@ from translate_go.generic.known import Host
 from translate_go.generic.tables import tables_file
 from translate_go.gotest import go_test
 from translate_go.guide.page import integration
-from translate_go.literals import deployments_file
-from translate_go.naming import DEFAULT, Name
+from translate_go.naming import DEFAULT, TEST, Name
 from translate_go.source import source
 from translate_go.spelling import MARK
+from translate_go.table import deployments_file
 from translate_go.target import TARGETS, Plan, plan
 from translate_go.trees import trees_file
 
@@ -29,7 +29,7 @@ _HEAD = 200  # bytes at the start of a file in which the mark is looked for
 
 def emit(
     program: Program, *, target: str, deployments: Sequence[Deployment] = (), name: Name = DEFAULT,
-    provenance: tuple[str, ...] = (), host: Host | None = None,
+    provenance: tuple[str, ...] = (), host: Host | None = None, again: str = "evolve emit PROGRAM",
 ) -> dict[str, str]:  # fmt: skip
     """File name -> text: for the default name fitted.go, fitted_test.go, INTEGRATION.md, and sometimes others.
 
@@ -37,10 +37,11 @@ def emit(
     each; fitted_trees.go has the program's ensemble of trees; defaults.yaml is for blis-5, whose host reads it.
     `target` is one of TARGETS. The facts and curves of `deployments` are baked in, in addition to the generic
     constructor; without any, the caller of NewFitted supplies them. `provenance` lines (program key, data, errors,
-    date, engine version) go into the header. With a `host`, the Go computes the facts and curves of any deployment from
-    the host's configuration (fitted_facts.go, fitted_kernels.go, fitted_tables.go), and `deployments`, which need a
-    `config`, are those of the recorded times alone. Raises InputError for an unknown target, for deployments whose
-    facts the program cannot use, for facts of the host's own form with a `host`, and for names used twice.
+    date, engine version) go into the header. `again` is the command that INTEGRATION.md repeats, without --out. With a
+    `host`, the Go computes the facts and curves of any deployment from the host's configuration (fitted_facts.go,
+    fitted_kernels.go, fitted_tables.go), and `deployments`, which need a `config`, are those of the recorded times
+    alone. Raises InputError for an unknown target, for deployments whose facts the program cannot use, for facts of the
+    host's own form with a `host`, and for names used twice.
     """
     if target not in TARGETS:
         raise InputError(f"emit: unknown target {target!r}: the targets are {', '.join(TARGETS)}")
@@ -56,7 +57,7 @@ def emit(
     files = {
         name.source_file: source(needs, deployments, provenance),
         name.test_file: go_test(needs, deployments),
-        "INTEGRATION.md": f"<!-- {MARK} -->\n{integration(needs, deployments)}",
+        "INTEGRATION.md": f"<!-- {MARK} -->\n{integration(needs, deployments, again)}",
     }
     if needs.target.reads_coefficients:
         files[DEFAULTS] = f"# {MARK}\n{defaults_yaml(program, deployments, name)}"
@@ -83,13 +84,15 @@ def _host_files(needs: Plan, host: Host) -> dict[str, str]:
 def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
     """Write the files, name -> text, into the folder `out`, which is created if necessary.
 
-    Any other emitted file that Go would compile too, or of the coefficients of another program, is removed. Raises
-    InputError, before anything is written, if `out` is a file or if a file of one of these names lacks the mark; and if
-    something cannot be written.
+    Any other emitted file of this backend is removed. Raises InputError, before anything is written, if `out` is a
+    file, if a file of one of these names lacks the mark, and if another backend was emitted there, whose INTEGRATION.md
+    and coefficients have the same names; and if something cannot be written.
     """
     try:
         if out.exists() and not out.is_dir():
             raise InputError(f"{out}: is a file, not a folder: choose another --out")
+        if other := _other_backend(out, name):
+            raise InputError(f"{out}: has another backend, {other}: choose another --out, or delete its files there")
         for file in files:
             if not _may_replace(out / file):
                 raise InputError(f"{out / file}: was not written by evolve emit: move it away, or choose another --out")
@@ -101,6 +104,15 @@ def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
                 (out / file).unlink(missing_ok=True)
     except OSError as e:
         raise InputError(f"{out}: cannot be written ({e.strerror}): choose another --out") from None
+
+
+def _other_backend(out: Path, name: Name) -> str:
+    """The Go file of a backend of another name that was emitted there, "" if there is none."""
+    for test in sorted(out.glob(f"*{TEST}")):
+        source = test.name.removesuffix(TEST) + ".go"
+        if test.name != name.test_file and (out / source).exists() and _may_replace(test):
+            return source
+    return ""
 
 
 def _may_replace(path: Path) -> bool:

@@ -164,8 +164,19 @@ func Test<Name>KnowsItsDeployments(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := New<Name>For("unknown"%(options)s); err == nil {
-		t.Error("New<Name>For accepts an unknown name")
+	for _, names := range <name>Names {
+		if <name>Parts(names[0])[2] == "" { // of a model or a GPU alone
+			continue
+		}
+		if _, err := New<Name>For(strings.ToUpper(names[0])%(options)s); err != nil {
+			t.Error(err)
+		}
+	}
+	for name := range <name>Deployments { // one character too many
+		_, err := New<Name>For(name+"x"%(options)s)
+		if err == nil || !strings.Contains(err.Error(), name+",") {
+			t.Errorf("New<Name>For should name %%q: %%v", name, err)
+		}
 	}
 }
 """

@@ -1,4 +1,4 @@
-"""Deployments as Go literals, and the file of those with curves of measured kernels or of too many for one file."""
+"""Deployments as Go literals, and what a reader has to know of their curves of measured kernels."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from simulator.experiment.facts import Facts, curve_of
 from simulator.kernels.tables import tables
 from simulator.knots import PER_OCTAVE
-from translate_go.deployment import Deployment, by_name
-from translate_go.spelling import MARK, clean, columns, comment, curve_name, digits, fact, quoted
+from translate_go.deployment import Deployment
+from translate_go.spelling import columns, comment, curve_name, digits, fact
 from translate_go.target import Plan
 
 _LAYOUT = (
@@ -42,26 +42,6 @@ def deployment_literal(plan: Plan, facts: Mapping[str, float], indent: str = "",
         lines.append(f"{inner}}},")
         rows = []
     return [f"{kind}{{", *lines, *columns(rows, inner), f"{indent}}}"]
-
-
-def deployments_file(plan: Plan, deployments: Sequence[Deployment]) -> str:
-    """The text of the file of deployments."""
-    lines = [f"// {MARK}", "", "package latency"]
-    if plan.curves:
-        lines += ["", *curve_notice([d.facts for d in deployments])]
-    if by_name(deployments):
-        variable = plan.name.of("deployments")
-        kind = f"map[string]{plan.name.exported}Deployment"
-        lines += ["", f"// {variable} are by name, in lower case.", f"var {variable} = {kind}{{"]
-        for d in deployments:
-            opening, *rest = deployment_literal(plan, d.facts, "\t", "")
-            lines += [f"\t{quoted(d.name.lower())}: {opening}", *rest[:-1], f"{rest[-1]},"]
-        return "\n".join([*lines, "}", ""])
-    for d in deployments:
-        opening, *rest = deployment_literal(plan, d.facts)
-        variable = deployment_variable(plan, d)
-        lines += ["", *comment(f"{variable} is {clean(d.name)}."), f"var {variable} = {opening}", *rest]
-    return "\n".join([*lines, ""])
 
 
 def deployment_variable(plan: Plan, deployment: Deployment) -> str:

@@ -23,6 +23,7 @@ KEYWORDS = frozenset(
      "var")
 )  # fmt: skip
 LONGEST = 40  # characters
+TEST = "_test.go"  # how the name of a backend's test file ends
 _SHAPE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -71,7 +72,7 @@ class Name:
     @property
     def test_file(self) -> str:
         """`myfit_test.go`, with the recorded times."""
-        return f"{self.stem}_test.go"
+        return f"{self.stem}{TEST}"
 
     @property
     def deployments_file(self) -> str:

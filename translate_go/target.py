@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from simulator.language.ir import Field, Function, Program, nodes, walk
 from simulator.language.opcodes import feature
@@ -25,6 +26,7 @@ class Target:
     ]  # (Go method, the program's function), in addition to StepTime and QueueingTime
     token_type: str  # of the elements of a request's prompt
     prompt: str  # the Go expression of a request's prompt length
+    prompt_type: Literal["int", "int64"]  # its type in Go
     flags: dict[str, str]  # the engine's setting -> the host's flag for it
     remarks: tuple[str, ...]  # what a reader of the file has to know about this host
     adapter_cost: bool  # whether the host hands its backends a cost of adapters
@@ -34,7 +36,7 @@ class Target:
     @property
     def prompt_int64(self) -> str:
         """The prompt length as an int64."""
-        return f"int64({self.prompt})" if self.prompt.startswith("len(") else self.prompt
+        return self.prompt if self.prompt_type == "int64" else f"int64({self.prompt})"
 
     @property
     def prompt_float64(self) -> str:
@@ -73,6 +75,7 @@ _BLIS_4 = Target(
     (("OutputTokenProcessingTime", "output_token_time"), ("PostDecodeFixedOverhead", "completion_time")),
     "TokenID",
     "req.InputLen()",
+    "int64",
     {**_FLAGS, "max_num_seqs": "--max-num-seqs", "max_num_batched_tokens": "--max-num-batched-tokens"},
     ("Target blis-4: the four methods of the latency model of BLIS, main branch. Its rules of time are those of the",
      "replay in which the program was scored."),
@@ -89,6 +92,7 @@ _BLIS_5 = Target(
     ),
     "int",
     "len(req.InputTokens)",
+    "int",
     {**_FLAGS, "max_num_seqs": "--max-num-running-reqs", "max_num_batched_tokens": "--max-num-scheduled-tokens"},
     ("Target blis-5: the five methods of the latency model of BLIS, stepml-experiments branch. Each method agrees",
      "with the program, but this host keeps time differently, so request times differ from the scored replay:",

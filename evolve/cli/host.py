@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -13,13 +14,14 @@ from evolve.program.bench import bench as measure
 from evolve.program.bench import print_bench
 from evolve.program.coefficients import emit_coefficients
 from evolve.program.into import emit_into, place_of
+from evolve.run.program import CHAMPION, TRAINED_PHYSICS
 from evolve.terminal import say
 from simulator.errors import InputError
 from translate_go.naming import DEFAULT, Name
 
 
 @click.command()
-@click.argument("program", default="champion")
+@click.argument("program", required=False)
 @click.option("--target", type=click.Choice(["blis-4", "blis-5"]), default="blis-4", show_default=True,
               help="blis-4: the host's main branch. blis-5: the frozen five-method interface.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the Go files; with --coefficients, a file.")
@@ -27,7 +29,8 @@ from translate_go.naming import DEFAULT, Name
               help="Instead of --out: a clone of the host, which gets a branch with it, built and tested.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="With --into: only print the diff.")
 @click.option("--coefficients", is_flag=True,
-              help="No Go: the YAML block of the host's trained-physics backend, of programs of its form.")  # fmt: skip
+              help="No Go: the YAML block of the host's trained-physics backend, of PROGRAM [default: "
+                   "trained_physics], which has to be of its form.")  # fmt: skip
 @click.option(
     "--experiments", metavar="FILE", help="File of the experiments named by --id [default: the shipped runs]."
 )
@@ -49,10 +52,12 @@ from translate_go.naming import DEFAULT, Name
     "exit status 1 if anything fails.",
 )
 @caps_options
-def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run: bool, coefficients: bool,
+def emit(program: str | None, target: str, out: Path | None, into: Path | None, dry_run: bool, coefficients: bool,
          experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None, tp: int | None,
          named: tuple[str, ...], for_host: bool, name: str, verify: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Write a program as Go that runs unchanged in the host simulator.
+
+    PROGRAM is the champion unless you name another.
 
     Named deployments are baked in: a few with a constructor each, many in a table by name. If none is named, the Go
     takes the facts of a deployment as arguments; but a program that reads measured kernels gets every known model on
@@ -69,16 +74,18 @@ def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run
     evolve emit champion --out go/ --host-facts --check
     evolve emit champion --into ../inference-sim --name my-fit --id llama-2-7b-tp1-general --dry-run
     evolve emit champion --into ../inference-sim --name my-fit --host-facts
-    evolve emit trained_physics --coefficients
+    evolve emit --coefficients
     evolve emit mine.py --coefficients --out coefficients.yaml
     """
     backend = Name(name)
     if coefficients:
-        if experiments or ids or model or hardware or tp or named or for_host or verify or into or dry_run:
+        of_deployments = experiments or ids or model or hardware or tp or named or for_host
+        if of_deployments or verify or into or dry_run or caps or target != "blis-4" or backend != DEFAULT:
             raise InputError("--coefficients hold for every deployment, and are no Go: give only --out with it")
-        emit_coefficients(load(program, caps), out)
+        emit_coefficients(load(program or TRAINED_PHYSICS, caps), out)
         return 0
     clone = place_of(target, out, into, dry_run, verify, backend)
+    program = program or CHAMPION
     source = load(program, caps)
     if experiments and not ids and not model:
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
@@ -94,15 +101,28 @@ def emit(program: str, target: str, out: Path | None, into: Path | None, dry_run
     deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
     if model and hardware:
         deployments = [emitting.of_names(model, hardware, tp or 1)]
+    given = (
+        *(("--name", backend.registered) if backend != DEFAULT else ()), *(["--host-facts"] * for_host),
+        *_repeated("--experiments", experiments), *_repeated("--id", *ids),
+        *_repeated("--model", model), *_repeated("--hardware", hardware), *_repeated("--tp", tp),
+        *_repeated("--deployment", *named),
+        *(word for cap, most in caps.items() for word in (f"--max-{cap}", most)),
+    )  # fmt: skip
+    again = shlex.join(["evolve", "emit", program, *map(str, given)])
     if for_host:
-        emitted = emitting.emit_for_host(source, target, out, backend)
+        emitted = emitting.emit_for_host(source, target, out, backend, again)
     else:
-        emitted = emitting.emit_to(source, target, out, deployments, backend)
+        emitted = emitting.emit_to(source, target, out, deployments, backend, again)
     done = clone is None or emit_into(clone, emitted, "\n".join(emitting.provenance(source)), dry_run)
     emitting.print_emitted(emitted, emitting.unlike_host(named_by_id))
     if not done:
         return 1
     return 0 if not verify or emitting.verify(emitted) else 1
+
+
+def _repeated(option: str, *values: object) -> list[object]:
+    """The option in front of each of its values; nothing for None."""
+    return [word for value in values if value is not None for word in (option, value)]
 
 
 @click.command()

@@ -16,20 +16,12 @@ from evaluator.traces.csv import EMPTY, header, mistyped, read_columns
 from simulator.documents import read_json
 from simulator.errors import InputError, Section
 from simulator.experiment.limits import ENGINE as MOST
+from simulator.experiment.limits import HOST_ENGINE
 from simulator.experiment.load import NEVER, Limits
 from simulator.experiment.trace import Requests
 
 ALPHA = ("base_us", "per_input_token_us", "per_output_token_us", "completion_us")
 LINEAR = ("b0_us", "per_prefill_token_us", "per_decode_request_us", "per_decode_kv_token_us", "floor_us")
-# the host's defaults on its main branch (blis-des-semantics 7)
-ENGINE = {
-    "total_kv_blocks": 1_000_000,
-    "block_size": 16,
-    "max_num_seqs": 256,
-    "max_num_batched_tokens": 2048,
-    "long_prefill_token_threshold": 0,
-    "max_model_len": 0,
-}
 TRACE = ("row", "arrival_s", "input_len", "output_len", "prefix_group", "prefix_len", "timeout_s")
 NEEDED = ("arrival_s", "input_len", "output_len")
 LONGEST = 2**30  # tokens of a prompt or an answer
@@ -45,7 +37,7 @@ class Case:
     linear: dict[str, float] | None
 
 
-def read_case(path: Path, defaults: Mapping[str, int] = ENGINE) -> Case:
+def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> Case:
     """The case in a JSON file; `defaults` are the engine limits that it does not give.
 
     Raises InputError, one line, for anything wrong with the file or in it.
@@ -63,7 +55,7 @@ def read_case(path: Path, defaults: Mapping[str, int] = ENGINE) -> Case:
     engine = dict(defaults)
     if top.has("engine"):
         given = top.section("engine", "give a mapping of engine limits")
-        _only(given, tuple(ENGINE))
+        _only(given, tuple(HOST_ENGINE))
         for key in filter(given.has, given.raw):
             least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
             engine[key] = given.whole(key, "give a whole number", least=least, most=MOST[key])
@@ -72,7 +64,7 @@ def read_case(path: Path, defaults: Mapping[str, int] = ENGINE) -> Case:
 
 
 def limits_from(engine: Mapping[str, int], horizon_us: int = int(NEVER)) -> Limits:
-    """The limits in engine settings with the keys of ENGINE."""
+    """The limits in engine settings with the keys of HOST_ENGINE."""
     return Limits(
         max_seqs=engine["max_num_seqs"],
         budget=engine["max_num_batched_tokens"],
@@ -87,7 +79,7 @@ def limits_from(engine: Mapping[str, int], horizon_us: int = int(NEVER)) -> Limi
 def engine_of(limits: Limits) -> dict[str, int]:
     """The engine settings of a case with these limits."""
     values = (limits.blocks, limits.block, limits.max_seqs, limits.budget, limits.threshold, limits.max_model_len)
-    return dict(zip(ENGINE, values, strict=True))
+    return dict(zip(HOST_ENGINE, values, strict=True))
 
 
 def _only(section: Section, keys: tuple[str, ...]) -> None:

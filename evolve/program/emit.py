@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from evaluator.deployments import GPU, KnownDeployment, known_model, measured_deployments, named_deployment
-from evaluator.experiments import bundled_experiments, hardware_table, model_table
+from evaluator.experiments import bundled_experiments, hardware_table, known_models, model_table
 from evaluator.judge.gates import complaints, deployments_of
 from evolve import __version__
 from evolve.report.printing import plain, prose
@@ -29,7 +30,7 @@ from translate_go.behaviour import falling
 from translate_go.deployment import EXAMPLE
 from translate_go.generic.known import Host, KnownGpu, KnownModel, host_config
 from translate_go.gotest import recorded_deployments
-from translate_go.naming import DEFAULT, Name
+from translate_go.naming import Name
 from translate_go.target import TARGETS, Plan, plan, reads_kernels
 from translate_go.vectors import tolerance
 
@@ -71,7 +72,14 @@ def of_experiment(experiment: Experiment) -> Deployment:
     return Deployment(
         experiment.id, experiment.facts, experiment.model, experiment.hardware,
         engine.version or "", engine.long_prefill_token_threshold,
+        model_names=_names(known_models(), experiment.model),
+        gpu_names=_names(hardware_table(), experiment.hardware),
     )  # fmt: skip
+
+
+def _names(table: Mapping[str, Mapping[str, Any]], name: str) -> tuple[str, ...]:
+    """The other names of a model or a GPU, if the table has it."""
+    return tuple(table[name]["aliases"]) if name in table else ()
 
 
 def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment:
@@ -80,7 +88,8 @@ def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment
 
 
 def _of_known(known: KnownDeployment) -> Deployment:
-    return Deployment(known.name, known.facts, known.model, known.hardware)
+    models, gpus = _names(known_models(), known.model), _names(hardware_table(), known.hardware)
+    return Deployment(known.name, known.facts, known.model, known.hardware, model_names=models, gpu_names=gpus)
 
 
 def known_host() -> Host:
@@ -100,13 +109,13 @@ def known_host() -> Host:
 
 
 def host_deployments() -> list[Deployment]:
-    """Every shipped model on one to eight of every GPU with measured kernels, with what the host knows of it."""
+    """Every shipped model on one to eight of every GPU with measured kernels, with what the host knows of it, by the
+    host's names."""
     deployments = []
-    for known in measured_deployments():
-        tp = int(known.facts["tp"])
-        config = known_model(known.model, known.model)
-        named = host_config(config, hardware_table()[known.hardware], known.model, known.hardware, tp)
-        deployments.append(Deployment(known.name, known.facts, known.model, known.hardware, config=named))
+    for deployment in map(_of_known, measured_deployments()):
+        model, gpu, tp = deployment.model, deployment.host_gpu, deployment.tp
+        config = host_config(known_model(model, model), hardware_table()[deployment.hardware], model, gpu, tp)
+        deployments.append(replace(deployment, name=f"{model}/{gpu}/tp{tp}", config=config))
     return deployments
 
 
@@ -145,17 +154,18 @@ def provenance(source: Source) -> tuple[str, ...]:
 
 
 def emit_to(
-    source: Source, target: str, out: Path | None, deployments: Sequence[Deployment], name: Name = DEFAULT
+    source: Source, target: str, out: Path | None, deployments: Sequence[Deployment], name: Name, again: str
 ) -> Emitted:
     """The Go files for a backend of this `name`, written to the folder `out` if there is one.
 
-    Without deployments, a program that reads measured kernels gets all `measured_deployments`. Raises InputError if
-    `out` cannot be written or holds a file of one of these names that was not emitted.
+    `again` is the command without that folder. Without deployments, a program that reads measured kernels gets all
+    `measured_deployments`. Raises InputError if `out` cannot be written, has another backend, or holds a file of one of
+    these names that was not emitted.
     """
     program = source.complete
     if not deployments and reads_kernels(program):
         deployments = [_of_known(known) for known in measured_deployments()]
-    files = emit(program, target=target, deployments=deployments, name=name, provenance=provenance(source))
+    files = emit(program, target=target, deployments=deployments, name=name, provenance=provenance(source), again=again)
     if out is not None:
         write(files, out, name)
     own = Deployments({d.name: d.facts for d in deployments})
@@ -165,14 +175,17 @@ def emit_to(
     return Emitted(program, target, name, out, files, baked, refused, tuple(source.assumed), baked)
 
 
-def emit_for_host(source: Source, target: str, out: Path | None, name: Name = DEFAULT) -> Emitted:
+def emit_for_host(source: Source, target: str, out: Path | None, name: Name, again: str) -> Emitted:
     """The Go files for a backend that takes every model and GPU of the host, written to `out` if there is one.
 
-    Raises InputError like `emit_to`, for another target than blis-4, and for a program whose facts no host gives.
+    `again` is the command without that folder. Raises InputError like `emit_to`, for another target than blis-4, and
+    for a program whose facts no host gives.
     """
     program, host, deployments = source.complete, known_host(), host_deployments()
     recorded = _recorded(deployments)
-    files = emit(program, target=target, deployments=recorded, name=name, provenance=provenance(source), host=host)
+    files = emit(
+        program, target=target, deployments=recorded, name=name, provenance=provenance(source), host=host, again=again
+    )
     if out is not None:
         write(files, out, name)
     refused = tuple(complaints(program, Deployments({d.name: d.facts for d in deployments})))

@@ -27,12 +27,13 @@ from evaluator.traces.tracev2 import (
     with_one_prefix,
     write_data,
 )
-from evolve.program.cases import ALPHA, ENGINE, Case, engine_of, limits_from, read_case
+from evolve.program.cases import ALPHA, Case, engine_of, limits_from, read_case
 from evolve.program.simulate import Names, Work, bound_to, check_output, digest_of, mean_gap, save
 from evolve.run.files import cannot_write
 from evolve.run.program import Source
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.limits import HOST_ENGINE
 from simulator.experiment.load import Limits, Load
 from simulator.replay import Replay
 from translate_go.target import TARGETS, THRESHOLD
@@ -86,7 +87,7 @@ def _limits(server: Server) -> dict[str, int]:
         "max_num_seqs": server.max_num_seqs,
         "max_model_len": server.max_model_len,
     }
-    return {**ENGINE, **{key: value for key, value in given.items() if value is not None}}
+    return {**HOST_ENGINE, **{key: value for key, value in given.items() if value is not None}}
 
 
 def _case_of(server: Server) -> Case:

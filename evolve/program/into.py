@@ -16,8 +16,10 @@ from translate_go.clone.checkout import (
     checkout,
     commit,
     copied,
+    has_branch,
     stage,
     staged_diff,
+    staged_stat,
     write_changes,
 )
 from translate_go.clone.proof import STEPS, failures, format_files, run_go, unformatted
@@ -37,7 +39,7 @@ def emit_into(clone: Checkout, emitted: Emitted, about: str, dry_run: bool) -> b
     """
     needs, root, branch = emitted.plan, clone.root, branch_of(emitted.name)
     check_factory(needs, emitted.deployments)
-    backend = registration(needs)
+    backend = registration(needs, emitted.recorded)
     files = {name: text for name, text in emitted.files.items() if name.endswith(".go")}
     files |= registered_test(needs, emitted.recorded)
     with copied(clone) as tree:
@@ -46,13 +48,14 @@ def emit_into(clone: Checkout, emitted: Emitted, about: str, dry_run: bool) -> b
         write_changes(tree, changed)
         format_files(tree, changed.keys() - set(untidy))
         stage(tree, changed)
-        long = [f"{PACKAGE}/{name}" for name, text in files.items() if len(text) > LONGEST_SHOWN]
-        say(staged_diff(tree, long).rstrip("\n"))
-        for path in long:
-            say(f"new file {path}: {changed[path].count(chr(10)):,} lines, not shown")
         if dry_run:
+            long = [f"{PACKAGE}/{name}" for name, text in files.items() if len(text) > LONGEST_SHOWN]
+            say(staged_diff(tree, long).rstrip("\n"))
+            for path in long:
+                say(f"new file {path}: {changed[path].count(chr(10)):,} lines, not shown")
             prose(f"dry run: {root} is unchanged; without --dry-run these are {len(changed)} files of branch {branch}")
             return True
+        say(staged_stat(tree).rstrip("\n"))
         if not _proven(clone, tree):
             return False
         commit(clone, tree, branch, f"Add latency model {backend.registered}\n\n{about}\n")
@@ -101,8 +104,10 @@ def place_of(
 
     Raises InputError unless there is one place for the files, and what goes with it.
     """
-    if (out is None) == (into is None):
+    if out is None and into is None:
         raise InputError("emit needs --out FOLDER, or --into CHECKOUT: give one of the two")
+    if out is not None and into is not None:
+        raise InputError("emit takes --out FOLDER or --into CHECKOUT, not both: leave one of them out")
     if dry_run and into is None:
         raise InputError("--dry-run goes with --into: it prints the diff of a clone")
     if check and into is not None:
@@ -111,7 +116,12 @@ def place_of(
         raise InputError(f"--into goes with --target blis-4: for {target} emit with --out, and follow INTEGRATION.md")
     if into is None:
         return None
-    clone = checkout(into, branch_of(name))
+    clone, branch = checkout(into), branch_of(name)
+    if has_branch(clone, branch):
+        taken, remedy = f"{into}: already has a branch {branch}", f"git branch -D {branch}"
+        if not dry_run:
+            raise InputError(f"{taken}: delete it ({remedy}), or choose another --name")
+        warn(f"{taken}: without --dry-run this is refused, unless you delete it ({remedy}) or choose another --name")
     if not dry_run:
         check_author(clone)
     return clone

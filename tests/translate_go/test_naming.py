@@ -94,13 +94,22 @@ def test_two_programs_live_side_by_side_in_one_package(target: str, tmp_path: Pa
     assert agreement.equal == agreement.times and agreement.same_bits == agreement.steps > 300
 
 
-def test_files_of_another_name_stay(tmp_path: Path) -> None:
+def test_a_folder_has_one_backend(tmp_path: Path) -> None:
+    """INTEGRATION.md and defaults.yaml have the same names for all: one would silently replace the other's."""
     mine, other = Name("mine"), Name("other")
-    for name in (mine, other):
-        write(emit(TREES, target="blis-4", name=name), tmp_path, name)
+    write(emit(TREES, target="blis-4", name=mine), tmp_path, mine)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError) as refused:
+        write(emit(TREES, target="blis-4", name=other), tmp_path, other)
+    assert str(refused.value) == (
+        f"{tmp_path}: has another backend, mine.go: choose another --out, or delete its files there"
+    )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    (tmp_path / "own.go").write_text("package latency\n")
+    (tmp_path / "own_test.go").write_text("package latency\n")  # nobody's backend
     plain = complete(parse("def step_time(b, s, *, c=2.0): return c * b.tokens"))
     write(emit(plain, target="blis-4", name=mine), tmp_path, mine)
-    assert not (tmp_path / mine.trees_file).exists() and (tmp_path / other.trees_file).exists()
+    assert not (tmp_path / mine.trees_file).exists() and (tmp_path / "own_test.go").exists()
 
 
 @needs_go

@@ -9,9 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from simulator.errors import InputError
 
+HOST = "https://github.com/inference-sim/inference-sim"
+STAT = ("--stat=200", "--stat-graph-width=20")  # lines wide enough for every path
+MARKS = ("go.mod", "sim/latency/latency.go")  # files that every version of the host has
 # a hook that runs this command has these, and they name another repository
 _OTHER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
 
@@ -24,16 +28,22 @@ class Checkout:
     on: str
 
 
-def checkout(root: Path, branch: str) -> Checkout:
-    """The clone at `root`, which has no branch of this name. Raises InputError if it cannot take one."""
+def checkout(root: Path) -> Checkout:
+    """The clone at `root`. Raises InputError if it is no clean clone of the host."""
+    remedy = f"git clone {HOST} first, and give its folder"
     if not root.is_dir():
-        raise InputError(f"{root}: is no folder: give --into a clone of the host")
+        raise InputError(f"{root}: is no folder: {remedy}")
     try:
         top = _git(root, "rev-parse", "--show-toplevel")
     except FileNotFoundError:
         raise InputError("--into needs git: put it on PATH") from None
-    if top.returncode or not os.path.samefile(top.stdout.strip(), root):
-        raise InputError(f"{root}: is not the top of a git checkout: give --into a clone of the host")
+    above = None if top.returncode else Path(top.stdout.strip())
+    if above and not above.samefile(root) and not _missing(above):
+        raise InputError(f"{root}: is a folder in a clone of the host: give --into {quote(str(above))}")
+    if missing := _missing(root):
+        raise InputError(f"{root}: is no clone of the host: {missing} is missing: {remedy}")
+    if above is None or not above.samefile(root):
+        raise InputError(f"{root}: has the host's files, but is no git clone, which gets a branch: {remedy}")
     if _git(root, "rev-parse", "--verify", "--quiet", "HEAD").returncode:
         raise InputError(f"{root}: has no commit yet: give --into a clone of the host")
     changed = _out(root, "status", "--porcelain").splitlines()
@@ -42,12 +52,18 @@ def checkout(root: Path, branch: str) -> Checkout:
         raise InputError(
             f"{root}: has changes that are not committed, {changed[0][3:]}{more}: commit or stash them (git stash -u)"
         )
-    if not _git(root, "show-ref", "--verify", "--quiet", f"refs/heads/{branch}").returncode:
-        raise InputError(
-            f"{root}: already has a branch {branch}: delete it (git branch -D {branch}), or choose another --name"
-        )
     on = _out(root, "branch", "--show-current").strip()
     return Checkout(root, on or _out(root, "rev-parse", "--short", "HEAD").strip())
+
+
+def _missing(root: Path) -> str | None:
+    """The first file of the host that the folder has not."""
+    return next((path for path in MARKS if not (root / path).is_file()), None)
+
+
+def has_branch(clone: Checkout, branch: str) -> bool:
+    """Whether the clone has a branch of this name."""
+    return not _git(clone.root, "show-ref", "--verify", "--quiet", f"refs/heads/{branch}").returncode
 
 
 def check_author(clone: Checkout) -> None:
@@ -85,6 +101,11 @@ def staged_diff(tree: Path, without: Sequence[str] = ()) -> str:
     return _out(
         tree, "diff", "--cached", "--no-color", "--no-ext-diff", "--", ".", *(f":(exclude){p}" for p in without)
     )
+
+
+def staged_stat(tree: Path) -> str:
+    """The files that are staged in the tree, a line each with how many lines are added and removed, and their sum."""
+    return _out(tree, "diff", "--cached", "--no-color", "--no-ext-diff", *STAT)
 
 
 def commit(clone: Checkout, tree: Path, branch: str, message: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from translate_go.clone.moved import Backend, already, moved
+from translate_go.clone.moved import Backend, Facts, already, moved
 from translate_go.spelling import fact
 from translate_go.target import TARGETS
 
@@ -23,14 +23,22 @@ _ABOUT = (
     "whose header has the program that it translates and what it was fitted on. {facts} It reads no coefficients: "
     "`--alpha-coeffs` and `--beta-coeffs` have no meaning for it, nor has expert or data parallelism."
 )
-_WIRED = (
-    "It takes the model's architecture from its `config.json` and the GPU from the hardware table, like the built-in "
-    "backends."
+_UNSIZED = (
+    "The command reads neither `config.json` nor the hardware table for it, and sizes no KV cache: pass "
+    "`--total-kv-blocks` and `--max-model-len`."
 )
-_BAKED = (
-    "The facts of its deployments are in the code too, so the command reads neither `config.json` nor the hardware "
-    "table, and sizes no KV cache: pass `--total-kv-blocks` and `--max-model-len`."
-)
+_FACTS: dict[Facts, str] = {
+    "host": (
+        "It takes the model's architecture from its `config.json` and the GPU from the hardware table, like the "
+        "built-in backends."
+    ),
+    "table": (
+        "The facts of its deployments are in the code too, where `--model`, `--hardware` and `--tp` select one; if "
+        f"there is none, an error lists the nearest. {_UNSIZED}"
+    ),
+    "baked": f"The facts of its one deployment are in the code too, whatever `--model` says. {_UNSIZED}",
+    "none": f"It reads no facts of model and GPU, so `--model` may be any. {_UNSIZED}",
+}
 _SETTINGS = " It reads the engine's settings from {flags}."
 
 
@@ -40,14 +48,13 @@ def with_section(path: str, text: str, backend: Backend, file: str) -> str:
         raise moved(path, "heading that names latency models")
     if f"## The {backend.registered} backend" in text:
         raise already(path, backend)
-    facts = _WIRED if backend.wired else _BAKED
+    facts = _FACTS[backend.facts]
     if backend.settings:
         flags = {fact(name): flag for name, flag in TARGETS["blis-4"].flags.items()}
         facts += _SETTINGS.format(flags=", ".join(f"`{flags[setting]}`" for setting in backend.settings))
     about = textwrap.fill(_ABOUT.format(name=backend.registered, file=file, facts=facts), 118, break_on_hyphens=False)
-    given = "--hardware H100 --tp 1" if backend.wired else "--total-kv-blocks 7403 --max-model-len 4096"
-    command = f"./blis run --model meta-llama/llama-2-7b-hf --latency-model {backend.registered} {given}"
-    return text.rstrip("\n") + "\n" + _SECTION.format(name=backend.registered, about=about, command=command)
+    section = _SECTION.format(name=backend.registered, about=about, command=backend.command)
+    return text.rstrip("\n") + "\n" + section
 
 
 def with_row(path: str, text: str, backend: Backend) -> str:

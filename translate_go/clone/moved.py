@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from simulator.errors import InputError
 from translate_go.clone.scan import GoFile, Unreadable
 
+Facts = Literal["host", "table", "baked", "none"]
 BUILT_IN = ("roofline", "trained-physics")  # the host's own backends
 
 
@@ -15,17 +17,24 @@ BUILT_IN = ("roofline", "trained-physics")  # the host's own backends
 class Backend:
     """A backend to register: `registered` for --latency-model, `exported` and `private` as Go spells it.
 
-    settings: the engine settings that its options hold, as fields of the options type. option: the Go of the host's
-    Option that passes them, whose field of latencyOptions is `private`. wired: whether the command has
-    to read the model's config and the hardware table for it.
+    command: the host's command line that runs it. facts: where those of its deployment are from: the host's
+    configuration of model and GPU, a table in the code, one deployment in the code, or none are read. settings: the
+    engine settings that its options hold, as fields of the options type. option: the Go of the host's Option that
+    passes them, whose field of latencyOptions is `private`.
     """
 
     registered: str
     exported: str
     private: str
+    command: str
+    facts: Facts = "none"
     settings: tuple[str, ...] = ()
     option: str = ""
-    wired: bool = False
+
+    @property
+    def wired(self) -> bool:
+        """Whether the command has to read the model's config and the hardware table for it."""
+        return self.facts == "host"
 
     @property
     def quoted(self) -> str:

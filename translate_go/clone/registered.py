@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.errors import InputError
-from translate_go.clone.moved import Backend
-from translate_go.constructors import options_literal
+from translate_go.clone.moved import Backend, Facts
+from translate_go.constructors import has_factory, options_literal
 from translate_go.deployment import Deployment, by_name
 from translate_go.gotest import recorded_deployments
 from translate_go.gotypes import host_option
+from translate_go.guide.command import example_command
 from translate_go.spelling import MARK, fact, quoted
+from translate_go.table import alike
 from translate_go.target import MODULE, Plan
 
 _TEST = """\
@@ -64,24 +66,33 @@ _NEEDS_NAME = """\
 """
 
 
-def backend(plan: Plan) -> Backend:
-    """What the host has to be told of the program."""
+def backend(plan: Plan, deployments: Sequence[Deployment]) -> Backend:
+    """What the host has to be told of the program, with its deployments: those that are baked in, or recorded."""
     settings = tuple(fact(name) for name in plan.settings)
     option = "\n".join(host_option(plan)) if settings else ""
-    return Backend(plan.name.registered, plan.name.exported, plan.name.private, settings, option, plan.host is not None)
+    facts: Facts = "host" if plan.host else "table" if by_name(deployments) else "baked"
+    return Backend(
+        plan.name.registered, plan.name.exported, plan.name.private, example_command(plan, deployments),
+        facts if plan.reads_deployment else "none", settings, option,
+    )  # fmt: skip
 
 
 def check_factory(plan: Plan, deployments: Sequence[Deployment]) -> None:
     """Raise InputError unless the emitted files have a factory, which needs a deployment that is clear."""
-    if not plan.reads_deployment or plan.host:
+    if has_factory(plan, deployments):
+        same = alike(plan, deployments) if plan.reads_deployment and by_name(deployments) and not plan.host else None
+        if same:
+            raise InputError(
+                f"deployments {same[0].name} and {same[1].name}: the host cannot tell them apart by --model, "
+                "--hardware and --tp: leave one of them out"
+            )
         return
     if not deployments:
         raise InputError("--into needs a deployment, whose facts the program reads: give --host-facts, --id or --model")
-    if len(deployments) > 1 and not by_name(deployments):
-        raise InputError(
-            f"--into takes one deployment, or a table of more than eight, not {len(deployments)}: "
-            "give --host-facts, or emit each with a --name of its own"
-        )
+    raise InputError(
+        f"--into takes one deployment, or a table of more than eight, not {len(deployments)}: "
+        "give --host-facts, or emit each with a --name of its own"
+    )
 
 
 def registered_test(plan: Plan, deployments: Sequence[Deployment]) -> dict[str, str]:
@@ -89,8 +100,8 @@ def registered_test(plan: Plan, deployments: Sequence[Deployment]) -> dict[str, 
     recorded = recorded_deployments(plan, deployments)[0]
     option = f", With{plan.name.exported}Options({options_literal(plan, recorded.facts)})" if plan.settings else ""
     named = plan.reads_deployment and by_name(deployments) and not plan.host
-    model, gpu, tp = recorded.name.rsplit("/", 2) if named else ("any", "any", "tp1")
-    named_only = f"{{Model: {quoted(model)}, GPU: {quoted(gpu)}, TP: {tp.removeprefix('tp')}}}"
+    model, gpu, tp = (recorded.model, recorded.host_gpu, recorded.tp) if named else ("any", "any", 1)
+    named_only = f"{{Model: {quoted(model)}, GPU: {quoted(gpu)}, TP: {tp}}}"
     config = recorded.config.literal() if plan.host and recorded.config else f"sim.ModelHardwareConfig{named_only}"
     flag = plan.target.flags[plan.settings[0]] if plan.settings else ""
     refused = _NEEDS_SETTINGS % {"flag": flag} if plan.settings else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,14 @@ from simulator.kernels.sampler import Sampling
 from simulator.model.architecture import activation, terms
 from simulator.model.quantization import weights
 from translate_go.spelling import digits, quoted
+
+# GPUs of the host's own hardware table, by which its command looks up their figures. It has a GPU twice.
+HOST_GPUS = ("H100", "H200", "A100-SXM", "A100-80")
+
+
+def host_name(names: Sequence[str]) -> str:
+    """The name of these that the host's hardware table has; the first if it has none."""
+    return next((name for name in HOST_GPUS if name in names), names[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from translate_go.generic.facts import HostUse
-from translate_go.generic.known import Host
+from translate_go.generic.known import Host, host_name
 from translate_go.generic.tables import variable
 from translate_go.spelling import digits, quoted
 
@@ -189,7 +189,7 @@ def _model(use: HostUse, host: Host) -> str:
         _SAMPLING * use.sampling,
         "\tm.tied = options.TiedEmbeddings\n" * use.tied,
         "\tm.kvCpuOffload = options.KvCpuOffload\n" * use.offload,
-        _KERNELS.replace("<gpus>", ", ".join(gpu.names[0] for gpu in host.measured)) * bool(use.curves),
+        _KERNELS.replace("<gpus>", ", ".join(host_name(gpu.names) for gpu in host.measured)) * bool(use.curves),
         "\treturn m, nil\n}\n",
     ]
     return "".join(parts)

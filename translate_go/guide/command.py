@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
 
-from translate_go.deployment import Deployment
+from simulator.experiment.limits import HOST_ENGINE
+from translate_go.deployment import Deployment, by_name
 from translate_go.spelling import clean
 from translate_go.target import THRESHOLD, Plan
 
-_BY_NAME = re.compile(r"(.+)/([^/]+)/tp(\d+)")  # MODEL/GPU/tpN
+ANY_MODEL = "meta-llama/llama-2-7b-hf"  # for a program that reads no deployment
 HORIZON_US = 86_400_000_000  # a day: longer than any trace with its backlog
 
 
@@ -21,12 +22,12 @@ class Limits:
     `max_model_len` (tokens) 0 is no limit, `long_prefill_token_threshold` (tokens) 0 is none.
     """
 
-    kv_blocks: int = 1_000_000
-    block_size: int = 16
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
-    max_model_len: int = 0
-    long_prefill_token_threshold: int = 0
+    kv_blocks: int = HOST_ENGINE["total_kv_blocks"]
+    block_size: int = HOST_ENGINE["block_size"]
+    max_num_seqs: int = HOST_ENGINE["max_num_seqs"]
+    max_num_batched_tokens: int = HOST_ENGINE["max_num_batched_tokens"]
+    max_model_len: int = HOST_ENGINE["max_model_len"]
+    long_prefill_token_threshold: int = HOST_ENGINE["long_prefill_token_threshold"]
 
 
 def limits_of(deployment: Deployment | None) -> Limits:
@@ -74,8 +75,29 @@ def run_command(plan: Plan, deployment: Deployment | None, *, named: bool = Fals
     )
 
 
-def _command(*lines: str) -> str:
-    return " \\\n      ".join(lines)
+def example_command(plan: Plan, deployments: Sequence[Deployment]) -> str:
+    """The command of the main branch that runs its own workload with the backend, for the first of the deployments.
+
+    It has that deployment's limits, unless the host computes them from the model's configuration.
+    """
+    first = deployments[0] if deployments else None
+    model = _model(first, named=names_deployment(plan, deployments)) if first else f"--model {ANY_MODEL}"
+    command = f"./blis run {model} --latency-model {plan.name.registered}"
+    if first is None or plan.host:
+        return command
+    limits = limits_of(first)
+    return _command(
+        command, *_bounds(plan, limits), f"{plan.target.flags['max_model_len']} {limits.max_model_len}", indent=2
+    )
+
+
+def names_deployment(plan: Plan, deployments: Sequence[Deployment]) -> bool:
+    """Whether the host's command names the deployment by model, GPU and tensor parallelism."""
+    return plan.reads_deployment and (bool(plan.host) or by_name(deployments))
+
+
+def _command(*lines: str, indent: int = 6) -> str:
+    return f" \\\n{' ' * indent}".join(lines)
 
 
 def _bounds(plan: Plan, limits: Limits) -> list[str]:
@@ -92,7 +114,5 @@ def _model(deployment: Deployment | None, *, named: bool) -> str:
     """The flags that name the deployment."""
     if deployment is None:
         return "--model MODEL"
-    parts = _BY_NAME.fullmatch(clean(deployment.name)) if named else None
-    if parts:
-        return f"--model {quote(parts[1].lower())} --hardware {quote(parts[2])} --tp {parts[3]}"
-    return f"--model {quote(clean(deployment.model or deployment.name).lower())}"
+    model = f"--model {quote(clean(deployment.model or deployment.name).lower())}"
+    return f"{model} --hardware {quote(clean(deployment.host_gpu))} --tp {deployment.tp}" if named else model

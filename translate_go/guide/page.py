@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from simulator.experiment.facts import left_out
-from translate_go.constructors import constructor
+from translate_go.constructors import constructor, has_factory
 from translate_go.deployment import Deployment, by_name
 from translate_go.generic.facts import host_options, host_use
 from translate_go.gotypes import host_option
@@ -33,7 +33,11 @@ _ABOUT = (
     "`{branch}`)."
 )
 _INTO = """
-`evolve emit PROGRAM --into CHECKOUT` does all of this in a clone of BLIS, on a new branch. Or by hand:
+This does all of it in a clone of BLIS, CHECKOUT, on a new branch:
+
+    {again} --into CHECKOUT
+
+Or by hand:
 """
 _BAKED = (
     "The factory to register is `New<Name>Backend`; the facts of {name} are baked in. The constructor `New<Name>` "
@@ -65,9 +69,9 @@ so choose the deployment at registration: give each its own name, and where the 
 """
 _BY_NAME = (
     "`{file}` has {count} deployments by name, MODEL/GPU/tpN, for example `{name}`. The factory to register is "
-    "`New<Name>Backend`: it selects the deployment by `--model`, `--hardware` and `--tp`, in upper or lower case, and "
-    "returns an error if there is none. To choose one deployment at registration instead, return "
-    "`New<Name>For` with its name."
+    "`New<Name>Backend`: it selects the deployment by `--model`, `--hardware` and `--tp`, with any name of model and "
+    "GPU in `<name>Names`, in upper or lower case. If there is none, it returns an error with the nearest names. To "
+    "choose one deployment at registration instead, return `New<Name>For` with its name."
 )
 _SETTINGS = (
     "The program reads settings of the engine, which the host does not pass to its backends: {listed}. The "
@@ -119,8 +123,11 @@ _TREES = (
 )
 
 
-def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
-    """The text of the file: what was emitted, and the steps for the target's branch."""
+def integration(plan: Plan, deployments: Sequence[Deployment], again: str) -> str:
+    """The text of the file: what was emitted, and the steps for the target's branch.
+
+    again: the command that emitted it, without the place where the files went.
+    """
     target, name = plan.target, plan.name
     names = [f"`{name.source_file}`"]
     if plan.host:
@@ -133,7 +140,9 @@ def integration(plan: Plan, deployments: Sequence[Deployment]) -> str:
     files = f"{_together(names)} {'are files' if len(names) > 1 else 'is one file'}"
     about = _paragraph(_ABOUT.format(files=files, target=target.name, branch=target.branch))
     copied = f"{', '.join(names)} and `{name.test_file}`"
-    head = name.fill(_HEAD).format(about=about, into=_INTO if target.branch == "main" else "", copied=copied)
+    possible = target.branch == "main" and has_factory(plan, deployments)
+    into = _INTO.format(again=clean(again)) if possible else ""
+    head = name.fill(_HEAD).format(about=about, into=into, copied=copied)
     choice, omissions = _choice(plan, deployments), _left_out(deployments)
     registration = steps(plan, deployments), library(plan, deployments)
     return "".join((head, *choice, *_settings(plan), *_trees(plan), *omissions, *registration))

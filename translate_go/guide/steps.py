@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from translate_go.constructors import options_literal
-from translate_go.deployment import Deployment, by_name
-from translate_go.guide.command import replay_command, run_command, settings_of
+from translate_go.deployment import Deployment
+from translate_go.guide.command import names_deployment, replay_command, run_command, settings_of
 from translate_go.spelling import clean
 from translate_go.target import BLIS_5_DIFFERS, Plan
 
@@ -137,7 +137,7 @@ return New<Name>Backend(coeffs, hw, options)"""
 def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
     """How to register the backend on the target's branch, the command that runs it, and its limits."""
     first = deployments[0] if deployments else None
-    named = plan.reads_deployment and by_name(deployments)
+    named = names_deployment(plan, deployments)
     whose = _WHOSE.format(name=clean(first.name)) if first else _HOSTS
     names = _BY_NAME if named else _YOUR_NAME if plan.reads_deployment and not first else _ANY_NAME
     names = _READ if plan.host else names

@@ -231,7 +231,7 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["emit", w / "[f].py", "--experiments", w / "[e].yaml", "--id", CODE, "--out", w / "[go]"],
              (f"/{SHOWN}/[go]: INTEGRATION.md",)),
         Case(lambda w: ["emit", w / "[f].py", "--experiments", w / "[e].yaml", "--id", CODE, "--into", w],
-             (f"/{SHOWN}: is not the top of a git checkout",), 2),
+             (f"/{SHOWN}: is no clone of the host",), 2),
         Case(lambda w: ["emit", w / "[f].py", "--out", w / "[go]", "--name", "[bold]x\x1b"],
              (r"--name [bold]x\x1b: is not a backend's name",), 2),
     ],

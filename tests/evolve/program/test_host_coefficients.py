@@ -47,6 +47,21 @@ def test_programs_of_other_forms_are_refused_in_a_line(name: str, capsys: pytest
     assert "is not of the host's trained-physics form" in refused(capsys, "emit", name, "--coefficients")
 
 
-def test_what_no_coefficients_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "give only --out with it" in refused(capsys, "emit", "trained_physics", "--coefficients", "--check")
+def test_the_program_is_the_hosts_own_unless_another_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert evolve("emit", "trained_physics", "--coefficients") == 0
+    named = capsys.readouterr().out
+    assert evolve("emit", "--coefficients") == 0
+    assert capsys.readouterr().out == named
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--check",), ("--name", "mine"), ("--target", "blis-5"), ("--max-constants", "99"), ("--host-facts",)],
+    ids=lambda words: words[0],
+)
+def test_options_that_coefficients_have_no_use_for(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "give only --out with it" in refused(capsys, "emit", "--coefficients", *words)
+
+
+def test_coefficients_are_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is a folder" in refused(capsys, "emit", "trained_physics", "--coefficients", "--out", tmp_path)

