@@ -2,14 +2,17 @@
 
 Every table of errors shows them for comparison. naive mean: one step time for everything. blackbox: the host's linear
 form, with one set of constants for all, per model or per experiment. overhead floor: the larger of a floor and the
-memory time. With nothing fitted: roofline, the datasheet alone; host roofline, the host's analytical model; kernel sum,
-the measured kernels.
+memory time. trained physics: the host's default form, fitted from its published coefficients, which are believed within
+a share (`BELIEVED` of evaluator.fit.problem) until the runs say otherwise. With nothing fitted: roofline, the datasheet
+alone; host roofline, the host's analytical model; kernel sum, the measured kernels; trained physics published, the
+host's default form with its published coefficients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from itertools import groupby
 
 from evaluator.experiments import published_errors
@@ -17,7 +20,7 @@ from evaluator.fit.fit import BLACKBOX, fit, fit_set
 from evaluator.judge.kernel_sums import KERNEL_STEP
 from evaluator.score import SCORE_SEEDS, Errors, error_rows, score_set
 from simulator.experiment.experiment import Experiment, Mfu
-from simulator.experiment.facts import has_curves
+from simulator.experiment.facts import has_curves, has_latent_attention
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
@@ -55,8 +58,10 @@ def step_time(b, s, *, floor: us = 4000.0, compute: one[0, 100] = 1.0):
     return max(floor, compute * (b.weight_read_us + b.kv_read_us))
 """
 HOST_ROOFLINE = "host roofline"
-KERNEL_SUM = "kernel sum"
+TRAINED_PHYSICS = "trained physics"
+TRAINED_PHYSICS_PUBLISHED = "trained physics published"
 _KERNEL_SUM = KERNEL_STEP + _NO_OVERHEADS
+_TRAINED_PHYSICS = resources.files("seeds").joinpath("trained_physics.py").read_text("utf-8")
 _NAIVE = "def step_time(b, s, *, mean: us = 10000.0): return mean"
 
 
@@ -80,20 +85,47 @@ def host_roofline(mfu: Mfu) -> str:
     return _HOST_ROOFLINE.format(prefill=mfu.prefill, decode=mfu.decode)
 
 
-# name -> (program, scope); experiments with equal values of the attribute `scope` share the constants, None: no fit
+def _every(facts: Mapping[str, float]) -> bool:
+    """True: most known answers can predict any deployment."""
+    return True
+
+
+def _in_host_form(facts: Mapping[str, float]) -> bool:
+    """Whether the host's trained-physics form counts the deployment's work.
+
+    It has no term for the projections of latent attention. It has none for data parallelism either, which no experiment
+    has: an experiment is one engine.
+    """
+    return not has_latent_attention(facts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A known answer. Experiments with equal values of the attribute `scope` share the constants; None: nothing is
+    fitted. fitted_before: as in `fit`. serves: whether it can be fitted to and predict a deployment with these facts.
+    """
+
+    program: str
+    scope: str | None
+    fitted_before: bool = False
+    serves: Callable[[Mapping[str, float]], bool] = _every
+
+
 _ANSWERS = {
-    "naive mean": (_NAIVE, "all"),
-    "blackbox": (BLACKBOX, "all"),
-    "blackbox per model": (BLACKBOX, "model"),
-    "blackbox per experiment": (BLACKBOX, "id"),
-    "roofline": (_ROOFLINE, None),
-    HOST_ROOFLINE: (_HOST_ROOFLINE, None),
-    KERNEL_SUM: (_KERNEL_SUM, None),
-    "overhead floor": (_FLOOR, "all"),
+    "naive mean": _Answer(_NAIVE, "all"),
+    "blackbox": _Answer(BLACKBOX, "all"),
+    "blackbox per model": _Answer(BLACKBOX, "model"),
+    "blackbox per experiment": _Answer(BLACKBOX, "id"),
+    "roofline": _Answer(_ROOFLINE, None),
+    HOST_ROOFLINE: _Answer(_HOST_ROOFLINE, None),
+    "kernel sum": _Answer(_KERNEL_SUM, None, serves=has_curves),
+    "overhead floor": _Answer(_FLOOR, "all"),
+    TRAINED_PHYSICS: _Answer(_TRAINED_PHYSICS, "all", fitted_before=True, serves=_in_host_form),
+    TRAINED_PHYSICS_PUBLISHED: _Answer(_TRAINED_PHYSICS, None, serves=_in_host_form),
 }
 NAMES = tuple(_ANSWERS)
-SHARED = tuple(name for name, (_, scope) in _ANSWERS.items() if scope in (None, "all"))  # those that predict any run
-UNFITTED = tuple(name for name, (_, scope) in _ANSWERS.items() if scope is None)
+SHARED = tuple(name for name, a in _ANSWERS.items() if a.scope in (None, "all"))  # those that predict any run
+UNFITTED = tuple(name for name, a in _ANSWERS.items() if a.scope is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +140,22 @@ class Task:
 def tasks(fitted: Sequence[Experiment], everything: Sequence[Experiment]) -> list[Task]:
     """The work of all known answers, in pieces that may run in any order."""
     tasks: list[Task] = []
-    for name, (_, scope) in _ANSWERS.items():
+    for name, answer in _ANSWERS.items():
+        fittable = tuple(e for e in fitted if answer.serves(e.facts))
+        predictable = tuple(e for e in everything if answer.serves(e.facts))
         if name == HOST_ROOFLINE:  # every MFU has its own program
-            mfus = dict.fromkeys(e.mfu for e in everything)
-            tasks += [Task(name, (), tuple(e for e in everything if e.mfu == mfu)) for mfu in mfus]
-        elif name == KERNEL_SUM:
-            tasks.append(Task(name, (), tuple(e for e in everything if has_curves(e.facts))))
-        elif scope is None or scope == "all":
-            tasks.append(Task(name, tuple(fitted), tuple(everything)))
+            mfus = dict.fromkeys(e.mfu for e in predictable)
+            tasks += [Task(name, (), tuple(e for e in predictable if e.mfu == mfu)) for mfu in mfus]
+        elif answer.scope is None:
+            tasks.append(Task(name, (), predictable))
+        elif answer.scope == "all":
+            if fittable:
+                tasks.append(Task(name, fittable, predictable))
         else:
-            ordered = sorted(fitted, key=lambda e: str(getattr(e, scope)))
+            scope = answer.scope
+            ordered = sorted(fittable, key=lambda e: str(getattr(e, scope)))
             for value, group in groupby(ordered, key=lambda e: str(getattr(e, scope))):
-                predicted = tuple(e for e in everything if getattr(e, scope) == value)
+                predicted = tuple(e for e in predictable if getattr(e, scope) == value)
                 tasks.append(Task(name, tuple(group), predicted))
     return tasks
 
@@ -131,14 +167,17 @@ def solve(task: Task, seeds: Sequence[int] = SCORE_SEEDS) -> list[Errors]:
 
 def form(name: str, mfu: Mfu | None = None) -> Program:
     """The program of a known answer before any fit; the host's roofline is that of GPUs with this `mfu`."""
-    text = host_roofline(mfu or Mfu()) if name == HOST_ROOFLINE else _ANSWERS[name][0]
+    text = host_roofline(mfu or Mfu()) if name == HOST_ROOFLINE else _ANSWERS[name].program
     return complete(parse(text, name))
 
 
 def program_of(task: Task) -> Program:
     """The program of one task, with its constants fitted if the task fits any."""
     program = form(task.name, task.predicted[0].mfu if task.name == HOST_ROOFLINE else None)
-    return program if task.name in UNFITTED else fit(program, fit_set(task.fitted), allow_hostile=True).program
+    if task.name in UNFITTED:
+        return program
+    before = _ANSWERS[task.name].fitted_before
+    return fit(program, fit_set(task.fitted), allow_hostile=True, fitted_before=before).program
 
 
 def published() -> dict[str, list[Errors]]:

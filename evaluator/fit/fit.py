@@ -105,6 +105,7 @@ def fit(
     allow_hostile: bool = False,
     method: str = "auto",
     forget: bool = False,
+    fitted_before: bool = False,
     most: float = math.inf,
     irregular: float = IRREGULAR,
 ) -> Fit:
@@ -112,12 +113,13 @@ def fit(
 
     A program without constants is only scored. Deterministic: the result depends on the program and the data alone.
     `forget`: constants that the data leave open go to their low bounds instead of staying near their start values. Use
-    it for held-out errors where the start values were learned from the held-out runs. `irregular`: how
+    it for held-out errors where the start values were learned from the held-out runs. `fitted_before`: the start values
+    come from a fit to other runs, and are believed until these say otherwise (see `Problem`). `irregular`: how
     irregular a trace has to be for a fit by replays alone (corrections.py). Raises Hopeless if the mean field's joint
     error exceeds `most` percent before any replay, and HostileStep if a replay near the optimum meets a step time
     outside [1, 10^10] us (unless `allow_hostile`).
     """
-    problem = problem_of(program, data)
+    problem = problem_of(program, data, fitted_before=fitted_before)
     if forget:
         problem = forgetful(problem)
     phi, loss, ratio = corrected(problem, METHODS[method], CORRECTIONS, allow_hostile, most, irregular)

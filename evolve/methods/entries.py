@@ -32,7 +32,8 @@ FIGURES = ("e2e", "ttft", "itl", "e2e_p99")
 Errors = Mapping[str, float | None]  # of FIGURES, signed, in percent; published ones are absolute
 
 _HOST = "github.com/inference-sim/inference-sim"
-# (what it is, citations) of the known answers.
+# (what it is, citations) of the known answers that are on the board: those that can predict single recorded steps.
+# Records do not have the whole prompt lengths that the host's trained-physics form reads.
 _KNOWN: dict[str, tuple[str, tuple[str, ...]]] = {
     "naive mean": ("one step time for everything", ()),
     "blackbox": ("the host's linear form", (_HOST,)),
@@ -86,7 +87,7 @@ def shipped_methods() -> list[Entry]:
 
 
 def known_answers() -> list[Entry]:
-    """The known answers of every table of errors."""
+    """The known answers that the board can judge."""
     return [
         Entry(name, "known answer", what, (NONE if name in baselines.UNFITTED else OURS,), "", citations)
         for name, (what, citations) in _KNOWN.items()

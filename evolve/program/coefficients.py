@@ -20,7 +20,7 @@ from translate_go.spelling import clean
 # In the host's order, by their names in seeds/trained_physics.py. The eleventh, of the exchange between data-parallel
 # ranks, multiplies nothing that the form has; published and by default it is b4, so it is written as that.
 BETA = ("b1a", "b2a", "b3", "b4", "b5", "b6", "b7", "b8", "b1b", "b2b")
-EXCHANGE = "b4"
+EXCHANGE, ELEVENTH = "b4", "b_EP"
 ALPHA = ("queueing_time", "completion_time", "output_token_time")
 HEAD = "# The host's trained-physics coefficients"  # how the block begins; files that do not are never replaced
 DECIDED = 0.5  # the least share of what is known of a coefficient that comes from the runs, not from before
@@ -93,14 +93,26 @@ def _unlike(name: str, why: str) -> InputError:
     )
 
 
+def has_coefficients(program: Program) -> bool:
+    """Whether `coefficients_of` can write the program."""
+    try:
+        coefficients_of(program, "")
+    except InputError:
+        return False
+    return True
+
+
 def block(coefficients: HostCoefficients, source: Source) -> str:
-    """The block of YAML, with a header that says where the numbers are from."""
+    """The block of YAML, with a header that says where the numbers are from and which the runs hardly decide."""
     fitted = source.record.fitted if source.record else ()
     origin = f"fitted on {len(fitted)} experiments" if fitted else "no record of a fit"
+    names = undecided(source)
+    doubts = f"# Hardly decided by these experiments, which other values fit about as well: {', '.join(names)}.\n"
     return (
         f"{HEAD}: {clean(source.name)}, {origin}, evolve-latency {__version__}.\n"
         "# alpha in us: before the queue, at completion, per output token.\n"
-        f"# beta: {', '.join(BETA)}, b_EP (as {EXCHANGE}, the host's own default).\n"
+        f"# beta: {', '.join(BETA)}, {ELEVENTH} (as {EXCHANGE}, the host's own default).\n"
+        f"{doubts if names else ''}"
         "trained_physics_coefficients:\n"
         f"  alpha_coeffs: [{', '.join(map(repr, coefficients.alpha))}]\n"
         f"  beta_coeffs: [{', '.join(map(repr, coefficients.beta))}]\n"
@@ -108,11 +120,15 @@ def block(coefficients: HostCoefficients, source: Source) -> str:
 
 
 def undecided(source: Source) -> tuple[str, ...]:
-    """The coefficients that the runs of the last fit hardly decide, by the names of the program's constants."""
+    """The coefficients that the runs of the last fit hardly decide, by the names of the program's constants.
+
+    The eleventh is among them if the one that it is written as is.
+    """
     constants = (source.record.constants if source.record else None) or {}
-    return tuple(
-        name.split(".")[-1] for name, c in constants.items() if c.determined is None or c.determined < DECIDED
-    )
+    names = [name.split(".")[-1] for name, c in constants.items() if c.determined is None or c.determined < DECIDED]
+    if EXCHANGE in names:
+        names.insert(names.index(EXCHANGE) + 1, ELEVENTH)
+    return tuple(names)
 
 
 def emit_coefficients(source: Source, out: Path | None) -> None:
@@ -126,7 +142,11 @@ def emit_coefficients(source: Source, out: Path | None) -> None:
             raise InputError(f"{out}: was not written by evolve emit: move it away, or choose another --out")
     text = block(coefficients_of(source.complete, source.name), source)
     if names := undecided(source):
-        warn(f"the fitted runs hardly decide {', '.join(names)}: do not trust predictions that depend on them")
+        warn(
+            f"the fitted runs hardly decide {', '.join(names)}, and other values fit them about as well: do not rely "
+            "on predictions for models, GPUs or loads on which these weigh more. Fit runs on which they do, or name "
+            "the other coefficients with `evolve fit trained_physics --only`, which keeps these as published"
+        )
     if out is None:
         say(text, end="")
         return

@@ -29,7 +29,8 @@ T = TypeVar("T")
 SHORT = {
     "naive mean": "naive", "blackbox": "bbox", "blackbox per model": "bbox-m", "blackbox per experiment": "bbox-e",
     "roofline": "roof", "host roofline": "host", "kernel sum": "kern",
-    "overhead floor": "floor", "blackbox per model (published)": "p-bbox",
+    "overhead floor": "floor", "trained physics": "phys", "trained physics published": "phys-p",
+    "blackbox per model (published)": "p-bbox",
     "regime ensemble with overhead floor (round 2)": "p-regime", "metadata power law (round 5)": "p-meta",
     "direct calibration per model (round 4, in sample)": "p-calib",
 }  # fmt: skip
@@ -40,13 +41,16 @@ CONSTANTS = {
     "roofline": "none: datasheet",
     "host roofline": "none: datasheet, MFU of the hardware table",
     "kernel sum": "none: measured kernels",
+    "trained physics": "fitted here from the published ones, one set for all",
+    "trained physics published": "none: published by the host",
 }
 ONE_SET = "fitted here, one set for all"
 ERRORS_LEGEND = "E2E, TTFT, ITL: errors of an experiment's means over {seeds}"
 KNOWN_LEGEND = """\
 naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitted for all, -m per model, -e per
 experiment; roof: the datasheet alone; host: the host's own roofline, nothing fitted; kern: the sum of measured
-kernels, nothing fitted; floor: larger of a floor and bytes over bandwidth; p-: published, unsigned"""
+kernels, nothing fitted; floor: larger of a floor and bytes over bandwidth; phys: the host's trained-physics form fitted
+for all, -p with its published coefficients; p-: published, unsigned"""
 PUBLISHED_LEGEND = """\
 published: as their authors reported; a round is one of the rounds of that research; their ITL errors are against an
 observed ITL that its load generator halved by mistake"""

@@ -17,6 +17,7 @@ class Facts(dict[str, float]):
     """Field name -> value, and `deployed`, from which the curves are computed when one is first read.
 
     `deployed` is None if the GPU has no measured kernels. `omitted` is what the model has that no field counts.
+    `latent_attention`: whether its attention is latent (MLA).
     """
 
     def __init__(
@@ -24,18 +25,25 @@ class Facts(dict[str, float]):
         fields: Mapping[str, float] | Iterable[tuple[str, float]],
         deployed: Deployed | None = None,
         omitted: tuple[Omission, ...] = (),
+        latent_attention: bool = False,
     ) -> None:
         super().__init__(fields)
         self.deployed = deployed
         self.omitted = omitted
+        self.latent_attention = latent_attention
 
-    def __reduce__(self) -> tuple[type[Facts], tuple[dict[str, float], Deployed | None, tuple[Omission, ...]]]:
-        return Facts, (dict(self), self.deployed, self.omitted)
+    def __reduce__(self) -> tuple[type[Facts], tuple[dict[str, float], Deployed | None, tuple[Omission, ...], bool]]:
+        return Facts, (dict(self), self.deployed, self.omitted, self.latent_attention)
 
 
 def has_curves(facts: Mapping[str, float]) -> bool:
     """Whether the deployment has measured kernels."""
     return getattr(facts, "deployed", None) is not None
+
+
+def has_latent_attention(facts: Mapping[str, float]) -> bool:
+    """Whether the deployment's model has latent attention (MLA)."""
+    return getattr(facts, "latent_attention", False)
 
 
 def omitted(facts: Mapping[str, float]) -> tuple[str, ...]:

@@ -1,21 +1,29 @@
-"""Known answers: the host's roofline by hand, its program for each MFU, and the answers that a run keeps."""
+"""Known answers: the host's roofline by hand, its program for each MFU, the host's trained-physics form, refitted and as
+published, and the answers that a run keeps."""
 
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from host_form import ALPHA, BETA
 
 from evaluator import baselines as known
-from evaluator.experiments import bundled_experiments
+from evaluator.experiments import bundled_experiments, hardware_table, model_table
+from evaluator.score import Errors
 from evolve.pool.local import Here
+from evolve.program.fit.calibrate import calibrate
 from evolve.report.progress import Line
+from evolve.run.program import load
 from evolve.search.run import known_answers
 from simulator.bind import bind
+from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Experiment, Mfu
 from simulator.fields import Active, raw_row
 from simulator.language.complete import complete
@@ -25,6 +33,7 @@ from simulator.language.parse import parse
 RUNS = {e.id: e for e in bundled_experiments()}
 LLAMA = RUNS["llama-2-7b-tp1-codegen"]
 MIXTRAL = RUNS["mixtral-8x7b-tp2-codegen"]
+CLEAN = [e for e in RUNS.values() if e.quality == "clean"]
 
 
 def step_us(experiment: Experiment, *batch: Active) -> float:
@@ -86,6 +95,63 @@ def test_every_gpu_has_the_program_of_its_mfu_and_nothing_is_fitted() -> None:
 def test_the_datasheet_bound_knows_no_mfu() -> None:
     assert known.datasheet() == known.program_of(known.Task("roofline", (), (LLAMA,)))
     assert not known.datasheet().theta
+
+
+def task_of(name: str, fitted: Sequence[Experiment], predicted: Sequence[Experiment]) -> known.Task:
+    (task,) = (t for t in known.tasks(fitted, predicted) if t.name == name)
+    return task
+
+
+def mean_abs_pct(rows: Sequence[Errors], metric: str) -> float:
+    return sum(abs(getattr(row, metric)) for row in rows) / len(rows)
+
+
+def latent(experiment: Experiment) -> Experiment:
+    """The same experiment of a model with latent attention."""
+    config = model_table()[experiment.model]["config"] | {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+    facts = deployment_facts(config, hardware_table()["H100"], experiment.engine, "test")
+    return replace(experiment, id="latent", facts=facts)
+
+
+def test_the_hosts_default_form_is_refitted_as_evolve_fit_does() -> None:
+    task = task_of(known.TRAINED_PHYSICS, CLEAN, CLEAN)
+    refitted = calibrate(load("trained_physics"), CLEAN, None).best
+    assert known.program_of(task).theta == refitted.fit.programs[0].theta
+    rows = known.solve(task)
+    assert len(rows) == 20 and tuple(rows) == refitted.errors
+    assert [round(mean_abs_pct(rows, metric), 1) for metric in ("e2e", "ttft", "itl")] == [5.0, 18.7, 4.9]  # docs/host.md
+
+
+def test_what_the_runs_do_not_decide_stays_as_the_host_published_it() -> None:
+    """A dense model on one GPU has no all-reduce and no layers with experts between dense ones."""
+    fitted = {c.name: c.value for f in known.program_of(task_of(known.TRAINED_PHYSICS, [LLAMA], [LLAMA])).functions
+              for c in f.constants}  # fmt: skip
+    assert (fitted["b4"], fitted["b8"]) == pytest.approx((BETA[3], BETA[7]), rel=1e-6)  # a fit keeps six digits
+    assert abs(fitted["b3"] / BETA[2] - 1) > 0.01
+
+
+def test_the_published_form_has_the_hosts_coefficients_and_fits_nothing() -> None:
+    task = task_of(known.TRAINED_PHYSICS_PUBLISHED, CLEAN, CLEAN)
+    alpha_0, alpha_1, alpha_2 = ALPHA
+    assert sorted(known.program_of(task).theta) == sorted((*BETA[:10], alpha_0, alpha_1, alpha_2))
+    rows = known.solve(task)
+    assert mean_abs_pct(rows, "e2e") == pytest.approx(122.4, abs=0.05)  # `evolve score trained_physics`, docs/host.md
+    others = [row for row in rows if "llama-2-7b" not in row.experiment]  # one of whose runs saturates
+    assert (len(others), mean_abs_pct(others, "e2e")) == (16, pytest.approx(10.6, abs=0.05))
+
+
+def test_the_hosts_form_does_not_count_latent_attention(tmp_path: Path) -> None:
+    other = latent(MIXTRAL)
+    assert pickle.loads(pickle.dumps(other.facts)).latent_attention and not MIXTRAL.facts.latent_attention  # type: ignore[attr-defined]
+    refitted = task_of(known.TRAINED_PHYSICS, [LLAMA, other], [LLAMA, other])
+    assert (refitted.fitted, refitted.predicted) == ((LLAMA,), (LLAMA,))
+    assert task_of(known.TRAINED_PHYSICS_PUBLISHED, [LLAMA, other], [LLAMA, other]).predicted == (LLAMA,)
+    assert task_of("blackbox", [LLAMA, other], [LLAMA, other]).predicted == (LLAMA, other)
+    run: Any = SimpleNamespace(path=tmp_path)
+    answers = known_answers(run, [other], [], Here(Line(quiet=True)))  # nothing that it could be fitted to
+    assert tuple(answers) == known.NAMES
+    assert not answers[known.TRAINED_PHYSICS] and not answers[known.TRAINED_PHYSICS_PUBLISHED]
+    assert [row.experiment for row in answers["blackbox"]] == ["latent"]
 
 
 def test_answers_that_a_run_kept_are_used_unless_one_is_missing(tmp_path: Path) -> None:

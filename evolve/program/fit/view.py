@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from evaluator.score import MEANS
+from evolve.program.coefficients import has_coefficients
 from evolve.program.fit.first_stage import StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
 from evolve.program.show import certainty_cells
@@ -17,6 +18,7 @@ from evolve.run.records import ConstantRecord
 from evolve.run.trust import trust_file
 from evolve.terminal import command, say, suggest
 from simulator.language.bounds import at_bounds
+from simulator.language.complete import complete
 from simulator.language.parse import parse
 
 # Steps and load stages disagree if the error per step grows by this factor in the whole fit, to more than this.
@@ -66,11 +68,14 @@ def print_fit(result: Calibration, file: str | None) -> None:
         prose("Not written: the same command with `--out mine.py` writes it.")
     if result.no_trust:
         prose(f"Predictions of it have no intervals: {result.no_trust}.")
-    # without an experiment the deployments of all known models would be baked in, and not the one just fitted
     known = ["--experiments", file] if file else []
     out = result.out[0] if result.out else "mine.py"
     later = [command("predict", out, *known, "--part", "test")] if result.later else []
-    suggest(*later, command("emit", out, "--out", "DIR", *known, "--id", result.programs[0].fitted[0]))
+    fitted = result.programs[0]
+    if has_coefficients(complete(parse(fitted.program))):  # the host has the form itself, and needs no Go
+        suggest(*later, command("emit", out, "--coefficients"))
+    else:  # without an experiment the deployments of all known models would be baked in, and not the one just fitted
+        suggest(*later, command("emit", out, "--out", "DIR", *known, "--id", fitted.fitted[0]))
 
 
 def _later_table(result: Calibration) -> Table:

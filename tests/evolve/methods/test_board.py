@@ -10,6 +10,7 @@ import pytest
 import tiny_world
 from paths import ROOT
 
+from evaluator import baselines
 from evaluator.experiments import BUNDLED, bundled_experiments, written_experiments
 from evolve.cli import run_command
 from evolve.methods.bench import Bench
@@ -37,8 +38,10 @@ from evolve.run.data import fittable
 from evolve.run.program import load, method_text
 from simulator.language.complete import complete
 from simulator.language.measure import Caps
+from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
+from simulator.schema import RECORDED
 
 RUNS = fittable(bundled_experiments())
 IDS = tuple(e.id for e in RUNS)
@@ -195,6 +198,12 @@ def test_entries_share_a_training_where_they_differ_in_their_own_only() -> None:
     by_name = {e.name: e for e in shipped_methods()}
     assert by_name["srfa"].protocols == ("own", "ours") and by_name["srfa-log"].protocols == ("own",)
     assert {e.name: e.protocols for e in known_answers()}["roofline"] == ("none",)
+
+
+def test_every_known_answer_is_on_the_board_but_those_that_recorded_steps_cannot_judge() -> None:
+    unrecorded = {name for name in baselines.NAMES if assemble(baselines.form(name)).uses - {*RECORDED}}
+    assert unrecorded == {"trained physics", "trained physics published"}
+    assert {e.name for e in known_answers()} == set(baselines.NAMES) - unrecorded
 
 
 @pytest.mark.parametrize(("own_e2e", "justified"), [(7.9, True), (8.1, False)])

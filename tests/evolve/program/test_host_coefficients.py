@@ -18,6 +18,7 @@ from simulator.fields import Active, raw_row
 from simulator.language.opcodes import assemble
 from simulator.language.unparse import unparse
 
+SEVEN = "llama-2-7b-tp1-codegen"
 BATCH = [(900, 0, 500), (900, 500, 400), (300, 310, 1), (50, 900, 1)]
 OTHER = (0.5, 0.25, 1.5, 2.0, 30.0, 4.0, 120.0, 480.0, 3.0, 1.25, 20000.0, 40.0, 700.0)
 
@@ -40,6 +41,38 @@ def test_the_block_read_back_gives_the_programs_step_times(tmp_path: Path, model
     expected = host_step_us(model_table()[model]["config"], hardware_table()["H100"], tp, read["beta_coeffs"], BATCH)
     assert abs(int(bound.step_us(raw_row([Active(*r) for r in BATCH]))) - expected) <= 1  # rounding, then truncation
     assert read["alpha_coeffs"] == [bound.queueing_us(9), bound.completion_us(), bound.output_token_us()]
+
+
+def test_what_a_run_on_one_gpu_cannot_decide_is_named_with_b_ep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dense model on one GPU has no all-reduce (b4, and b_EP, which is written as b4) and no interleaved layers (b8)."""
+    mine = tmp_path / "mine.py"
+    assert evolve("fit", "trained_physics", "--id", SEVEN, "--out", mine) == 0
+    assert capsys.readouterr().out.endswith(f"Next:\n  evolve emit {mine} --coefficients\n")
+    assert evolve("emit", mine, "--coefficients") == 0
+    out, err = capsys.readouterr()
+    (comment,) = (line for line in out.splitlines() if line.startswith("# Hardly decided"))
+    names = comment.removesuffix(".").rpartition(": ")[2].split(", ")
+    assert {"b4", "b8"} < set(names) and names[names.index("b4") + 1] == "b_EP"
+    assert f"hardly decide {', '.join(names)}, and" in err and "--only" in err
+    block = yaml.safe_load(out)["trained_physics_coefficients"]["beta_coeffs"]
+    rounded = pytest.approx(BETA[7], rel=1e-6)  # a fit writes six digits
+    assert (block[3], block[7], block[10]) == (BETA[3], rounded, BETA[3])
+    assert evolve("fit", mine, "--id", SEVEN) == 0  # a file of the form
+    assert capsys.readouterr().out.endswith("Next:\n  evolve emit mine.py --coefficients\n")
+
+
+def test_published_coefficients_have_no_doubts(capsys: pytest.CaptureFixture[str]) -> None:
+    """No record of a fit says which runs decided them."""
+    assert evolve("emit", "trained_physics", "--coefficients") == 0
+    out, err = capsys.readouterr()
+    assert "Hardly decided" not in out and not err
+
+
+def test_a_fit_of_another_form_goes_on_with_go(capsys: pytest.CaptureFixture[str]) -> None:
+    assert evolve("fit", "linear", "--id", SEVEN) == 0
+    assert f"evolve emit mine.py --out DIR --id {SEVEN}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["champion", "kernels", "linear", "regimes", "floor"])

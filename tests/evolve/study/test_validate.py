@@ -283,6 +283,7 @@ def test_the_json_is_the_file_and_against_names_its_program(again: Path, capsys:
     # a constant per model has no model to be fitted on in these folds
     assert {a["name"] for a in models["known"]} == {
         "blackbox", "naive mean", "overhead floor", "roofline", "host roofline", "kernel sum",
+        "trained physics", "trained physics published",
     }  # fmt: skip
     assert models["best_known"] == min(models["known"], key=lambda a: a["e2e"])["name"]
     groups = {(g["by"], g["group"]): g["experiments"] for g in found["breakdown"]["models"]}
