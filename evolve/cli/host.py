@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, load, named_experiment, whole_names
+from evolve.cli.options import caps_options, ids_option, load, named_experiment, whole_names
 from evolve.program import emit as emitting
 from evolve.program.bench import bench as measure
 from evolve.program.bench import print_bench
@@ -31,7 +31,7 @@ from translate_go.naming import DEFAULT, Name
 @click.option(
     "--experiments", metavar="FILE", help="File of the experiments named by --id [default: the shipped runs]."
 )
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Bake in this experiment's deployment (repeatable).")
+@ids_option("Bake in these experiments' deployments (repeatable).")
 @click.option("--model", help="Bake in this model (with --hardware and --tp) instead of experiments' deployments.")
 @click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
 @click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
