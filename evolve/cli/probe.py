@@ -36,8 +36,7 @@ HEADER = "# Runs to measure, written by evolve probe: put what was measured unde
 @caps_options
 def probe(
     program: str, experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None,
-    degrees: tuple[str, ...],
-    budget_runs: int, out: Path | None, as_json: bool, caps: dict[str, int],
+    degrees: tuple[str, ...], budget_runs: int, out: Path | None, as_json: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Choose the runs to measure next, so that predictions become surer.
 

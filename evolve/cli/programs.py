@@ -144,9 +144,9 @@ def check(
 @caps_options
 def fit(
     program: str, experiments: str | None, ids: tuple[str, ...], only: tuple[str, ...], scope: str | None,
-    per_model: tuple[str, ...],
-    methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, loss_name: str | None, quantile: float | None,
-    split: bool, curve: bool, out: Path | None, where: Where, as_json: bool, caps: dict[str, int],
+    per_model: tuple[str, ...], methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, loss_name: str | None,
+    quantile: float | None, split: bool, curve: bool, out: Path | None, where: Where, as_json: bool,
+    caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Fit a program's constants to experiments.
 
