@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,9 +82,13 @@ def nearest_listed(name: object, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(str(name), known, n=1)
     if close:
         return nearest(name, known)
-    closest = {folded.casefold(): folded for folded in known}
-    names = [closest[key] for key in difflib.get_close_matches(str(name).casefold(), closest, n=3, cutoff=0.0)]
-    return f"the closest are {', '.join(names)}; `evolve list` has all"
+    return f"the closest are {closest(name, known)}; `evolve list` has all"
+
+
+def closest(name: object, known: Collection[str]) -> str:
+    """The three known names closest to another, whether in capitals or not, with commas."""
+    folded = {each.casefold(): each for each in known}
+    return ", ".join(folded[key] for key in difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.0))
 
 
 @dataclass(frozen=True, slots=True)

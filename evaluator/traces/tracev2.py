@@ -1,4 +1,4 @@
-"""TraceV2, the host's format of recorded requests: a YAML header, and a CSV file with a row per request.
+"""TraceV2, the host's format of recorded requests: a header (tracev2_header), and a CSV file with a row per request.
 
 Times are whole microseconds. A request is injected when it was sent, or else when it arrived. Send and chunk times may
 be on another clock than arrivals and deadlines, and are moved onto theirs. The prompt of a request in a prefix group is
@@ -10,16 +10,15 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
-import yaml
 
-from simulator.documents import parse_yaml, read_bytes
-from simulator.errors import InputError, Section, shown
-from simulator.experiment.limits import ENGINE, MOST_TOKENS
+from evaluator.traces.tracev2_header import Header, read_header
+from simulator.errors import InputError, shown
+from simulator.experiment.limits import MOST_TOKENS
 from simulator.experiment.trace import Requests, repeated_share
 
 COLUMNS = (
@@ -37,37 +36,10 @@ NUMBERS = {
 }  # fmt: skip
 TEXTS = ("prefix_group", "streaming", "status")
 TRUE, FALSE = ("true", "True", "TRUE", "t", "T", "1"), ("false", "False", "FALSE", "f", "F", "0")
-OK, TIMEOUT, INCOMPLETE = "ok", "timeout", "incomplete"
+# The words that the host writes: its client the first three, its simulation all but "error". It reads any other too.
+OK, TIMEOUT, ERROR, INCOMPLETE = STATUSES = ("ok", "timeout", "error", "incomplete")
 NEVER = -1  # instead of the time of a chunk that did not come, which the file has as 0
-WRITTEN, VERSIONS, UNITS, MODES = 2, (2, 3), ("microseconds", "us"), ("real", "generated", "replayed")
-HEADER = ("trace_version", "time_unit", "mode", "warm_up_requests", "server")
-ABOUT = ("created_at", "workload_seed", "workload_spec", "network", "goodput_slo_targets", "observed_kv_metrics")
-GROWTH = "session_context_growth"
-MEMORY = "gpu_memory_utilization"
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
-
-
-@dataclass(frozen=True)
-class Server:
-    """What served the requests; None where the header does not say. Lengths in tokens."""
-
-    type: str | None = None
-    model: str | None = None
-    tensor_parallel: int | None = None
-    max_num_seqs: int | None = None
-    block_size: int | None = None
-    gpu_memory_utilization: float | None = None
-    max_model_len: int | None = None
-
-
-@dataclass(frozen=True)
-class Header:
-    """A trace's header. The first `warm_up_requests` ids are part of no figure. notes: what is not replayed of it."""
-
-    mode: str
-    warm_up_requests: int = 0
-    server: Server = Server()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,51 +65,6 @@ class Recording:
         """bool: requests that are part of no figure, by their numbers, as the host counts them."""
         first: np.ndarray = self.number < self.header.warm_up_requests
         return first
-
-
-def read_header(path: Path) -> Header:
-    """The header in a YAML file. Raises InputError naming file, key and remedy."""
-    begin = f"begin with trace_version: {WRITTEN}"
-    try:
-        raw = parse_yaml(read_bytes(path), str(path), begin)
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read ({e.strerror}): name the header, a YAML file") from None
-    if not isinstance(raw, dict):
-        raise InputError(f"{path}: must be a mapping, got {shown(raw)}: {begin}")
-    top = Section(str(path), "", raw)
-    kinds: tuple[tuple[str, tuple[object, ...]], ...]
-    kinds = (("trace_version", VERSIONS), ("time_unit", UNITS), ("mode", MODES))
-    for key, values in kinds:
-        value = top.required(key, f"write {key}: {values[0]}")
-        if value not in values or isinstance(value, bool):
-            expected = " or ".join(map(str, values))
-            raise top.error(key, f"must be {expected}, got {shown(value)}", "write the trace again")
-    if (growth := raw.get(GROWTH)) not in (None, ""):
-        problem = f"is {shown(growth)}: the lengths of a session's later prompts follow only as it is played"
-        raise top.error(GROWTH, problem, "play it with the host, and export what it sent")
-    known = (*HEADER, *ABOUT, GROWTH)
-    notes = tuple(f"{path}: {shown(key)} of the header is not replayed" for key in raw if key not in known)
-    server = _server(top.section("server", "give its settings")) if top.has("server") else Server()
-    warm_up = top.whole("warm_up_requests", "give a number of requests") if top.has("warm_up_requests") else 0
-    return Header(raw["mode"], warm_up, server, notes)
-
-
-def _server(s: Section) -> Server:
-    s.only(tuple(Server.__dataclass_fields__))
-
-    def whole(key: str) -> int | None:  # the host takes 0 for "not known"
-        return (s.whole(key, "give a whole number", most=ENGINE[key]) or None) if s.has(key) else None
-
-    memory = s.number(MEMORY, "give a fraction of the GPU's memory, as 0.9", least=0, most=1) if s.has(MEMORY) else 0
-    return Server(
-        type=s.name("type") if s.has("type") else None,
-        model=s.name("model") if s.has("model") else None,
-        tensor_parallel=whole("tensor_parallel"),
-        max_num_seqs=whole("max_num_seqs"),
-        block_size=whole("block_size"),
-        gpu_memory_utilization=memory or None,
-        max_model_len=whole("max_model_len"),
-    )
 
 
 def read_recording(header_path: Path, data_path: Path) -> Recording:
@@ -277,15 +204,6 @@ def with_one_prefix(requests: Requests) -> tuple[Requests, float]:
             if (share := repeated_share(one)) > kept:
                 best, kept = one, share
     return best, 1.0 - kept / before if before else 0.0
-
-
-def header_text(header: Header) -> str:
-    """The header as YAML."""
-    server = {key: value for key, value in asdict(header.server).items() if value is not None}
-    values = (WRITTEN, UNITS[0], header.mode, header.warm_up_requests, server)
-    raw = {key: value for key, value in zip(HEADER, values, strict=True) if key != "server" or value}
-    text: str = yaml.safe_dump(raw, sort_keys=False, allow_unicode=True)
-    return text
 
 
 def write_data(recording: Recording, file: TextIO) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import Tables, caps_options, load, named_experiments, tables_options
+from evolve.cli.options import Tables, caps_options, ids_option, load, named_experiments, tables_options
 from evolve.cli.pools import Where, pool_options
 from evolve.program.ablation import ablate as ablate_parts
 from evolve.program.ablation_view import print_ablation
@@ -16,13 +16,13 @@ from evolve.program.ablation_view import print_ablation
 @click.command()
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those the project ships].")
-@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@ids_option()
 @tables_options("a row for each part as CSV")
 @partial(pool_options, default=1)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def ablate(
-    program: str, experiments: str | None, ids: str | None, tables: Tables, where: Where, as_json: bool,
+    program: str, experiments: str | None, ids: tuple[str, ...], tables: Tables, where: Where, as_json: bool,
     caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Drop each part of a program in turn, fit the rest again, and say which parts earn their place.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, load, named_experiments
+from evolve.cli.options import caps_options, ids_option, load, named_experiments
 from evolve.program.drift import drift as drift_of
 from evolve.program.drift_view import print_drift
 
@@ -13,10 +13,10 @@ from evolve.program.drift_view import print_drift
 @click.command()
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", required=True, help="The new runs, with observations.")
-@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@ids_option()
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
-def drift(program: str, experiments: str, ids: str | None, as_json: bool, caps: dict[str, int]) -> int:
+def drift(program: str, experiments: str, ids: tuple[str, ...], as_json: bool, caps: dict[str, int]) -> int:
     """Check new runs for drift: do a program's constants, and its form, still hold?
 
     The residuals of E2E, TTFT and ITL of every load stage are compared with how far the program was off on held-out

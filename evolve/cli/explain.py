@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, load, named_experiments
+from evolve.cli.options import caps_options, ids_option, load, named_experiments
 from evolve.program.diagnose import diagnose as diagnosed
 from evolve.program.diagnose import observed
 from evolve.program.diagnose_view import print_findings
@@ -20,10 +20,10 @@ from evolve.run.folder import is_run, open_run
 @click.command()
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="Explain predictions of these [default: those the project ships].")
-@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@ids_option()
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with the steps of every experiment.")
 @caps_options
-def explain(program: str, experiments: str | None, ids: str | None, as_json: bool, caps: dict[str, int]) -> int:
+def explain(program: str, experiments: str | None, ids: tuple[str, ...], as_json: bool, caps: dict[str, int]) -> int:
     """Explain a program's predictions: what they are made of, what each term means, and where it comes from.
 
     Shows every term in words, and its share, in microseconds and percent, of the mean E2E and of steps that the runs
@@ -46,10 +46,10 @@ def explain(program: str, experiments: str | None, ids: str | None, as_json: boo
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those that the program's "
               "run fits, else those the project ships].")  # fmt: skip
-@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments, also such as are not clean.")
+@ids_option("Only these experiments, also such as are not clean (repeatable).")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
-def diagnose(program: str, experiments: str | None, ids: str | None, as_json: bool, caps: dict[str, int]) -> int:
+def diagnose(program: str, experiments: str | None, ids: tuple[str, ...], as_json: bool, caps: dict[str, int]) -> int:
     """Show where and why a program is wrong, as questions to language models do.
 
     Signed errors by load stage, the fields that they go along with, the steps of the worst stages, and the terms that

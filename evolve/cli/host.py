@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, load, named_experiment, whole_names
+from evolve.cli.options import caps_options, ids_option, load, named_experiment, whole_names
 from evolve.program import emit as emitting
 from evolve.program.bench import bench as measure
 from evolve.program.bench import print_bench
@@ -34,7 +34,7 @@ from translate_go.naming import DEFAULT, Name
 @click.option(
     "--experiments", metavar="FILE", help="File of the experiments named by --id [default: the shipped runs]."
 )
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Bake in this experiment's deployment (repeatable).")
+@ids_option("Bake in these experiments' deployments (repeatable).")
 @click.option("--model", help="Bake in this model (with --hardware and --tp) instead of experiments' deployments.")
 @click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
 @click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
@@ -96,7 +96,7 @@ def emit(program: str | None, target: str, out: Path | None, into: Path | None, 
     whole_names(model, hardware, tp, "an experiment has its own")
     if for_host and (ids or model or named):
         raise InputError("--host-facts goes without --id, --model and --deployment: the host knows them")
-    named_by_id = [named_experiment(experiments, name, "repeat --id for each") for name in dict.fromkeys(ids)]
+    named_by_id = [named_experiment(experiments, name) for name in dict.fromkeys(ids)]
     deployments = [emitting.of_experiment(e) for e in named_by_id]
     deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
     if model and hardware:

@@ -12,7 +12,7 @@ from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__
 from evolve.cli.endings import print_json, resumable
-from evolve.cli.options import Tables, caps_options, tables_options, written_and_named
+from evolve.cli.options import Tables, caps_options, ids_option, tables_options, written_and_named
 from evolve.cli.pools import Where, pool_options
 from evolve.cli.steps import STEPS, SYNC
 from evolve.methods.bench import Bench, measure
@@ -22,7 +22,7 @@ from evolve.methods.protocol import protocol
 from evolve.methods.result import Result
 from evolve.methods.view import page, print_board
 from evolve.program.steps.sources import Run, sources
-from evolve.run.data import fittable, parse_list
+from evolve.run.data import fittable
 from evolve.terminal import command, say, warn
 from simulator.errors import InputError, nearest, shown
 from simulator.experiment.experiment import Experiment
@@ -40,7 +40,7 @@ from simulator.language.measure import Caps
               help=f"{STEPS} [default: {SHIPPED}, with the runs the project ships]")  # fmt: skip
 @click.option("--sync", is_flag=True, help=SYNC)
 @click.option("--experiments", metavar="FILE", help="Train on these experiments [default: the runs the project ships].")
-@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@ids_option()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/leaderboard"), show_default=True,
               help="Folder of the results; those in it are not computed again.")  # fmt: skip
 @pool_options
@@ -50,7 +50,7 @@ from simulator.language.measure import Caps
 @click.option("--quiet", is_flag=True, help="No progress line.")
 @caps_options
 def leaderboard(methods: tuple[str, ...], programs: tuple[str, ...], no_short_circuit: bool, steps: tuple[Path, ...],
-                sync: bool, experiments: str | None, ids: str | None, out: Path, where: Where, tables: Tables,
+                sync: bool, experiments: str | None, ids: tuple[str, ...], out: Path, where: Where, tables: Tables,
                 as_json: bool, as_md: bool, quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Compare everything that predicts latencies on one board, by a protocol that was fixed before.
 
@@ -74,7 +74,7 @@ def leaderboard(methods: tuple[str, ...], programs: tuple[str, ...], no_short_ci
     entries = _entries(methods, programs, Caps(**caps), fittable([w.experiment for w in written]))
     bench = Bench(out, entries, written, _runs(steps, experiments, ids, sync), not no_short_circuit)
     given = [*(("--add", spec) for spec in programs), *(("--steps", path) for path in steps),
-             ("--experiments", experiments), ("--id", ids), ("--out", out)]  # fmt: skip
+             ("--experiments", experiments), ("--id", ",".join(ids) or None), ("--out", out)]  # fmt: skip
     words = [word for option in given if option[1] is not None for word in option]
     words += ["--no-short-circuit"] * no_short_circuit + ["--sync"] * sync
     with resumable(command("leaderboard", *methods, *words)), where.pool(quiet) as pool:
@@ -107,15 +107,14 @@ def _json(bench: Bench, made: Board, results: Sequence[Result]) -> JsonObject:
     }
 
 
-def _runs(steps: tuple[Path, ...], experiments: str | None, ids: str | None, sync: bool) -> tuple[Run, ...]:
+def _runs(steps: tuple[Path, ...], experiments: str | None, ids: tuple[str, ...], sync: bool) -> tuple[Run, ...]:
     """The runs whose steps were recorded: of the tables given, or those that are shipped with the shipped runs."""
     if steps:
         return sources(steps, experiments, ids, sync).runs
     if experiments:
         return ()
-    wanted = parse_list(ids)
-    shipped = sources((Path(SHIPPED),), None, None, False).runs
-    return tuple(run for run in shipped if not wanted or run.experiment.id in wanted)
+    shipped = sources((Path(SHIPPED),), None, (), False).runs
+    return tuple(run for run in shipped if not ids or run.experiment.id in ids)
 
 
 def _entries(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
@@ -16,14 +16,15 @@ from evolve.cli.pools import pool_options
 from evolve.report.progress import tell_compilation
 from evolve.report.table import counted
 from evolve.run import program as programs
-from evolve.run.data import experiments_of, parse_list
+from evolve.run.data import experiments_of, known_experiment
 from evolve.run.files import check_writable
 from evolve.run.program import Source
 from evolve.terminal import say
-from simulator.errors import InputError
+from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Experiment
 from simulator.language.measure import Caps
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 STDOUT = "-"
 FORMATS = {
     "csv": "Write {what} to this file, or to standard output for -.",
@@ -46,7 +47,7 @@ def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return caps_options_from(Caps(), ", or the configuration's")(command)
 
 
-def caps_options_from(caps: Caps, or_else: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def caps_options_from(caps: Caps, or_else: str = "") -> Decorator:
     """`caps_options` whose help names these defaults, and what else may replace them."""
     defaults = asdict(caps)
 
@@ -105,7 +106,7 @@ class Tables:
                 say(f"{file}: {counted(len(frame), 'row')}", err=True)  # standard output may have JSON
 
 
-def tables_options(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def tables_options(what: str) -> Decorator:
     """Add --csv, --parquet and --latex; the command receives them as `tables`. `what`: the rows of the table."""
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,8 +137,8 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         pool_options,
         click.option("--out", type=click.Path(path_type=Path), help="Run folder to create [default: runs/NNNN]."),
         click.option("--experiments", multiple=True, metavar="FILE", help=experiments),
-        click.option("--workloads", metavar="A,B", help="Fit only these workloads."),
-        click.option("--exclude", metavar="ID,ID", help="Do not fit these experiments."),
+        list_option("--workloads", "workloads", "A,B", "Fit only these workloads (repeatable)."),
+        list_option("--exclude", "exclude", "ID,ID", "Do not fit these experiments (repeatable)."),
         click.option("--evolve", "methods", type=click.Choice(["step", "queueing", "both"]), help="What may change."),
         click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
         click.option("--quiet", is_flag=True, help="No progress line."),
@@ -157,41 +158,60 @@ def two_files(_context: click.Context, option: click.Parameter, value: Any) -> A
     return value
 
 
+def list_option(flag: str, name: str, metavar: str, text: str) -> Decorator:
+    """Add an option of one or more words: separated by commas, by repeating the option, or both.
+
+    The command receives all of them under `name`, in order and each once, as a tuple that is empty without the option.
+    """
+    return click.option(flag, name, metavar=metavar, multiple=True, callback=_words, help=text)
+
+
+def ids_option(text: str = "Only these experiments (repeatable).") -> Decorator:
+    """Add --id, which names experiments; the command receives `ids`."""
+    return list_option("--id", "ids", "ID,ID", text)
+
+
+def _words(_context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of an option of `list_option`. Raises InputError where it is given without any."""
+    for text in value:
+        if not text.replace(",", "").strip():
+            raise InputError(f"{option.opts[0]} {shown(text)}: names nothing: give {option.metavar}, or leave it out")
+    return tuple(dict.fromkeys(word.strip() for text in value for word in text.split(",") if word.strip()))
+
+
 def load(program: str, caps: dict[str, int]) -> Source:
     """The program that the user names; a file must keep to the caps."""
     return programs.load(program, Caps(**caps))
 
 
-def named_experiments(file: str | None, ids: str | None) -> list[Experiment]:
-    """The experiments of a file, or the bundled ones; only those in `ids`, if given.
+def named_experiments(file: str | None, ids: Sequence[str]) -> list[Experiment]:
+    """The experiments of a file, or the bundled ones; only those in `ids`, if there are any.
 
     Raises InputError for an unknown id.
     """
     return only_named(experiments_of([file] if file else BUNDLED), ids)
 
 
-def written_and_named(file: str | None, ids: str | None) -> list[Written]:
+def written_and_named(file: str | None, ids: Sequence[str]) -> list[Written]:
     """`named_experiments` with their entries in the file."""
     written = {w.experiment.id: w for name in ([file] if file else BUNDLED) for w in written_experiments(name)}
     return [written[e.id] for e in only_named([w.experiment for w in written.values()], ids)]
 
 
-def only_named(experiments: Iterable[Experiment], ids: str | None) -> list[Experiment]:
-    """Those of the experiments that are in `ids`, or all without it. Raises InputError for an unknown id."""
+def only_named(experiments: Iterable[Experiment], ids: Sequence[str]) -> list[Experiment]:
+    """Those of the experiments that are in `ids`, or all without any. Raises InputError for an unknown id."""
     offered = {e.id: e for e in experiments}
-    wanted = parse_list(ids)
-    for name in wanted:
-        if name not in offered:
-            raise InputError(f"--id {name}: no such experiment: there are {', '.join(offered)}")
-    return [e for e in offered.values() if not wanted or e.id in wanted]
+    for name in ids:
+        known_experiment("--id", name, offered)
+    return [e for e in offered.values() if not ids or e.id in ids]
 
 
-def named_experiment(file: str | None, name: str, remedy: str = "name one experiment") -> Experiment:
-    """The one experiment of that id. Raises InputError, with the remedy, for several."""
-    experiments = named_experiments(file, name)
-    if len(experiments) != 1:
-        raise InputError(f"--id {name}: is not one experiment: {remedy}")
-    return experiments[0]
+def named_experiment(file: str | None, name: str) -> Experiment:
+    """The one experiment of that id. Raises InputError for an unknown one and for several."""
+    if "," in name:
+        raise InputError(f"--id {name}: is not one experiment: name one experiment")
+    [experiment] = named_experiments(file, [name])
+    return experiment
 
 
 def whole_names(model: str | None, hardware: str | None, tp: int | None, why: str = "") -> None:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import click
 
-from evolve.cli.options import caps_options, load, named_experiments, only_named
+from evolve.cli.options import caps_options, ids_option, load, named_experiments, only_named
 from evolve.report.printing import prose
 from evolve.report.searched import searched
 from evolve.report.terms import legend
@@ -48,10 +48,10 @@ WORDS: dict[str, tuple[tuple[str, ...], str]] = {
 @click.option("--kind", type=click.Choice([*OF_RUNS, *OF_PROGRAMS]), required=True, help="What to draw.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write: .svg, .png or .pdf.")
 @click.option("--experiments", metavar="FILE", help="For fit and terms [default: a run's own, else the shipped runs].")
-@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@ids_option()
 @caps_options
 def plot(
-    names: tuple[str, ...], kind: str, out: Path, experiments: str | None, ids: str | None, caps: dict[str, int]
+    names: tuple[str, ...], kind: str, out: Path, experiments: str | None, ids: tuple[str, ...], caps: dict[str, int]
 ) -> int:
     """Draw a picture of a run: front, history, grid, fit or terms.
 
@@ -100,7 +100,7 @@ def _drawing(name: str) -> ModuleType:
 
 
 def _program(
-    name: str, file: str | None, ids: str | None, caps: dict[str, int]
+    name: str, file: str | None, ids: tuple[str, ...], caps: dict[str, int]
 ) -> tuple[Source, list[Experiment]]:
     """The program, a run's champion if a run is named, and the experiments to show it on."""
     if not is_run(Path(name)):

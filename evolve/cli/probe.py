@@ -10,11 +10,10 @@ import yaml
 from evaluator.deployments import known_gpu, known_model
 from evaluator.experiments import raw_entries
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, load, named_experiments, whole_names
+from evolve.cli.options import caps_options, ids_option, list_option, load, named_experiments, whole_names
 from evolve.program.loads import CANDIDATES, TARGETS, bases, grid, names
 from evolve.program.probe import print_probe, trusted
 from evolve.program.probe import probe as probe_runs
-from evolve.run.data import parse_list
 from evolve.run.files import cannot_write, check_writable, write_text
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -26,18 +25,18 @@ HEADER = "# Runs to measure, written by evolve probe: put what was measured unde
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="The runs whose intervals matter [default: a panel of loads on "
               "--model and --hardware].")  # fmt: skip
-@click.option("--id", "ids", metavar="ID,ID", help="Only these of them.")
+@ids_option("Only these of them (repeatable).")
 @click.option("--model", help="What can be run: this model [default: those of the targets].")
 @click.option("--hardware", metavar="GPU", help="What can be run: on this GPU [default: those of the targets].")
-@click.option("--tp", metavar="N,N", help="What can be run: these tensor-parallel degrees, the first of which a panel "
-              "has [default: 1, 2, 4, 8 as far as they fit].")  # fmt: skip
+@list_option("--tp", "degrees", "N,N", "What can be run: these tensor-parallel degrees, the first of which a panel has "
+             "(repeatable) [default: 1, 2, 4, 8 as far as they fit].")  # fmt: skip
 @click.option("--budget-runs", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs to choose.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the chosen runs here, as an experiments file.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def probe(
-    program: str, experiments: str | None, ids: str | None, model: str | None, hardware: str | None, tp: str | None,
-    budget_runs: int, out: Path | None, as_json: bool, caps: dict[str, int],
+    program: str, experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None,
+    degrees: tuple[str, ...], budget_runs: int, out: Path | None, as_json: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Choose the runs to measure next, so that predictions become surer.
 
@@ -57,13 +56,13 @@ def probe(
     whole_names(model, hardware, None)
     if ids and not experiments:
         raise InputError("--id names runs of a file: give --experiments FILE too")
-    degrees = _degrees(tp)
+    tp = _degrees(degrees)
     targets = named_experiments(experiments, ids) if experiments else []
     deployments = _deployments(experiments, {e.id for e in targets}, model, hardware)
     offered = [
         run
         for base, name in zip(deployments, names(deployments), strict=True)
-        for run in grid(source.complete, base, degrees, CANDIDATES, name)
+        for run in grid(source.complete, base, tp, CANDIDATES, name)
     ]
     if not offered:
         raise InputError(
@@ -87,10 +86,9 @@ def probe(
     return 0
 
 
-def _degrees(tp: str | None) -> tuple[int, ...]:
-    numbers = parse_list(tp)
+def _degrees(numbers: tuple[str, ...]) -> tuple[int, ...]:
     if not all(n.isdecimal() and 0 < int(n) <= 10_000 for n in numbers):
-        raise InputError(f"--tp {tp}: must be whole numbers above 0: write --tp 1,2")
+        raise InputError(f"--tp {','.join(numbers)}: must be whole numbers above 0: write --tp 1,2")
     return tuple(map(int, numbers))
 
 

@@ -10,7 +10,16 @@ import click
 
 from evaluator.fit.steps import LOSSES, QUANTILE
 from evolve.cli.endings import print_json
-from evolve.cli.options import Tables, caps_options, load, named_experiments, tables_options, written_and_named
+from evolve.cli.options import (
+    Tables,
+    caps_options,
+    ids_option,
+    list_option,
+    load,
+    named_experiments,
+    tables_options,
+    written_and_named,
+)
 from evolve.cli.pools import Where, pool_options
 from evolve.program.axes import parse_axes
 from evolve.program.check import check as check_program
@@ -28,7 +37,7 @@ from evolve.program.sweep import sweep as predict_sweep
 from evolve.program.sweep_view import print_sweep
 from evolve.report.progress import Line
 from evolve.run.config import FITS
-from evolve.run.data import parse_list, part
+from evolve.run.data import part
 from evolve.run.program import Source
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
@@ -66,14 +75,14 @@ def show(program: str, tables: Tables, as_json: bool, caps: dict[str, int]) -> i
 @click.argument("program", required=False)
 @click.option("--fields", is_flag=True, help="List the fields that a program may read, with their units and meanings.")
 @click.option("--experiments", metavar="FILE", help="Run the gates on its deployments [default: the shipped runs'].")
-@click.option("--id", "ids", metavar="ID,ID", help="Only those of these experiments.")
+@ids_option("Only those of these experiments (repeatable).")
 @click.option(
     "--physics", is_flag=True, help="Also check consistency with datasheets, parallelism, batch and model size."
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def check(
-    program: str | None, fields: bool, experiments: str | None, ids: str | None, physics: bool, as_json: bool,
+    program: str | None, fields: bool, experiments: str | None, ids: tuple[str, ...], physics: bool, as_json: bool,
     caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Check a program as a search would: language, caps, units and gates.
@@ -110,10 +119,11 @@ def check(
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those of --steps, else "
               "those the project ships].")  # fmt: skip
-@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
-@click.option("--only", metavar="NAME,NAME", help="Change only these constants: alpha, beta, a method, or names.")
+@ids_option()
+@list_option("--only", "only", "NAME,NAME", "Change only these constants (repeatable): alpha, beta, a method, or "
+             "names.")  # fmt: skip
 @click.option("--scope", type=click.Choice(["shared", "per-model"]), help="One value for all models, or one for each.")
-@click.option("--per-model", metavar="NAME,NAME", help="Only these constants have a value per model.")
+@list_option("--per-model", "per_model", "NAME,NAME", "Only these constants have a value per model (repeatable).")
 @click.option("--method", "methods", type=click.Choice(FIT_METHODS), multiple=True, help="How to fit "
               "(repeatable: compare several) [default: auto].")  # fmt: skip
 @click.option("--steps", "steps", type=click.Path(path_type=Path), multiple=True, help="First fit step_time to these "
@@ -133,9 +143,10 @@ def check(
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
 def fit(
-    program: str, experiments: str | None, ids: str | None, only: str | None, scope: str | None, per_model: str | None,
-    methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, loss_name: str | None, quantile: float | None,
-    split: bool, curve: bool, out: Path | None, where: Where, as_json: bool, caps: dict[str, int],
+    program: str, experiments: str | None, ids: tuple[str, ...], only: tuple[str, ...], scope: str | None,
+    per_model: tuple[str, ...], methods: tuple[str, ...], steps: tuple[Path, ...], sync: bool, loss_name: str | None,
+    quantile: float | None, split: bool, curve: bool, out: Path | None, where: Where, as_json: bool,
+    caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Fit a program's constants to experiments.
 
@@ -170,7 +181,7 @@ def fit(
         return _learning_curve(load(program, caps), named_experiments(experiments, ids), given, where, as_json)
     if scope and per_model:
         raise InputError("--scope is for all constants, --per-model for some: give one of the two")
-    own = None if scope == "per-model" else parse_list(per_model)
+    own = None if scope == "per-model" else per_model
     routes = FIT_METHODS[:-1] if "all" in methods else tuple(dict.fromkeys(methods)) or FIT_METHODS[:1]
     source = load(program, caps)
     if sync and not steps:
@@ -183,7 +194,7 @@ def fit(
         runs, fitted = (), named_experiments(experiments, ids)
         files = {e.id: experiments for e in fitted if experiments}
     with where.pool(quiet=False) as pool:
-        result = calibrate(source, fitted, out, Settings(routes, own, parse_list(only), runs, split, loss), pool)
+        result = calibrate(source, fitted, out, Settings(routes, own, only, runs, split, loss), pool)
     if as_json:
         print_json(result.to_json())
     else:
@@ -221,7 +232,7 @@ def _loss(name: str | None, quantile: float | None, with_steps: bool) -> Loss:
 @click.command()
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="What to predict [default: the runs the project ships].")
-@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@ids_option()
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
@@ -230,14 +241,14 @@ def _loss(name: str | None, quantile: float | None, with_steps: bool) -> Loss:
 @click.option("--sweep", "sweeps", metavar="KEY=VALUES", multiple=True, help="Predict at every combination of these "
               "values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), tp, max_num_seqs or max_num_batched_tokens "
               "(repeatable).")  # fmt: skip
-@click.option("--slo", metavar="LATENCY=TIME,...", help="With --sweep: limits such as ttft_p99=500ms,itl_mean=50ms on "
-              "the mean, p50, p90 or p99 of ttft, itl or e2e.")  # fmt: skip
+@list_option("--slo", "slo", "LATENCY=TIME,...", "With --sweep: limits such as ttft_p99=500ms,itl_mean=50ms on the "
+             "mean, p50, p90 or p99 of ttft, itl or e2e (repeatable).")  # fmt: skip
 @tables_options("a row for each experiment, or each combination of --sweep, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
 @caps_options
 def predict(
-    program: str, experiments: str | None, ids: str | None, seeds: int, named_part: str | None, sweeps: tuple[str, ...],
-    slo: str | None, tables: Tables, as_json: bool, caps: dict[str, int],
+    program: str, experiments: str | None, ids: tuple[str, ...], seeds: int, named_part: str | None,
+    sweeps: tuple[str, ...], slo: tuple[str, ...], tables: Tables, as_json: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Predict TTFT, ITL and E2E of experiments.
 
@@ -269,7 +280,7 @@ def predict(
         elif not tables.on_stdout:
             print_sweep(swept)
         return 0 if any(block.predicted for block in swept.blocks) else 1
-    if slo is not None:
+    if slo:
         raise InputError("--slo only applies together with --sweep: give --sweep too")
     named = named_experiments(experiments, ids)
     if named_part:

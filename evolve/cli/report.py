@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import STDOUT, caps_options, named_experiments
+from evolve.cli.options import STDOUT, caps_options, ids_option, list_option, named_experiments
 from evolve.cli.pools import Where, pool_options
 from evolve.dimensions.html import html
 from evolve.dimensions.report import DIMENSIONS, Report
@@ -16,7 +16,6 @@ from evolve.dimensions.report import report as make
 from evolve.dimensions.subject import subject_of
 from evolve.dimensions.view import page, print_report
 from evolve.report.table import counted
-from evolve.run.data import parse_list
 from evolve.run.files import cannot_write, check_writable, write_text
 from evolve.terminal import say
 from simulator.errors import InputError, nearest
@@ -27,8 +26,8 @@ from simulator.language.measure import Caps
 @click.argument("name", metavar="RUN|PROGRAM", default="champion")
 @click.option("--experiments", metavar="FILE", help="Judge it on these experiments [default: those of its run, else "
               "those the project ships].")  # fmt: skip
-@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
-@click.option("--only", metavar="NAME,NAME", help=f"Only these dimensions: {', '.join(DIMENSIONS)}.")
+@ids_option()
+@list_option("--only", "only", "NAME,NAME", f"Only these dimensions (repeatable): {', '.join(DIMENSIONS)}.")
 @click.option("--md", "as_md", is_flag=True, help="As Markdown.")
 @click.option(
     "--html", "to_html", metavar="FILE|-", help="Write a page of HTML to this file, or to standard output for -."
@@ -38,7 +37,7 @@ from simulator.language.measure import Caps
 @click.option("--quiet", is_flag=True, help="No progress line.")
 @caps_options
 def report(
-    name: str, experiments: str | None, ids: str | None, only: str | None, as_md: bool, to_html: str | None,
+    name: str, experiments: str | None, ids: tuple[str, ...], only: tuple[str, ...], as_md: bool, to_html: str | None,
     where: Where, as_json: bool, quiet: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Report on a program in ten dimensions, for a team that decides whether to adopt it.
@@ -56,13 +55,13 @@ def report(
     printed = ["--md"] * as_md + ["--json"] * as_json + ["--html -"] * (to_html == STDOUT)
     if len(printed) > 1:
         raise InputError(f"{' and '.join(printed)} both go to standard output: give one of the two")
-    wanted = _dimensions(only)
+    _check_dimensions(only)
     if to_html and to_html != STDOUT:
         check_writable(Path(to_html), "--html")
     given = named_experiments(experiments, ids) if experiments or ids else None
     subject = subject_of(name, Caps(**caps), experiments, given, ids)
     with where.pool(quiet) as pool:
-        made = make(subject, wanted, pool)
+        made = make(subject, only, pool)
     _write(made, to_html)
     if as_json:
         print_json(made.to_json())
@@ -73,13 +72,11 @@ def report(
     return 0
 
 
-def _dimensions(only: str | None) -> tuple[str, ...]:
-    """The dimensions that are named. Raises InputError for a name of none."""
-    names = parse_list(only)
+def _check_dimensions(names: tuple[str, ...]) -> None:
+    """Raises InputError for a name of no dimension."""
     for name in names:
         if name not in DIMENSIONS:
             raise InputError(f"--only {name}: is no dimension: {nearest(name, list(DIMENSIONS))}")
-    return names
 
 
 def _write(made: Report, to_html: str | None) -> None:

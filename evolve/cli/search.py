@@ -11,14 +11,13 @@ from click.core import ParameterSource
 
 from evaluator.experiments import BUNDLED
 from evolve.cli.llm_options import llm_config, llm_options
-from evolve.cli.options import run_options
+from evolve.cli.options import list_option, run_options
 from evolve.cli.pools import Where, carry_out, pool_options
 from evolve.pool.pool import Pool
 from evolve.propose.llm.setup import replay, with_limits
 from evolve.report.run import print_run
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
 from evolve.run.config import Config, load_config
-from evolve.run.data import parse_list
 from evolve.run.folder import Run, next_path, open_run, rewind
 from evolve.search import run as run_module
 from evolve.study import baselines as studies
@@ -36,7 +35,7 @@ known_option = click.option(
 
 
 @click.command()
-@click.option("--models", metavar="A,B", help="Fit only these models (Hugging Face ids or aliases).")
+@list_option("--models", "models", "A,B", "Fit only these models, Hugging Face ids or aliases (repeatable).")
 @click.option("--start", metavar="PROGRAM", multiple=True,
               help="Start from this program too: a file, RUN:ID, a shipped name, or the best programs of a checkpoint "
               "folder of OpenEvolve (repeatable).")  # fmt: skip
@@ -49,7 +48,7 @@ known_option = click.option(
 @llm_options
 @run_options
 def run(
-    models: str | None,
+    models: tuple[str, ...],
     start: tuple[str, ...],
     only_start: bool,
     repeats: int,
@@ -116,7 +115,7 @@ def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
     """
     if "," in model:
         raise InputError(f"--model {model}: a pilot has one model: name one, or use `evolve run --models {model}`")
-    config = _config(options, model)
+    config = _config(options, (model,))
     _offline_only(config, "pilot", "use `evolve run --models`")
     search = replace(config.search, generations=generations, islands=1)
     budget = options["budget"] or generations * search.batch
@@ -151,17 +150,15 @@ def _offline_only(config: Config, what: str, remedy: str) -> None:
         raise InputError(f"{what} repeats a search, and would pay its models every time: {remedy}")
 
 
-def _config(options: dict[str, Any], models: str | None) -> Config:
+def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
     """The configuration, as changed by the command line."""
     config = load_config(options["config_name"])
     data = config.data
     if options["experiments"]:
         files = tuple(f if f in BUNDLED else str(Path(f).resolve()) for f in options["experiments"])
         data = replace(data, files=files, predict_files=())
-    for name, text in (("models", models), ("workloads", options["workloads"]), ("exclude", options["exclude"])):
-        if text is not None:
-            changed: dict[str, Any] = {name: parse_list(text)}
-            data = replace(data, **changed)
+    named = {"models": models, "workloads": options["workloads"], "exclude": options["exclude"]}
+    data = replace(data, **{name: words for name, words in named.items() if words})
     search = replace(config.search, evolve=options["methods"]) if options["methods"] else config.search
     top = {name: options[name] for name in ("budget", "seed") if options[name] is not None}
     return replace(config, data=data, caps=replace(config.caps, **options["caps"]), search=search, **top)
@@ -220,14 +217,14 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
               help="Data, caps and gates of all engines, and the settings of our own.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(min=1), default=300, show_default=True, help="Candidates of each search.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Searches of each engine.")
-@click.option("--only", metavar="A,B", help="Only these engines [default: all].")
+@list_option("--only", "only", "A,B", "Only these engines (repeatable) [default: all].")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder to create or add to [default: runs/baselines/NNNN]."
 )
 @pool_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
-def baselines(config_name: str, budget: int, seeds: int, only: str | None, out: Path | None, where: Where,
+def baselines(config_name: str, budget: int, seeds: int, only: tuple[str, ...], out: Path | None, where: Where,
               as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Compare our engine with other ways to search, under the same budget and the same evaluator.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import Tables, caps_options, load, tables_options, written_and_named
+from evolve.cli.options import Tables, caps_options, ids_option, load, tables_options, written_and_named
 from evolve.program.sensitivity import sensitivity as measure
 from evolve.program.sensitivity_view import print_sensitivities
 from evolve.report.progress import Line
@@ -14,7 +14,7 @@ from evolve.report.progress import Line
 @click.command()
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="Whose engines to change [default: the runs the project ships].")
-@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@ids_option()
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
@@ -22,7 +22,7 @@ from evolve.report.progress import Line
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
 @caps_options
 def sensitivity(
-    program: str, experiments: str | None, ids: str | None, seeds: int, tables: Tables, as_json: bool,
+    program: str, experiments: str | None, ids: tuple[str, ...], seeds: int, tables: Tables, as_json: bool,
     caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Show how far predicted latencies move with each setting of the engine.

@@ -8,7 +8,7 @@ import click
 
 from evaluator.experiments import STEPS as SHIPPED
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, load
+from evolve.cli.options import caps_options, ids_option, load
 from evolve.program.steps.score import print_score
 from evolve.program.steps.score import score_steps as score
 from evolve.program.steps.sources import sources
@@ -23,7 +23,7 @@ SYNC = "The engines did not schedule ahead: a cycle measures its own step, not t
               show_default=True, help=STEPS)  # fmt: skip
 @click.option("--experiments", metavar="FILE", help="Their experiments [default: experiments.yaml of a folder, else "
               "the runs the project ships].")  # fmt: skip
-@click.option("--id", "ids", metavar="ID,ID", help="Only these experiments.")
+@ids_option()
 @click.option("--target", type=click.Choice(["cycle", "duration"]), default="cycle", show_default=True,
               help="cycle: start of a step to that of the next; duration: CPU time of schedule() only.")  # fmt: skip
 @click.option("--split", type=click.Choice(["all", "train", "valid", "test"]), default="all", show_default=True,
@@ -32,7 +32,7 @@ SYNC = "The engines did not schedule ahead: a cycle measures its own step, not t
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON, with the step ids of each split.")
 @click.option("--quiet", is_flag=True, help="Only the table of runs, not by kind of step.")
 @caps_options
-def score_steps(program: str, steps: tuple[Path, ...], experiments: str | None, ids: str | None, target: str,
+def score_steps(program: str, steps: tuple[Path, ...], experiments: str | None, ids: tuple[str, ...], target: str,
                 split: str, sync: bool, as_json: bool, quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Score a program's step_time on sampled scheduler steps.
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json, resumable
-from evolve.cli.options import Tables, caps_options, load, tables_options
+from evolve.cli.options import Tables, caps_options, list_option, load, tables_options
 from evolve.cli.pools import Where, pool_options
-from evolve.run.data import parse_list
 from evolve.run.folder import open_run
 from evolve.study.held_out_views import print_validation
 from evolve.study.validate import Options
@@ -20,12 +19,8 @@ from simulator.errors import InputError
 
 @click.command()
 @click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
-@click.option(
-    "--folds",
-    metavar="KIND,KIND",
-    help="models, workloads, tp, architectures, hardware, files, stages [default: the configuration's, or all that "
-    "apply].",
-)
+@list_option("--folds", "folds", "KIND,KIND", "models, workloads, tp, architectures, hardware, files, stages "
+             "(repeatable) [default: the configuration's, or all that apply].")  # fmt: skip
 @click.option(
     "--budget", type=click.IntRange(min=1), help="Candidates of each fold's search [default: the configuration's, 500]."
 )
@@ -43,8 +38,8 @@ from simulator.errors import InputError
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
 @caps_options
-def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: bool, against: str | None, again: bool,
-             where: Where, tables: Tables, as_json: bool, quiet: bool,
+def validate(run_path: Path, folds: tuple[str, ...], budget: int | None, hindsight: bool, against: str | None,
+             again: bool, where: Where, tables: Tables, as_json: bool, quiet: bool,
              caps: dict[str, int]) -> int:  # fmt: skip
     """Measure held-out errors of a run: repeat the whole search in every fold, without what the fold holds out.
 
@@ -63,7 +58,7 @@ def validate(run_path: Path, folds: str | None, budget: int | None, hindsight: b
         raise InputError(f"{run_path}: validate repeats the search in every fold, and would pay its models every time: "
                          "give --hindsight")  # fmt: skip
     source = load(against, caps) if against else None
-    options = Options(parse_list(folds), budget, hindsight, source, again)
+    options = Options(folds, budget, hindsight, source, again)
     with resumable(f"{command('validate', run_path)} ..."), where.pool(quiet) as pool:
         result = make(run, options, pool)
     tables.write("validation", "validation", result.to_json())

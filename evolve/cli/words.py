@@ -5,58 +5,58 @@ again. A value is one of completion.KINDS, or one of the words between `|`.
 """
 
 WORDS = """
-run --models=ANY --start=PROGRAM... --only-start --repeats=ANY --replay=RUN --all --proposer=offline|llm|mixed
-    --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY --max-tokens=ANY --rpm=ANY
-    --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY --prompts=FOLDER --cache=FOLDER
-    --config=CONFIG --budget=ANY --seed=ANY --workers=ANY --cluster=ANY --out=FILE --experiments=FILE...
-    --workloads=ANY --exclude=ANY --evolve=step|queueing|both --json --quiet --max-operations=ANY
-    --max-conditionals=ANY --max-constants=ANY
+run --models=ANY... --start=PROGRAM... --only-start --repeats=ANY --replay=RUN --all
+    --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY
+    --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY
+    --prompts=FOLDER --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY --workers=ANY --cluster=ANY
+    --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY... --evolve=step|queueing|both --json
+    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 pilot --model=MODEL --generations=ANY --repeats=ANY --config=CONFIG --budget=ANY --seed=ANY --workers=ANY
-    --cluster=ANY --out=FILE --experiments=FILE... --workloads=ANY --exclude=ANY --evolve=step|queueing|both
-    --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+    --cluster=ANY --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY...
+    --evolve=step|queueing|both --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 resume RUN --max-usd=ANY --max-calls=ANY --max-tokens=ANY --to=ANY --workers=ANY --cluster=ANY --all --json
     --quiet
-baselines --config=CONFIG --budget=ANY --seeds=ANY --only=ANY --out=FILE --workers=ANY --cluster=ANY --json
+baselines --config=CONFIG --budget=ANY --seeds=ANY --only=ANY... --out=FILE --workers=ANY --cluster=ANY --json
     --quiet
 archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json
-validate RUN --folds=ANY --budget=ANY --hindsight --against=PROGRAM --again --workers=ANY --cluster=ANY
+validate RUN --folds=ANY... --budget=ANY --hindsight --against=PROGRAM --again --workers=ANY --cluster=ANY
     --csv=FILE --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
 view FILE... --port=ANY --export=FILE --json --quiet
 show PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
-check PROGRAM --fields --experiments=FILE --id=ANY --physics --json --max-operations=ANY
+check PROGRAM --fields --experiments=FILE --id=ANY... --physics --json --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 blend RUN --top=ANY --out=FILE --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-fit PROGRAM --experiments=FILE --id=ANY --only=ANY --scope=shared|per-model --per-model=ANY
+fit PROGRAM --experiments=FILE --id=ANY... --only=ANY... --scope=shared|per-model --per-model=ANY...
     --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync
     --loss=relative|ridge|log|quantile --quantile=ANY --split --learning-curve --out=FILE --workers=ANY
     --cluster=ANY --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-report RUN|PROGRAM --experiments=FILE --id=ANY --only=ANY --md --html=FILE --workers=ANY --cluster=ANY --json
-    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-predict PROGRAM --experiments=FILE --id=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY
+report RUN|PROGRAM --experiments=FILE --id=ANY... --only=ANY... --md --html=FILE --workers=ANY --cluster=ANY
+    --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+predict PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY...
     --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
-ablate PROGRAM --experiments=FILE --id=ANY --csv=FILE --parquet=FILE --latex=FILE --workers=ANY --cluster=ANY
-    --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-drift PROGRAM --experiments=FILE --id=ANY --json --max-operations=ANY --max-conditionals=ANY
+ablate PROGRAM --experiments=FILE --id=ANY... --csv=FILE --parquet=FILE --latex=FILE --workers=ANY
+    --cluster=ANY --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+drift PROGRAM --experiments=FILE --id=ANY... --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
-sensitivity PROGRAM --experiments=FILE --id=ANY --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
+sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-explain PROGRAM --experiments=FILE --id=ANY --json --max-operations=ANY --max-conditionals=ANY
+explain PROGRAM --experiments=FILE --id=ANY... --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
-diagnose PROGRAM --experiments=FILE --id=ANY --json --max-operations=ANY --max-conditionals=ANY
+diagnose PROGRAM --experiments=FILE --id=ANY... --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
-plot ANY... --kind=front|history|grid|fit|terms --out=FILE --experiments=FILE --id=ANY --max-operations=ANY
+plot ANY... --kind=front|history|grid|fit|terms --out=FILE --experiments=FILE --id=ANY... --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
-probe PROGRAM --experiments=FILE --id=ANY --model=MODEL --hardware=GPU --tp=ANY --budget-runs=ANY --out=FILE
-    --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY... --budget-runs=ANY
+    --out=FILE --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 ingest FOLDER... --trace=FILE... --tracev2=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY...
     --model-config=ANY... --workers=ANY --json --quiet
-leaderboard ANY... --add=ANY... --no-short-circuit --steps=FILE... --sync --experiments=FILE --id=ANY
+leaderboard ANY... --add=ANY... --no-short-circuit --steps=FILE... --sync --experiments=FILE --id=ANY...
     --out=FILE --workers=ANY --cluster=ANY --csv=FILE --parquet=FILE --latex=FILE --json --md --quiet
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-score-steps PROGRAM --steps=FILE... --experiments=FILE --id=ANY --target=cycle|duration
+score-steps PROGRAM --steps=FILE... --experiments=FILE --id=ANY... --target=cycle|duration
     --split=all|train|valid|test --sync --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
 kernels MODEL --hardware=GPU --tp=ANY --context=ANY --json

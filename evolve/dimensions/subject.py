@@ -115,7 +115,7 @@ class Subject:
 
 
 def subject_of(name: str, caps: Caps, file: str | None, experiments: Sequence[Experiment] | None,
-               ids: str | None) -> Subject:  # fmt: skip
+               ids: Sequence[str] = ()) -> Subject:  # fmt: skip
     """The subject that RUN or PROGRAM names, judged on `experiments`, those in `ids` of a `file` or the bundled ones;
     None: those of its run, or without one the bundled ones.
 
@@ -125,7 +125,7 @@ def subject_of(name: str, caps: Caps, file: str | None, experiments: Sequence[Ex
     run = open_run(path) if is_run(path) else _run_of(name)
     report = _report_of(run) if run else None
     source = _champion(run, report) if run and is_run(path) else load(name, caps)
-    given = (*(["--experiments", file] if file else []), *(["--id", ids] if ids else []))
+    given = (*(["--experiments", file] if file else []), *(["--id", ",".join(ids)] if ids else []))
     naming: tuple[str, ...] | None = given
     files: tuple[str, ...] = (file,) if file else BUNDLED
     home = _home(run, experiments is None)

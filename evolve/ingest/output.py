@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from evolve.ingest.options import Given
 from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.ingest.write.schema import COLUMNS
-from evolve.run.files import without_draft, write_json, write_text
+from evolve.run.files import digest_of, without_draft, write_json, write_text
 from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -187,11 +187,7 @@ def _is_plain(value: object) -> bool:
 
 def digest(home: Path, experiment: Mapping[str, Any] | None) -> str:
     """16 hex digits that identify a run's tables and its experiment."""
-    both = sha256(json.dumps(experiment, sort_keys=True).encode())
-    for path in sorted(home.glob("*.parquet")):
-        with path.open("rb") as file:
-            both.update(file_digest(file, "sha256").digest())
-    return both.hexdigest()[:16]
+    return digest_of(*sorted(home.glob("*.parquet")), also=json.dumps(experiment, sort_keys=True))
 
 
 def data_of(digests: Iterable[str]) -> str:

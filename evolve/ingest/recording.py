@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from hashlib import file_digest, sha256
 from pathlib import Path
 
 import numpy as np
 
-from evaluator.traces.tracev2 import NEVER, OK, Recording, Server, read_recording
+from evaluator.traces.tracev2 import NEVER, OK, STATUSES, Recording, read_recording
+from evaluator.traces.tracev2_header import Server
 from evolve.ingest.options import ENGINE_KEYS, Setting
 from evolve.ingest.quality import judge
 from evolve.ingest.read.reports import Report, Reports
-from simulator.errors import InputError
+from evolve.run.files import digest_of
+from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Observation
 from simulator.experiment.observations import measured
 from simulator.experiment.trace import NOT_COUNTED, Recorded, Trace, latencies_ms, rows_by_stage, windows
@@ -33,6 +34,8 @@ def observed_trace(header: Path, data: Path) -> tuple[Trace, Server]:
     e2e, ttft = _latencies(recording, data)
     kept = np.flatnonzero(r.output_len > 0)
     counted = ~recording.warm_up[kept]
+    if not len(kept):
+        raise InputError(f"{data}: output_tokens is 0 in every line: give the trace of requests that were answered")
     if not counted.any():
         text = f"no request with an answer has a number of {recording.header.warm_up_requests} or more"
         raise InputError(f"{data}: {text}, and those below are warm-up: lower warm_up_requests in the header")
@@ -45,12 +48,15 @@ def observed_trace(header: Path, data: Path) -> tuple[Trace, Server]:
         r, arrival_us=arrival, stage=stage, deadline_us=np.where(r.deadline_us > 0, r.deadline_us - first, 0)
     )
     e2e, ttft = e2e[kept], ttft[kept]
-    recorded = None if np.isnan(e2e).all() and np.isnan(ttft).all() else Recorded(e2e, ttft)
+    measured_none = bool(np.isnan(e2e).all() and np.isnan(ttft).all())
+    # That all failed is a result too, by which `overload` marks the trace.
+    all_failed = bool((recording.status[kept][counted] != OK).all())
+    recorded = None if measured_none and not all_failed else Recorded(e2e, ttft)
     notes = _notes(recording, kept, data.name)
-    if recorded is None and recording.header.mode == REAL:
+    if measured_none and recording.header.mode == REAL:
         notes = (*notes, f"no request of {data.name} completed with its first_chunk_time_us and last_chunk_time_us: "
                  "there is nothing to fit or to compare")  # fmt: skip
-    return Trace(data.name, _digest(header, data), requests, recorded, notes), recording.header.server
+    return Trace(data.name, digest_of(header, data), requests, recorded, notes), recording.header.server
 
 
 def _latencies(recording: Recording, data: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -77,15 +83,14 @@ def _notes(recording: Recording, kept: np.ndarray, name: str) -> tuple[str, ...]
         notes.append(f"{left_out:,} of {total:,} requests of {name} have no answer: left out")
     if whole := int((~recording.streamed[kept]).sum()):
         notes.append(f"{whole:,} of {total:,} requests of {name} were not streamed: they have no TTFT and no ITL")
+    # The host reads whatever stands there, and its releases have added words: such a trace is no mistake, but whether
+    # its requests completed is not known.
+    words, counts = np.unique(recording.status, return_counts=True)
+    unknown = [f"{shown(str(w))} {n:,}" for w, n in zip(words, counts.tolist(), strict=True) if w not in STATUSES]
+    if unknown:
+        known = ", ".join(STATUSES)
+        notes.append(f"unknown status in {name}: {', '.join(unknown)}: counted as failed (known are {known})")
     return tuple(notes)
-
-
-def _digest(*paths: Path) -> str:
-    both = sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            both.update(file_digest(file, "sha256").digest())
-    return both.hexdigest()[:16]
 
 
 def engine_of(server: Server, given: Mapping[str, Setting]) -> dict[str, Setting]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +34,8 @@ from simulator.json import JsonObject
 
 EXPERIMENTS, TABLES = "traces.yaml", ".parquet"
 MARK = "# Written by evolve ingest --trace"  # how our experiments file begins, that of --tracev2 too
-HEADER = f"{MARK}: each experiment replays the table that its workload names.\n"
+HEADER = "# Written by evolve ingest {}: each experiment replays the table that its workload names.\n"
+OPTION = re.compile(r"--\w+")
 ROWS = 1 << 17  # rows encoded at a time
 LEGEND = """\
 repeated: the share of prompt tokens that an earlier prompt began with, which a large enough prefix cache holds;
@@ -83,17 +85,23 @@ class Converted:
 
 @dataclass(frozen=True)
 class Source:
-    """A trace that was read: the name of its table and experiment, how messages name it, and its requests.
+    """A trace that was read: the name of its table and experiment, and its requests.
 
-    model: what serves it, if that is known. engine: its settings. overloaded: why its latencies are those of a queue.
+    option: the one that names it on the command line. model: what serves it, if that is known. engine: its settings.
+    overloaded: why its latencies are those of a queue.
     """
 
     name: str
-    where: str
+    option: str
     trace: Trace
     model: str | None
     engine: Mapping[str, Setting]
     overloaded: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return f"{self.option} {self.trace.file}"
 
 
 def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Source]:
@@ -104,7 +112,7 @@ def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Sou
     if (model is None) != (given.hardware is None):
         raise InputError("--model and --hardware together make an experiment of a trace: give both, or neither")
     return [
-        Source(path.stem, f"--trace {path.name}", read_trace(path, path.name), model, given.engine) for path in files
+        Source(path.stem, "--trace", read_trace(path, path.name), model, given.engine) for path in files
     ]
 
 
@@ -117,7 +125,7 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
         if given.hardware and served is None:
             raise InputError(f"{shown_path(header)}: names no model: give --model")
         engine = engine_of(server, given.engine)
-        sources.append(Source(data.stem, f"--tracev2 {data.name}", trace, served, engine, overload(trace)))
+        sources.append(Source(data.stem, "--tracev2", trace, served, engine, overload(trace)))
     return sources
 
 
@@ -132,6 +140,7 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
             raise InputError(f"--trace {name}: two files have this name: rename one")
     create(out, EXPERIMENTS, MARK)
     entries: list[JsonObject] = []
+    entered = set[str]()  # the options that name traces with an experiment
     described: list[tuple[Source, Path, Experiment | None]] = []
     for source in sources:
         experiment = None
@@ -140,6 +149,7 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
             files_here = replace(NO_FILES, trace=lambda *_, trace=source.trace: trace)
             experiment = experiment_from_mapping(entry, source.where, known_models(), hardware_table(), files_here)
             entries.append(entry)
+            entered.add(source.option)
         described.append((source, out / f"{source.name}{TABLES}", experiment))
     earlier = _earlier(out) if entries else {}
     changed = {e["id"] for e in entries if e["id"] in earlier and earlier[e["id"]] != e}
@@ -155,7 +165,7 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
             every = {**earlier, **{e["id"]: e for e in entries}}
             raw = {"version": 1, "experiments": list(every.values())}
             text = yaml.safe_dump(raw, sort_keys=False, allow_unicode=True, width=LINE_WIDTH)
-            write_text(out / EXPERIMENTS, HEADER + text)
+            write_text(out / EXPERIMENTS, _header(out / EXPERIMENTS, entered) + text)
     except OSError as e:
         raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
     return converted
@@ -184,6 +194,12 @@ def _earlier(out: Path) -> dict[str, JsonObject]:
     except (KeyError, TypeError):
         text = "is no longer as it was written: move it away, or choose another --out"
         raise InputError(f"{shown_path(path)}: {text}") from None
+
+
+def _header(path: Path, options: set[str]) -> str:
+    """The first line of the experiments file, with the options of this call and of those before it."""
+    earlier = path.read_text("utf-8").partition(":")[0] if path.exists() else ""
+    return HEADER.format(" and ".join(sorted(options | set(OPTION.findall(earlier)))))
 
 
 def write_table(trace: Trace, path: Path) -> None:

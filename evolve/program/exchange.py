@@ -18,18 +18,15 @@ from evaluator.traces.tracev2 import (
     NEVER,
     OK,
     TIMEOUT,
-    Header,
     Recording,
-    Server,
-    header_text,
-    read_header,
     read_recording,
     with_one_prefix,
     write_data,
 )
+from evaluator.traces.tracev2_header import Header, Server, header_text, read_header
 from evolve.program.cases import ALPHA, Case, engine_of, limits_from, read_case
-from evolve.program.simulate import Names, Work, bound_to, check_output, digest_of, mean_gap, save
-from evolve.run.files import cannot_write
+from evolve.program.simulate import Names, Work, bound_to, check_output, mean_gap, save
+from evolve.run.files import cannot_write, digest_of
 from evolve.run.program import Source
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment

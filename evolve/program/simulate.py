@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from evolve import __version__
 from evolve.program.cases import Case, program_text, read_case, read_trace
 from evolve.program.emit import unlike_host
 from evolve.report.progress import Line
-from evolve.run.files import cannot_write, check_writable, draft_of
+from evolve.run.files import cannot_write, check_writable, digest_of, draft_of
 from evolve.run.program import Source
 from evolve.terminal import say, warn
 from simulator.bind import Bound, bind
@@ -126,16 +125,6 @@ def bound_to(
         raise InputError(f"{source.name if source else where}: reads {fields}: {remedy}")
     warnings = (*(_warnings(source, case, where) if source else ()), *omitted(facts))
     return bind(code, program.theta, facts), warnings
-
-
-def digest_of(*paths: Path) -> str:
-    """16 hex digits that identify the contents of these files."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()[:16]
 
 
 def _warnings(source: Source, case: Case, case_path: Path) -> tuple[str, ...]:

@@ -44,15 +44,16 @@ class Limit:
         return None if value_ms is None else bool(value_ms <= self.most_ms)
 
 
-def parse_slo(text: str | None) -> tuple[Limit, ...]:
-    """The limits in `ttft_p99=500ms,itl_p99=50ms`; none for None. Raises InputError for anything else.
+def parse_slo(words: Sequence[str]) -> tuple[Limit, ...]:
+    """The limits in words like `ttft_p99=500ms`. Raises InputError for anything else.
 
-    >>> [(limit.name, limit.most_ms) for limit in parse_slo("ttft_p99=0.5s,itl_mean=50ms")]
+    >>> [(limit.name, limit.most_ms) for limit in parse_slo(["ttft_p99=0.5s", "itl_mean=50ms"])]
     [('ttft_p99', 500.0), ('itl_mean', 50.0)]
     """
     limits: dict[str, Limit] = {}
-    for part in text.split(",") if text is not None else ():
-        name, _, most = (piece.strip() for piece in part.partition("="))
+    text = ",".join(words)
+    for word in words:
+        name, _, most = (piece.strip() for piece in word.partition("="))
         if name not in NAMES:
             raise InputError(f"--slo {text}: {shown(name)} is not a figure: {nearest(name, NAMES)}")
         time = _TIME.fullmatch(most)

@@ -81,7 +81,7 @@ def world(steps: Sequence[Path], out: Path, pool: Pool) -> World:
     Raises InputError for a table that cannot be read or belongs to no shipped run.
     """
     written: list[Written] = [w for name in BUNDLED for w in written_experiments(name)]
-    runs = sources(steps, None, None, False).runs
+    runs = sources(steps, None, (), False).runs
     fitted = {e.id for e in fittable([w.experiment for w in written])}
     methods = tuple(entry for entry in shipped_methods() if entry.name in BENCH)
     targets = tuple(cycle_targets(run) for run in runs if run.experiment.id in fitted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from evaluator.experiments import BUNDLED, bundled_file, load_experiments, model_table
 from evolve.run.config import DataSettings
-from simulator.errors import InputError
+from simulator.errors import InputError, closest
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.observations import measured, together
 from simulator.experiment.trace import Trace
 from simulator.experiment.workload import first_stages, part_of, rows_of_part
+
+FEW = 10  # ids that a message can list
 
 
 def experiments_of(files: Sequence[str]) -> list[Experiment]:
@@ -116,8 +118,7 @@ def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
                 f"--workloads {name}: no such workload: there are {_list(e.workload.name for e in offered)}"
             )
     for name in data.exclude:
-        if name not in ids:
-            raise InputError(f"--exclude {name}: no such experiment: there are {_list(ids)}")
+        known_experiment("--exclude", name, [e.id for e in offered])
     fitted = [
         e for e in fittable(offered)
         if e.id not in data.exclude
@@ -143,9 +144,14 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(set(names)))
 
 
-def parse_list(text: str | None) -> tuple[str, ...]:
-    """The names in `a,b`; none for None. Raises InputError for a list without names."""
-    names = tuple(part.strip() for part in (text or "").split(",") if part.strip())
-    if text is not None and not names:
-        raise InputError("a list of names is empty: name some, or leave the option out")
-    return names
+def known_experiment(option: str, name: str, offered: Collection[str]) -> None:
+    """Raises InputError unless the experiment that an option names is among those offered.
+
+    Of a few it names all, of more the nearest, and the command that shows all.
+    """
+    if name in offered:
+        return
+    there = f"there are {', '.join(offered)}"
+    if len(offered) > FEW:
+        there = f"the closest of {len(offered)} are {closest(name, offered)}; `evolve predict` without --id shows all"
+    raise InputError(f"{option} {name}: no such experiment: {there}")

@@ -1,4 +1,7 @@
-"""Writing files: each is replaced whole or left as it was, and whether that is possible is checked before the work."""
+"""Writing files: each is replaced whole or left as it was, and whether that is possible is checked before the work.
+
+And the digest of files, by which one knows them again.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +57,15 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """`write_text` of a JSON value. Raises ValueError for a number that is not finite."""
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def digest_of(*paths: Path, also: str = "") -> str:
+    """16 hex digits that identify a text and the contents of these files, in this order. Raises OSError."""
+    digest = sha256(also.encode())
+    for path in paths:
+        with path.open("rb") as file:
+            digest.update(file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 def check_writable(path: Path, option: str) -> None:

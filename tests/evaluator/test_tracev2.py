@@ -8,18 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluator.traces.tracev2 import (
-    COLUMNS,
-    NEVER,
-    Header,
-    Recording,
-    Server,
-    header_text,
-    read_header,
-    read_recording,
-    with_one_prefix,
-    write_data,
-)
+from evaluator.traces.tracev2 import COLUMNS, NEVER, Recording, read_recording, with_one_prefix, write_data
+from evaluator.traces.tracev2_header import Header, Server, header_text, read_header
 from simulator.errors import InputError
 from simulator.experiment.trace import Requests
 

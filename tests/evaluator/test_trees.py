@@ -306,7 +306,7 @@ def test_a_search_neither_offers_the_field_nor_takes_it() -> None:
 
 def test_measured_steps_are_learned_better_than_their_mean() -> None:
     """Three runs of one version of the engine: the temporal split tells nothing of other models."""
-    targets = [cycle_targets(run) for run in sources([Path(STEPS)], None, None, False).runs]
+    targets = [cycle_targets(run) for run in sources([Path(STEPS)], None, (), False).runs]
     found = train([SplitRun(StepRun(t.run.experiment.facts, t.raw, t.observed_us), t.split) for t in targets], trials=2)
     assert sum(found.rows.values()) == 1967  # usable cycles, as `evolve score-steps` counts them
     observed = np.concatenate([t.observed_us for t in targets])

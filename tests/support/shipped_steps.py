@@ -53,7 +53,7 @@ def thinned(run: Run) -> pa.Table:
 
 def write(table: Path, out: Path) -> None:
     """Write the thinned runs of `table` to `out`."""
-    runs = sources([table], None, None, False).runs
+    runs = sources([table], None, (), False).runs
     whole = pa.concat_tables([thinned(run) for run in runs])
     pq.write_table(whole.replace_schema_metadata(ABOUT), out, compression="zstd", compression_level=19)
 

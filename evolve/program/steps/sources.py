@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evaluator.experiments import BUNDLED, STEPS, bundled_steps, source_runs
 from evolve.program.steps.table import Steps, read_steps
-from evolve.run.data import experiments_of, parse_list
+from evolve.run.data import experiments_of, known_experiment
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 
@@ -50,13 +50,12 @@ class _Catalog:
     by_name: dict[str, Experiment]
 
 
-def sources(paths: Sequence[Path], experiments: str | None, ids: str | None, sync: bool) -> Sources:
+def sources(paths: Sequence[Path], experiments: str | None, wanted: Sequence[str], sync: bool) -> Sources:
     """The runs of step tables: parquet files, folders of `evolve ingest`, or the bundled table by its name.
 
-    `experiments`: their file [default: the one in the folder, else the shipped runs]. `ids`: only these experiments.
+    `experiments`: their file [default: the one in the folder, else the shipped runs]. `wanted`: only these, if any.
     `sync`: the engines did not schedule ahead, even if the tables say so. Raises InputError if no run is left.
     """
-    wanted = parse_list(ids)
     catalogs: dict[tuple[str, ...], _Catalog] = {}
     runs: list[Run] = []
     left_out: list[str] = []
@@ -81,8 +80,7 @@ def sources(paths: Sequence[Path], experiments: str | None, ids: str | None, syn
                 others.append(e.id)
     offered = {e.id: e for c in catalogs.values() for e in c.experiments}
     for name in wanted:
-        if name not in offered:
-            raise InputError(f"--id {name}: no such experiment: there are {', '.join(offered)}")
+        known_experiment("--id", name, offered)
     if not runs and others:
         raise InputError(f"--id {', '.join(wanted)}: has no steps: there are steps of {', '.join(others)}")
     if not runs:

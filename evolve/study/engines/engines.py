@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evolve.propose.offline import PROBING
 from evolve.propose.proposer import Operators, Proposer
 from evolve.run.config import OPERATORS, Config
-from evolve.run.data import parse_list
 from evolve.study.engines import openevolve
 from evolve.study.engines.bench import Bench
 from evolve.study.engines.gp import Genetic
@@ -53,12 +52,11 @@ ENGINES = {
 }
 
 
-def engine_names(only: str | None) -> tuple[list[str], list[str]]:
-    """The engines named in `a,b`, in the order of ENGINES, and a line for each engine that is left out.
+def engine_names(wanted: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The wanted engines, in the order of ENGINES, and a line for each engine that is left out.
 
-    None stands for all installed engines. Raises InputError for an unknown or uninstalled engine.
+    None wanted stands for all installed engines. Raises InputError for an unknown or uninstalled engine.
     """
-    wanted = parse_list(only)
     for name in wanted:
         if name not in ENGINES:
             hint = nearest(name, list(ENGINES)) or f"there are {', '.join(ENGINES)}"

@@ -340,10 +340,15 @@ def test_bad_experiments_are_one_line(
             "nothing.py: cannot be read (No such file or directory): give a file, RUN:ID or a seed's name",
         ),
         (
-            ["emit", "floor", "--out", "go", "--id", "llama-2-7b-tp1-codegen,llama-2-7b-tp1-general"],
-            "--id llama-2-7b-tp1-codegen,llama-2-7b-tp1-general: is not one experiment: repeat --id for each",
+            ["simulate", "--id", "llama-2-7b-tp1-codegen,llama-2-7b-tp1-general"],
+            "--id llama-2-7b-tp1-codegen,llama-2-7b-tp1-general: is not one experiment: name one experiment",
         ),
-        (["predict", "floor", "--id", "x"], "--id x: no such experiment: there are llama-2-7b-tp1-codegen,"),
+        (
+            ["predict", "floor", "--id", "Llama-2-7b-tp1-genral"],
+            "--id Llama-2-7b-tp1-genral: no such experiment: the closest of 24 are llama-2-7b-tp1-general, "
+            "llama-2-70b-tp4-general, llama-2-7b-tp1-codegen; `evolve predict` without --id shows all",
+        ),
+        (["predict", "floor", "--id", " ,"], "--id ' ,': names nothing: give ID,ID, or leave it out"),
         (["run", "--models", "gpt"], "--models gpt: no such model among the experiments: there are "),
         (["run", "--workloads", "chess"], "--workloads chess: no such workload: there are "),
         (

@@ -62,7 +62,7 @@ def queueing_time(r, s, *, base: us = 5000.0, cycles: one = 1.5):
 
 @pytest.fixture(scope="module")
 def champion() -> Subject:
-    return subject_of("champion", Caps(), None, None, None)
+    return subject_of("champion", Caps(), None, None)
 
 
 def test_an_exhibit_keeps_values_and_shows_them_by_its_columns_formats() -> None:
@@ -91,7 +91,7 @@ def test_the_champions_held_out_errors_are_those_that_its_validation_logged(cham
 def test_held_out_errors_are_known_whatever_the_program_is_judged_on() -> None:
     """A team judges the champion on its own runs, and still wants to know what it was fitted on and how it was held out."""
     other = [replace(e, id=f"mine-{e.id}") for e in bundled_experiments()[:1]]
-    subject = subject_of("champion", Caps(), None, other, None)
+    subject = subject_of("champion", Caps(), None, other)
     assert [e.id for e in subject.experiments] == [other[0].id]
     assert (
         len([e for e in subject.fitted if e.id != other[0].id]) == 20

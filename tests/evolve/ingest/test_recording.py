@@ -149,6 +149,78 @@ def test_failures_count_and_too_many_make_a_run_overloaded(
     assert "20.57 % of 1,410 requests failed" in experiment.notes  # 290 / 1410
 
 
+def with_status(observed: Path, tmp_path: Path, *words: str, **others: str) -> Path:
+    """A copy of the data with these status words in turn, and other changes in every line."""
+    head, *rows = (observed / "seen.csv").read_text().splitlines()
+    for i, row in enumerate(rows):
+        values = dict(zip(COLUMNS, row.split(","), strict=True)) | {"status": words[i % len(words)]} | others
+        rows[i] = ",".join(values.values())
+    (tmp_path / "seen.csv").write_text("\n".join([head, *rows]) + "\n")
+    return tmp_path / "seen.csv"
+
+
+@pytest.mark.parametrize("mode", ["real", "generated"])
+def test_a_trace_of_which_all_requests_failed_is_overloaded(
+    mode: str, observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = tmp_path / "h.yaml"
+    header.write_text((observed / "header.yaml").read_text().replace("mode: real", f"mode: {mode}"))
+    data = with_status(observed, tmp_path, "timeout", "error", "incomplete")
+    status, text, _ = ingest(capsys, header, data, "--out", tmp_path / "o", "--hardware", "H100", "--json")
+    (trace,) = json.loads(text)["traces"]
+    assert status == 0 and trace["measured"] == 0
+    assert "100.00 % of 1,420 requests failed" in trace["overloaded"]  # 1,440 less the warm-up
+    (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
+    assert experiment.quality == "overloaded" and "100.00 % of 1,420 requests failed" in experiment.notes
+    assert run_command(["fit", "floor", "--experiments", str(tmp_path / "o" / "traces.yaml")]) == 2
+    assert "nothing to fit" in capsys.readouterr().err
+
+
+def test_a_load_without_times_is_not_overloaded(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Completed requests whose times the file has not: nothing is known of how they fared."""
+    data = with_status(observed, tmp_path, "ok", first_chunk_time_us="0", last_chunk_time_us="0")
+    status, text, _ = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path, "--hardware", "H100", "--json")
+    (trace,) = json.loads(text)["traces"]
+    assert status == 0 and (trace["measured"], trace["overloaded"]) == (0, [])
+    assert any("there is nothing to fit or to compare" in note for note in trace["notes"])
+    assert load_experiments(tmp_path / "traces.yaml")[0].quality == "clean"
+
+
+def test_a_trace_without_any_answer_is_refused(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = with_status(observed, tmp_path, "error", output_tokens="0")
+    status, _, err = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path / "o", "--hardware", "H100")
+    assert status == 2 and "seen.csv: output_tokens is 0 in every line" in err and err.count("\n") == 1
+
+
+def test_unknown_words_of_status_are_named_once_with_their_counts(
+    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1,440 lines, of which every fourth says `OK` and every fourth nothing: both count as failed, and are named."""
+    data = with_status(observed, tmp_path, "ok", "OK", "timeout", "")
+    _, text, _ = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path, "--hardware", "H100")
+    said = " ".join(text.split())
+    words = "'' 360, 'OK' 360: counted as failed (known are ok, timeout, error, incomplete)"
+    assert said.count(f"unknown status in seen.csv: {words}") == 1
+    assert "75.00 % of 1,420 requests failed" in said
+    _, text, _ = ingest(capsys, observed / "header.yaml", observed / "seen.csv", "--out", tmp_path / "known")
+    assert "unknown status" not in text
+
+
+def test_the_experiments_file_says_which_options_wrote_it(
+    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, gpu = tmp_path / "o", ("--hardware", "H100")
+    file = out / "traces.yaml"
+    assert ingest(capsys, observed / "header.yaml", observed / "seen.csv", "--out", out, *gpu)[0] == 0
+    assert file.read_text().startswith("# Written by evolve ingest --tracev2: each experiment")
+    (tmp_path / "own.csv").write_text("arrival_s,input_len,output_len\n0,100,10\n1,100,10\n")
+    trace = ["ingest", "--trace", str(tmp_path / "own.csv"), "--out", str(out), "--model", "llama-2-7b", *gpu]
+    for _ in range(2):
+        assert run_command(trace) == 0
+        assert file.read_text().startswith("# Written by evolve ingest --trace and --tracev2: each experiment")
+    assert [e.id for e in load_experiments(file)] == ["seen", "own"]
+
+
 def test_what_was_not_streamed_has_no_ttft(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = edited(observed, tmp_path, 50, streaming="false")
     status, text, _ = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path / "o", "--json")

@@ -204,7 +204,7 @@ def test_a_grid_has_the_numbers_of_the_archive(found: Searched) -> None:
 def test_a_fit_has_the_predictions_and_the_intervals(capsys: pytest.CaptureFixture[str]) -> None:
     ids = "llama-2-7b-tp1-codegen,llama-2-7b-tp1-reasoning"
     source = load("champion")
-    forecasts = predict(source, named_experiments(None, ids), pictures.SEEDS)
+    forecasts = predict(source, named_experiments(None, ids.split(",")), pictures.SEEDS)
     assert evolve("predict", "champion", "--id", ids, "--json") == 0
     fitted, new = json.loads(capsys.readouterr().out)["experiments"]
     assert (fitted["fitted"], new["fitted"]) == (True, False)

@@ -329,7 +329,7 @@ def test_the_real_steps_hold_as_many_tokens_as_the_runs_prompts_and_answers_say(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Prompts of 575 and 592 tokens with half of 248 and 247 generated (configs/experiments_h100.yaml): 699 and 715."""
-    by_id = {run.experiment.id: cycle_targets(run) for run in sources([Path(STEPS)], None, None, False).runs}
+    by_id = {run.experiment.id: cycle_targets(run) for run in sources([Path(STEPS)], None, (), False).runs}
     for ident, tokens in (("llama-2-70b-tp4-general", 699), ("llama-2-70b-tp4-codegen", 715)):
         raw = by_id[ident].raw
         decodes = raw[:, 0] == 0
@@ -346,7 +346,7 @@ def test_the_real_steps_hold_as_many_tokens_as_the_runs_prompts_and_answers_say(
 def test_the_shipped_steps_are_those_of_the_public_table_that_measure_cycles() -> None:
     if not REAL.exists():
         pytest.skip("../shared absent: no real steps")
-    shipped, whole = ([cycle_targets(run) for run in sources([p], None, None, False).runs] for p in (Path(STEPS), REAL))
+    shipped, whole = ([cycle_targets(run) for run in sources([p], None, (), False).runs] for p in (Path(STEPS), REAL))
     for ours, theirs in zip(shipped, whole, strict=True):
         assert ours.run.experiment.id == theirs.run.experiment.id
         for name in ("step", "observed_us", "raw", "batch", "split"):

@@ -45,7 +45,7 @@ from simulator.language.measure import Caps
 from simulator.language.parse import parse
 
 BUDGET = 12
-INSTALLED = engine_names(None)[0]
+INSTALLED = engine_names(())[0]
 SEEDS = len(seed_texts())
 
 
@@ -394,4 +394,4 @@ def test_bad_input_is_one_line(
     assert "holds something else already" in refused("--out", str(tmp_path / "other"))
     monkeypatch.setattr(openevolve, "installed", lambda: False)
     assert "pip install evolve-latency[openevolve]" in refused("--only", "openevolve")
-    assert engine_names(None) == ([name for name in ENGINES if name != "openevolve"], [openevolve.INSTALL])
+    assert engine_names(()) == ([name for name in ENGINES if name != "openevolve"], [openevolve.INSTALL])

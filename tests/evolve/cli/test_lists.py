@@ -1,0 +1,107 @@
+"""Options that name several things: every one of every command may be repeated and takes commas, both together."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import tiny_world
+from commands import evolve, refused
+
+from evolve.cli import cli
+from evolve.run.config import load_config
+
+ONE_ID = {"simulate", "model add"}  # whose --id names one thing
+NO_LISTS = {"--price": "MODEL=IN,OUT", "--deployment": "MODEL,HARDWARE[,TP]"}  # one thing, of several parts
+# What a command needs before it looks for experiments.
+NEEDED = {"check": ("champion",), "plot": ("champion", "--kind", "fit", "--out", "x.svg"), "emit": ("champion", "--out", "go")}
+
+
+def commands(group: click.Group = cli, above: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{above}{name} ")
+        else:
+            yield f"{above}{name}", command
+
+
+OPTIONS = [
+    pytest.param(command, option, id=f"{name} {option.opts[0]}")
+    for name, command in commands()
+    for option in command.params
+    if isinstance(option, click.Option)
+    and (("," in str(option.metavar) and option.opts[0] not in NO_LISTS) or (option.opts[0] == "--id" and name not in ONE_ID))
+]
+OF_EXPERIMENTS = [name for name, c in commands() if any("--id" in p.opts for p in c.params) and name not in ONE_ID]
+
+
+def test_the_options_are_found() -> None:
+    """As many as there were when this was written: the other tests are not empty."""
+    assert len(OPTIONS) >= 26 and len(OF_EXPERIMENTS) >= 14
+
+
+@pytest.mark.parametrize(("command", "option"), OPTIONS)
+def test_a_list_may_be_repeated_and_takes_commas(command: click.Command, option: click.Option) -> None:
+    context = click.Context(command)
+    name = option.opts[0]
+    words, _, _ = command.make_parser(context).parse_args([name, "a, b", name, "c", name, "b,,d"])
+    value, _ = option.handle_parse_result(context, words, [])
+    assert value == ("a", "b", "c", "d")
+    assert option.help and "(repeatable)" in option.help
+    nothing, _ = option.handle_parse_result(context, {}, [])
+    assert nothing == ()
+
+
+@pytest.mark.parametrize("name", OF_EXPERIMENTS)
+def test_no_id_is_dropped(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown one is refused, wherever it is."""
+    monkeypatch.chdir(tmp_path)
+    Path("data.yaml").write_text(tiny_world.DATA)
+    given = (*name.split(), *NEEDED.get(name, ()), "--experiments", "data.yaml")
+    for ids in (["nobody", "dense-chat"], ["dense-chat", "nobody"], ["dense-chat,nobody", "dense-code"]):
+        line = refused(capsys, *given, *(word for text in ids for word in ("--id", text)))
+        assert "--id nobody: no such experiment: there are dense-chat, dense-code, sparse-chat, dense-overloaded" in line
+
+
+def test_ids_that_are_repeated_are_all_used_in_the_order_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data.yaml").write_text(tiny_world.DATA)
+    given = ("--id", "sparse-chat", "--id", "dense-code,dense-chat", "--json")
+    assert evolve("predict", "floor", "--experiments", tmp_path / "data.yaml", *given) == 0
+    found = json.loads(capsys.readouterr().out)["experiments"]
+    assert [e["id"] for e in found] == ["dense-chat", "dense-code", "sparse-chat"]
+
+
+def test_filters_of_a_run_that_are_repeated_are_all_in_its_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_world.write(tmp_path)
+    out = tmp_path / "run"
+    args = ("run", "--config", config, "--budget", 3, "--workers", 1, "--out", out, "--quiet")
+    assert evolve(*args, "--models", "llama-2-7b", "--models", "mixtral-8x7b", "--exclude", "dense-chat",
+                  "--exclude", "dense-overloaded", "--workloads", "chat", "--workloads", "code") == 0  # fmt: skip
+    data = load_config(str(out / "config.yaml")).data
+    assert (data.models, data.workloads) == (("llama-2-7b", "mixtral-8x7b"), ("chat", "code"))
+    assert data.exclude == ("dense-chat", "dense-overloaded")
+
+
+def test_the_commands_in_a_report_name_every_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "data.yaml"
+    file.write_text(tiny_world.DATA)
+    given = ("--experiments", file, "--id", "dense-code", "--id", "dense-chat", "--only", "accuracy")
+    assert evolve("report", "floor", *given, "--md", "--quiet") == 0
+    lines = re.findall(r"evolve (?:report|predict) floor [^`\n]*", capsys.readouterr().out)
+    assert lines and all("--id dense-code,dense-chat" in line for line in lines)
+    capsys.readouterr()
+    assert evolve(*lines[0].split()[1:]) == 0
+
+
+def test_of_many_experiments_the_closest_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (("predict", "floor", "--id"), ("run", "--exclude"), ("score-steps", "floor", "--id")):
+        line = refused(capsys, *command, "llama-2-7b-tp1-chat")
+        assert "llama-2-7b-tp1-chat: no such experiment: the closest of" in line and len(line) < 250
