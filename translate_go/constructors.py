@@ -13,13 +13,13 @@ from translate_go.target import Plan
 
 _BY_NAME = """\
 // New<Name>For returns the model for a deployment of <stem>_deployments.go by its name, or by MODEL/GPU/tpN with any
-// names of model and GPU, in upper or lower case. If there is none, it returns an error with the nearest names.
+// names of model and GPU, in upper or lower case. If there is none, the error lists what there is.
 func New<Name>For(name string{parameter}) (*<Name>, error) {{
 	key := <name>Key(name)
 	d, ok := <name>Deployments[key]
 	if !ok {{
 		return nil, fmt.Errorf("<registered>: no deployment %q, of --model, --hardware and --tp, among the %d of "+
-			"<stem>_deployments.go: the nearest are %s", name, len(<name>Deployments), <name>Nearest(key))
+			"<stem>_deployments.go; there are %s", name, len(<name>Deployments), <name>Others(key))
 	}}
 	return New<Name>(d{argument})
 }}

@@ -9,7 +9,7 @@ from translate_go.literals import curve_notice, deployment_literal, deployment_v
 from translate_go.spelling import MARK, clean, comment, quoted
 from translate_go.target import Plan
 
-NEAREST = 8  # names that an error lists
+MOST_LISTED = 16  # names that an error lists
 
 _LOOK_UP = """\
 // <name>Known is a name as <name>Deployments has it.
@@ -45,61 +45,38 @@ func <name>Key(name string) string {
 	return <name>Known(name)
 }
 
-// <name>Nearest lists the keys of <name>Deployments that are most like one that is not there: in the model, then in the
-// GPU, then in the tensor parallelism.
-func <name>Nearest(missing string) string {
-	keys, far := make([]string, 0, len(<name>Deployments)), map[string]int{}
+// <name>Others lists deployments of the same model as one that is not there, or else the models that are.
+func <name>Others(missing string) string {
+	wanted := <name>Parts(missing)[0]
+	models, found := map[string]bool{}, map[string]bool{}
 	for key := range <name>Deployments {
-		keys = append(keys, key)
-		wanted := <name>Parts(missing)
-		for i, part := range <name>Parts(key) {
-			part = <name>Known(part)
-			edits := <name>Edits(wanted[i], part)
-			for _, names := range <name>Names {
-				if names[1] == part {
-					edits = min(edits, <name>Edits(wanted[i], names[0]))
-				}
-			}
-			far[key] = far[key]*1000 + min(edits, 999)
+		model := <name>Parts(key)[0]
+		models[model] = true
+		if <name>Known(model) == wanted {
+			found[key] = true
 		}
 	}
-	sort.Slice(keys, func(i, j int) bool {
-		if far[keys[i]] != far[keys[j]] {
-			return far[keys[i]] < far[keys[j]]
-		}
-		return keys[i] < keys[j]
-	})
-	return strings.Join(keys[:min(<nearest>, len(keys))], ", ")
+	if len(found) == 0 {
+		found = models
+	}
+	listed := make([]string, 0, len(found))
+	for name := range found {
+		listed = append(listed, name)
+	}
+	sort.Strings(listed)
+	if more := len(listed) - <most>; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(listed[:<most>], ", "), more)
+	}
+	return strings.Join(listed, ", ")
 }
-
-// <name>Edits is how many characters have to be replaced, inserted or deleted to make b of a.
-func <name>Edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 0; i < len(a); i++ {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := 0; j < len(b); j++ {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}
-""".replace("<nearest>", str(NEAREST))
+""".replace("<most>", str(MOST_LISTED))
 
 
 def deployments_file(plan: Plan, deployments: Sequence[Deployment]) -> str:
     """The text of the file of deployments with curves, or of more than get a constructor each."""
     lines = [f"// {MARK}", "", "package latency"]
     if by_name(deployments):
-        lines += ["", "import (", '\t"sort"', '\t"strings"', ")"]
+        lines += ["", "import (", '\t"fmt"', '\t"sort"', '\t"strings"', ")"]
     if plan.curves:
         lines += ["", *curve_notice([d.facts for d in deployments])]
     if by_name(deployments):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,17 @@ from simulator.experiment.trace import NOT_COUNTED, Recorded, Trace, latencies_m
 REAL = "real"  # the mode of a trace that was measured
 
 
-def observed_trace(header: Path, data: Path) -> tuple[Trace, Server]:
-    """The trace in a header and its data, and what served it.
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A trace that was measured, what served it, and how many requests failed that it leaves out for lack of tokens."""
+
+    trace: Trace
+    server: Server
+    left_out_failed: int
+
+
+def observed_trace(header: Path, data: Path) -> Observed:
+    """The trace in a header and its data.
 
     Latencies are the client's, from when a request was sent. Warm-up requests are replayed but part of no figure;
     requests without an answer are left out; others that did not complete are replayed, and counted as failed. Raises
@@ -56,7 +65,10 @@ def observed_trace(header: Path, data: Path) -> tuple[Trace, Server]:
     if measured_none and recording.header.mode == REAL:
         notes = (*notes, f"no request of {data.name} completed with its first_chunk_time_us and last_chunk_time_us: "
                  "there is nothing to fit or to compare")  # fmt: skip
-    return Trace(data.name, digest_of(header, data), requests, recorded, notes), recording.header.server
+    # A client that got no answer has no count of its tokens, so most of what failed is not in the trace.
+    failed = int(((recording.requests.output_len == 0) & (recording.status != OK) & ~recording.warm_up).sum())
+    trace = Trace(data.name, digest_of(header, data), requests, recorded, notes)
+    return Observed(trace, recording.header.server, failed)
 
 
 def _latencies(recording: Recording, data: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -99,16 +111,22 @@ def engine_of(server: Server, given: Mapping[str, Setting]) -> dict[str, Setting
     return {**of_header, **given}
 
 
-def overload(trace: Trace) -> tuple[str, ...]:
+def overload(observed: Observed) -> tuple[str, ...]:
     """Why the latencies of a trace are those of a queue, and of the requests that got through; nothing if clean."""
-    observed = measured(trace, int(trace.requests.stage.max()) + 1)
-    if observed is None or trace.recorded is None or observed.summary is None:
+    trace = observed.trace
+    figures = measured(trace, int(trace.requests.stage.max()) + 1)
+    if figures is None or trace.recorded is None or figures.summary is None:
         return ()
     _, ttft, _ = latencies_ms(trace.requests, trace.recorded.e2e_ms, trace.recorded.ttft_ms)
-    stages = rows_by_stage(trace.requests.stage, len(observed.stages))
-    windows_of = zip(observed.stages, stages, strict=True)
-    each = {k: _report(figures, ttft[rows], trace.file) for k, (figures, rows) in enumerate(windows_of)}
-    return judge(Reports(_report(observed.summary, ttft[trace.requests.stage >= 0], trace.file), each), None).reasons
+    stages = rows_by_stage(trace.requests.stage, len(figures.stages))
+    each = {
+        k: _report(stage, ttft[rows], trace.file)
+        for k, (stage, rows) in enumerate(zip(figures.stages, stages, strict=True))
+    }
+    run = _report(figures.summary, ttft[trace.requests.stage >= 0], trace.file)
+    failed = (run.failed or 0) + observed.left_out_failed
+    run = replace(run, requests=(run.completed or 0) + failed, failed=failed)
+    return judge(Reports(run, each), None).reasons
 
 
 def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> Report:

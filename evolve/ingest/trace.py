@@ -120,12 +120,13 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
     """The traces in TraceV2, each a header and its data. Raises InputError for a file that is none."""
     sources = []
     for header, data in pairs:
-        trace, server = observed_trace(header, data)
+        observed = observed_trace(header, data)
+        trace, server = observed.trace, observed.server
         served = model or server.model
         if given.hardware and served is None:
             raise InputError(f"{shown_path(header)}: names no model: give --model")
         engine = engine_of(server, given.engine)
-        sources.append(Source(data.stem, "--tracev2", trace, served, engine, overload(trace)))
+        sources.append(Source(data.stem, "--tracev2", trace, served, engine, overload(observed)))
     return sources
 
 

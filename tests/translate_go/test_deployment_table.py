@@ -1,4 +1,4 @@
-"""The emitted table of deployments: found by every name of model and GPU, and the nearest named where there is none."""
+"""The emitted table of deployments: found by every name of model and GPU, and what there is listed where one is not."""
 
 from __future__ import annotations
 
@@ -60,8 +60,6 @@ func TestPlaces(t *testing.T) {
 """
 
 
-
-
 def go_cases(deployments: list[Deployment], cases: list[tuple[str, str, int, str]], folder: Path) -> None:
     """Fails unless the factory of the emitted Go makes of each model, GPU and number of GPUs what is wanted."""
     files = emit(FLOOR, target="blis-4", deployments=deployments)
@@ -86,55 +84,22 @@ def test_every_name_of_model_and_gpu_finds_the_deployment(tmp_path: Path) -> Non
 
 
 @needs_go
-def test_an_error_lists_the_nearest(tmp_path: Path) -> None:
-    """The model counts most, then the GPU, each by the nearest of its names; eight of the nine are listed."""
-    seven, gpu = "llama-2-7b", "h100-sxm-80gb"
-    on_h100 = [f"{seven}/{gpu}/tp{tp}" for tp in (1, 2, 4)]
-    others = [f"meta-llama/llama-2-7b-hf/{name}/tp1" for name in ("h200-sxm-141gb", "a100-sxm-80gb")]
-    files = emit(FLOOR, target="blis-4", deployments=TABLE)
-    rows = {
-        (seven, "h101", 4): [on_h100[2], on_h100[0], on_h100[1]],
-        ("llama-2-8b", "H100", 2): [on_h100[1], on_h100[0], on_h100[2]],
-        ("meta-llama/Llama-2-7b-hf", "A100", 2): [others[1], on_h100[1]],
-        ("meta-llama/Llama-2-7b-hf", "", 1): [on_h100[0], others[1], others[0], on_h100[1], on_h100[2]],
+def test_an_error_lists_what_there_is_of_the_model_or_the_models(tmp_path: Path) -> None:
+    h100 = [f"llama-2-7b/h100-sxm-80gb/tp{tp}" for tp in (1, 2, 4)]
+    own = ["meta-llama/llama-2-7b-hf/a100-sxm-80gb/tp1", "meta-llama/llama-2-7b-hf/h200-sxm-141gb/tp1"]
+    models = ["llama-2-70b", "llama-2-7b", "llama-3.1-70b", "meta-llama/llama-2-7b-hf", RUN.name, "yi-34b"]
+    listed = {
+        ("llama-2-7b", "h101", 4): [*h100, *own],
+        ("meta-llama/Llama-2-7b-hf", "A100", 2): [*h100, *own],
+        ("YI-34b", "", 1): ["yi-34b/h100-sxm-80gb/tp4"],
+        ("llama-2-8b", "H100", 2): models,
     }
-    checks = "\n".join(
-        f"\t\t{{sim.ModelHardwareConfig{{Model: {json.dumps(model)}, GPU: {json.dumps(gpu)}, TP: {tp}}}, "
-        f"{json.dumps(f'{model}/{gpu}/tp{tp}')}, {json.dumps(', '.join(first))}}},"
-        for (model, gpu, tp), first in rows.items()
-    )
-    files["nearest_test.go"] = _NEAREST % (checks, len(TABLE))
-    checked = build_and_test(files, tmp_path, target="blis-4")
-    assert checked.ok, checked.log
-
-
-_NEAREST = """\
-package latency
-
-import (
-	"fmt"
-	"strings"
-	"testing"
-
-	"github.com/inference-sim/inference-sim/sim"
-)
-
-func TestNearest(t *testing.T) {
-	for _, c := range []struct {
-		hw           sim.ModelHardwareConfig
-		asked, first string
-	}{
-%s
-	} {
-		_, err := NewFittedBackend(sim.LatencyCoeffs{}, c.hw, FittedOptions{})
-		want := fmt.Sprintf("fitted: no deployment %%q, of --model, --hardware and --tp, among the %d of "+
-			"fitted_deployments.go: the nearest are %%s", c.asked, c.first)
-		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), ", ") != 3+7 {
-			t.Errorf("%%v, want %%s, ...", err, want)
-		}
-	}
-}
-"""
+    text = "fitted: no deployment {!r}, of --model, --hardware and --tp, among the {} of fitted_deployments.go; there are {}"
+    cases = [
+        (*place, text.replace("{!r}", '"{}"').format("{}/{}/tp{}".format(*place), len(TABLE), ", ".join(names)))
+        for place, names in listed.items()
+    ]
+    go_cases(TABLE, cases, tmp_path)
 
 
 def test_the_hosts_name_of_a_gpu() -> None:
@@ -152,5 +117,7 @@ def test_deployments_that_the_host_cannot_tell_apart() -> None:
     other = replace(RUN, name="other", facts={**RUN.facts, "bytes_per_us": 1.0, "weights_us": 1.0})
     assert alike(needs, [*TABLE, other]) == (RUN, other)
     check_factory(needs, [*TABLE, again])
-    with pytest.raises(InputError, match="mixtral-8x7b-tp2-general and other: the host cannot tell them apart by --model"):
+    with pytest.raises(
+        InputError, match="mixtral-8x7b-tp2-general and other: the host cannot tell them apart by --model"
+    ):
         check_factory(needs, [*TABLE, other])

@@ -34,7 +34,7 @@ _FACTS: dict[Facts, str] = {
     ),
     "table": (
         "The facts of its deployments are in the code too, where `--model`, `--hardware` and `--tp` select one; if "
-        f"there is none, an error lists the nearest. {_UNSIZED}"
+        f"there is none, an error lists what there is. {_UNSIZED}"
     ),
     "baked": f"The facts of its one deployment are in the code too, whatever `--model` says. {_UNSIZED}",
     "none": f"It reads no facts of model and GPU, so `--model` may be any. {_UNSIZED}",

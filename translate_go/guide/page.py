@@ -70,7 +70,7 @@ so choose the deployment at registration: give each its own name, and where the 
 _BY_NAME = (
     "`{file}` has {count} deployments by name, MODEL/GPU/tpN, for example `{name}`. The factory to register is "
     "`New<Name>Backend`: it selects the deployment by `--model`, `--hardware` and `--tp`, with any name of model and "
-    "GPU in `<name>Names`, in upper or lower case. If there is none, it returns an error with the nearest names. To "
+    "GPU in `<name>Names`, in upper or lower case. If there is none, the error lists what there is. To "
     "choose one deployment at registration instead, return `New<Name>For` with its name."
 )
 _SETTINGS = (

@@ -128,25 +128,27 @@ def test_the_experiment_is_what_the_client_saw(
     assert (again.e2e_us == trace.last_us - trace.requests.arrival_us).all()
 
 
+@pytest.mark.parametrize("unanswered", [10, 300])
 def test_failures_count_and_too_many_make_a_run_overloaded(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    unanswered: int, observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Requests that time out or fail are replayed, and failed; those without an answer are left out."""
+    """Requests that time out or fail are replayed, and failed; those without an answer are left out, but count."""
     head, *rows = (observed / "seen.csv").read_text().splitlines()
     for i in range(100, 400):
         values = dict(zip(COLUMNS, rows[i].split(","), strict=True))
         values |= {"status": "timeout" if i % 2 else "error", "first_chunk_time_us": "0", "last_chunk_time_us": "0"}
-        rows[i] = ",".join((values | ({"output_tokens": "0"} if i < 110 else {})).values())
+        rows[i] = ",".join((values | ({"output_tokens": "0"} if i < 100 + unanswered else {})).values())
     (tmp_path / "seen.csv").write_text("\n".join([head, *rows]) + "\n")
     status, text, _ = ingest(
         capsys, observed / "header.yaml", tmp_path / "seen.csv", "--out", tmp_path / "o", "--hardware", "H100"
     )
-    assert status == 0 and "10 of 1,440 requests of seen.csv have no answer: left out" in " ".join(text.split())
+    assert status == 0 and f"{unanswered} of 1,440 requests of seen.csv have no answer: left out" in " ".join(text.split())
     (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
     assert experiment.observed is not None and experiment.observed.summary is not None
-    assert (experiment.observed.summary.completed, experiment.observed.summary.failed) == (1430 - 290 - WARM_UP, 290)
+    summary = experiment.observed.summary
+    assert (summary.completed, summary.failed) == (1440 - 300 - WARM_UP, 300 - unanswered)
     assert experiment.quality == "overloaded"
-    assert "20.57 % of 1,410 requests failed" in experiment.notes  # 290 / 1410
+    assert "21.13 % of 1,420 requests failed" in experiment.notes  # 300 / 1420, in the trace or not
 
 
 def with_status(observed: Path, tmp_path: Path, *words: str, **others: str) -> Path:

@@ -108,7 +108,7 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(
 def test_a_table_is_looked_up_by_the_hosts_names(
     clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The guide's command works as it is pasted, other names of the GPU do too, and an error names the nearest."""
+    """The guide's command works as it is pasted, other names of the GPU do too, and an error lists those of the model."""
     places = [("llama-2-7b", gpu, tp) for gpu in ("A100", "H100", "H200") for tp in (1, 2, 4)]
     several = [word for model, gpu, tp in places for word in ("--deployment", f"{model},{gpu},{tp}")]
     assert evolve("emit", "floor", "--into", clone, *several) == 0
@@ -122,7 +122,7 @@ def test_a_table_is_looked_up_by_the_hosts_names(
     assert theirs == simulated(tmp_path, "floor", *where[:-1], "2")
     ran = run_host(clone, tmp_path, "fitted", model, "--tp=1")
     assert ran.returncode and 'fitted: no deployment "meta-llama/llama-2-7b-hf//tp1"' in ran.stderr
-    assert "the nearest are llama-2-7b/a100-sxm-80gb/tp1, " in ran.stderr
+    assert "there are llama-2-7b/a100-sxm-80gb/tp1, " in ran.stderr and "/h200-sxm-141gb/tp4" in ran.stderr
 
 
 @needs_go
