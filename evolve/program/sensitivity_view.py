@@ -22,7 +22,7 @@ DETAILED = 3  # experiments, at most, that have a table each beside the summary
 
 
 def print_sensitivities(result: Sensitivities) -> None:
-    """The tables, what is impossible, where values lie outside the fit, and every warning once."""
+    """The tables and every warning; of a few experiments, what is impossible and where values lie outside the fit."""
     averaged = f", means over arrival seeds {list(result.seeds)}" if result.drawn else ""
     prose(f"Sensitivity of {result.name} to the engine's settings{averaged}", "bold")
     several = len(result.experiments) > 1
@@ -32,9 +32,9 @@ def print_sensitivities(result: Sensitivities) -> None:
     if len(result.experiments) <= DETAILED:
         for of_one in result.experiments:
             show(_table(of_one))
-    else:
-        prose("`--id ID` shows an experiment's own table, --json and --csv have all.")
-    say_once({of_one.experiment: _said(of_one) for of_one in result.experiments})
+        say_once({of_one.experiment: _said(of_one) for of_one in result.experiments})
+    else:  # what is said of twenty experiments fills four screens
+        prose("`--id ID` shows an experiment's own table and what is impossible or outside; --json and --csv have all.")
     for warning in result.warnings:
         prose(f"- {warning}", "dim")
 

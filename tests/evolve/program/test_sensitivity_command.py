@@ -192,6 +192,7 @@ def test_the_command_prints_tables_json_and_csv(tmp_path: Path, capsys: pytest.C
     assert evolve(*given) == 0
     several = capsys.readouterr().out
     assert "4 experiments" in several and "dense-chat: E2E" not in several
+    assert "at most 4096 tokens" not in several  # twenty experiments would fill screens with it
 
 
 def test_an_unknown_experiment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
