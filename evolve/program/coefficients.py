@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolve import __version__
+from evolve.report.table import counted
 from evolve.run.files import check_writable, write_text
 from evolve.run.program import TRAINED_PHYSICS, Source, load
 from evolve.terminal import say, warn
@@ -105,9 +106,9 @@ def has_coefficients(program: Program) -> bool:
 def block(coefficients: HostCoefficients, source: Source) -> str:
     """The block of YAML, with a header that says where the numbers are from and which the runs hardly decide."""
     fitted = source.record.fitted if source.record else ()
-    origin = f"fitted on {len(fitted)} experiments" if fitted else "no record of a fit"
+    origin = f"fitted on {counted(len(fitted), 'experiment')}" if fitted else "no record of a fit"
     names = undecided(source)
-    doubts = f"# Hardly decided by these experiments, which other values fit about as well: {', '.join(names)}.\n"
+    doubts = f"# Hardly decided by the fitted runs, which other values fit about as well: {', '.join(names)}.\n"
     return (
         f"{HEAD}: {clean(source.name)}, {origin}, evolve-latency {__version__}.\n"
         "# alpha in us: before the queue, at completion, per output token.\n"

@@ -18,7 +18,7 @@ from evolve.report.run import (
     thinned,
     transfer_text,
 )
-from evolve.report.table import Table
+from evolve.report.table import Table, counted
 from evolve.run.files import write_text
 from evolve.run.folder import Run
 from evolve.run.validations import calls
@@ -72,7 +72,7 @@ def _facts(run: Run, report: RunReport) -> Table:
         ("configuration", config.name),
         ("seed of the search", str(report.seed)),
         ("budget", f"{config.budget} candidates; used: {report.candidates} of {report.proposals} proposals"),
-        (f"fitted, {len(fitted)} experiments", ", ".join(fitted)),
+        (f"fitted, {counted(len(fitted), 'experiment')}", ", ".join(fitted)),
     ])  # fmt: skip
 
 

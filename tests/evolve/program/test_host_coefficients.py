@@ -52,6 +52,7 @@ def test_what_a_run_on_one_gpu_cannot_decide_is_named_with_b_ep(
     assert capsys.readouterr().out.endswith(f"Next:\n  evolve emit {mine} --coefficients\n")
     assert evolve("emit", mine, "--coefficients") == 0
     out, err = capsys.readouterr()
+    assert "fitted on 1 experiment, " in out
     (comment,) = (line for line in out.splitlines() if line.startswith("# Hardly decided"))
     names = comment.removesuffix(".").rpartition(": ")[2].split(", ")
     assert {"b4", "b8"} < set(names) and names[names.index("b4") + 1] == "b_EP"
