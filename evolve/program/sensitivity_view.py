@@ -33,7 +33,7 @@ def print_sensitivities(result: Sensitivities) -> None:
         for of_one in result.experiments:
             show(_table(of_one))
         say_once({of_one.experiment: _said(of_one) for of_one in result.experiments})
-    else:  # what is said of twenty experiments fills four screens
+    else:  # the notes on every experiment would bury the table
         prose("`--id ID` shows an experiment's own table and what is impossible or outside; --json and --csv have all.")
     for warning in result.warnings:
         prose(f"- {warning}", "dim")

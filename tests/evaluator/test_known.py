@@ -25,6 +25,7 @@ from evolve.search.run import known_answers
 from simulator.bind import bind
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Experiment, Mfu
+from simulator.experiment.facts import has_latent_attention
 from simulator.fields import Active, raw_row
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
@@ -142,7 +143,7 @@ def test_the_published_form_has_the_hosts_coefficients_and_fits_nothing() -> Non
 
 def test_the_hosts_form_does_not_count_latent_attention(tmp_path: Path) -> None:
     other = latent(MIXTRAL)
-    assert pickle.loads(pickle.dumps(other.facts)).latent_attention and not MIXTRAL.facts.latent_attention  # type: ignore[attr-defined]
+    assert has_latent_attention(pickle.loads(pickle.dumps(other.facts))) and not has_latent_attention(MIXTRAL.facts)
     refitted = task_of(known.TRAINED_PHYSICS, [LLAMA, other], [LLAMA, other])
     assert (refitted.fitted, refitted.predicted) == ((LLAMA,), (LLAMA,))
     assert task_of(known.TRAINED_PHYSICS_PUBLISHED, [LLAMA, other], [LLAMA, other]).predicted == (LLAMA,)
