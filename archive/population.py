@@ -19,6 +19,7 @@ from archive.pareto import fitness
 from archive.proposal import MODEL, Outcome
 
 REMEMBERED = 64  # the number of latest rejections that are kept
+IDEAS = 20  # the number of language models' latest proposals that are kept
 GREED = 8  # greedy islands enter this many times more elites, so that most of their parents are among the very best
 EXCESS = 0.1  # percent of merit added per percent by which the worst E2E error exceeds the rule's limit
 
@@ -102,7 +103,7 @@ class Population:
     - numbered: how many ids are assigned, including those of places that stayed empty.
     - stages: outcomes by stage of the cascade.
     - best: the champion's joint and transfer error after every generation; transfer is None if it was not measured.
-    - rejected: the latest rejections.
+    - rejected: the latest rejections. ideas: the latest outcomes of language models' proposals.
     - reached: proposals, fits and gains, counted by (proposer, what).
 
     >>> from archive.elite import example
@@ -125,6 +126,7 @@ class Population:
     stages: Counter[str] = field(default_factory=Counter)
     best: list[tuple[float, float | None]] = field(default_factory=list)
     rejected: deque[Outcome] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    ideas: deque[Outcome] = field(default_factory=lambda: deque(maxlen=IDEAS))
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)
     _champion: tuple[int, Elite | None] = field(default=(-1, None), init=False, repr=False, compare=False)
 
@@ -144,6 +146,8 @@ class Population:
             gained = [home.add(elite) for home in homes] != [Added.NOT] * len(homes)
         else:
             self.rejected.append(outcome)
+        if outcome.proposal.operator.startswith(MODEL):
+            self.ideas.append(outcome)
         for name in proposers(outcome.proposal.operator):
             counts = {(name, "proposals"): 1, (name, "fitted"): bool(outcome.key), (name, "kept"): gained}
             self.reached.update(counts)

@@ -216,7 +216,7 @@ def _judged(program: Program, ratio: np.ndarray, data: Data, limits: Limits, lap
     for gate in gates.judge(code, program.theta, data.deployments):
         if not gate.passes:
             return Rejected(gate.name, gate.complaint)
-    sound = _sound(code, program.theta, data)
+    sound = not contradictions(code, program.theta, data)
     laps.lap("gates")
     result = score(code, program.theta, data.score, data.moe_weight)
     laps.lap("replay")
@@ -227,9 +227,10 @@ def _judged(program: Program, ratio: np.ndarray, data: Data, limits: Limits, lap
     return Scored(unparse(program), result, left_out, sound, *counts)
 
 
-def _sound(code: Code, theta: gates.Theta, data: Data) -> bool:
-    """Whether the program contradicts neither datasheets nor measured kernels, as far as `data` has them."""
+def contradictions(code: Code, theta: gates.Theta, data: Data) -> list[str]:
+    """What datasheets and measured kernels say against a program, as far as `data` has them; the kernels are only asked
+    if no datasheet is contradicted. A program without any is sound."""
     checks = physics(code, theta, data.hardware) if data.hardware else []
     if data.kernels and all(gate.passes for gate in checks):
         checks += kernel_checks(code, theta, data.kernels)
-    return all(gate.passes for gate in checks)
+    return [f"{gate.name}: {gate.complaint}" for gate in checks if not gate.passes]

@@ -88,15 +88,24 @@ def transfer(program: Program, ratio: np.ndarray, data: Folds, most: float = mat
         return None
     problem, error = fold_problem(complete(program), data.fit), 0.0
     for folds in data.kinds:
-        rows = []
-        for theta, fold in zip(refit(problem, ratio, folds), folds, strict=True):
-            # Where a fold's constants give no time at all, the error is as large as it can be.
-            predicted_ms = np.nan_to_num(problem.predict(theta) * ratio, nan=np.inf)
-            rows.append(data.fit.errors_pct(predicted_ms)[list(fold.left_out)])
-        error += tail_error(np.concatenate(rows), data.tail) / len(data.kinds)
+        error += tail_error(errors_left_out(problem, ratio, folds), data.tail) / len(data.kinds)
         if error > most:
             return None
     return error
+
+
+def errors_left_out(problem: Problem, ratio: np.ndarray, folds: Sequence[Fold]) -> np.ndarray:
+    """float64[experiments, 3]: signed errors in percent of each run's mean E2E, TTFT and ITL, predicted by constants
+    that were fitted without its fold. NaN where nothing was observed.
+
+    `problem`: see `fold_problem`. `ratio`: see `transfer`.
+    """
+    errors = np.full((len(problem.data.experiments), 3), np.nan)
+    for theta, fold in zip(refit(problem, ratio, folds), folds, strict=True):
+        # Where a fold's constants give no time at all, the error is as large as it can be.
+        predicted_ms = np.nan_to_num(problem.predict(theta) * ratio, nan=np.inf)
+        errors[list(fold.left_out)] = problem.data.errors_pct(predicted_ms)[list(fold.left_out)]
+    return errors
 
 
 def tail_error(errors_pct: np.ndarray, share: float) -> float:

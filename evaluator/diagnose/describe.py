@@ -1,91 +1,212 @@
-"""A diagnosis as compact plain text: for a person, or for the prompt of a model that is to propose a better form."""
+"""What is known of a program and of its data, as compact text for a language model that is to propose a better form.
+
+Runs are named by their deployment, D1, D2, ..., and their workload: long names would take a third of the text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
 
-from evaluator.diagnose.diagnose import PARTS, Correlation, Diagnosis
+from evaluator.diagnose.diagnose import Correlation, Diagnosis, TtftParts
+from evaluator.diagnose.examine import EVERY, Examination
+from evaluator.score import Errors
+from simulator.experiment.experiment import Experiment
+from simulator.schema import FIELDS
 
-STRONGEST = 5  # fields shown per residual
-LABELS = {"step_us": "step us", "ttft_us": "TTFT us", "itl_pct": "ITL %", "ttft_pct": "TTFT %", "e2e_pct": "E2E %"}
+STRONGEST = 3  # fields shown per residual
+RESIDUALS = {"step_us": "step us", "ttft_us": "TTFT us"}  # those whose correlations are shown; others repeat them
+LABELS = RESIDUALS | {"itl_pct": "ITL %", "ttft_pct": "TTFT %", "e2e_pct": "E2E %"}
 ALIKE = 3  # fields named as like another one; the rest are counted
+MOST_RUNS = 40  # shown in a table; of more, those with the largest errors
+MOST_DEPLOYMENTS = 24
+MOST_TTFT = 8  # runs whose TTFT is split into its parts: those with the largest errors of it
+SAME_PCT = 0.5  # difference up to which all errors of ITL are those of E2E, and not shown
+LEAST_SHARE = 0.05  # of the kernels' time, to be shown
+LEFT_OUT = {"models": "model", "tp": "TP degree", "architectures": "architecture", "hardware": "GPU", EVERY: "own"}
+# The columns of the table of deployments; those with one value only are named once, above it.
+SHAPE = ("layers", "hidden", "vocab", "experts", "active_experts", "is_fp8", "sampling_sort", "repetition_penalty")
 
 
-def describe(diagnosis: Diagnosis) -> str:
-    """Tables: errors by experiment and stage, correlations with fields, the mean steps of the worst stages.
+def _fact(name: str, e: Experiment) -> str:
+    return f"{e.facts[name]:g}"
 
-    Leaves out correlations of E2E if there are others, because E2E is TTFT plus the gaps between tokens.
-    """
-    parts = (_errors(diagnosis), _correlations(diagnosis), _worst(diagnosis))
+
+COLUMNS: dict[str, Callable[[Experiment], str]] = {
+    "GPU": lambda e: e.hardware,
+    "engine": lambda e: f"{e.engine.name} {e.engine.version or 'of unknown version'}",
+    "max_num_seqs": lambda e: str(e.engine.max_num_seqs),
+    "max_num_batched_tokens": lambda e: str(e.engine.max_num_batched_tokens),
+    **{name: partial(_fact, name) for name in SHAPE},
+}
+
+
+def describe(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[Experiment]) -> str:
+    """The deployments, the program's errors by run, what they go along with, and its doubts."""
+    parts = (
+        _deployments(diagnosis, experiments),
+        _runs(diagnosis, examination, experiments),
+        _correlations(diagnosis),
+        doubts(examination),
+    )
     return "\n\n".join(part for part in parts if part)
 
 
-def _errors(diagnosis: Diagnosis) -> str:
-    """A line for every run, and one for each of its stages below it."""
-    rows: list[tuple[str, ...]] = [("stage", "req/s", "E2E %", "TTFT %", "ITL %", "E2E ms", "TTFT ms", "ITL ms")]
-    for s in diagnosis.stages:
-        errors, means = (s.e2e_pct, s.ttft_pct, s.itl_pct), (s.e2e_ms, s.ttft_ms, s.itl_ms)
-        rows.append((str(s.stage), f"{s.rate:g}", *map(_signed, errors), *map(_number, means)))
-    head, *table = _table(rows).split("\n")
-    title = "Signed errors of means, (predicted - observed)/observed, after a run's name over the whole run (* MoE):"
-    lines = [title, head]
-    for run in diagnosis.runs:
-        stages = [i for i, s in enumerate(diagnosis.stages) if s.experiment == run.experiment]
-        moe = "*" if diagnosis.stages[stages[0]].is_moe else ""
-        whole = f": {_signed(run.e2e)} {_signed(run.ttft)} {_signed(run.itl)}" if len(stages) > 1 else ""
-        lines += [f"{run.experiment}{moe}{whole}", *(table[i] for i in stages)]
+def run_names(experiments: Sequence[Experiment]) -> dict[str, str]:
+    """The short name of each experiment, such as `D2 chat`, by id; MoE models have a star, `D2* chat`."""
+    numbers: dict[tuple[str, ...], int] = {}
+    names = [
+        f"D{numbers.setdefault(_deployment(e), len(numbers) + 1)}{'*' * bool(e.facts['is_moe'])} {e.workload.name}"
+        for e in experiments
+    ]
+    count = Counter(names)
+    seen: Counter[str] = Counter()
+    short = {}
+    for e, name in zip(experiments, names, strict=True):
+        seen[name] += 1
+        short[e.id] = f"{name} {seen[name]}" if count[name] > 1 else name
+    return short
+
+
+def left_out_table(examination: Examination, experiments: Sequence[Experiment]) -> str:
+    """A line for every run with its errors when fitted and when left out; the largest if there are very many."""
+    names, left_out = run_names(experiments), {row.experiment: row for row in examination.left_out}
+    rows = _largest([(row, left_out.get(row.experiment)) for row in examination.fitted], MOST_RUNS)
+    with_itl = _itl_differs([row for pair in rows for row in pair])
+    heads = "E2E TTFT ITL" if with_itl else "E2E TTFT"
+    lines = [f"{names[row.experiment]} | {_errors(row, with_itl)} | {_errors(other, with_itl)}" for row, other in rows]
+    return "\n".join([f"run | {heads} % fitted | left out", *lines])
+
+
+def doubts(examination: Examination) -> str:
+    """What speaks against the program's form or constants, a line each; "" if nothing does."""
+    lines = [f"At a bound: {sentence}." for sentence in examination.at_bounds]
+    if examination.undecided:
+        lines.append(f"Not decided by these runs, and of no use to them: {', '.join(examination.undecided)}.")
+    lines += [f"Contradicts what was measured or a datasheet: {why}." for why in examination.contradictions]
     return "\n".join(lines)
 
 
+def _deployment(e: Experiment) -> tuple[str, ...]:
+    return (e.model, f"tp{e.engine.tensor_parallel}", *(text(e) for text in COLUMNS.values()))
+
+
+def _deployments(diagnosis: Diagnosis, experiments: Sequence[Experiment]) -> str:
+    """A line for every deployment, with the shares of the measured kernels in its busiest mean step."""
+    members = [list(group) for _, group in groupby(sorted(experiments, key=_deployment), key=_deployment)]
+    firsts = {_deployment(e): e for e in experiments}
+    several = [name for name, text in COLUMNS.items() if len({text(e) for e in firsts.values()}) > 1]
+    same = [f"{name} {COLUMNS[name](experiments[0])}" for name in COLUMNS if name not in several]
+    by_run = {s.experiment: s for s in diagnosis.shares}
+    lines = []
+    for number, (deployment, e) in enumerate(firsts.items(), 1):
+        runs = next(group for group in members if _deployment(group[0]) == deployment)
+        shown = max((by_run[r.id] for r in runs if r.id in by_run), key=lambda s: s.kernels_us, default=None)
+        shares = ""
+        if shown:
+            parts = sorted(shown.shares.items(), key=lambda part: -part[1])
+            named = (
+                f"{name.removeprefix('kernel_').removesuffix('_us')} {100 * x:.0f}"
+                for name, x in parts
+                if x >= LEAST_SHARE
+            )
+            shares = f" | {', '.join(named)} % of {shown.kernels_us:.0f}, {_number(shown.observed_us)} observed"
+        star = "*" * bool(e.facts["is_moe"])
+        values = " ".join(COLUMNS[name](e) for name in several)
+        lines.append(f"D{number}{star} {e.model.rpartition('/')[2]} tp{e.engine.tensor_parallel} | {values}{shares}")
+    more = [f"and {len(lines) - MOST_DEPLOYMENTS} more"] if len(lines) > MOST_DEPLOYMENTS else []
+    one = [f"s.{name}" for scope, name in FIELDS if scope == "s" and name in experiments[0].facts
+           and len({e.facts[name] for e in experiments}) == 1]  # fmt: skip
+    title = f"Deployments (* MoE). The same in all: {', '.join(same)}." if same else "Deployments (* MoE)."
+    if one and len(firsts) > 1:
+        title += f" One value only, so that nothing can be learned of it: {', '.join(one)}."
+    kernels = " | measured kernels in the mean step of its busiest run, us" if by_run else ""
+    return "\n".join([title, f"D model tp | {' '.join(several)}{kernels}", *lines[:MOST_DEPLOYMENTS], *more])
+
+
+def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[Experiment]) -> str:
+    """A line for every run: errors by load stage, and when it is left out of the fit; of some, the parts of TTFT."""
+    names, left_out = run_names(experiments), {row.experiment: row for row in examination.left_out}
+    stages = {e.id: [s for s in diagnosis.stages if s.experiment == e.id] for e in experiments}
+    rows = _largest([(row, left_out.get(row.experiment)) for row in examination.fitted], MOST_RUNS)
+    with_itl = _itl_differs([row for pair in rows for row in pair])
+    split = sorted(examination.fitted, key=lambda row: -abs(row.ttft or 0.0))[:MOST_TTFT]
+    ttft = {t.experiment: t for t in diagnosis.ttft if t.experiment in {row.experiment for row in split}}
+    kind, heads = LEFT_OUT[examination.kind], "E2E TTFT ITL" if with_itl else "E2E TTFT"
+    lines = [
+        "Runs: signed errors of means in percent, (predicted - observed)/observed, by load stage; left out: of the "
+        f"whole run, by constants fitted without its {kind}'s runs{'' if with_itl else ' (ITL errs as E2E does)'}; TTFT ms "
+        "where it errs most: observed, and predicted as queueing + waiting + prefill.",
+        f"run requests/s | E2E | TTFT | left out {heads} | TTFT ms",
+    ]
+    for row, other in rows:
+        of_run = stages[row.experiment]
+        rates = ",".join(f"{s.rate:g}" for s in of_run)
+        e2e, ttft_pct = (",".join(_signed(getattr(s, name)) for s in of_run) for name in ("e2e_pct", "ttft_pct"))
+        parts = f" | {_parts(ttft[row.experiment])}" if row.experiment in ttft else ""
+        lines.append(f"{names[row.experiment]} {rates} | {e2e} | {ttft_pct} | {_errors(other, with_itl)}{parts}")
+    if len(examination.fitted) > len(rows):
+        lines.append(f"and {len(examination.fitted) - len(rows)} runs with smaller errors")
+    return "\n".join(lines)
+
+
+def _parts(t: TtftParts) -> str:
+    return f"{_number(t.observed_ms)}: {t.queueing_ms:.0f}+{t.waiting_ms:.0f}+{t.prefill_ms:.0f}"
+
+
+def _itl_differs(rows: Sequence[Errors | None]) -> bool:
+    """Whether some error of ITL is not that of E2E."""
+    known = [row for row in rows if row is not None]
+    return any(row.e2e is None or row.itl is None or abs(row.e2e - row.itl) > SAME_PCT for row in known)
+
+
+def _largest(rows: Sequence[tuple[Errors, Errors | None]], most: int) -> list[tuple[Errors, Errors | None]]:
+    """All rows, or the `most` of them with the largest errors of a run left out, in the order given."""
+
+    def size(pair: tuple[Errors, Errors | None]) -> float:
+        row = pair[1] or pair[0]
+        return max((abs(x) for x in (row.e2e, row.ttft, row.itl) if x is not None), default=0.0)
+
+    kept = sorted(range(len(rows)), key=lambda i: (-size(rows[i]), i))[:most]
+    return [rows[i] for i in sorted(kept)]
+
+
 def _correlations(diagnosis: Diagnosis) -> str:
-    by_residual: dict[str, list[Correlation]] = {}
-    for c in diagnosis.correlations:
-        by_residual.setdefault(c.residual, []).append(c)
-    if len(by_residual) > 1:
-        by_residual.pop("e2e_pct", None)
-    shown = [c for strongest in by_residual.values() for c in strongest[:STRONGEST]]
+    by_residual = {name: [c for c in diagnosis.correlations if c.residual == name] for name in RESIDUALS}
+    if not any(by_residual.values()):  # without an observed ITL and TTFT there is only E2E
+        by_residual = {"e2e_pct": [c for c in diagnosis.correlations if c.residual == "e2e_pct"]}
+    shown = {name: strongest[:STRONGEST] for name, strongest in by_residual.items() if strongest}
     if not shown:
         return ""
-    rows = []
-    for c in shown:
-        more = f" and {len(c.alike) - ALIKE} more" if len(c.alike) > ALIKE else ""
-        alike = f"like {', '.join(c.alike[:ALIKE])}{more}" if c.alike else ""
-        rows.append((LABELS[c.residual], c.field, f"{c.r:+.2f}", f"[{c.unit}] {alike}".rstrip()))
+    fewest = min(c.stages for strongest in shown.values() for c in strongest)
     # For independent ranks r is about normal with variance 1/(n - 1); 5 % lie beyond 1.96 deviations.
-    chance = min(1.96 / (min(c.stages for c in shown) - 1) ** 0.5, 1.0)
-    title = (
-        "Rank correlation of signed errors with fields over the stages; r > 0: predicted too long where the field is"
-        f" large. |r| < {chance:.2f} may be chance, or more for an s. field, which has one value per deployment:"
+    chance = min(1.96 / (fewest - 1) ** 0.5, 1.0)
+    lines = [
+        "Rank correlation of signed errors with fields over the load stages; r > 0: predicted too long where the field "
+        f"is large. |r| < {chance:.2f} may be chance, or more for an s. field, which has one value per deployment."
+    ]
+    lines += [f"{LABELS[name]}: {', '.join(map(_correlated, strongest))}" for name, strongest in shown.items()]
+    return "\n".join(lines)
+
+
+def _correlated(c: Correlation) -> str:
+    more = f" and {len(c.alike) - ALIKE} more" if len(c.alike) > ALIKE else ""
+    alike = f" (like {', '.join(c.alike[:ALIKE])}{more})" if c.alike else ""
+    return f"{c.field} {c.r:+.2f}{alike}"
+
+
+def _errors(row: Errors | None, with_itl: bool) -> str:
+    return (
+        "-"
+        if row is None
+        else " ".join(map(_signed, (row.e2e, row.ttft, row.itl) if with_itl else (row.e2e, row.ttft)))
     )
-    return f"{title}\n{_table(rows, left=(0, 1, 3))}"
-
-
-def _worst(diagnosis: Diagnosis) -> str:
-    if not diagnosis.worst:
-        return ""
-    names = (name.removesuffix("_us") for name in PARTS)
-    columns = ("step", "observed", "overhead", "decodes", "prefill_tokens", "kv_sum", "batch")
-    rows: list[tuple[str, ...]] = [("experiment", "stage", "error %", *columns, *names)]
-    for b in diagnosis.worst:
-        times, batch = (b.step_us, b.observed_us, b.overhead_us), (b.decode_reqs, b.prefill_tokens, b.kv_sum)
-        numbers = (*times, *batch, b.batch_size, *b.parts_us.values())
-        rows.append((b.experiment, str(b.stage), f"{b.of.upper()} {_signed(b.error_pct)}", *map(_number, numbers)))
-    title = "Mean step of the worst stages, times in us (observed: the ITL less the program's overhead per token):"
-    return f"{title}\n{_table(rows)}"
-
-
-def _table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Rows with aligned columns, flush right but for those at `left`."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        " ".join(c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def _signed(x: float | None) -> str:
-    return "-" if x is None else f"{x:+.1f}"
+    return "-" if x is None else f"{x:+.0f}" if abs(x) >= 10 else f"{x:+.1f}"
 
 
 def _number(x: float | None) -> str:

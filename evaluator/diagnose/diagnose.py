@@ -8,7 +8,7 @@ Without an observed ITL they are taken at the ITL of the replays.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,9 @@ from evaluator.assess import Data
 from evaluator.diagnose.stage_steps import StageSteps, stage_steps
 from evaluator.fit.meanfield import INPUT, OUTPUT
 from evaluator.metrics import error_pct
-from evaluator.score import Errors, errors, predictions
+from evaluator.score import Errors, Prediction, errors, predictions
 from simulator.bind import Bound, bind
+from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
@@ -30,6 +31,8 @@ PARTS = (
     "weight_read_us", "kv_read_us", "decode_gemm_us", "prefill_gemm_us", "prefill_attention_us", "decode_attention_us",
     "logits_us", "allreduce_us",
 )  # fmt: skip
+# The kernel fields whose sum is b.kernel_us.
+SUMMED = tuple(term.removeprefix("b.") for term in (FIELDS["b", "kernel_us"].formula or "").split(" + "))
 LEAST_STAGES = 4  # with fewer stages every field correlates with every residual
 MOST_FIELDS = 8  # per residual
 ALIKE = 0.98  # rank correlation above which these stages cannot tell two fields apart
@@ -82,6 +85,29 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class TtftParts:
+    """The observed mean TTFT of a run in ms (None: not observed), and what the program's is made of: from arrival to
+    the queue, in the queue until a step takes the prompt, and the steps of the prompt."""
+
+    experiment: str
+    observed_ms: float | None
+    queueing_ms: float
+    waiting_ms: float
+    prefill_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelShares:
+    """What share of the measured kernels' time each kernel field has in a run's mean step (by field, not those of 0),
+    and that step's time by the kernels and as observed, in us."""
+
+    experiment: str
+    shares: dict[str, float]
+    kernels_us: float
+    observed_us: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Correlation:
     """r: Spearman's rank correlation of `residual`, a signed error, with a field over so many load stages.
 
@@ -99,6 +125,7 @@ class Correlation:
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """runs: errors of whole runs; stages: of their load stages; worst: batches of the stages with the largest errors.
+    ttft: of whole runs. shares: of runs whose GPU has measured kernels.
 
     correlations: for each residual in this order, from the strongest down. "step_us": step_us - observed_us of the mean
     step, which another term of step_time would have to change. "ttft_us": predicted - observed, likewise for
@@ -109,6 +136,8 @@ class Diagnosis:
     stages: tuple[StageErrors, ...]
     correlations: tuple[Correlation, ...]
     worst: tuple[Batch, ...]
+    ttft: tuple[TtftParts, ...]
+    shares: tuple[KernelShares, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +163,10 @@ class _Point:
 
 def diagnose(program: Program, data: Data) -> Diagnosis:
     """The errors of `program` at its constants. Deterministic; replays clamp step times that are out of range."""
-    code, runs, points = assemble(program), [], list[_Point]()
+    code, runs, ttft, points = assemble(program), [], [], list[_Point]()
     for e, prediction in zip(data.score.experiments, predictions(program, data.score), strict=True):
         runs.append(errors(prediction, e))
+        ttft.append(_ttft_parts(e, prediction))
         bound = bind(code, program.theta, e.facts)
         for i, (stage, replayed) in enumerate(zip(e.workload.stages, prediction.predicted.stages, strict=True)):
             row, observed_ms = data.fit.stages.table[len(points)], data.fit.stages.observed_ms[len(points)]
@@ -162,7 +192,31 @@ def diagnose(program: Program, data: Data) -> Diagnosis:
         stages=tuple(p.errors for p in points),
         correlations=tuple(c for name, values in residuals.items() for c in correlations(name, values, fields)),
         worst=tuple(sorted((b for b in batches if b), key=lambda b: -abs(b.error_pct))[:MOST_BATCHES]),
+        ttft=tuple(ttft),
+        shares=tuple(_shares(points, batches)),
     )
+
+
+def _ttft_parts(experiment: Experiment, prediction: Prediction) -> TtftParts:
+    observed, parts = experiment.observed.summary if experiment.observed else None, prediction.components
+    observed_ms = observed.ttft_ms.mean if observed else None
+    return TtftParts(experiment.id, observed_ms, parts["queueing"], parts["waiting"], parts["prefill_steps"])
+
+
+def _shares(points: Sequence[_Point], batches: Sequence[Batch | None]) -> Iterator[KernelShares]:
+    """The kernels' shares in each run's mean step: that of its stage with the most time in kernels."""
+    busiest: dict[str, KernelShares] = {}
+    for p, batch in zip(points, batches, strict=True):
+        if p.steps is None or not has_curves(p.facts):
+            continue
+        kernels_us = p.steps.mean("kernel_us")
+        times_us = {name: p.steps.mean(name) for name in SUMMED}
+        shares = {name: us / kernels_us for name, us in times_us.items() if us > 0.0}
+        before = busiest.get(p.errors.experiment)
+        if before is None or kernels_us > before.kernels_us:
+            observed_us = batch.observed_us if batch else None
+            busiest[p.errors.experiment] = KernelShares(p.errors.experiment, shares, kernels_us, observed_us)
+    yield from busiest.values()
 
 
 def _batch(p: _Point) -> Batch | None:

@@ -8,11 +8,13 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.pool.local import local
+from evolve.propose.llm.client import token_count
 from evolve.propose.llm.preview import print_messages, was_answered, was_sent, would_send
 from evolve.report.progress import Line
 from evolve.run.data import chosen
 from evolve.run.folder import Run, open_run
 from evolve.search.workers import workers_of
+from evolve.terminal import say
 
 
 @click.command()
@@ -20,8 +22,9 @@ from evolve.search.workers import workers_of
 @click.argument("number", metavar="ID", type=click.IntRange(min=0))
 @click.option("--sent", is_flag=True, help="What was sent for the model's proposal ID.")
 @click.option("--answer", is_flag=True, help="What came back for it, verbatim.")
+@click.option("--tokens", is_flag=True, help="Only how many tokens it has, as GPT-4o counts them.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON: the messages with their roles.")
-def prompt(run_path: Path, number: int, sent: bool, answer: bool, as_json: bool) -> int:
+def prompt(run_path: Path, number: int, sent: bool, answer: bool, tokens: bool, as_json: bool) -> int:
     """Print what a language model would be sent to improve a program of a run, or was sent. Nothing is sent.
 
     ID is the program's number; the run may be an offline one. The other programs in the question are drawn at random; a
@@ -29,6 +32,7 @@ def prompt(run_path: Path, number: int, sent: bool, answer: bool, as_json: bool)
 
     \b
     evolve prompt runs/0001 137
+    evolve prompt runs/0001 137 --tokens         is it short enough for the context of a local model?
     evolve prompt runs/0007 137 --sent
     evolve prompt runs/0007 137 --answer
     """
@@ -39,7 +43,13 @@ def prompt(run_path: Path, number: int, sent: bool, answer: bool, as_json: bool)
         messages, about = was_sent(run, number)
     else:
         messages, about = would_send(run, number, lambda text: _diagnosis(run, text))
-    if as_json:
+    if tokens:
+        counted = {role: token_count(text) for role, text in messages}
+        if as_json:
+            print_json(about | {"tokens": counted, "total": sum(counted.values())})
+        else:
+            say(f"{sum(counted.values()):,} tokens: {', '.join(f'{role} {n:,}' for role, n in counted.items())}")
+    elif as_json:
         print_json(about | {"messages": [{"role": role, "content": text} for role, text in messages]})
     else:
         print_messages(messages)

@@ -159,12 +159,21 @@ def bundled_configs() -> list[str]:
     return sorted(f.removesuffix(".yaml") for f in files if not f.startswith(data))
 
 
+def _renewed(raw: object) -> object:
+    """The values of an older release's file under today's names: `llm.repair` was a second round, or none."""
+    llm = raw.get("llm") if isinstance(raw, dict) else None
+    if not isinstance(raw, dict) or not isinstance(llm, dict) or not isinstance(llm.get("repair"), bool):
+        return raw
+    rest = {name: value for name, value in llm.items() if name != "repair"}
+    return raw | {"llm": rest if llm["repair"] else {"rounds": 1} | rest}
+
+
 def config_from(raw: object, where: str) -> Config:
     """The configuration that YAML values describe; `where` names their source in messages.
 
     Raises InputError for an unknown key, a wrong type or a value out of range.
     """
-    config: Config = _build(Config, raw, where, "")
+    config: Config = _build(Config, _renewed(raw), where, "")
     choices = (
         ("search.proposer", config.search.proposer, PROPOSERS),
         ("search.selection", config.search.selection, SELECTIONS),
@@ -188,6 +197,7 @@ def config_from(raw: object, where: str) -> Config:
         "caps.constants": config.caps.constants, "score.moe_weight": config.score.moe_weight,
         "score.worst_pct": config.score.worst_pct, "validate.budget": config.validate.budget,
         "llm.programs": config.llm.programs, "llm.parents": config.llm.parents, "llm.attempts": config.llm.attempts,
+        "llm.rounds": config.llm.rounds,
         "llm.answer_tokens": config.llm.answer_tokens, "llm.timeout_s": config.llm.timeout_s,
         "llm.concurrency": config.llm.concurrency,
     }  # fmt: skip

@@ -18,8 +18,8 @@ class LlmSettings:
     models: tuple[str, ...] = ()  # models that propose; PROVIDER/MODEL=WEIGHT in an ensemble
     share: float = 0.25  # share of the proposals that models start with in a mixed search
     programs: int = 4  # that a question asks for
-    parents: int = 3  # programs that a question shows
-    repair: bool = True  # send a rejected program back to the model once
+    parents: int = 2  # programs that a question shows, the champion among them
+    rounds: int = 3  # of a question: after each its programs are scored, and the model sees how they did
     api_base: str = ""  # OpenAI-compatible server of models named openai/NAME
     prices: dict[str, list[float]] = field(default_factory=dict)  # model: [input, output] in USD per million tokens
     max_usd: float = 5.0  # that the run may spend

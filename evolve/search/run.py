@@ -146,8 +146,7 @@ def _search(
     try:
         operators = Operators(config, workers, remembered)
         if config.search.proposer != "offline":
-            moe = frozenset(e.id for e in fitted if e.facts["is_moe"])
-            models = models_of(run, journal, operators, workers.diagnose, remembered, moe, progress.asking)
+            models = models_of(run, journal, operators, workers, remembered, progress.asking)
             if models.lost:
                 progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(models.lost)}")
             progress.models = models.status

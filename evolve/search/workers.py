@@ -14,7 +14,9 @@ from evaluator.assess import Data, Laps, Limits, Scored, assess, polished, prepa
 from evaluator.deployments import datasheet_deployments, kernel_deployments
 from evaluator.diagnose.describe import describe
 from evaluator.diagnose.diagnose import diagnose
+from evaluator.diagnose.examine import examine
 from evaluator.diagnose.explain import costs, gains
+from evaluator.diagnose.trial import Trial, trial
 from evaluator.fit.loss import FitSet
 from evaluator.judge.gates import Facts
 from evolve.pool.pool import Pool, Promise, at_once
@@ -99,7 +101,12 @@ def _polish(prepared: Prepared, text: str) -> Timed:
 
 
 def _diagnose(prepared: Prepared, text: str) -> str:
-    return describe(diagnose(complete(parse(text)), prepared.data))
+    program, data = complete(parse(text)), prepared.data
+    return describe(diagnose(program, data), examine(program, data), data.score.experiments)
+
+
+def _trial(prepared: Prepared, text: str) -> Trial:
+    return trial(text, prepared.data)
 
 
 class Submits(Protocol):
@@ -134,6 +141,10 @@ class Workers:
     def diagnose(self, text: str) -> Promise[str]:
         """A text about where the program is wrong on the fitted experiments."""
         return self._pool.submit(Call(_diagnose, (text,), parcel=self._data))
+
+    def trial(self, number: int, text: str) -> Promise[Trial]:
+        """The trial of a program (see evaluator.diagnose.trial). Waiting for it may raise TookTooLong."""
+        return self._pool.submit(Call(_trial, (text,), parcel=self._data, limit_s=self._limit_s), number)
 
 
 def workers_of(pool: Pool, experiments: Sequence[Experiment], config: Config) -> Workers:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from archive.proposal import MODEL
-from evolve.propose.llm.calls import CallLog
+from evolve.propose.llm.calls import CallLog, proposes
 from evolve.run.config import Config
 
 DOWN_AFTER = 2  # calls in a row without an answer, after which a model rests
 LONGEST_REST = 16  # generations
-PROPOSING = ("propose", "repair")  # the purposes of calls that count as a proposer's cost
 
 
 class Availability:
@@ -30,7 +29,7 @@ class Availability:
                 model = answer.model
                 self._failures[model] = 0
                 self._rests_until.pop(model, None)
-                if name.split("/")[1] in PROPOSING:
+                if proposes(name.split("/")[1]):
                     self._usd[model] += answer.usd
                     self._answers[model] += 1
             elif lost is not None and not lost.limit:

@@ -26,6 +26,16 @@ ABSURD = 10**9  # tokens; no call has as many
 BYTES_PER_TOKEN = 2.0  # fewer than in any text that is sent, so that a prompt's cost is never underestimated
 
 
+def proposing(round_number: int) -> str:
+    """The purpose of the calls that ask for programs in this round of a question, 1, 2, ..."""
+    return "propose" if round_number == 1 else f"propose{round_number}"
+
+
+def proposes(purpose: str) -> bool:
+    """Whether calls with this purpose ask for programs."""
+    return purpose.startswith("propose")
+
+
 def pack(text: str) -> str:
     """The text compressed with xz, in base64. Lone surrogates become question marks."""
     return base64.b64encode(lzma.compress(text.encode("utf-8", "replace"))).decode()

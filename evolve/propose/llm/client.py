@@ -25,6 +25,7 @@ NO_KEY = "none"  # the key that is sent to an OpenAI-compatible server without k
 KEY_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # of environment variables
 SHORTEST_KEY = 8  # characters; redacting anything shorter would also hide ordinary words
 REDACTED = "[key]"
+TOKENIZER = "gpt-4o"  # the model whose tokens `token_count` counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,13 @@ def listed_price(model: str) -> tuple[float, float] | None:
         return None
     prices = info.get("input_cost_per_token"), info.get("output_cost_per_token")
     return None if None in prices else (prices[0] * 1e6, prices[1] * 1e6)
+
+
+def token_count(text: str) -> int:
+    """How many tokens a text has by the tokenizer of GPT-4o, which litellm brings along; other models differ by a few
+    percent. Raises InputError if litellm is not installed."""
+    check_installed()
+    return int(litellm().token_counter(model=TOKENIZER, text=text))
 
 
 def request(

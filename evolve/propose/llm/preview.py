@@ -11,9 +11,8 @@ from archive.population import Population
 from archive.proposal import is_outcome
 from evolve.propose.llm import notes, prompt
 from evolve.propose.llm.calls import Answered, CallLog, Messages, call_log, order
-from evolve.propose.llm.question import draw_parents
+from evolve.propose.llm.question import draw_others
 from evolve.propose.llm.setup import prompts_of
-from evolve.run.data import chosen
 from evolve.run.folder import Run, first_population
 from evolve.terminal import command, say
 from simulator.errors import InputError
@@ -37,24 +36,19 @@ def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview
         raise InputError(
             f"{run.path}: {number} is not a scored proposal: `{command('archive', run.path)}` lists the ids"
         )
-    fitted, _ = chosen(config.data)
     base = population.archive.by_id[number]
     rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
-    others = _others(population, config.llm.parents, number, rng)
+    others = _others(population, config.llm.parents, base, rng)
     kinds = prompt.kinds(config.llm.programs, rng)
-    moe = frozenset(e.id for e in fitted if e.facts["is_moe"])
-    texts, diagnosis = prompts_of(run), diagnose(base.text)
-    messages = prompt.messages(texts, config, population, base, others, kinds, diagnosis, _notes(run), moe)
-    return messages, _about(run)
+    asked = prompt.Asked(base, others, kinds, diagnose(base.text), "", _notes(run))
+    return prompt.messages(prompts_of(run), config, population, asked), _about(run)
 
 
-def _others(population: Population, shown: int, number: int, rng: np.random.Generator) -> list[Elite]:
-    members = [e for e in population.archive.members() if e.id != number]
-    if not members:
-        return []
-    size = population.entrants(0)[1]
-    first, more = draw_parents(members, population.order(members, 0), (size, size), shown, rng)
-    return [first, *more][: shown - 1]
+def _others(population: Population, shown: int, base: Elite, rng: np.random.Generator) -> tuple[Elite, ...]:
+    """The other programs that a question of island 0 about `base` would show."""
+    members = population.archive.members()
+    order, entrants = population.order(members, 0), population.entrants(0)[1]
+    return draw_others(members, order, entrants, shown - 1, base, population, rng)
 
 
 def _notes(run: Run) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from difflib import unified_diff
 
 import numpy as np
 
@@ -12,143 +13,181 @@ from archive.champion import Rule
 from archive.elite import Elite
 from archive.population import Population
 from archive.proposal import POLISH, Outcome
+from evaluator.assess import Scored
 from evolve.propose.llm.answer import plain
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.templates import Templates, fill
 from evolve.propose.vocabulary import field_set
-from evolve.report.run import rule_text, thinned
 from evolve.report.table import number
 from evolve.run.config import Config
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
+from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
 from simulator.schema import FIELDS
 
 MOST_COMPLAINTS = 8
 LONGEST_COMPLAINT = 300  # characters
+LONGEST_REFUSAL = 60  # characters of why a proposal was refused, in the list of what was tried
+LONGEST_IDEA = 56  # characters of a title in that list
 SAME = 50  # complaints whose first characters agree, up to their numbers, are of one kind
+MOST_FRONT = 5  # programs of the front that a question lists
+# Fields whose names say it all to a language model.
+PLAIN = frozenset((
+    "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "moe_ffn", "vocab", "experts", "active_experts",
+    "tp", "tp_log2", "is_moe", "is_fp8", "repetition_penalty", "max_num_seqs", "max_num_batched_tokens",
+    "max_model_len", "block_size", "batch_size", "tokens", "input_len", "bytes_per_us", "kv_bytes_per_token",
+    "kv_us_per_token", "weights_us", "kv_mean", "kv_max",
+))  # fmt: skip
+DEAD = 1e-9  # constants up to this size change nothing, and are not shown
 KINDS = {
     "point": "a point change of A: one term added, removed, replaced, or given another scaling",
     "structural": "a structural change of A: its parts combined otherwise (overlap as max, a regime, a shared factor)",
     "crossover": "a crossover: A with the part of another program above that is better where A is worst",
-    "residuals": "informed by the residuals: a mechanism that explains the strongest correlation above, and would be "
-    "there for any model",
+    "residuals": "informed by the errors above: a mechanism that explains the largest errors on runs left out, and "
+    "would be there for any model",
     "simplify": "a simpler program that should be about as good: terms merged or left out",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What a question shows: the base that diffs change, its diagnosis, other programs, and the kinds of proposals.
+class Asked:
+    """What a question asks: the program to improve, where it is wrong, other programs, and the kinds of proposals.
 
-    The front, complaints and notes are the same in all questions of a generation.
+    `meanwhile` says what is asked at the same time; `notes` are those of the run so far.
     """
 
     base: Elite
-    diagnosis: str
     others: tuple[Elite, ...]
-    front: tuple[Elite, ...]
-    complaints: tuple[str, ...]
-    notes: str
     kinds: tuple[str, ...]
+    diagnosis: str
+    meanwhile: str
+    notes: str
 
 
-def task(texts: Templates, caps: Caps, allowed: Collection[str] | None, programs: int) -> str:
+def task(texts: Templates, caps: Caps, allowed: Collection[str] | None, rounds: int) -> str:
     """The part that all prompts of a run share. `allowed` are the fields that step_time may read, None for all."""
     limits = ", ".join(f"at most {most} {name}" for name, most in asdict(caps).items())
-    return fill(texts["task"], caps=limits, fields=fields_text(allowed), programs=str(programs))
+    return fill(texts["task"], caps=limits, fields=fields_text(allowed), rounds=str(rounds))
 
 
 def fields_text(allowed: Collection[str] | None) -> str:
-    """A line for every allowed field, with its unit and meaning."""
-    lines = []
+    """The allowed fields with their meanings, a line each, below a heading for every scope and unit."""
+    groups: dict[tuple[str, str], list[str]] = {}
     for f in FIELDS.values():
-        name = f"{f.scope}.{f.name}"
-        if f.scope == "r" or allowed is None or name in allowed:
-            lines.append(f"- {name} ({f.unit}): {f.meaning}" + (f" = {f.formula}" if f.formula else ""))
-    return "\n".join(lines)
+        if f.scope == "r" or allowed is None or f"{f.scope}.{f.name}" in allowed:
+            groups.setdefault((f.scope, f.unit), []).append(f.name if f.name in PLAIN else f"{f.name}: {f.meaning}")
+    return "\n".join("\n".join([f"{scope}. in {unit}", *lines]) for (scope, unit), lines in groups.items())
 
 
-def messages(
-    texts: Templates,
-    config: Config,
-    population: Population,
-    base: Elite,
-    others: Sequence[Elite],
-    wanted: Sequence[str],
-    diagnosis: str,
-    notes: str,
-    moe: Collection[str],
-) -> Messages:
-    """The messages to a proposing model: the task, and the question to improve `base`.
-
-    `wanted` are the kinds of the proposals asked for. `moe` holds the ids of experiments with MoE models.
-    """
-    front, refused = tuple(population.archive.front_by_size()), complaints(population.rejected)
-    shown = Shown(base, diagnosis, tuple(others), front, refused, notes, tuple(wanted))
-    system = task(texts, config.caps, field_set(config.search.fields), config.llm.programs)
-    return (("system", system), ("user", question(texts, shown, moe, config.score.rule)))
+def messages(texts: Templates, config: Config, population: Population, asked: Asked) -> Messages:
+    """The messages to a proposing model: the task, and the question to improve a program."""
+    system = task(texts, config.caps, field_set(config.search.fields), config.llm.rounds)
+    return (("system", system), ("user", question(texts, population, asked)))
 
 
-def question(texts: Templates, shown: Shown, moe: Collection[str], rule: Rule) -> str:
-    """The part that asks for proposals. `moe` holds the ids of experiments with MoE models."""
+def question(texts: Templates, population: Population, asked: Asked) -> str:
+    """The part that asks for proposals."""
+    base, best = asked.base, population.champion()
+    text = bare(base.text)
+    title = f"Program {base.id}" + (", the champion" if best and best.id == base.id else "")
+    shown = [_other(e, text, champion=best is not None and e.id == best.id) for e in asked.others]
     return fill(
         texts["propose"],
-        program=bare(shown.base.text).strip(),
-        errors=f"Program {shown.base.id}: {figures(shown.base)}.",
-        diagnosis=shown.diagnosis.strip(),
-        emphasis=emphasis(shown.base, moe),
-        others="\n\n".join(_program(e) for e in shown.others) or "There is no other yet.",
-        front=front(shown.front),
-        rule=rule_text(rule),
-        complaints="\n".join(f"- {line}" for line in shown.complaints) or "Nothing yet.",
-        notes=shown.notes or "None yet.",
-        programs=str(len(shown.kinds)),
-        kinds="\n".join(f"- Proposal {i}: {KINDS[kind]}" for i, kind in enumerate(shown.kinds, 1)),
+        program=text.strip(),
+        errors=f"{title}: {figures(base)}.",
+        diagnosis=asked.diagnosis.strip(),
+        others="\n\n".join(shown) or "There is no other yet.",
+        front=front(population.archive.front_by_size()),
+        aim=aim(population.rule),
+        tried=tried(population),
+        meanwhile=f"{asked.meanwhile} " if asked.meanwhile else "",
+        notes=asked.notes or "None yet.",
+        programs=str(len(asked.kinds)),
+        kinds="\n".join(f"- Proposal {i}: {KINDS[kind]}" for i, kind in enumerate(asked.kinds, 1)),
     )
 
 
 def bare(text: str) -> str:
-    """A program without docstrings, because their text could instruct the model."""
+    """A program without docstrings, because their text could instruct the model, and without dead constants."""
     program = parse(text)
-    return unparse(replace(program, doc="", functions=tuple(replace(f, doc="") for f in program.functions)))
+    alive = program.with_theta(tuple(0.0 if abs(x) <= DEAD else x for x in program.theta))
+    short = brief(lean(alive)) if alive.theta != program.theta else program
+    return unparse(replace(short, doc="", functions=tuple(replace(f, doc="") for f in short.functions)))
 
 
-def figures(elite: Elite) -> str:
+def figures(scored: Elite | Scored) -> str:
     """A program's errors and size, in one line."""
+    score = scored.score if isinstance(scored, Scored) else scored
     parts = [f"{label} {number(value, 2, signed=False)}" for label, value in (
-        ("worst 3", elite.worst3), ("joint", elite.joint), ("transfer", elite.transfer), ("E2E", elite.e2e),
-        ("TTFT", elite.ttft), ("ITL", elite.itl))]  # fmt: skip
-    sound = "" if elite.sound else ", contradicts the datasheet"
-    return ", ".join(parts) + f" percent; {elite.operations} operations, {elite.constants} constants{sound}"
+        ("worst 3", score.worst3), ("joint", score.joint), ("transfer", scored.transfer), ("E2E", score.e2e),
+        ("TTFT", score.ttft), ("ITL", score.itl))]  # fmt: skip
+    sound = "" if scored.sound else ", contradicts the datasheet"
+    return ", ".join(parts) + f" percent; {scored.operations} operations, {scored.constants} constants{sound}"
 
 
-def _program(elite: Elite) -> str:
-    worst = sorted((row for row in elite.rows if row[1] is not None), key=lambda row: -abs(row[1] or 0.0))[:3]
-    errors = ", ".join(f"{name} {e2e:+.1f} %" for name, e2e, _, _ in worst)
-    worst_text = f" Largest E2E errors: {errors}." if errors else ""
-    return f"Program {elite.id}: {figures(elite)}.{worst_text}\n\n```python\n{bare(elite.text).strip()}\n```"
+def _other(elite: Elite, base: str, champion: bool) -> str:
+    """Another program: what it has in place of lines of `base`, or all of it if that is shorter."""
+    text = bare(elite.text)
+    lines = list(unified_diff(base.splitlines(), _with_values_of(base, text).splitlines(), n=0, lineterm=""))[2:]
+    difference = "\n".join(line for line in lines if not line.startswith("@@"))
+    title = f"Program {elite.id}{', the champion' if champion else ''}: {figures(elite)}."
+    if difference and len(difference) < len(text):
+        return f"{title} Its lines (+) in place of A's (-), with A's constants:\n\n```diff\n{difference}\n```"
+    return f"{title}\n\n```python\n{text.strip()}\n```"
+
+
+def _with_values_of(base: str, text: str) -> str:
+    """The program `text` with the values that constants of the same name have in `base`."""
+    values = {(f.name, c.name): c.value for f in parse(base).functions for c in f.constants}
+    program = parse(text)
+    theta = (values.get((f.name, c.name), c.value) for f in program.functions for c in f.constants)
+    return unparse(program.with_theta(tuple(theta)))
+
+
+def aim(rule: Rule) -> str:
+    """What a search looks for, in a few words; see archive.champion.Rule."""
+    least = {"joint": "joint error", "transfer": "mean of joint and transfer error"}[rule.by]
+    return f"the simplest program within {100 * rule.within:g} % of the lowest {least}"
 
 
 def front(elites: Sequence[Elite]) -> str:
     """A line for each of some programs of the front, from the simplest to the largest."""
-    return "\n".join(f"- program {e.id}: {figures(e)}" for e in thinned(elites))
+    whole = [e for e in elites if e.sound and e.transfer is not None] or list(elites)
+    step = max((len(whole) - 1) / max(MOST_FRONT - 1, 1), 1.0)
+    some = [whole[round(i * step)] for i in range(min(MOST_FRONT, len(whole)))]
+    lines = [
+        f"{e.id} | {number(e.worst3, 2, signed=False)} {number(e.joint, 2, signed=False)} "
+        f"{number(e.transfer, 2, signed=False)} | {e.operations}+{e.constants}"
+        for e in some
+    ]
+    return "\n".join(["program | worst 3, joint, transfer | operations+constants", *lines])
 
 
-def emphasis(base: Elite, moe: Collection[str]) -> str:
-    """A paragraph if the program predicts mixture-of-experts models worse than dense ones; "" otherwise."""
-    sizes: dict[bool, list[float]] = {True: [], False: []}
-    for name, e2e, _, itl in base.rows:
-        error = itl if e2e is None else e2e
-        if error is not None:
-            sizes[name in moe].append(abs(error))
-    if not sizes[True] or not sizes[False] or np.mean(sizes[True]) <= np.mean(sizes[False]):
-        return ""
-    return (
-        f"Mixture-of-experts models are what it predicts worst: {np.mean(sizes[True]):.1f} % on average in E2E, "
-        f"{np.mean(sizes[False]):.1f} % for dense models. Which experts a batch touches (b.experts_fraction, "
-        "b.expert_read_us), routing, and the many small GEMMs a layer are where to look first."
-    )
+def tried(population: Population) -> str:
+    """A line for each of the latest ideas of models: the base, and what became of its errors, or why it was refused."""
+    lines = [_tried(outcome, population) for outcome in population.ideas]
+    return "\n".join(["idea | base | joint, transfer", *lines]) if lines else "Nothing yet."
+
+
+def _tried(outcome: Outcome, population: Population) -> str:
+    proposal, elite, known = outcome.proposal, outcome.elite, population.archive.by_id
+    base = known.get(proposal.parents[0]) if proposal.parents else None
+    title = f"{plain(proposal.idea, LONGEST_IDEA) or 'no title'} | {base.id if base else '-'}"
+    if outcome.rejection:
+        return f"{title} | {plain(f'{outcome.rejection.stage}: {outcome.rejection.why}', LONGEST_REFUSAL)}"
+    assert elite is not None
+    joint = elite.joint - base.joint if base else None
+    known_transfer = base is not None and base.transfer is not None and elite.transfer is not None
+    transfer = elite.charged_transfer - base.charged_transfer if base and known_transfer else None
+    return f"{title} | {number(joint, 2)} {number(transfer, 2)}"
+
+
+def verdicts(texts: Templates, lines: Sequence[str], best: str, rounds: int, programs: int) -> str:
+    """The message that says what became of the programs of a round. `lines` has a line on each, `best` what is known
+    of the best of them; so many `rounds` and at most so many `programs` may follow."""
+    known = f"Of the best of these:\n{best}" if best else "None could be scored."
+    return fill(texts["round"], verdicts="\n".join(lines), best=known, rounds=str(rounds), programs=str(programs))
 
 
 def complaints(rejected: Iterable[Outcome]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Language models as a proposer: which model is asked what, and how its answers are repaired, judged and used.
+"""Language models as a proposer: which model is asked what, and what becomes of the places of a generation.
 
 Every decision depends on the configuration, the archive at the start of the generation, and the log of calls; never on
 a clock. So a run can be resumed, or replayed from its journal, exactly as it was.
@@ -6,10 +6,9 @@ a clock. So a run can be resumed, or replayed from its journal, exactly as it wa
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -17,21 +16,20 @@ import numpy as np
 from archive.population import Population
 from archive.proposal import MODEL, Outcome, Proposal
 from evolve.pool.pool import Promise
-from evolve.propose.llm import judges, notes, prompt
-from evolve.propose.llm.answer import Idea, ideas
+from evolve.propose.llm import notes, prompt
 from evolve.propose.llm.availability import Availability
-from evolve.propose.llm.calls import Call, CallLog, Messages
+from evolve.propose.llm.calls import CallLog, Messages
+from evolve.propose.llm.conversation import Asker, Workers, converse, review
 from evolve.propose.llm.dispatch import Dispatch
-from evolve.propose.llm.question import Question, checked, draw_parents
-from evolve.propose.llm.templates import Templates, fill
+from evolve.propose.llm.question import Question, draw_base, draw_others
+from evolve.propose.llm.templates import Templates
 from evolve.propose.proposer import Operators, Place, places
-from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
 from evolve.run.files import write_text
 from evolve.run.llm_settings import weighted
 from simulator.stream import stream
 
-LONGEST_ECHO = 12_000  # characters of an answer that are sent back together with its complaints
+QUESTIONS = 2  # at most, in a generation: the next one sees what became of them
 NOTES = "NOTES.md"  # the file in the run's folder with the latest notes
 
 
@@ -39,8 +37,8 @@ class LanguageModels:
     """The proposer of a run with language models. They propose alone, or share the places with operators (mixed).
 
     `stopped` says why no more calls are made and the search ends; it is "" until then. `lost` names the requests that
-    were under way when an earlier process died. `moe` holds the ids of experiments with MoE models. `folder` is the
-    run's, for its notes. `show` displays the progress of a generation's questions.
+    were under way when an earlier process died. `folder` is the run's, for its notes. `show` displays the progress of a
+    generation's questions.
     """
 
     def __init__(
@@ -49,27 +47,24 @@ class LanguageModels:
         texts: Templates,
         dispatch: Dispatch,
         operators: Operators,
-        diagnose: Callable[[str], Promise[str]],
+        workers: Workers,
         remembered: Collection[int],
-        moe: frozenset[str],
         folder: Path,
         show: Callable[[str], None],
     ) -> None:
         self.stopped = ""
         self.lost = dispatch.log.under_way()
         self._config, self._texts, self._dispatch = config, texts, dispatch
-        self._operators, self._diagnose, self._remembered = operators, diagnose, remembered
-        self._moe, self._folder, self._show = moe, folder, show
+        self._operators, self._workers, self._remembered = operators, workers, remembered
+        self._folder, self._show = folder, show
         self._chances = config.llm.ensemble()
         self._judges = [weighted(name, "llm.judges")[0] for name in config.llm.judges]
         self._summariser = weighted(config.llm.summariser or config.llm.models[0], "llm.summariser")[0]
         self._availability = Availability()
         self._diagnoses: dict[int, Promise[str]] = {}
         self._notes, self._noted = "", -1  # the latest notes, and the last elite that they cover
-        self._generation = 0
-        self._has_outcomes = False  # whether the journal has outcomes of this generation already
-        self._complete = False  # whether it has all outcomes of this generation that it will ever have
-        self._samples: Counter[tuple[str, str]] = Counter()
+        self._complete = False  # whether the journal has all outcomes of this generation that it will ever have
+        self._asker = Asker(dispatch, 0, False, show)
         self._population: Population
 
     @property
@@ -77,30 +72,34 @@ class LanguageModels:
         return self._dispatch.log
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
-        first, after = population.numbered, population.numbered + self._config.search.batch * len(population.islands)
+        first, llm = population.numbered, self._config.llm
+        free = list(places(population, self._config.search.batch))
+        reserve = first + len(free)  # the places of later rounds follow those of the generation
+        later = (llm.rounds - 1) * llm.programs
+        after = reserve + QUESTIONS * later
         remembered = [n for n in range(first, after) if n in self._remembered]
-        self._has_outcomes = bool(remembered)
-        self._complete = len(remembered) == after - first or max(self._remembered, default=0) >= after
-        self._open(generation, population)
-        weights = self._operators.weights()
-        questions: list[Question] = []
-        started: list[Callable[[], Proposal | None]] = []
-        claimed: int | None = 0  # places still to be filled by the last question; None: the place stays empty
-        for place in places(population, self._config.search.batch):
-            if place.left == self._config.search.batch:
-                claimed = 0  # a question is about one island only
-            if not claimed:
-                claimed = self._claim(place, len(started), questions)
-            if place.number in self._remembered or claimed == 0:
-                started += self._operators.start([place], population, weights)
-            elif claimed is None:
-                started.append(_nothing)
-            else:
-                started.append(partial(self._of_model, place, weights, questions[-1]))
-            claimed = max((claimed or 0) - 1, 0)
+        self._complete = max(self._remembered, default=0) >= after
+        self._open(generation, population, over=bool(remembered))
+        questions = list(self._questions(free, reserve, later))
         if questions and not self._answer(questions):
             return []
-        population.numbered += len(started)
+        asked = {q.number + k: (q, k) for q in questions for k in range(q.count)}
+        weights = self._operators.weights()
+        started: list[Callable[[], Proposal | None]] = []
+        mixed = self._config.search.proposer == "mixed" or not self._any_up()
+        for place in free:
+            if place.number in asked:
+                started.append(partial(self._of_model, place, weights, *asked[place.number]))
+            elif place.number in self._remembered or (mixed and not self._complete):
+                started += self._operators.start([place], population, weights)
+        for question in questions:
+            for r in range(1, llm.rounds):
+                for k in range(question.count):
+                    at = question.reserve + (r - 1) * llm.programs + k
+                    started.append(partial(question.proposal, at, r, k, llm.judge_below))
+        if not questions:
+            started += [partial(Proposal, n, 0, "", "", ()) for n in remembered if n >= reserve]
+        population.numbered = after
         return [proposal for finish in started if (proposal := finish())]
 
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
@@ -108,8 +107,8 @@ class LanguageModels:
 
     def end(self, population: Population) -> None:
         """Finish the last generation: learn from its calls, and take notes if they are due."""
-        self._has_outcomes = self._complete = False  # the numbers that follow are of polished programs
-        self._open(self._generation + 1, population)
+        self._complete = False  # the numbers that follow are of polished programs
+        self._open(self._asker.generation + 1, population, over=False)
 
     def close(self) -> None:
         """Journal the answers that arrived too late to be used."""
@@ -127,46 +126,65 @@ class LanguageModels:
 
     # the steps of a generation, in order
 
-    def _open(self, generation: int, population: Population) -> None:
-        """Start a generation: learn from the calls of the previous one, then take notes if they are due."""
+    def _open(self, generation: int, population: Population, over: bool) -> None:
+        """Start a generation: learn from the calls of the previous one, then take notes if they are due.
+
+        `over`: the journal has outcomes of this generation already.
+        """
         self._availability.learn(self._log, generation - 1)
-        self._generation, self._population = generation, population
-        self._samples = self._log.samples(generation)
+        self._population = population
+        self._asker = Asker(self._dispatch, generation, over, self._show)
         self._operators.bandit.costs = self._availability.costs(self._config)
         self._take_notes()
 
     def _take_notes(self) -> None:
         """Ask for new notes, if they are due after the generations so far."""
-        population, number, every = self._population, self._generation, self._config.llm.notes_every
+        population, number, every = self._population, self._asker.generation, self._config.llm.notes_every
         if not every or number == 1 or (number - 1) % every:
             return
         latest = [e for e in population.archive.by_id.values() if e.id > self._noted]
-        call = self._call("notes", 0, self._summariser, notes.question(self._texts, population, self._notes, latest))
-        if not self._complete and self._up(self._summariser) and not self._reasons([call])[0]:
-            self._carry_out([call], "notes")
+        question = notes.question(self._texts, population, self._notes, latest)
+        call = self._asker.call("notes", 0, self._summariser, question)
+        if not self._complete and self._up(self._summariser):
+            self._asker.ask([call], "notes")
         if call.name in self._log.answers and (text := notes.kept(self._log.text(call.name))):
             self._notes, self._noted = text, max(population.archive.by_id)
             write_text(self._folder / NOTES, f"After generation {number - 1}:\n\n{text}\n")
 
-    def _claim(self, place: Place, ahead: int, questions: list[Question]) -> int | None:
-        """How many places, from this one on, a model is asked to fill; its question is added to `questions`.
+    def _questions(self, free: Sequence[Place], reserve: int, later: int) -> Iterator[Question]:
+        """The questions of a generation; each takes places of one island, and `later` of those from `reserve` on.
 
-        0: an operator fills the place. None: it stays empty. `ahead` places of the generation come before this one.
+        The islands take turns to be asked about first.
         """
         if self._complete:
-            return None
-        if ahead >= self._config.budget - self._population.fitted:  # the rest of the budget is proposed already
-            return None if self._config.search.proposer == "llm" else 0
+            return
+        islands = [list(group) for _, group in groupby(free, key=lambda place: place.island)]
+        turn = self._asker.generation * QUESTIONS % max(len(islands), 1)
+        count, left = self._config.llm.programs, self._config.budget - self._population.fitted
+        asked, once = 0, len(islands) > 1 and self._config.search.proposer == "llm"
+        for island in islands[turn:] + islands[:turn]:
+            position, here = 0, 0
+            programs = min(count, len(island))
+            while position + programs <= len(island) and asked < QUESTIONS and not (once and here):
+                place = island[position]
+                question = self._question(place, programs, reserve + asked * later) if asked * count < left else None
+                if question:
+                    yield question
+                    asked, here = asked + 1, here + 1
+                position += programs if question else 1
+
+    def _question(self, place: Place, count: int, reserve: int) -> Question | None:
+        """The question that asks a model to fill `count` places, from this one on; None if an operator fills it."""
         rng = stream(self._config.seed, place.number, 1)
         model = self._draw(rng)
         if model is None:
-            return 0
-        sizes = self._population.entrants(place.island)
-        base, others = draw_parents(place.parents, place.order, sizes, self._config.llm.parents, rng)
-        count = min(place.left, self._config.llm.programs)
+            return None
+        entrants = self._population.entrants(place.island)[1]
+        shown = self._config.llm.parents
+        base = draw_base(place.parents, self._population, rng)
+        others = draw_others(place.parents, place.order, entrants, shown - 1, base, self._population, rng)
         kinds = prompt.kinds(count, rng)
-        questions.append(Question(place.number, count, place.island, model, base, others, kinds))
-        return count
+        return Question(place.number, reserve, count, place.island, model, base, others, kinds)
 
     def _draw(self, rng: np.random.Generator) -> str | None:
         """The model that makes the next proposals; None if an operator makes the next one."""
@@ -189,111 +207,33 @@ class LanguageModels:
         """Get the generation's questions answered; False if no limit allows any, which ends the search."""
         for question in questions:
             if question.base.id not in self._diagnoses:
-                self._diagnoses[question.base.id] = self._diagnose(question.base.text)
-        calls = [self._call("propose", q.number, q.model, self._messages(q)) for q in questions]
-        reasons = self._reasons(calls)
-        if all(reasons) and not self._has_outcomes:
-            self.stopped = reasons[0]
-            return False
-        for question, call, reason in zip(questions, calls, reasons, strict=True):
-            question.call, question.granted = call, not reason
-        self._carry_out([call for call, reason in zip(calls, reasons, strict=True) if not reason], "proposals")
+                self._diagnoses[question.base.id] = self._workers.diagnose(question.base.text)
+        first = [self._messages(question, questions) for question in questions]
         taken = set(self._population.archive.keys)
-        self._read(questions, taken)
-        if self._config.llm.repair:
-            self._repair(questions, taken)
-        self._judge(questions)
+        self.stopped = converse(questions, first, self._asker, self._texts, self._config, taken, self._workers)
+        if self.stopped:
+            return False
+        review(questions, [judge for judge in self._judges if self._up(judge)], self._asker, self._texts, self._config)
         return True
 
-    def _read(self, questions: Sequence[Question], taken: set[str]) -> None:
-        """Read and check the candidates in every answer."""
-        for question in questions:
-            if question.call and question.granted:
-                answered = self._ideas(question, question.call.name, question.count)
-                question.candidates = [checked(idea, question.call.name, self._config, taken) for idea in answered]
-
-    def _repair(self, questions: Sequence[Question], taken: set[str]) -> None:
-        """Send complaints back, once for every answer that has any; better programs replace the wrong ones."""
-        wrong = [question for question in questions if question.wrong]
-        calls = [self._call("repair", q.number, q.model, self._with_complaints(q)) for q in wrong]
-        reasons = self._reasons(calls)
-        self._carry_out([call for call, reason in zip(calls, reasons, strict=True) if not reason], "repairs")
-        for question, call, reason in zip(wrong, calls, reasons, strict=True):
-            answered = [] if reason else self._ideas(question, call.name, len(question.wrong))
-            better = [idea for idea in answered if not idea.complaint]
-            for i, idea in zip(question.wrong, better, strict=False):
-                question.candidates[i] = checked(idea, call.name, self._config, taken)
-
-    def _judge(self, questions: Sequence[Question]) -> None:
-        """Have every judge review the candidates that can be assessed."""
-        candidates = [(q, i) for q in questions for i, candidate in enumerate(q.candidates) if candidate.form]
-        groups = [candidates[a : a + judges.TOGETHER] for a in range(0, len(candidates), judges.TOGETHER)]
-        fields = prompt.fields_text(field_set(self._config.search.fields))
-        asked: list[tuple[Call, list[tuple[Question, int]]]] = []
-        for j, model in enumerate(self._judges):
-            for g, group in enumerate(groups if self._up(model) else []):
-                ideas_shown = [q.candidates[i].idea for q, i in group]
-                shown = [(idea.title, idea.text) for idea in ideas_shown]
-                call = self._call("judge", 100 * j + g, model, judges.question(self._texts, fields, shown))
-                asked.append((call, group))
-        reasons = self._reasons([call for call, _ in asked])
-        granted = [pair for pair, reason in zip(asked, reasons, strict=True) if not reason]
-        self._carry_out([call for call, _ in granted], "reviews")
-        for call, group in granted:
-            if call.name in self._log.answers:
-                reviews = judges.reviews(self._log.text(call.name), call.model, len(group))
-                for (question, i), review in zip(group, reviews, strict=True):
-                    if review is not None:
-                        question.reviews.setdefault(i, []).append(review)
-
-    def _of_model(self, place: Place, weights: Mapping[str, float], question: Question) -> Proposal | None:
+    def _of_model(self, place: Place, weights: Mapping[str, float], question: Question, k: int) -> Proposal | None:
         """A model's proposal for a place; an operator's if no answer came; None if nothing was asked."""
-        if question.granted and not question.candidates:
+        if question.granted and not question.rounds:
             return self._operators.start([place], self._population, weights)[0]()
-        return question.proposal(place.number - question.number, self._config.llm.judge_below)
+        return question.proposal(place.number, 0, k, self._config.llm.judge_below)
 
-    # what the steps share
+    def _messages(self, question: Question, questions: Sequence[Question]) -> Messages:
+        """The messages of a question's first round. Of the generation's other question it says what that one asks."""
+        others = [q for q in questions if q is not question]
+        meanwhile = " ".join(f"Program {q.base.id} is being improved at the same time." for q in others)
+        diagnosis = self._diagnoses[question.base.id].result()
+        asked = prompt.Asked(question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes)
+        return prompt.messages(self._texts, self._config, self._population, asked)
+
+    # which models answer
 
     def _up(self, model: str) -> bool:
-        return self._availability.up(model, self._generation)
+        return self._availability.up(model, self._asker.generation)
 
-    def _reasons(self, calls: Sequence[Call]) -> list[str]:
-        """Why each call is not to be made, "" if it is.
-
-        A call that a limit prevented is not made later, once its generation has outcomes.
-        """
-        if self._has_outcomes:
-            return ["" if self._log.settled(call.name) else "its generation is over" for call in calls]
-        return self._dispatch.granted(calls)
-
-    def _messages(self, question: Question) -> Messages:
-        diagnosis = self._diagnoses[question.base.id].result()
-        return prompt.messages(self._texts, self._config, self._population, question.base, question.others,
-                               question.kinds, diagnosis, self._notes, self._moe)  # fmt: skip
-
-    def _with_complaints(self, question: Question) -> Messages:
-        """The messages of a question, its answer, and the complaints about it."""
-        assert question.call is not None
-        complaints = "\n".join(f"- Proposal {i + 1}: {question.candidates[i].idea.complaint}" for i in question.wrong)
-        answer = self._log.text(question.call.name)[:LONGEST_ECHO].strip() or "(empty)"
-        request = fill(self._texts["repair"], complaints=complaints, programs=str(len(question.wrong)))
-        return (*question.call.messages, ("assistant", answer), ("user", request))
-
-    def _call(self, purpose: str, number: int, model: str, messages: Messages) -> Call:
-        call = Call(self._generation, purpose, number, model, messages)
-        sample = self._samples[call.prompt, model]
-        self._samples[call.prompt, model] += 1
-        return replace(call, sample=sample)
-
-    def _carry_out(self, calls: Sequence[Call], what: str) -> None:
-        self._dispatch.carry_out(calls, lambda done, of: self._show(f"asking for {what}: {done} of {of} answered"))
-
-    def _ideas(self, question: Question, name: str, most: int) -> list[Idea]:
-        """The ideas in the answer to call `name`; none if there is no answer."""
-        if name not in self._log.answers:
-            return []
-        return ideas(self._log.text(name), prompt.bare(question.base.text), most, self._log.answers[name].finish)
-
-
-def _nothing() -> None:
-    """The proposal of a place that stays empty."""
+    def _any_up(self) -> bool:
+        return any(map(self._up, self._chances))

@@ -1,75 +1,121 @@
-"""A question for proposals: the candidates in its answer after the first checks, and the proposals they become."""
+"""A question for proposals: its rounds of answers, the candidates in them, and the proposals that they become."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from archive.elite import Elite
-from archive.population import tournament
+from archive.population import Population, tournament
 from archive.proposal import MODEL, Proposal, Rejected, Review
-from evaluator.assess import read
+from evaluator.assess import Scored, read
+from evaluator.diagnose.trial import Trial
 from evolve.propose.llm import judges
 from evolve.propose.llm.answer import Idea
 from evolve.propose.llm.calls import Call
+from evolve.propose.llm.prompt import figures
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
 from simulator.language.key import key
 
 DRAWS = 4  # for each program that a question shows, since a tournament may draw the same one again
+BEST_SHARE = 0.1  # of an island's programs with a transfer error: one of the best by merit is improved
+LEAST_BASES = 4  # however few programs there are, one of so many is improved
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An idea, the name of the call that it answers, and the key of its form ("" if there is nothing to assess)."""
+    """An idea, the name of the call that it answers, the key of its form ("" if there is nothing to assess), and its
+    trial (None: not tried)."""
 
     idea: Idea
     call: str
     form: str
+    trial: Trial | None = None
+
+    @property
+    def scored(self) -> Scored | None:
+        """What the trial scored; None if there was none, or it was rejected."""
+        return self.trial.verdict if self.trial and isinstance(self.trial.verdict, Scored) else None
+
+    @property
+    def line(self) -> str:
+        """What became of it, in a line."""
+        if self.trial is None:
+            return f"refused: {self.idea.complaint}" if self.idea.complaint else "not tried"
+        if isinstance(self.trial.verdict, Rejected):
+            return f"refused: {self.trial.verdict.stage}: {self.trial.verdict.why}"
+        return figures(self.trial.verdict)
 
 
 @dataclass
 class Question:
-    """A question for proposals `number` to number + count - 1 of an island, which change `base`.
+    """A question for programs that change `base`, asked of a model for an island.
 
-    `granted`: no limit forbids it. `candidates` and `reviews` (by candidate) come from its answer and the judges.
+    Its first round fills the places `number` to number + count - 1, later rounds those from `reserve` on. `granted`:
+    no limit forbids it. `rounds` holds the candidates of each answer, `calls` what was asked for them, `reviews` those
+    of the judges by (round, candidate).
     """
 
     number: int
+    reserve: int
     count: int
     island: int
     model: str
     base: Elite
     others: tuple[Elite, ...]
     kinds: tuple[str, ...]
-    call: Call | None = None
+    calls: list[Call] = field(default_factory=list)
     granted: bool = True
-    candidates: list[Candidate] = field(default_factory=list)
-    reviews: dict[int, list[Review]] = field(default_factory=dict)
+    closed: bool = False  # whether no further round is asked
+    rounds: list[list[Candidate]] = field(default_factory=list)
+    reviews: dict[tuple[int, int], list[Review]] = field(default_factory=dict)
 
     @property
-    def wrong(self) -> list[int]:
-        """The indices of candidates with a complaint."""
-        return [i for i, candidate in enumerate(self.candidates) if candidate.idea.complaint]
+    def candidates(self) -> list[tuple[tuple[int, int], Candidate]]:
+        """All candidates with their (round, position)."""
+        return [((r, i), c) for r, candidates in enumerate(self.rounds) for i, c in enumerate(candidates)]
 
-    def proposal(self, k: int, judge_below: float) -> Proposal | None:
-        """Candidate k as a proposal; None if nothing was asked, or no answer came."""
-        if not self.candidates:
+    def lines(self) -> list[str]:
+        """A line on each program of the last round."""
+        return [f"- Proposal {i}: {candidate.line}" for i, candidate in enumerate(self.rounds[-1], 1)]
+
+    def best(self) -> str:
+        """What is known of the best program of the last round by joint and transfer error; "" if none was scored."""
+        scored = [(i, c, s) for i, c in enumerate(self.rounds[-1], 1) if (s := c.scored)]
+        if not scored:
+            return ""
+        i, candidate, _ = min(scored, key=lambda x: (not x[2].sound, _merit(x[2]), x[0]))
+        assert candidate.trial is not None
+        return f"Proposal {i}\n{candidate.trial.known}"
+
+    def proposal(self, at: int, round_index: int, k: int, judge_below: float) -> Proposal | None:
+        """Candidate k of a round as the proposal of place `at`; None if nothing was asked, or no answer came.
+
+        An answer to the first round that has fewer programs than it was asked for leaves proposals that say so.
+        """
+        if round_index >= len(self.rounds) or not self.rounds[round_index]:
             return None
-        parents, name = (self.base.id, *(e.id for e in self.others)), self.call.name if self.call else ""
-        empty = Proposal(self.number + k, self.island, "", MODEL + self.model, parents, name)
-        if k >= len(self.candidates):
-            return replace(
-                empty, refused=Rejected("answer", f"{len(self.candidates)} of {self.count} proposals were given")
-            )
-        candidate, reviews = self.candidates[k], self.reviews.get(k, [])
-        idea = candidate.idea
-        proposal = replace(empty, text=idea.text, call=candidate.call, idea=idea.title, reviews=tuple(reviews))
+        candidates = self.rounds[round_index]
+        parents, name = (self.base.id, *(e.id for e in self.others)), self.calls[round_index].name
+        empty = Proposal(at, self.island, "", MODEL + self.model, parents, name)
+        if k >= len(candidates):
+            if round_index:
+                return None
+            return replace(empty, refused=Rejected("answer", f"{len(candidates)} of {self.count} proposals were given"))
+        idea, reviews = candidates[k].idea, self.reviews.get((round_index, k), [])
+        proposal = replace(empty, text=idea.text, call=candidates[k].call, idea=idea.title, reviews=tuple(reviews))
         if not idea.text:
             return replace(proposal, refused=Rejected("answer", idea.complaint))
         return replace(proposal, refused=judges.verdict(reviews, judge_below))
+
+
+def _merit(scored: Scored) -> float:
+    """The mean of joint and transfer error; an unmeasured one is left out."""
+    return scored.score.joint if scored.transfer is None else (scored.score.joint + scored.transfer) / 2.0
 
 
 def checked(idea: Idea, call: str, config: Config, taken: set[str]) -> Candidate:
@@ -86,15 +132,34 @@ def checked(idea: Idea, call: str, config: Config, taken: set[str]) -> Candidate
     return Candidate(idea, call, form)
 
 
-def draw_parents(
+def bases(elites: Sequence[Elite], population: Population) -> list[Elite]:
+    """The programs of which one is improved: the best tenth by merit of those with a transfer error, the best first.
+
+    All count where none has one, as in a search without folds.
+    """
+    measured = [e for e in elites if e.transfer is not None] or list(elites)
+    ranked = sorted(measured, key=lambda e: (not e.sound, population.rule.merit(e), e.id))
+    return ranked[: max(math.ceil(BEST_SHARE * len(ranked)), min(LEAST_BASES, len(ranked)))]
+
+
+def draw_base(elites: Sequence[Elite], population: Population, rng: np.random.Generator) -> Elite:
+    """The program to be changed, one of `bases`."""
+    few = bases(elites, population)
+    return few[int(rng.integers(len(few)))]
+
+
+def draw_others(
     elites: Sequence[Elite],
     order: Sequence[tuple[float, ...]],
-    sizes: tuple[int, int],
+    entrants: int,
     count: int,
+    base: Elite,
+    population: Population,
     rng: np.random.Generator,
-) -> tuple[Elite, tuple[Elite, ...]]:
-    """The program to be changed and up to count - 1 others, drawn by tournaments of `sizes` entrants."""
-    base = tournament(elites, order, sizes[0], rng)
-    drawn = [tournament(elites, order, sizes[1], rng) for _ in range(DRAWS * count)]
-    others = {e.id: e for e in drawn if e.id != base.id}
-    return base, tuple(others.values())[: count - 1]
+) -> tuple[Elite, ...]:
+    """Up to `count` other programs that a question shows: the champion, and winners of tournaments of so many
+    entrants."""
+    best = population.champion()
+    drawn = [tournament(elites, order, entrants, rng) for _ in range(DRAWS * (count + 1))]
+    others = {e.id: e for e in ([best] if best else []) + drawn if e.id != base.id}
+    return tuple(others.values())[:count]

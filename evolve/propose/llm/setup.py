@@ -9,9 +9,9 @@ from pathlib import Path
 
 from archive.journal import Journal
 from archive.proposal import is_outcome
-from evolve.pool.pool import Promise
 from evolve.propose.llm import client, templates
 from evolve.propose.llm.calls import call_log
+from evolve.propose.llm.conversation import Workers
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.prices import Price, prices_of
 from evolve.propose.llm.proposer import LanguageModels
@@ -66,9 +66,8 @@ def models_of(
     run: Run,
     journal: Journal,
     operators: Operators,
-    diagnose: Callable[[str], Promise[str]],
+    workers: Workers,
     remembered: Collection[int],
-    moe: frozenset[str],
     show: Callable[[str], None],
 ) -> LanguageModels:
     """The language models of a run, whether it is new, resumed or replayed."""
@@ -76,7 +75,7 @@ def models_of(
     prices = {} if recorded else priced(config)
     dispatch = Dispatch(call_log(run.calls()), journal, config.llm, prices, recorded)
     texts = prompts_of(run)
-    return LanguageModels(config, texts, dispatch, operators, diagnose, remembered, moe, run.path, show)
+    return LanguageModels(config, texts, dispatch, operators, workers, remembered, run.path, show)
 
 
 def replay(recording: Path, out: Path | None) -> Run:

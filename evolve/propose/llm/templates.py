@@ -11,10 +11,10 @@ from simulator.errors import InputError
 
 # The placeholders ($name) that each template may use.
 NAMES = {
-    "task": {"caps", "fields", "programs"},
-    "propose": {"program", "errors", "diagnosis", "emphasis", "others", "front", "rule", "complaints", "notes",
+    "task": {"caps", "fields", "rounds"},
+    "propose": {"program", "errors", "diagnosis", "others", "front", "aim", "tried", "meanwhile", "notes",
                 "programs", "kinds"},
-    "repair": {"complaints", "programs"},
+    "round": {"verdicts", "best", "rounds", "programs"},
     "notes": {"notes", "best", "proposers", "complaints", "latest"},
     "judge": {"fields", "candidates"},
 }  # fmt: skip

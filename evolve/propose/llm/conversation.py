@@ -1,0 +1,159 @@
+"""Conversations about questions: rounds of answers, each of which learns what became of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from archive.proposal import TIMEOUT, Rejected
+from evaluator.diagnose.trial import Trial
+from evolve.pool.pool import TRIES, Promise
+from evolve.pool.process import TookTooLong
+from evolve.propose.llm import judges, prompt
+from evolve.propose.llm.answer import Idea, ideas
+from evolve.propose.llm.calls import Call, Messages, proposing
+from evolve.propose.llm.dispatch import Dispatch
+from evolve.propose.llm.question import Candidate, Question, checked
+from evolve.propose.llm.templates import Templates
+from evolve.propose.vocabulary import field_set
+from evolve.run.config import Config
+
+LONGEST_ECHO = 12_000  # characters of an answer that are sent back together with what became of its programs
+
+
+class Workers(Protocol):
+    """What is computed for questions, possibly in other processes (see evolve.search.workers)."""
+
+    def diagnose(self, text: str) -> Promise[str]:
+        """A text about where a program is wrong on the fitted experiments."""
+
+    def trial(self, number: int, text: str) -> Promise[Trial]:
+        """The trial of a program, of the question with this number. Waiting for it may raise TookTooLong."""
+
+
+class Asker:
+    """Asks the models in one generation, as far as the limits allow. `over`: the generation has outcomes already, so
+    that nothing new is asked: a call that a limit prevented then is not made now."""
+
+    def __init__(self, dispatch: Dispatch, generation: int, over: bool, show: Callable[[str], None]) -> None:
+        self.log, self.over, self.generation = dispatch.log, over, generation
+        self._dispatch, self._show = dispatch, show
+        self._samples = dispatch.log.samples(generation)
+
+    def call(self, purpose: str, number: int, model: str, messages: Messages) -> Call:
+        """A call of this generation; asking the same again is another sample."""
+        call = Call(self.generation, purpose, number, model, messages)
+        sample = self._samples[call.prompt, model]
+        self._samples[call.prompt, model] += 1
+        return replace(call, sample=sample)
+
+    def ask(self, calls: Sequence[Call], what: str) -> list[str]:
+        """Get the calls answered that the limits allow; why each was not made, "" if it was."""
+        if self.over:
+            reasons = ["" if self.log.settled(call.name) else "its generation is over" for call in calls]
+        else:
+            reasons = self._dispatch.granted(calls)
+        granted = [call for call, reason in zip(calls, reasons, strict=True) if not reason]
+        self._dispatch.carry_out(granted, lambda done, of: self._show(f"asking for {what}: {done} of {of} answered"))
+        return reasons
+
+
+def converse(
+    questions: Sequence[Question],
+    first: Sequence[Messages],
+    asker: Asker,
+    texts: Templates,
+    config: Config,
+    taken: set[str],
+    workers: Workers,
+) -> str:
+    """Get the questions answered, round after round; why none could be asked, "" if any was.
+
+    `first` are the messages of the first round. `taken`: keys of the forms that were proposed before; those in the
+    answers are added.
+    """
+    waiting = dict(zip((q.number for q in questions), first, strict=True))
+    for number in range(1, config.llm.rounds + 1):
+        asked = [q for q in questions if not q.closed]
+        calls = [asker.call(proposing(number), q.number, q.model, waiting[q.number]) for q in asked]
+        reasons = asker.ask(calls, "proposals" if number == 1 else f"proposals, round {number}")
+        if number == 1 and all(reasons) and not asker.over:
+            return reasons[0]
+        for question, call, reason in zip(asked, calls, reasons, strict=True):
+            answered = [] if reason else _ideas(question, call, asker)
+            if number == 1:
+                question.granted = not reason
+            elif not any(idea.title or idea.text for idea in answered):
+                answered = []  # "done", or nothing that could be read
+            question.closed = not answered
+            if answered:
+                question.calls.append(call)
+                question.rounds.append([checked(idea, call.name, config, taken) for idea in answered])
+        asked = [q for q in asked if not q.closed]
+        if number < config.llm.rounds or config.llm.judges:
+            _try(asked, workers, config.search.limit_s)
+        for question in asked:
+            left = config.llm.rounds - number
+            waiting[question.number] = _with_verdicts(question, asker, texts, left)
+    return ""
+
+
+def _ideas(question: Question, call: Call, asker: Asker) -> list[Idea]:
+    """The ideas in the answer to a call; none if there is no answer."""
+    if call.name not in asker.log.answers:
+        return []
+    finish = asker.log.answers[call.name].finish
+    return ideas(asker.log.text(call.name), prompt.bare(question.base.text), question.count, finish)
+
+
+def _try(questions: Sequence[Question], workers: Workers, limit_s: float) -> None:
+    """Try the candidates of the last round, all at once."""
+    trials: dict[tuple[int, int], Promise[Trial]] = {
+        (q.number, i): workers.trial(q.number, candidate.idea.text)
+        for q in questions
+        for i, candidate in enumerate(q.rounds[-1])
+        if candidate.form
+    }
+    for question in questions:
+        question.rounds[-1] = [
+            replace(candidate, trial=_waited(trials[question.number, i], limit_s)) if candidate.form else candidate
+            for i, candidate in enumerate(question.rounds[-1])
+        ]
+
+
+def _waited(promise: Promise[Trial], limit_s: float) -> Trial:
+    try:
+        return promise.result()
+    except TookTooLong:
+        return Trial(Rejected(TIMEOUT, f"no verdict within {limit_s:g} s (search.limit_s), {TRIES} times"))
+
+
+def _with_verdicts(question: Question, asker: Asker, texts: Templates, rounds: int) -> Messages:
+    """The messages of the last round, its answer, and what became of the programs in it."""
+    call = question.calls[-1]
+    answer = asker.log.text(call.name)[:LONGEST_ECHO].strip() or "(empty)"
+    request = prompt.verdicts(texts, question.lines(), question.best(), rounds, question.count)
+    return (*call.messages, ("assistant", answer), ("user", request))
+
+
+def review(
+    questions: Sequence[Question], models: Sequence[str], asker: Asker, texts: Templates, config: Config
+) -> None:
+    """Have every one of these models review the candidates that can be assessed."""
+    candidates = [(q, at, c) for q in questions for at, c in q.candidates if c.form]
+    groups = [candidates[a : a + judges.TOGETHER] for a in range(0, len(candidates), judges.TOGETHER)]
+    fields = prompt.fields_text(field_set(config.search.fields))
+    asked: list[tuple[Call, list[tuple[Question, tuple[int, int], Candidate]]]] = []
+    for j, model in enumerate(models):
+        for g, group in enumerate(groups):
+            shown = [(candidate.idea.title, candidate.idea.text) for _, _, candidate in group]
+            call = asker.call("judge", 100 * j + g, model, judges.question(texts, fields, shown))
+            asked.append((call, group))
+    reasons = asker.ask([call for call, _ in asked], "reviews")
+    for (call, group), reason in zip(asked, reasons, strict=True):
+        if not reason and call.name in asker.log.answers:
+            reviews = judges.reviews(asker.log.text(call.name), call.model, len(group))
+            for (question, at, _), given in zip(group, reviews, strict=True):
+                if given is not None:
+                    question.reviews.setdefault(at, []).append(given)
