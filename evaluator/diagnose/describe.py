@@ -137,8 +137,8 @@ def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[
     kind, heads = LEFT_OUT[examination.kind], "E2E TTFT ITL" if with_itl else "E2E TTFT"
     lines = [
         "Runs: signed errors of means in percent, (predicted - observed)/observed, by load stage; left out: of the "
-        f"whole run, by constants fitted without its {kind}'s runs{'' if with_itl else ' (ITL errs as E2E does)'}; TTFT ms "
-        "where it errs most: observed, and predicted as queueing + waiting + prefill.",
+        f"whole run, by constants fitted without its {kind}'s runs{'' if with_itl else ' (ITL errs as E2E does)'}; TTFT "
+        "ms where it errs most: observed, and predicted as queueing + waiting + prefill.",
         f"run requests/s | E2E | TTFT | left out {heads} | TTFT ms",
     ]
     for row, other in rows:
