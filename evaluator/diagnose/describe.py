@@ -135,10 +135,11 @@ def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[
     split = sorted(examination.fitted, key=lambda row: -abs(row.ttft or 0.0))[:MOST_TTFT]
     ttft = {t.experiment: t for t in diagnosis.ttft if t.experiment in {row.experiment for row in split}}
     kind, heads = LEFT_OUT[examination.kind], "E2E TTFT ITL" if with_itl else "E2E TTFT"
+    itl = "" if with_itl else " (ITL errs as E2E does)"
     lines = [
         "Runs: signed errors of means in percent, (predicted - observed)/observed, by load stage; left out: of the "
-        f"whole run, by constants fitted without its {kind}'s runs{'' if with_itl else ' (ITL errs as E2E does)'}; TTFT "
-        "ms where it errs most: observed, and predicted as queueing + waiting + prefill.",
+        f"whole run, by constants fitted without its {kind}'s runs{itl}; TTFT ms where it errs most: observed, and "
+        "predicted as queueing + waiting + prefill.",
         f"run requests/s | E2E | TTFT | left out {heads} | TTFT ms",
     ]
     for row, other in rows:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from laws import law
 
-from evaluator.assess import Data, prepare
-from evaluator.diagnose.describe import describe
+from archive.proposal import Rejected
+from evaluator.assess import Data, Scored, prepare
+from evaluator.diagnose.describe import describe, left_out_table, run_names
 from evaluator.diagnose.diagnose import (
     LEAST_STAGES,
     MOST_BATCHES,
@@ -21,13 +22,16 @@ from evaluator.diagnose.diagnose import (
     correlations,
     diagnose,
 )
+from evaluator.diagnose.examine import examine
 from evaluator.diagnose.stage_steps import stage_steps
+from evaluator.diagnose.trial import trial
 from evaluator.experiments import bundled_experiments
 from evaluator.metrics import observe_all
 from evaluator.score import error_rows
 from simulator.bind import bind
 from simulator.experiment.experiment import Experiment, Observation, Stage, Statistic
 from simulator.language.opcodes import assemble
+from simulator.language.unparse import unparse
 from simulator.replay import replay
 
 RUNS = {e.id: e for e in bundled_experiments()}
@@ -200,8 +204,10 @@ def test_it_is_plain_values_and_the_same_every_time(data: Data) -> None:
     assert text == json.dumps(asdict(diagnose(NO_LAYERS, data)), allow_nan=False)
     counts = [sum(c.residual == r for c in found.correlations) for r in RESIDUALS]
     assert sum(counts) == len(found.correlations) and all(0 < n <= MOST_FIELDS for n in counts)
-    told = describe(found)
-    assert all(e.id in told for e in SOME) and all(batch.experiment in told for batch in found.worst)
+    told = describe(found, examine(NO_LAYERS, data), data.score.experiments)
+    # every run by its deployment and workload, every deployment with its model
+    assert all(f"{name} " in told for name in run_names(data.score.experiments).values())
+    assert all(e.model.rpartition("/")[2] in told for e in SOME)
     assert len(told) < 5000  # a prompt has other things to say
 
 
@@ -217,7 +223,10 @@ def test_what_was_not_observed_is_none() -> None:
     ours = diagnose(DOUBLED_KV, prepare([seen], [1])).worst
     assert found.worst[0].decode_reqs > ours[0].decode_reqs and found.worst[0].step_us is not None
     json.dumps(asdict(found), allow_nan=False)
-    assert seen.id in describe(found)
+    blind_data = prepare([blind], [1])
+    told = describe(found, examine(DOUBLED_KV, blind_data), [blind])
+    # with a single run nothing is left out, and there is no ITL to compare
+    assert f"D1 codegen 5,10 | {found.stages[0].e2e_pct:+.0f}," in told and "| - | " in told.split("TTFT ms\n")[1]
 
 
 def test_where_nothing_completes_there_is_no_error() -> None:
@@ -228,4 +237,64 @@ def test_where_nothing_completes_there_is_no_error() -> None:
     assert found.runs[0].e2e is None and found.stages[0].e2e_pct is None and found.stages[0].e2e_ms is not None
     assert found.worst == () and found.correlations == ()
     json.dumps(asdict(found), allow_nan=False)
-    assert hasty.id in describe(found)
+    assert "D1 roleplay 6 | - | - | -" in describe(found, examine(program, prepare([hasty], [1])), [hasty])
+
+
+def test_the_parts_of_ttft_are_those_of_the_replay(data: Data) -> None:
+    parts = {t.experiment: t for t in diagnose(TRUTH, data).ttft}
+    for e in data.score.experiments:
+        t = parts[e.id]
+        assert e.observed is not None and e.observed.summary is not None
+        # the data are a replay of the same law under other arrivals, so that the parts make up the observed mean
+        assert t.queueing_ms + t.waiting_ms + t.prefill_ms == pytest.approx(t.observed_ms, rel=0.05)
+        assert t.queueing_ms == pytest.approx(8.0 + 1.5 * e.facts["weights_us"] / 1e3, abs=1e-3)  # QUEUEING
+
+
+def test_shares_of_kernels_add_up(data: Data) -> None:
+    shares = diagnose(TRUTH, data).shares
+    assert [s.experiment for s in shares] == [e.id for e in data.score.experiments]
+    for s in shares:
+        assert sum(s.shares.values()) == pytest.approx(1.0) and s.kernels_us > 0
+        assert ("kernel_moe_us" in s.shares) == ("mixtral" in s.experiment)
+
+
+def test_runs_are_predicted_without_their_model(data: Data) -> None:
+    known, seen = examine(TRUTH, data), {row.experiment: row for row in examine(NO_LAYERS, data).left_out}
+    assert known.kind == "models" and [row.experiment for row in known.left_out] == [e.id for e in data.fit.experiments]
+    # the true law holds for every model that it was not fitted to; one without a term does not
+    assert all(abs(row.e2e or 0.0) < 2.0 for row in known.left_out)
+    assert max(abs(row.e2e or 0.0) for row in seen.values()) > 5.0
+    assert known.contradictions == () and known.at_bounds == ()
+
+
+def test_a_single_run_leaves_nothing_out() -> None:
+    alone = prepare(simulated(SOME[:1]), [1])
+    found = examine(TRUTH, alone)
+    assert (found.kind, found.left_out) == ("runs", ())
+    assert left_out_table(found, alone.score.experiments).endswith(" | -")
+
+
+def test_doubts_name_constants_at_bounds_and_those_of_no_use(data: Data) -> None:
+    idle = law(
+        STEP.replace("layer: us = 40.0", "layer: us = 40.0, idle: us = 1e-6").replace("* s.layers", "* s.layers + idle")
+    )
+    found = examine(idle, data)
+    assert "idle" in found.undecided and "weights" not in found.undecided
+    low = examine(law(STEP.replace("1.15", "1.0"), QUEUEING), data).at_bounds
+    assert len(low) == 1 and low[0].startswith("weights = 1 (at its lower bound")
+
+
+def test_a_trial_says_what_a_score_does(data: Data) -> None:
+    found = trial(unparse(DOUBLED_KV), data)
+    assert (
+        isinstance(found.verdict, Scored) and found.verdict.score.joint < 1.0
+    )  # the fit finds the planted value again
+    assert found.known.startswith("run | E2E TTFT")
+    assert len(found.known.split("\n")) >= 1 + len(SOME)
+    refused = trial("def step_time(b, s, *, c: us = 1.0): return 0 - c", data)
+    assert isinstance(refused.verdict, Rejected) and refused.known == ""
+
+
+def test_runs_of_one_deployment_and_workload_are_numbered() -> None:
+    run = RUNS["llama-2-7b-tp1-roleplay"]
+    assert run_names([run, replace(run, id="again")]) == {run.id: "D1 roleplay 1", "again": "D1 roleplay 2"}

@@ -450,13 +450,11 @@ def population_of(*elites: Elite, rejects: tuple[tuple[str, str], ...] = ()) -> 
 
 def asked(
     population: Population, base: Elite, others: tuple[Elite, ...] = (), known: str = "", config: Config | None = None,
-    moe: frozenset[str] = frozenset(),
+    meanwhile: str = "",
 ) -> tuple[str, str]:  # fmt: skip
     """The system's and the user's part of a question for two proposals."""
-    wanted, texts = ("point", "simplify"), templates.bundled()
-    (first, system), (second, user) = prompt.messages(
-        texts, config or Config(), population, base, others, wanted, DIAGNOSIS, known, moe
-    )
+    what = prompt.Asked(base, others, ("point", "simplify"), DIAGNOSIS, meanwhile, known)
+    (first, system), (second, user) = prompt.messages(templates.bundled(), config or Config(), population, what)
     assert (first, second) == ("system", "user")
     return system, user
 
@@ -464,27 +462,29 @@ def asked(
 def test_a_prompt_has_what_a_proposer_needs() -> None:
     base = scored(1, PROGRAMS[0], rows=ROWS, joint=2.5, worst3=4.25, transfer=7.125)
     other = scored(2, PROGRAMS[1], rows=ROWS, joint=4.0, operations=3, sound=False)
-    population = population_of(base, other, rejects=(("units", "b.tokens is no time"), ("monotone", "fell")))
-    system, user = asked(population, base, (other,), "Floors help.")
+    population = population_of(base, other, rejects=(("units", "b.tokens is no time"),))
+    system, user = asked(population, base, (other,), "Floors help.", meanwhile="Program 2 too.")
+    headings = {f"{f.scope}. in {f.unit}" for f in FIELDS.values()}
+    assert headings <= set(system.split("\n"))
     for f in FIELDS.values():
-        line = f"- {f.scope}.{f.name} ({f.unit}): {f.meaning}" + (f" = {f.formula}" if f.formula else "")
-        assert line in system.split("\n")
+        assert (f.name if f.name in prompt.PLAIN else f"{f.name}: {f.meaning}") in system.split("\n")
     for name, most in asdict(Config().caps).items():
         assert f"at most {most} {name}" in system
-    for invariant in ("deterministic and pure", "finite and between 1 us and 10,000 s", "must not make a step shorter",
-                      "not faster than the\nroofline", "tp, batch size and model size"):  # fmt: skip
-        assert invariant in system
-    assert SEARCH in system and "Give 4 proposals" in system and "### Proposal N: " in system
+    for rule in ("finite and between 1 us and 10,000 s", "must not make\na step shorter", "not faster than the roofline",
+                 "tp, batch size and model size", "It sees the\n  prompt's length and the deployment",
+                 "drawn to its low bound, 0, and its term is gone", "A question has 3 rounds"):  # fmt: skip
+        assert rule in system
+    assert SEARCH in system and "### Proposal N: " in system
     # program A in full, as diffs are applied to it; other parents; the errors of both
     assert f"# Program A, to be improved\n\n```python\n{A.strip()}\n```" in user
-    assert "Program 1: worst 3 4.25, joint 2.50, transfer 7.12, E2E 2.50" in user
+    assert "Program 1, the champion: worst 3 4.25, joint 2.50, transfer 7.12, E2E 2.50" in user
     assert f"```python\n{prompt.bare(PROGRAMS[1]).strip()}\n```" in user
     assert "Program 2: worst 3 5.00, joint 4.00, transfer -," in user and "contradicts the datasheet" in user
-    assert "Largest E2E errors: moe-a -20.0 %, dense-a +9.0 %, dense-b -2.0 %." in user
-    assert DIAGNOSIS in user  # the errors of every stage
-    assert "- program 2: worst 3" in user and "the simplest program within 5 %" in user
-    assert "- units: b.tokens is no time\n- monotone: fell" in user and "```text\nFloors help.\n```" in user
-    assert f"Give 2 proposals that are not in the archive yet:\n\n- Proposal 1: {prompt.KINDS['point']}" in user
+    assert DIAGNOSIS in user  # the errors of every run
+    assert "\n1 | 4.25 2.50 7.12 | 10+5" in user and "the simplest program within 5 %" in user
+    assert "no time" not in user  # what operators were refused teaches a model nothing
+    assert "```text\nFloors help.\n```" in user
+    assert "Program 2 too. Give 2 proposals that are not in the archive yet:\n\n- Proposal 1: " in user
     assert user.rstrip().endswith(f"- Proposal 2: {prompt.KINDS['simplify']}")
 
 
@@ -492,11 +492,58 @@ def test_a_prompt_of_few_fields_has_no_others() -> None:
     config = replace(Config(), search=replace(Config().search, fields="paper18"), caps=Caps(7, 2, 9))
     base = scored(1, PROGRAMS[0])
     system, user = asked(population_of(base), base, config=config)
-    for f in FIELDS.values():
-        name = f"{f.scope}.{f.name}"
-        assert (f"- {name} (" in system) == (name in PAPER18 or f.scope == "r")
+    lines = {line.partition(":")[0] for line in prompt.fields_text(PAPER18).split("\n") if ". in " not in line}
+    assert lines == {f.name for f in FIELDS.values() if f"{f.scope}.{f.name}" in PAPER18 or f.scope == "r"}
+    assert prompt.fields_text(PAPER18) in system
     assert all(f"at most {n} " in system for n in (7, 2, 9))
     assert "There is no other yet." in user and "Nothing yet." in user and "```text\nNone yet.\n```" in user
+
+
+def test_ideas_are_told_with_what_became_of_them() -> None:
+    base = scored(1, PROGRAMS[0], joint=3.0, transfer=8.0)
+    population = population_of(base)
+    better = scored(2, SMALL, joint=2.5, transfer=8.25, operator="llm:openai/m", parents=(1,))
+    idea = Proposal(2, 0, SMALL, "llm:openai/m", (1,), "1/propose/2", "overlap " * 20)
+    population.tell(Outcome(idea, better, "key2"))
+    population.tell(Outcome(replace(idea, id=3, idea="a floor"), Rejected("units", "adds us to\ntoken")))
+    population.tell(rejected("units", "an operator's"))
+    lines = prompt.tried(population).split("\n")
+    assert lines[0] == "idea | base | joint, transfer" and len(lines) == 3
+    # 3.0 to 2.5 and 8.0 to 8.25
+    assert re.fullmatch(r"(overlap )+overl\.\.\. \| 1 \| -0\.50 \+0\.25", lines[1]) and len(lines[1]) < 80
+    assert lines[2] == "a floor | 1 | units: adds us to token"
+    for n in range(4, 40):
+        population.tell(Outcome(replace(idea, id=n, idea=f"idea {n}"), Rejected("parse", "none")))
+    latest = prompt.tried(population).split("\n")[1:]
+    assert latest == [f"idea {n} | 1 | parse: none" for n in range(20, 40)]  # the last twenty
+
+
+def test_another_program_is_told_by_its_difference() -> None:
+    base = scored(1, PROGRAMS[0])
+    text = prompt.bare(PROGRAMS[0])
+    floor = re.search(r"= (\d[\d.]*)", text)
+    assert floor is not None
+    # another value of a constant is no other form, and is not shown; another last line is
+    last = text.strip().split("\n")[-1]
+    other = scored(2, text.replace(floor[1], "123.5", 1).replace(last, last.replace("return ", "return 0.5 * "), 1))
+    _, user = asked(population_of(base, other), base, (other,))
+    shown = user.partition("# Other programs")[2].partition("# The Pareto front")[0]
+    assert "123.5" not in shown
+    assert "```diff\n" in shown and f"-{last}\n" in shown and shown.count("\n+") == 1
+
+
+def test_constants_that_change_nothing_are_not_shown() -> None:
+    text = "def step_time(b, s, *, w: one = 1.2, dead: us = 1e-10): return w * b.weight_read_us + dead * s.layers"
+    assert prompt.bare(text) == "def step_time(b, s, *, w: one = 1.2):\n    return w * b.weight_read_us\n"
+    alive = text.replace("1e-10", "1e-8")
+    assert "dead" in prompt.bare(alive)
+
+
+def test_what_became_of_a_round() -> None:
+    text = prompt.verdicts(templates.bundled(), ["- Proposal 1: $x", "- Proposal 2: refused: parse"], "the table", 2, 4)
+    assert "- Proposal 1: $x\n- Proposal 2: refused: parse\n\nOf the best of these:\nthe table" in text
+    assert "Rounds left: 2. Answer with up to 4 programs" in text and "the one word done" in text
+    assert "None could be scored." in prompt.verdicts(templates.bundled(), ["- Proposal 1: refused"], "", 1, 4)
 
 
 def test_what_programs_say_is_not_shown() -> None:
@@ -511,9 +558,10 @@ def test_what_programs_say_is_not_shown() -> None:
 
 def test_a_dollar_stays_and_is_filled_in_once() -> None:
     base = scored(1, PROGRAMS[0])
-    population = population_of(base, rejects=(("parse", "a $program and $$"),))
+    population = population_of(base)
+    population.tell(Outcome(Proposal(9, 0, "", "llm:a/b", (1,), "c", "a $program and $$"), Rejected("parse", "none")))
     _, user = asked(population, base, known="$kinds ${program} $$ $")
-    assert "```text\n$kinds ${program} $$ $\n```" in user and "- parse: a $program and $$" in user
+    assert "```text\n$kinds ${program} $$ $\n```" in user and "\na $program and $$ | 1 | parse: none\n" in user
     assert "costs $5, $notes and ${kinds}" in user
     assert templates.fill("$a $$ $b", a="$b", b="$") == "$b $ $"
 
@@ -530,18 +578,6 @@ def test_no_path_is_in_a_prompt(tmp_path: Path) -> None:
         assert str(tmp_path) not in text and str(Path.home()) not in text and str(ROOT) not in text
         assert not re.search(r"(?:^|[\s\"'(=])/(?:\w[\w.-]*/)+\w", text)  # /a/b, but not us/token
         assert "OPENAI_API_KEY" not in text
-
-
-def test_emphasis_where_moe_models_are_worse_alone() -> None:
-    moe = frozenset({"moe-a", "moe-b"})
-    base = scored(1, PROGRAMS[0], rows=ROWS)
-    # mean of |-20| and, without E2E, |-6|; mean of |9| and |-2|
-    assert "13.0 % on average in E2E, 5.5 % for dense models" in prompt.emphasis(base, moe)
-    assert prompt.emphasis(base, moe) in asked(population_of(base), base, moe=moe)[1]
-    assert prompt.emphasis(base, frozenset({"dense-a", "dense-b"})) == ""  # the others are the worse ones
-    assert prompt.emphasis(base, frozenset()) == "" and prompt.emphasis(base, {row[0] for row in ROWS}) == ""
-    assert prompt.emphasis(scored(1, SMALL, rows=(("a", 3.0, 0.0, 0.0), ("m", -3.0, 0.0, 0.0))), {"m"}) == ""
-    assert prompt.emphasis(scored(1, SMALL, rows=(("a", 3.0, 0.0, 0.0), ("m", None, 9.0, None))), {"m"}) == ""
 
 
 def test_complaints_of_one_kind_are_told_once_the_latest_last() -> None:
@@ -570,9 +606,11 @@ def test_kinds_take_turns() -> None:
 
 def test_a_long_front_is_thinned() -> None:
     every = [scored(i, SMALL, operations=i) for i in range(100)]
-    lines = prompt.front(every).split("\n")
-    assert lines[0].startswith("- program 0: ") and lines[-1].startswith("- program 99: ") and len(lines) < 50
-    assert prompt.front(every[:2]).count("\n") == 1
+    lines = prompt.front(every).split("\n")[1:]
+    assert [line.split()[0] for line in lines] == ["0", "25", "50", "74", "99"]  # evenly spaced, both ends
+    assert prompt.front(every[:2]).count("\n") == 2
+    unsound = [scored(7, SMALL, sound=False), scored(8, SMALL, transfer=4.0)]
+    assert [line.split()[0] for line in prompt.front(unsound).split("\n")[1:]] == ["8"]
 
 
 # notes
@@ -609,11 +647,11 @@ def test_the_projects_templates_use_what_there_is() -> None:
 
 
 def test_a_template_of_ones_own_replaces_the_projects(tmp_path: Path) -> None:
-    (tmp_path / "repair.md").write_text("Mend: $complaints, costs $$5\r\n", "utf-8", newline="")
+    (tmp_path / "round.md").write_text("Mend: $verdicts, costs $$5\r\n", "utf-8", newline="")
     (tmp_path / "other.md").write_text("$whatever")
     texts = templates.load(tmp_path)
-    assert templates.fill(texts["repair"], complaints="all", programs="2") == "Mend: all, costs $5\n"
-    assert texts == templates.bundled() | {"repair": texts["repair"]}
+    assert templates.fill(texts["round"], verdicts="all", programs="2") == "Mend: all, costs $5\n"
+    assert texts == templates.bundled() | {"round": texts["round"]}
     templates.write(tmp_path / "kept", texts)
     templates.write(tmp_path / "kept", texts)
     assert templates.load(tmp_path / "kept") == texts
@@ -622,14 +660,14 @@ def test_a_template_of_ones_own_replaces_the_projects(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        (b"$programs $kind", "repair.md: $kind is nothing that is filled in; there are $complaints, $programs"),
+        (b"$programs $kind", "round.md: $kind is nothing that is filled in; there are $best, $programs, $rounds, $verdicts"),
         (b"$Programs", "$Programs is nothing that is filled in"), (b"a $ alone", "a $ stands alone: write $$"),
         (b"$5", "a $ stands alone"), (b"${programs", "a $ stands alone"), ("$é".encode(), "a $ stands alone"),
         (b"\xff", "cannot be read as UTF-8 text"),
     ],
 )  # fmt: skip
 def test_templates_that_cannot_be(tmp_path: Path, raw: bytes, why: str) -> None:
-    (tmp_path / "repair.md").write_bytes(raw)
+    (tmp_path / "round.md").write_bytes(raw)
     with pytest.raises(InputError) as e:
         templates.load(tmp_path)
     assert why in str(e.value) and "\n" not in str(e.value)
@@ -662,7 +700,7 @@ def test_settings_go_to_yaml_and_back() -> None:
         ({"key": "sk"}, "unknown key llm.key"), ({"max_usd": -1}, "llm.max_usd must be >= 0"),
         ({"max_usd": float("inf")}, "llm.max_usd must be a number of USD"), ({"judge_below": 40}, "llm.judge_below must be"),
         ({"max_calls": 1.5}, "llm.max_calls must be a whole number"), ({"programs": 0}, "llm.programs must be > 0"),
-        ({"repair": 1}, "llm.repair must be true or false"),
+        ({"rounds": 0}, "llm.rounds must be > 0"), ({"repair": 1}, "unknown key llm.repair"),
         ({"models": "openai/m"}, "llm.models must be a list of names"), ({"share": 1.0}, "llm.share must be between 0 and 1"),
         ({"timeout_s": float("inf")}, "llm.timeout_s must be at most"), ({"timeout_s": float("nan")}, "llm.timeout_s must be"),
         ({"models": ["gpt"]}, "'gpt' is not a model"), ({"judges": ["a/b=0"]}, "'a/b=0' is not a model"),
@@ -783,7 +821,7 @@ def test_models_start_with_their_share() -> None:
 def test_costs_by_proposer() -> None:
     answered = Row("1/propose/4", 1, "a/b", tokens_in=3, tokens_out=4, usd=0.5, outcome="answered")
     requests = [
-        answered, replace(answered, call="1/repair/4"), replace(answered, call="9/judge/101"),
+        answered, replace(answered, call="1/propose3/4"), replace(answered, call="9/judge/101"),
         Row("2/notes/0", 1, "a/b", outcome="timeout"),
         replace(answered, call="3/propose/9", usd=0.0, outcome="cached"),
     ]  # fmt: skip
