@@ -235,7 +235,7 @@ def test_an_interrupt_waits_for_no_answer(played: Played) -> None:
 def test_a_kill_loses_no_answer_and_no_request(played: Played) -> None:
     (run, ran, server, recorder), _, before, seen, hung, _ = played(broken)
     assert ran.status == 0
-    assert len(hung) == 3  # two of four questions, and one of these again
+    assert len(hung) == 2  # one of two questions, and the same again
     prompts = asked_in(run)
     sent = [line for line in before if line["kind"] == "sent"]
     assert Counter(prompts[line["prompt"]] for line in sent) == Counter(asked(q.messages) for q in seen)
