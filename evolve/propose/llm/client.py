@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evolve.processes import LOCAL_PRICES
 from simulator.errors import InputError
 
 INSTALL = "litellm and openevolve are not installed: make llm, or pip install 'evolve-latency[llm]'"
@@ -56,7 +57,7 @@ class Fault(Exception):
 
 def litellm() -> Any:
     """The library, silenced, and kept from downloading its price list and from reading keys from a .env file."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.update(LOCAL_PRICES)  # again, for programs that use this module without the command line
     os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
     for name in [name for name, value in os.environ.items() if name.endswith("_API_KEY") and not value.strip()]:
         del os.environ[name]  # so that an empty key is reported as missing before anything is sent
