@@ -1,8 +1,8 @@
 """Processes: how many cores there are, and linear algebra with the same digits in all of them.
 
 OpenBLAS, which comes with numpy and scipy, picks its kernels by the processor it finds. Different kernels add up in a
-different order, so fitted constants differ in the sixth digit and archives from there on. `settle` prevents that. It also keeps
-litellm, whoever imports it, from downloading a list of prices: a run must not depend on what that list says today.
+different order, so fitted constants differ in the sixth digit and archives from there on. `settle` prevents that.
+It also keeps litellm, whoever imports it, from downloading its list of prices, which may differ from day to day.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _late = False  # whether `settle` came too late for this process
 def settings() -> dict[str, str]:
     """Environment variables that fix OpenBLAS to one thread and one set of kernels, and litellm to its own price list.
 
-    OpenBLAS reads them when numpy is imported; the user's own come first. litellm reads its variable when it is imported.
+    OpenBLAS reads them when numpy is imported; the user's own come first. litellm reads its own when it is imported.
     """
     fixed = dict.fromkeys(THREADS, "1") | ({CORETYPE: KERNELS} if has_avx2() else {})
     return fixed | {name: os.environ[name] for name in (*THREADS, CORETYPE) if name in os.environ} | LOCAL_PRICES
