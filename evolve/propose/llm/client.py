@@ -5,23 +5,30 @@ It neither retries nor waits. Keys are in the environment and nowhere else: ever
 
 from __future__ import annotations
 
+import http.client
 import importlib.util
+import json
 import logging
 import math
 import os
 import re
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from evolve.processes import LOCAL_PRICES
+from evolve.run.llm_settings import is_private
 from simulator.errors import InputError
 
 INSTALL = "litellm and openevolve are not installed: make llm, or pip install 'evolve-latency[llm]'"
 # Prefixes of models that are served at `api_base`; other providers have fixed addresses.
 SELF_HOSTED = ("openai/", "hosted_vllm/", "ollama/", "ollama_chat/", "lm_studio/", "llamafile/", "litellm_proxy/")
 LONGEST = 300  # characters of an error message that are kept
+PROXY = "litellm_proxy/"  # may call models that others bill
+LONGEST_LISTING = 10**7  # bytes of a server's list of models that are read
+LISTING_S = 5.0  # a server is waited for this long when it is asked for its models
 NO_KEY = "none"  # the key that is sent to an OpenAI-compatible server without keys
 KEY_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # of environment variables
 SHORTEST_KEY = 8  # characters; redacting anything shorter would also hide ordinary words
@@ -105,6 +112,50 @@ def listed_price(model: str) -> tuple[float, float] | None:
         return None
     prices = info.get("input_cost_per_token"), info.get("output_cost_per_token")
     return None if None in prices else (prices[0] * 1e6, prices[1] * 1e6)
+
+
+def own_models(models: Sequence[str], api_base: str) -> list[str]:
+    """The models that nobody bills: those served at `api_base` on this machine or in a private network."""
+    private = is_private(api_base)
+    return [model for model in models if private and _base_of(model, api_base) and not model.startswith(PROXY)]
+
+
+def calls_tools(model: str) -> bool | None:
+    """Whether litellm lists a model as able to call tools; None if it does not list the model. Nothing is sent."""
+    library = litellm()
+    try:
+        library.get_model_info(model)
+    except Exception:
+        return None
+    return bool(library.supports_function_calling(model))
+
+
+def count_tokens(messages: Sequence[tuple[str, str]]) -> int:
+    """The tokens of (role, text) messages by the tokenizer of OpenAI's models; others differ by some percent."""
+    counted = [{"role": role, "content": text} for role, text in messages]
+    return int(litellm().token_counter(model="", messages=counted))  # without a name, no tokenizer is downloaded
+
+
+def context_tokens(api_base: str) -> dict[str, int]:
+    """The tokens that fit into one request of each model, prompt and answer, where a server says so as vLLM does.
+
+    Empty if the server does not answer, or not in that form.
+    """
+    key = os.environ.get("OPENAI_API_KEY", "").strip() or NO_KEY
+    asked = urllib.request.Request(f"{api_base.rstrip('/')}/models", headers={"Authorization": f"Bearer {key}"})
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(asked, timeout=LISTING_S) as answer:
+            models = json.loads(answer.read(LONGEST_LISTING))["data"]
+            return {str(m["id"]): m["max_model_len"] for m in models if isinstance(m.get("max_model_len"), int)}
+    except (OSError, ValueError, http.client.HTTPException, KeyError, TypeError, AttributeError):
+        return {}
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect, which could carry the key to another server."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
 
 
 def request(
