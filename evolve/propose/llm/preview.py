@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,10 +13,13 @@ from evolve.propose.llm import notes, prompt
 from evolve.propose.llm.calls import Answered, CallLog, Messages, call_log, order
 from evolve.propose.llm.question import draw_parents
 from evolve.propose.llm.setup import prompts_of
+from evolve.propose.llm.templates import Templates
+from evolve.run.config import Config
 from evolve.run.data import chosen
 from evolve.run.folder import Run, first_population
 from evolve.terminal import command, say
 from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 from simulator.stream import stream
 
@@ -38,14 +41,27 @@ def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview
             f"{run.path}: {number} is not a scored proposal: `{command('archive', run.path)}` lists the ids"
         )
     fitted, _ = chosen(config.data)
-    base = population.archive.by_id[number]
     rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
+    messages = question_about(prompts_of(run), config, population, number, fitted, rng, diagnose, _notes(run))
+    return messages, _about(run)
+
+
+def question_about(
+    texts: Templates,
+    config: Config,
+    population: Population,
+    number: int,
+    fitted: Sequence[Experiment],
+    rng: np.random.Generator,
+    diagnose: Callable[[str], str],
+    noted: str = "",
+) -> Messages:
+    """The question that asks to improve program `number` of a population. `noted` are the latest notes."""
+    base = population.archive.by_id[number]
     others = _others(population, config.llm.parents, number, rng)
     kinds = prompt.kinds(config.llm.programs, rng)
     moe = frozenset(e.id for e in fitted if e.facts["is_moe"])
-    texts, diagnosis = prompts_of(run), diagnose(base.text)
-    messages = prompt.messages(texts, config, population, base, others, kinds, diagnosis, _notes(run), moe)
-    return messages, _about(run)
+    return prompt.messages(texts, config, population, base, others, kinds, diagnose(base.text), noted, moe)
 
 
 def _others(population: Population, shown: int, number: int, rng: np.random.Generator) -> list[Elite]:

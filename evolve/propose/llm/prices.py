@@ -36,6 +36,10 @@ def table() -> dict[str, list[float]]:
 FREE = (0.0, 0.0)
 
 
+class Unpriced(InputError):
+    """A model without a known price."""
+
+
 def prices_of(
     models: Iterable[str],
     given: Mapping[str, Sequence[float]],
@@ -44,15 +48,16 @@ def prices_of(
 ) -> dict[str, Price]:
     """The price of every model: `given` by the user, from our table, or `listed` by litellm, in this order.
 
-    Models in `own`, which a server of the user's own serves, are free if none of these has a price. Raises InputError
+    Models in `own`, which a server of the user's own serves, are free if none of these has a price. Raises Unpriced
     for any other model without a price.
     """
     ours, prices = table(), dict[str, Price]()
     for model in models:
         price = given.get(model) or ours.get(model) or listed(model) or (FREE if model in own else None)
         if price is None:
-            raise InputError(
-                f"{model}: its price is unknown: give it as --price {model}=IN,OUT in USD per million tokens"
+            raise Unpriced(
+                f"{model}: its price is unknown: give it as --price {model}=IN,OUT in USD per million tokens "
+                "(0,0 for a model of your own)"
             )
         prices[model] = Price(*price)
     return prices

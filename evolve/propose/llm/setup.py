@@ -38,7 +38,8 @@ def check(config: Config) -> list[str]:
         remedy = "give --llm provider/model, e.g. openai/gpt-5.4-mini, or llm.models in the configuration"
         raise InputError(f"--proposer {config.search.proposer} needs a model: {remedy}")
     folder = config.llm.prompts
-    return servers.plan(config, priced(config), templates.load(Path(folder)) if folder else templates.bundled())
+    texts = templates.load(Path(folder)) if folder else templates.bundled()
+    return servers.plan(config, priced(config), texts)
 
 
 def priced(config: Config) -> dict[str, Price]:
