@@ -233,6 +233,11 @@ class CallLog:
         """Whether a call is answered or given up, so that nothing more is sent for it."""
         return name in self.answers or name in self.given_up
 
+    def model_of(self, name: str) -> str:
+        """The model that a call asked; "" if the log does not know the call."""
+        of_call = self.answers.get(name) or self.given_up.get(name) or self.sent.get((name, 1))
+        return of_call.model if of_call else ""
+
     def text(self, name: str) -> str:
         """The text of a call's answer. Raises KeyError if it has none."""
         return unpack(self.answers[name].answer)
