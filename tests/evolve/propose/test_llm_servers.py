@@ -6,11 +6,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from socketserver import ThreadingTCPServer
 from threading import Thread
 from typing import Any
 
 import pytest
+import tiny_world
+from llm_runs import by_content, evolve
+from llm_server import Server
 
 from evolve.propose.llm import client, servers, templates
 from evolve.propose.llm.prices import Price, prices_of
@@ -157,3 +161,31 @@ def test_questions_that_cannot_fit_are_refused_to_the_token(listing: Any) -> Non
     with pytest.raises(InputError, match=f"--llm openai/mine: a question takes {least} tokens or more, an answer up to 1001, "
                        f"but its server takes {least + 1000} in all: serve it with a longer context"):  # fmt: skip
         servers.plan(config(base(listing), 1001), FREE, templates.bundled())
+
+
+def run(folder: Path, api_base: str, *more: object) -> tuple[int, str]:
+    """The exit status of a run of one generation, and what it said on stderr. No price is given."""
+    small = tiny_world.write(folder, search="{generations: 1, islands: 1, finalists: 0}", **tiny_world.BRIEF)
+    ran = evolve(folder, "run", "--config", small, "--proposer", "llm", "--llm", "openai/a", "--api-base", api_base,
+                 "--workers", 1, "--rpm", 0, "--out", folder / "run", *more, key=None)  # fmt: skip
+    return ran.status, ran.err
+
+
+def test_a_run_begins_with_the_plan_and_needs_no_price_for_a_server_of_ones_own(tmp_path: Path) -> None:
+    with Server(by_content) as server:
+        status, err = run(tmp_path, server.url)
+    assert status == 0 and err.startswith("openai/a: free, on a server of your own (--price openai/a=IN,OUT if it is not); a question ")
+    report = json.loads((tmp_path / "run" / "report.json").read_text())["llm"]
+    assert report["answers"] > 0 and report["usd"] == 0.0
+
+
+def test_a_quiet_run_says_nothing(tmp_path: Path) -> None:
+    with Server(by_content) as server:
+        assert run(tmp_path, server.url, "--quiet") == (0, "")
+
+
+def test_a_run_whose_questions_cannot_fit_is_refused_before_it_has_a_folder(listing: Any, tmp_path: Path) -> None:
+    listing.listing = vllm(a=4096)
+    status, err = run(tmp_path, base(listing))
+    assert status == 2 and err.count("\n") == 1 and "but its server takes 4096 in all: serve it with a longer context" in err
+    assert not (tmp_path / "run").exists() and [path for path, _ in listing.seen] == ["/v1/models"]
