@@ -136,13 +136,14 @@ def count_tokens(messages: Sequence[tuple[str, str]]) -> int:
     return int(litellm().token_counter(model="", messages=counted))  # without a name, no tokenizer is downloaded
 
 
-def context_tokens(api_base: str) -> dict[str, int]:
+def context_tokens(models: Sequence[str], api_base: str) -> dict[str, int]:
     """The tokens that fit into one request of each model, prompt and answer, where a server says so as vLLM does.
 
-    Empty if the server does not answer, or not in that form.
+    Empty if the server does not answer, or not in that form. It is sent OpenAI's key only if a request to one of
+    `models` would send it too.
     """
-    key = os.environ.get("OPENAI_API_KEY", "").strip() or NO_KEY
-    asked = urllib.request.Request(f"{api_base.rstrip('/')}/models", headers={"Authorization": f"Bearer {key}"})
+    key = os.environ.get("OPENAI_API_KEY", "").strip() if any(m.startswith("openai/") for m in models) else ""
+    asked = urllib.request.Request(f"{api_base.rstrip('/')}/models", headers={"Authorization": f"Bearer {key or NO_KEY}"})
     try:
         with urllib.request.build_opener(_NoRedirect).open(asked, timeout=LISTING_S) as answer:
             models = json.loads(answer.read(LONGEST_LISTING))["data"]

@@ -21,7 +21,7 @@ def plan(config: Config, prices: Mapping[str, Price], texts: Templates) -> list[
     Raises InputError if no question of the run can fit.
     """
     base = config.llm.api_base
-    own, context = client.own_models(list(prices), base), client.context_tokens(base) if base else {}
+    own, context = client.own_models(list(prices), base), client.context_tokens(list(prices), base) if base else {}
     least = client.count_tokens(smallest_question(config, texts))
     lines = []
     for model, price in prices.items():

@@ -108,23 +108,25 @@ def vllm(**lengths: object) -> str:
 def test_what_a_server_says_of_its_context(listing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine-0123456789")
     listing.listing = vllm(mine=32768, other=None)
-    assert client.context_tokens(base(listing)) == {"mine": 32768}
-    assert listing.seen == [("/v1/models", "Bearer sk-mine-0123456789")]
+    assert client.context_tokens(["openai/mine"], base(listing)) == {"mine": 32768}
+    assert client.context_tokens(["hosted_vllm/mine"], base(listing)) == {"mine": 32768}
+    assert [key for _, key in listing.seen] == ["Bearer sk-mine-0123456789", f"Bearer {client.NO_KEY}"]
+    assert {path for path, _ in listing.seen} == {"/v1/models"}
 
 
 @pytest.mark.parametrize("said", ["", "<html>", "[]", "{}", '{"data": 1}', '{"data": ["m"]}', '{"data": [{"max_model_len": 9}]}'])
 def test_a_server_that_says_nothing_of_its_context(said: str, listing: Any) -> None:
     listing.listing = said
-    assert client.context_tokens(base(listing)) == {}
+    assert client.context_tokens(["openai/mine"], base(listing)) == {}
 
 
 def test_a_server_that_is_not_there_says_nothing() -> None:
-    assert client.context_tokens("http://127.0.0.1:1/v1") == {}
+    assert client.context_tokens(["openai/mine"], "http://127.0.0.1:1/v1") == {}
 
 
 def test_a_key_is_not_carried_on_to_another_address(listing: Any) -> None:
     listing.listing = vllm(mine=32768)
-    assert client.context_tokens(base(listing, "moved")) == {}
+    assert client.context_tokens(["openai/mine"], base(listing, "moved")) == {}
     assert [path for path, _ in listing.seen] == ["/moved/models"]
 
 
