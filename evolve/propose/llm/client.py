@@ -143,11 +143,12 @@ def context_tokens(models: Sequence[str], api_base: str) -> dict[str, int]:
     `models` would send it too.
     """
     key = os.environ.get("OPENAI_API_KEY", "").strip() if any(m.startswith("openai/") for m in models) else ""
-    asked = urllib.request.Request(f"{api_base.rstrip('/')}/models", headers={"Authorization": f"Bearer {key or NO_KEY}"})
+    headers = {"Authorization": f"Bearer {key or NO_KEY}"}
+    asked = urllib.request.Request(f"{api_base.rstrip('/')}/models", headers=headers)
     try:
         with urllib.request.build_opener(_NoRedirect).open(asked, timeout=LISTING_S) as answer:
-            models = json.loads(answer.read(LONGEST_LISTING))["data"]
-            return {str(m["id"]): m["max_model_len"] for m in models if isinstance(m.get("max_model_len"), int)}
+            listed = json.loads(answer.read(LONGEST_LISTING))["data"]
+            return {str(m["id"]): m["max_model_len"] for m in listed if isinstance(m.get("max_model_len"), int)}
     except (OSError, ValueError, http.client.HTTPException, KeyError, TypeError, AttributeError):
         return {}
 
