@@ -58,6 +58,11 @@ class Dispatch:
         self._not_before: dict[str, float] = {}  # by model, after a rate limit
         self._next = 0.0  # when requests per minute allow the next one
 
+    @property
+    def prices(self) -> Mapping[str, Price]:
+        """The price of every model; none if the run is replayed."""
+        return self._prices
+
     def granted(self, calls: Sequence[Call]) -> list[str]:
         """Why each call cannot be made within the limits, "" if it can, assuming that all granted calls are made."""
         ahead, reasons = Spent(), []

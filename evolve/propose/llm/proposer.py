@@ -19,7 +19,7 @@ from archive.proposal import MODEL, Outcome, Proposal
 from evolve.pool.pool import Promise
 from evolve.propose.llm import judges, notes, prompt
 from evolve.propose.llm.answer import Idea, ideas
-from evolve.propose.llm.availability import Availability
+from evolve.propose.llm.availability import Availability, asked_again, next_model
 from evolve.propose.llm.calls import Call, CallLog, Messages
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.question import Question, checked, draw_parents
@@ -198,12 +198,27 @@ class LanguageModels:
         for question, call, reason in zip(questions, calls, reasons, strict=True):
             question.call, question.granted = call, not reason
         self._carry_out([call for call, reason in zip(calls, reasons, strict=True) if not reason], "proposals")
+        self._ask_others([question for question in questions if question.granted])
         taken = set(self._population.archive.keys)
         self._read(questions, taken)
         if self._config.llm.repair:
             self._repair(questions, taken)
         self._judge(questions)
         return True
+
+    def _ask_others(self, unanswered: Sequence[Question]) -> None:
+        """Ask questions that a model did not answer of others in turn (see next_model), each in a call of its own."""
+        prices = {name: price for name, price in self._dispatch.prices.items() if name in self._chances}
+        for rank in range(2, len(self._chances) + 1):
+            moved = [(q, model) for q in unanswered
+                     if q.call and (model := next_model(self._log, q.call, rank, prices, self._up))]  # fmt: skip
+            calls = [self._call(asked_again(rank), q.number, m, q.call.messages) for q, m in moved if q.call]
+            reasons = self._reasons(calls)
+            granted = [(q, call) for (q, _), call, reason in zip(moved, calls, reasons, strict=True) if not reason]
+            for q, call in granted:
+                q.call, q.model = call, call.model
+            self._carry_out([call for _, call in granted], "proposals of other models")
+            unanswered = [q for q, _ in granted]
 
     def _read(self, questions: Sequence[Question], taken: set[str]) -> None:
         """Read and check the candidates in every answer."""
