@@ -102,6 +102,11 @@ COMMANDS = {
         "prompt",
         "Print what a language model would be sent to improve a program of a run, or was sent.",
     ),
+    "llm-check": (
+        "llm_check",
+        "llm_check",
+        "Ask a language model one question of a run, and say what the answer costs and how much of it is usable.",
+    ),
     "simulate": (
         "simulate",
         "simulate",

@@ -72,7 +72,7 @@ def run(
     evolve run --start evolved/checkpoint_500    the best programs of OpenEvolve
     evolve run --repeats 5                       seeds 0 to 4: how much of the result is luck?
     evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
-    evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1 --price openai/mine=0,0
+    evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1
     evolve run --config panel --max-usd 3        a creator, three judges, a summariser
     evolve run --replay runs/0007                the same archive again, from its journal
     """
@@ -87,7 +87,8 @@ def run(
     with options["where"].pool(options["quiet"]) as pool:  # before there is a folder: a cluster may not be there
         if repeats > 1:
             return _work_repeats(seeds.start(config, repeats, options["out"]), pool, options["as_json"])
-        return _work_run(run_module.start(config, options["out"]), pool, options["as_json"], known)
+        started = run_module.start(config, options["out"], pool.line.note)
+        return _work_run(started, pool, options["as_json"], known)
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -49,13 +49,16 @@ from simulator.language.parse import parse
 KNOWN = "known.json"  # the errors of the known answers, in the folder of a run
 
 
-def start(config: Config, out: Path | None) -> Run:
+def start(config: Config, out: Path | None, note: Callable[[str], None] = lambda line: None) -> Run:
     """A new run folder for this configuration, before anything is computed.
+
+    `note` is called with lines about the language models, if there are any: prices, and the size of questions.
 
     Raises InputError if nothing can be fitted, or if a language model of the configuration cannot be called.
     """
     if config.search.proposer != "offline":
-        check(config)
+        for line in check(config):
+            note(line)
     fitted, _ = chosen(config.data)
     own = own_programs(config)
     if config.search.fields == "all":

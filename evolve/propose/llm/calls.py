@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from evolve.propose.llm import tools
 from evolve.propose.llm.client import Fault, Reply
 from evolve.propose.llm.prices import Price
 from simulator.json import JsonObject
@@ -28,12 +29,12 @@ BYTES_PER_TOKEN = 2.0  # fewer than in any text that is sent, so that a prompt's
 
 def proposing(round_number: int) -> str:
     """The purpose of the calls that ask for programs in this round of a question, 1, 2, ..."""
-    return "propose" if round_number == 1 else f"propose{round_number}"
+    return "propose" if round_number == 1 else f"round-{round_number}"
 
 
 def proposes(purpose: str) -> bool:
     """Whether calls with this purpose ask for programs."""
-    return purpose.startswith("propose")
+    return purpose.partition("-")[0] in ("propose", "round")
 
 
 def pack(text: str) -> str:
@@ -69,6 +70,7 @@ class Call:
     def most(self, answer_tokens: int) -> tuple[int, int]:
         """The most tokens, in and out, that one request may take."""
         size = sum(len(text.encode("utf-8", "replace")) for _, text in self.messages)
+        size += tools.SIZE if proposes(self.purpose) else 0  # whether or not the model has tools
         return int(size / BYTES_PER_TOKEN) + 1, answer_tokens
 
 
@@ -242,6 +244,11 @@ class CallLog:
     def settled(self, name: str) -> bool:
         """Whether a call is answered or given up, so that nothing more is sent for it."""
         return name in self.answers or name in self.given_up
+
+    def model_of(self, name: str) -> str:
+        """The model that a call asked; "" if the log does not know the call."""
+        of_call = self.answers.get(name) or self.given_up.get(name) or self.sent.get((name, 1))
+        return of_call.model if of_call else ""
 
     def text(self, name: str) -> str:
         """The text of a call's answer. Raises KeyError if it has none."""

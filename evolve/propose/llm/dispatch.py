@@ -24,6 +24,7 @@ from evolve.propose.llm.calls import (
     answered_line,
     failed_line,
     prompt_line,
+    proposes,
     sent_line,
     to_json,
 )
@@ -57,6 +58,11 @@ class Dispatch:
         self._under_way: dict[tuple[str, int], tuple[Call, float]] = {}  # by call and attempt; when it was sent
         self._not_before: dict[str, float] = {}  # by model, after a rate limit
         self._next = 0.0  # when requests per minute allow the next one
+
+    @property
+    def prices(self) -> Mapping[str, Price]:
+        """The price of every model; none if the run is replayed."""
+        return self._prices
 
     def granted(self, calls: Sequence[Call]) -> list[str]:
         """Why each call cannot be made within the limits, "" if it can, assuming that all granted calls are made."""
@@ -175,7 +181,8 @@ class Dispatch:
         settings = self.settings
         end: Reply | Fault
         try:
-            end = request(call.model, call.messages, settings.api_base, settings.answer_tokens, settings.timeout_s)
+            end = request(call.model, call.messages, settings.api_base, settings.answer_tokens, settings.timeout_s,
+                          proposes(call.purpose))  # fmt: skip
         except Fault as fault:
             end = fault
         self._arrived.put((call, attempt, time.monotonic() - sent_at, end))

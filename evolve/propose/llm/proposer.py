@@ -64,7 +64,7 @@ class LanguageModels:
         self._diagnoses: dict[int, Promise[str]] = {}
         self._notes, self._noted = "", -1  # the latest notes, and the last elite that they cover
         self._complete = False  # whether the journal has all outcomes of this generation that it will ever have
-        self._asker = Asker(dispatch, 0, False, show)
+        self._asker = self._asker_of(0, over=False)
         self._population: Population
 
     @property
@@ -133,7 +133,7 @@ class LanguageModels:
         """
         self._availability.learn(self._log, generation - 1)
         self._population = population
-        self._asker = Asker(self._dispatch, generation, over, self._show)
+        self._asker = self._asker_of(generation, over)
         self._operators.bandit.costs = self._availability.costs(self._config)
         self._take_notes()
 
@@ -231,6 +231,10 @@ class LanguageModels:
         return prompt.messages(self._texts, self._config, self._population, asked)
 
     # which models answer
+
+    def _asker_of(self, generation: int, over: bool) -> Asker:
+        up = partial(self._availability.up, generation=generation)
+        return Asker(self._dispatch, generation, over, self._chances, up, self._show)
 
     def _up(self, model: str) -> bool:
         return self._availability.up(model, self._asker.generation)

@@ -67,8 +67,14 @@ def _section(number: int, proposal: JsonObject) -> str:
     heading = f"### Proposal {number}: {' '.join(str(proposal.get('title', '')).split())}"
     if proposal.get("changes"):
         blocks = [
-            f"<<<<<<< SEARCH\n{change['search'].strip(chr(10))}\n=======\n{change['replace'].strip(chr(10))}\n>>>>>>> REPLACE"
+            "\n".join(
+                ["<<<<<<< SEARCH", _lines(change["search"]), "=======", _lines(change["replace"]), ">>>>>>> REPLACE"]
+            )
             for change in proposal["changes"]
         ]
         return "\n".join([heading, "", "```", *blocks, "```", ""])
-    return f"{heading}\n\n```python\n{str(proposal.get('program', '')).strip(chr(10))}\n```\n"
+    return f"{heading}\n\n```python\n{_lines(str(proposal.get('program', '')))}\n```\n"
+
+
+def _lines(text: str) -> str:
+    return text.strip("\n")
