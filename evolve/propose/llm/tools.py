@@ -66,14 +66,13 @@ def as_text(arguments: Iterable[str]) -> str:
 def _section(number: int, proposal: JsonObject) -> str:
     heading = f"### Proposal {number}: {' '.join(str(proposal.get('title', '')).split())}"
     if proposal.get("changes"):
-        blocks = [
-            "\n".join(
-                ["<<<<<<< SEARCH", _lines(change["search"]), "=======", _lines(change["replace"]), ">>>>>>> REPLACE"]
-            )
-            for change in proposal["changes"]
-        ]
+        blocks = [_block(change["search"], change["replace"]) for change in proposal["changes"]]
         return "\n".join([heading, "", "```", *blocks, "```", ""])
     return f"{heading}\n\n```python\n{_lines(str(proposal.get('program', '')))}\n```\n"
+
+
+def _block(search: str, replace: str) -> str:
+    return "\n".join(["<<<<<<< SEARCH", _lines(search), "=======", _lines(replace), ">>>>>>> REPLACE"])
 
 
 def _lines(text: str) -> str:
