@@ -111,7 +111,9 @@ def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Sou
     """
     if (model is None) != (given.hardware is None):
         raise InputError("--model and --hardware together make an experiment of a trace: give both, or neither")
-    return [Source(path.stem, "--trace", read_trace(path, path.name), model, given.engine) for path in files]
+    return [
+        Source(path.stem, "--trace", read_trace(path, path.name), model, given.engine) for path in files
+    ]
 
 
 def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: Given) -> list[Source]:

@@ -190,8 +190,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
     found["prompt"] = [printed("prompt", run, 0, "--json")]
     with Server(lambda _: said(whole(EXAMPLE))) as server:
         found["llm-check"] = [
-            printed("llm-check", name, "--api-base", server.url, "--json")
-            for name in ("openai/mine", "openai/gpt-4o-mini")
+            printed("llm-check", name, "--api-base", server.url, "--json") for name in ("openai/mine", "openai/gpt-4o-mini")
         ]
     found["simulate"] = [printed("simulate", "--id", "dense-chat", "--experiments", data, "--quiet", "--json")]
     found["export"] = [printed("export", run, "--to", "openevolve", "--out", home / "peer", "--json")]

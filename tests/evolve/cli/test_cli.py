@@ -228,9 +228,7 @@ def test_emit_writes_the_go_and_what_goes_with_it(files: Path, target: str, caps
     )
     assert run(capsys, *args)[0] == 0
     names = {p.name for p in (files / target).iterdir()}
-    assert names == {"fitted.go", "fitted_test.go", "INTEGRATION.md"} | (
-        {"defaults.yaml"} if target == "blis-5" else set()
-    )
+    assert names == {"fitted.go", "fitted_test.go", "INTEGRATION.md"} | ({"defaults.yaml"} if target == "blis-5" else set())
     source = (files / target / "fitted.go").read_text()
     assert "package latency" in source and "NewFittedForMixtral_8x7bTp2General" in source
     assert ("PostDecodeFixedOverhead" in source.split("package latency")[1]) == (target == "blis-4")

@@ -97,9 +97,7 @@ def test_what_is_fitted_on_the_first_requests_holds_for_the_last(
     assert told["requests"]["latencies"]["e2e_ms"]["r"] > 0.98  # lengths decide most of it, and they are the same
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"), [(1, "part 'valid', it is empty"), (9, "part 'test', its requests 8 to 9")]
-)
+@pytest.mark.parametrize(("rows", "message"), [(1, "part 'valid', it is empty"), (9, "part 'test', its requests 8 to 9")])
 def test_a_part_without_latencies_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: int, message: str
 ) -> None:
@@ -119,9 +117,7 @@ def test_a_run_whose_client_rows_are_missing_is_replayed_from_its_journeys(tmp_p
     (tmp_path / RUN / "results" / "per_request_lifecycle_metrics.json").unlink()
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     model = f"example-org/tiny-llama-sim={tmp_path / 'config.json'}"
-    assert (
-        evolve("ingest", tmp_path / RUN, "--out", tmp_path / "in", "--hardware", "H100", "--model-config", model) == 0
-    )
+    assert evolve("ingest", tmp_path / RUN, "--out", tmp_path / "in", "--hardware", "H100", "--model-config", model) == 0
     (run,) = load_experiments(tmp_path / "in" / "experiments.yaml")
     assert isinstance(run.workload.source, Trace)
     lengths = sorted(r.prompt_tokens for r in truth.records if isinstance(r, RequestTruth))

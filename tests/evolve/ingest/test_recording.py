@@ -142,9 +142,7 @@ def test_failures_count_and_too_many_make_a_run_overloaded(
     status, text, _ = ingest(
         capsys, observed / "header.yaml", tmp_path / "seen.csv", "--out", tmp_path / "o", "--hardware", "H100"
     )
-    assert status == 0 and f"{unanswered} of 1,440 requests of seen.csv have no answer: left out" in " ".join(
-        text.split()
-    )
+    assert status == 0 and f"{unanswered} of 1,440 requests of seen.csv have no answer: left out" in " ".join(text.split())
     (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
     assert experiment.observed is not None and experiment.observed.summary is not None
     summary = experiment.observed.summary
@@ -180,9 +178,7 @@ def test_a_trace_of_which_all_requests_failed_is_overloaded(
     assert "nothing to fit" in capsys.readouterr().err
 
 
-def test_a_load_without_times_is_not_overloaded(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_load_without_times_is_not_overloaded(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Completed requests whose times the file has not: nothing is known of how they fared."""
     data = with_status(observed, tmp_path, "ok", first_chunk_time_us="0", last_chunk_time_us="0")
     status, text, _ = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path, "--hardware", "H100", "--json")
@@ -192,9 +188,7 @@ def test_a_load_without_times_is_not_overloaded(
     assert load_experiments(tmp_path / "traces.yaml")[0].quality == "clean"
 
 
-def test_a_trace_without_any_answer_is_refused(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trace_without_any_answer_is_refused(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = with_status(observed, tmp_path, "error", output_tokens="0")
     status, _, err = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path / "o", "--hardware", "H100")
     assert status == 2 and "seen.csv: output_tokens is 0 in every line" in err and err.count("\n") == 1

@@ -82,12 +82,7 @@ def test_a_question_goes_from_model_to_model() -> None:
 
 def test_only_a_fault_of_the_model_moves_a_question() -> None:
     answer = Answered("3/propose/24", 1, "p/mid", "v", "", 0, 1, 1, 0.0, 0.1, "stop", pack("x"))
-    for log in (
-        logged(),
-        logged(answer),
-        logged(answer, given_up(1, "p/mid")),
-        logged(given_up(1, "p/mid", limit=True)),
-    ):
+    for log in (logged(), logged(answer), logged(answer, given_up(1, "p/mid")), logged(given_up(1, "p/mid", limit=True))):
         assert next_model(log, call("p/mid"), 2, PRICES, everyone) is None
 
 

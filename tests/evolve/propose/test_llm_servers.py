@@ -114,9 +114,7 @@ def test_what_a_server_says_of_its_context(listing: Any, monkeypatch: pytest.Mon
     assert {path for path, _ in listing.seen} == {"/v1/models"}
 
 
-@pytest.mark.parametrize(
-    "said", ["", "<html>", "[]", "{}", '{"data": 1}', '{"data": ["m"]}', '{"data": [{"max_model_len": 9}]}']
-)
+@pytest.mark.parametrize("said", ["", "<html>", "[]", "{}", '{"data": 1}', '{"data": ["m"]}', '{"data": [{"max_model_len": 9}]}'])
 def test_a_server_that_says_nothing_of_its_context(said: str, listing: Any) -> None:
     listing.listing = said
     assert client.context_tokens(["openai/mine"], base(listing)) == {}
@@ -178,9 +176,7 @@ def run(folder: Path, api_base: str, *more: object) -> tuple[int, str]:
 def test_a_run_begins_with_the_plan_and_needs_no_price_for_a_server_of_ones_own(tmp_path: Path) -> None:
     with Server(by_content) as server:
         status, err = run(tmp_path, server.url)
-    assert status == 0 and err.startswith(
-        "openai/a: free, on a server of your own (--price openai/a=IN,OUT if it is not); a question "
-    )
+    assert status == 0 and err.startswith("openai/a: free, on a server of your own (--price openai/a=IN,OUT if it is not); a question ")
     report = json.loads((tmp_path / "run" / "report.json").read_text())["llm"]
     assert report["answers"] > 0 and report["usd"] == 0.0
 
@@ -193,9 +189,5 @@ def test_a_quiet_run_says_nothing(tmp_path: Path) -> None:
 def test_a_run_whose_questions_cannot_fit_is_refused_before_it_has_a_folder(listing: Any, tmp_path: Path) -> None:
     listing.listing = vllm(a=4096)
     status, err = run(tmp_path, base(listing))
-    assert (
-        status == 2
-        and err.count("\n") == 1
-        and "but its server takes 4096 in all: serve it with a longer context" in err
-    )
+    assert status == 2 and err.count("\n") == 1 and "but its server takes 4096 in all: serve it with a longer context" in err
     assert not (tmp_path / "run").exists() and [path for path, _ in listing.seen] == ["/v1/models"]
