@@ -16,6 +16,7 @@ HEADER = ("trace_version", "time_unit", "mode", "warm_up_requests", "server")
 ABOUT = ("created_at", "workload_seed", "workload_spec", "network", "goodput_slo_targets", "observed_kv_metrics")
 GROWTH = "session_context_growth"
 MEMORY = "gpu_memory_utilization"
+CASE = "case.json"  # next to an exported header: the engine settings that a header has no place for
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def read_header(path: Path) -> Header:
         problem = f"is {shown(growth)}: the lengths of a session's later prompts follow only as it is played"
         raise top.error(GROWTH, problem, "play it with the host, and export what it sent")
     known = (*HEADER, *ABOUT, GROWTH)
-    notes = tuple(f"{path}: {shown(key)} of the header is not replayed" for key in raw if key not in known)
+    notes = tuple(f"{path.name}: {shown(key)} of the header is not replayed" for key in raw if key not in known)
     server = _server(top.section("server", "give its settings")) if top.has("server") else Server()
     warm_up = top.whole("warm_up_requests", "give a number of requests") if top.has("warm_up_requests") else 0
     return Header(raw["mode"], warm_up, server, notes)
