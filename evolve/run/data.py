@@ -14,8 +14,9 @@ from simulator.errors import InputError, closest
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.observations import measured, together
 from simulator.experiment.trace import Trace
-from simulator.experiment.workload import first_stages, part_of, rows_of_part
+from simulator.experiment.workload import PARTS, first_stages, part_of, rows_of_part
 
+TRAINING = PARTS["train"][1]  # the share of a trace that is for training
 FEW = 10  # ids that a message can list
 
 
@@ -87,6 +88,17 @@ def part(e: Experiment, name: str) -> Experiment:
     workload = part_of(e.workload, name)
     assert isinstance(workload.source, Trace), "it was one"
     return replace(e, workload=workload, observed=measured(workload.source, len(workload.stages)), components=None)
+
+
+def training_part(e: Experiment) -> Experiment | None:
+    """The part of a trace that is for training; None for an experiment without such a part that was measured."""
+    source = e.workload.source
+    if not isinstance(source, Trace) or source.recorded is None:
+        return None
+    first, last = rows_of_part("train", len(source.requests))
+    counted = source.requests.stage[first:last] >= 0
+    known = ~np.isnan(source.recorded.e2e_ms[first:last]) | ~np.isnan(source.recorded.ttft_ms[first:last])
+    return part(e, "train") if (counted & known).any() else None
 
 
 def nothing_to_fit(experiments: Sequence[Experiment]) -> str:
