@@ -14,6 +14,7 @@ from simulator.experiment.limits import ENGINE
 WRITTEN, VERSIONS, UNITS, MODES = 2, (2, 3), ("microseconds", "us"), ("real", "generated", "replayed")
 HEADER = ("trace_version", "time_unit", "mode", "warm_up_requests", "server")
 ABOUT = ("created_at", "workload_seed", "workload_spec", "network", "goodput_slo_targets", "observed_kv_metrics")
+DATA, BOM = b"request_id,", b"\xef\xbb\xbf"  # how the other file begins, perhaps after a mark of its encoding
 GROWTH = "session_context_growth"
 MEMORY = "gpu_memory_utilization"
 CASE = "case.json"  # next to an exported header: the engine settings that a header has no place for
@@ -46,9 +47,12 @@ def read_header(path: Path) -> Header:
     """The header in a YAML file. Raises InputError naming file, key and remedy."""
     begin = f"begin with trace_version: {WRITTEN}"
     try:
-        raw = parse_yaml(read_bytes(path), str(path), begin)
+        content = read_bytes(path)
     except OSError as e:
         raise InputError(f"{path}: cannot be read ({e.strerror}): name the header, a YAML file") from None
+    if content.removeprefix(BOM).startswith(DATA):
+        raise InputError(f"{path}: is the data of a trace, a CSV file, not its header: swap the two, HEADER comes first")
+    raw = parse_yaml(content, str(path), begin)
     if not isinstance(raw, dict):
         raise InputError(f"{path}: must be a mapping, got {shown(raw)}: {begin}")
     top = Section(str(path), "", raw)
