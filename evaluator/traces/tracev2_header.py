@@ -51,7 +51,7 @@ def read_header(path: Path) -> Header:
     except OSError as e:
         raise InputError(f"{path}: cannot be read ({e.strerror}): name the header, a YAML file") from None
     if content.removeprefix(BOM).startswith(DATA):
-        raise InputError(f"{path}: is the data of a trace, a CSV file, not its header: swap the two, HEADER comes first")
+        raise InputError(f"{path}: is the data of a trace, a CSV file, not its header: swap the two, the header first")
     raw = parse_yaml(content, str(path), begin)
     if not isinstance(raw, dict):
         raise InputError(f"{path}: must be a mapping, got {shown(raw)}: {begin}")
