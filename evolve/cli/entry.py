@@ -112,7 +112,7 @@ COMMANDS = {
     "export": ("export", "export", "Write a run, or a program, for other tools."),
     "bench": ("host", "bench", "Measure how fast replays and candidates are on this machine."),
     "model": ("models", "model", "Keep models of your own, so that every command knows them by name."),
-    "list": ("runs", "list_", "List runs, shipped programs, configurations, models and GPUs."),
+    "list": ("runs", "list_", "List runs, shipped programs, configurations, experiments, models and GPUs."),
 }
 
 

@@ -159,11 +159,12 @@ def _list(names: Iterable[str]) -> str:
 def known_experiment(option: str, name: str, offered: Collection[str]) -> None:
     """Raises InputError unless the experiment that an option names is among those offered.
 
-    Of a few it names all, of more the nearest, and the command that shows all.
+    Of a few it names all, of more the nearest, and the commands that show all.
     """
     if name in offered:
         return
     there = f"there are {', '.join(offered)}"
     if len(offered) > FEW:
-        there = f"the closest of {len(offered)} are {closest(name, offered)}; `evolve predict` without --id shows all"
+        lists = "`evolve list` shows all that ship, `evolve predict` without --id all of a file"
+        there = f"the closest of {len(offered)} are {closest(name, offered)}; {lists}"
     raise InputError(f"{option} {name}: no such experiment: {there}")
