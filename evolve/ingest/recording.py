@@ -20,6 +20,7 @@ from simulator.experiment.observations import measured
 from simulator.experiment.trace import NOT_COUNTED, Recorded, Trace, latencies_ms, rows_by_stage, windows
 
 REAL = "real"  # the mode of a trace that was measured
+MOST_WORDS = 8  # unknown words of status that a note names
 INDIFFERENT = ("name", "version", "gpu_memory_utilization")  # settings that change nothing once the KV blocks are known
 
 
@@ -117,7 +118,9 @@ def _notes(recording: Recording, kept: np.ndarray, name: str) -> tuple[str, ...]
     unknown = [f"{shown(str(w))} {n:,}" for w, n in zip(words, counts.tolist(), strict=True) if w not in STATUSES]
     if unknown:
         known = ", ".join(STATUSES)
-        notes.append(f"unknown status in {name}: {', '.join(unknown)}: counted as failed (known are {known})")
+        more = f" and {len(unknown) - MOST_WORDS:,} more words" if len(unknown) > MOST_WORDS else ""
+        text = f"unknown status in {name}: {', '.join(unknown[:MOST_WORDS])}{more}"
+        notes.append(f"{text}: counted as failed (known are {known})")
     return tuple(notes)
 
 

@@ -208,6 +208,17 @@ def test_unknown_words_of_status_are_named_once_with_their_counts(
     assert "unknown status" not in text
 
 
+def test_of_many_unknown_words_a_few_are_named(
+    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1,440 words, of which one is known, would make a note that no experiments file may have."""
+    data = with_status(observed, tmp_path, "ok", *(f"failed-{i:04}" for i in range(1, 1440)))
+    ingest(capsys, observed / "header.yaml", data, "--out", tmp_path, "--hardware", "H100")
+    (experiment,) = load_experiments(tmp_path / "traces.yaml")
+    (note,) = [n for n in experiment.notes if "unknown status" in n]
+    assert "'failed-0008' 1 and 1,431 more words: counted as failed" in note and "failed-0009" not in note
+
+
 def test_the_experiments_file_says_which_options_wrote_it(
     observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
