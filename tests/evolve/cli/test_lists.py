@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 import tiny_world
-from commands import evolve, refused
+from commands import commands, evolve, refused
 
-from evolve.cli import cli
 from evolve.run.config import load_config
 
 ONE_ID = {"simulate", "model add"}  # whose --id names one thing
 NO_LISTS = {"--price": "MODEL=IN,OUT", "--deployment": "MODEL,HARDWARE[,TP]"}  # one thing, of several parts
 # What a command needs before it looks for experiments.
 NEEDED = {"check": ("champion",), "plot": ("champion", "--kind", "fit", "--out", "x.svg"), "emit": ("champion", "--out", "go")}
-
-
-def commands(group: click.Group = cli, above: str = "") -> Iterator[tuple[str, click.Command]]:
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{above}{name} ")
-        else:
-            yield f"{above}{name}", command
 
 
 OPTIONS = [
