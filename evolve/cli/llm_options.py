@@ -51,6 +51,35 @@ def llm_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_llm
 
 
+LIMITS = ("max_usd", "max_calls", "max_tokens")
+
+
+def limit_options(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds the options that limit what language models may take; the command gets those given as a mapping `limits`.
+
+    `what` begins the help of --max-usd.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_limits(**options: Any) -> Any:
+            values = {name: options.pop(name) for name in LIMITS}
+            return command(limits={name: value for name, value in values.items() if value is not None}, **options)
+
+        helps = (f"{what} [default: the run's].", "The same for requests; 0: no limit.",
+                 "The same for tokens; 0: no limit.")  # fmt: skip
+        for name, text in reversed(list(zip(LIMITS, helps, strict=True))):
+            with_limits = click.option(option_of(name), name, type=OPTIONS[name][1], help=text)(with_limits)
+        return with_limits
+
+    return decorate
+
+
+def option_of(setting: str) -> str:
+    """The option of a setting: --max-usd of max_usd."""
+    return OPTIONS[setting][0]
+
+
 def llm_config(config: Config, llm: dict[str, Any]) -> Config:
     """The configuration with these settings of the command line. Raises InputError for an impossible one."""
     if not llm:

@@ -8,10 +8,10 @@ from evolve import __version__
 from evolve.report.printing import prose, show
 from evolve.report.table import Row, Table, bias_label, number, passes, section
 from evolve.report.terms import legend
-from evolve.run.validations import OPTIMISTIC
+from evolve.run.validations import OPTIMISTIC, RECORDED
 from evolve.study.held_out import LATER, FoldResult
 from evolve.study.ranks import BEST, Ranking
-from evolve.study.validate import Validation
+from evolve.study.validation import Validation
 from simulator.language.measure import constants, operations
 from simulator.language.parse import parse
 
@@ -114,9 +114,10 @@ def call_note(validation: Validation) -> str:
 
 def _how(validation: Validation) -> str:
     """How the programs of the folds were found, in words."""
-    if validation.hindsight:
-        return "form chosen with hindsight, constants refitted in each fold"
-    return f"form, constants and choice inside the fold, {validation.budget} candidates each"
+    if validation.budget is None:
+        return validation.source
+    upto = "up to " * (validation.forms == RECORDED)
+    return f"{validation.source}, {upto}{validation.budget} candidates each"
 
 
 def rows_table(validation: Validation, kind: str, title: str) -> Table:

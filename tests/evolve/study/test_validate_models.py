@@ -1,0 +1,153 @@
+"""Validation of a run with language models: recorded forms without a call, or models asked in every fold."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llm_runs import DATA, Ran, Recorder, entries, evolve, journal, search
+from llm_server import Server
+
+from archive.proposal import Outcome, Proposal, Rejected
+from evolve.run.validations import RECORDED, SOURCES, calls
+from evolve.search.recorded import forms_of
+
+CONFIG = """
+budget: 40
+score: {physics: false}
+search: {hopeless: 0, generations: 2, islands: 2, finalists: 1}
+llm: {summariser: openai/notes, notes_every: 1, backoff_s: 0.01, attempts: 2, max_usd: 100}
+validate: {budget: 24}
+"""
+IDS = ("dense", "sparse")  # of DATA, each of its own model
+FOLDS = ["--folds", "models", "--workers", 1, "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models")
+    (path / "data.yaml").write_text(DATA)
+    (path / "tiny.yaml").write_text(CONFIG)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(Recorder()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def source(folder: Path, server: Server) -> Path:
+    """A finished run of models and operators. To be read only."""
+    args = search(server, folder / "tiny.yaml", "--proposer", "mixed", "--quiet", "--seed", 1, "--out", "source")
+    assert evolve(folder, *args).status == 0
+    return folder / "source"
+
+
+class Recording:
+    """A run validated with its recorded forms, and how many requests the server had seen before and after."""
+
+    def __init__(self, source: Path, server: Server, out: Path) -> None:
+        self.run = Path(shutil.copytree(source, out / "recorded"))
+        self.before = len(server.seen)
+        self.table = out / "rows.csv"
+        self.ran: Ran = evolve(out, "validate", self.run, *FOLDS, "--csv", self.table, key=None)
+        self.after = len(server.seen)
+
+
+@pytest.fixture(scope="module")
+def recorded(source: Path, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return Recording(source, server, tmp_path_factory.mktemp("recorded"))
+
+
+def result(run: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / name).read_text())
+    return found
+
+
+def test_recorded_forms_are_validated_without_a_key_and_without_a_call(recorded: Recording) -> None:
+    assert recorded.ran.status == 0, recorded.ran.err
+    assert recorded.before == recorded.after > 0
+    folds = sorted((recorded.run / "validate-recorded").iterdir())
+    assert [fold.name for fold in folds] == ["models-llama-2-7b-hf", "models-mixtral-8x7b-v0.1"]
+    for fold in folds:
+        assert {line["kind"] for line in journal(fold)} == {"outcome"}
+        assert not (fold / "ledger.csv").exists() and not (fold / "prompts").exists()
+
+
+def test_every_fold_fits_the_recorded_forms_in_their_order_on_its_own_experiments(
+    source: Path, recorded: Recording
+) -> None:
+    proposed = [line for line in entries(source) if line.get("key") and line["island"] is not None]
+    assert {line["operator"].startswith("llm:") for line in proposed} == {True, False}  # of both
+    texts = {line["id"]: line["elite"]["text"] if "elite" in line else line["text"] for line in proposed}
+    for fold in result(recorded.run, "validate-recorded.json")["folds"]:
+        run = recorded.run / "validate-recorded" / fold["folder"]
+        again = [line for line in entries(run) if line["island"] is not None]
+        assert [(line["id"], line["operator"]) for line in again] == [(p["id"], p["operator"]) for p in proposed]
+        (held,) = fold["held_out"]
+        (fitted,) = set(IDS) - {held}
+        scored = [line["elite"] for line in again if "elite" in line]
+        assert len(scored) > 5
+        for elite in scored:
+            assert {row[0] for row in elite["rows"]} == {fitted}
+        # the constants are the fold's own
+        assert sum(elite["text"] != texts[elite["id"]] for elite in scored) > len(scored) / 2
+        assert fold["champion"]["text"] in [line["elite"]["text"] for line in entries(run) if "elite" in line]
+
+
+def test_where_the_forms_come_from_is_said_everywhere(recorded: Recording) -> None:
+    words = "forms recorded from a search that saw all data; fitted and chosen inside the fold"
+    assert SOURCES[RECORDED] == words
+    for title in ("errors of held-out experiments", "folds", "Mean absolute held-out errors in percent"):
+        assert f"{title}; {words}, up to 40 candidates each" in recorded.ran.out
+    assert "form, constants and choice inside the fold" not in recorded.ran.out
+    found = result(recorded.run, "validate-recorded.json")
+    assert (found["forms"], found["forms_in_words"]) == ("recorded", words)
+    assert found["form_chosen_with_hindsight"] is False and found["budget"] == 40
+    with recorded.table.open() as file:
+        assert {row["forms"] for row in csv.DictReader(file)} == {"recorded"}
+    (line,) = calls(recorded.run)
+    assert line["forms"] == "recorded"
+    page = (recorded.run / "summary.md").read_text()
+    assert words in page
+
+
+def test_recorded_forms_make_no_intervals_and_no_validate_json(recorded: Recording) -> None:
+    """Their residuals would be too small: the forms have seen what is held out."""
+    assert not (recorded.run / "trust.json").exists() and not (recorded.run / "validate.json").exists()
+
+
+def test_an_interrupted_fold_of_recorded_forms_goes_on(recorded: Recording, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(recorded.run, tmp_path / "run"))
+    fold = run / "validate-recorded" / "models-llama-2-7b-hf"
+    before = (fold / "journal.jsonl").read_bytes()
+    lines = before.splitlines(keepends=True)
+    (fold / "journal.jsonl").write_bytes(b"".join(lines[: len(lines) // 2]) + lines[len(lines) // 2][:40])
+    (fold / "report.json").unlink()
+    assert evolve(tmp_path, "resume", fold, "--workers", 1, "--quiet", key=None).status == 0
+    assert (fold / "journal.jsonl").read_bytes() == before
+    (fold / "report.json").unlink()
+    assert evolve(tmp_path, "validate", run, *FOLDS, key=None).status == 0
+    assert (fold / "journal.jsonl").read_bytes() == before
+    one, other = result(run, "validate-recorded.json"), result(recorded.run, "validate-recorded.json")
+    assert (one.pop("call"), other.pop("call")) == (2, 1)
+    assert one.pop("run") != other.pop("run") and one == other
+
+
+def test_forms_of_leaves_out_what_was_not_fitted() -> None:
+    def outcome(number: int, operator: str, key: str) -> Outcome:
+        proposal = Proposal(number, 0, f"text {number}", operator, (), call="1/propose/9")
+        return Outcome(proposal, Rejected("replay", "nothing completes"), key)
+
+    outcomes = [outcome(0, "seed:floor", "a"), outcome(1, "llm:openai/a", "b"), outcome(2, "add", ""),
+                outcome(3, "add", "c"), outcome(4, "polish", "")]  # fmt: skip
+    assert [(p.id, p.text, p.operator, p.call) for p in forms_of(outcomes)] == [
+        (1, "text 1", "llm:openai/a", ""), (3, "text 3", "add", ""),
+    ]  # fmt: skip
