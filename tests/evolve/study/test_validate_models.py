@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llm_runs import DATA, Ran, Recorder, entries, evolve, journal, search
+import tiny_world
+from leaks import leaks
+from llm_runs import DATA, Ran, Recorder, asked, asked_in, entries, evolve, journal, of_kind, search
 from llm_server import Server
 
 from archive.proposal import Outcome, Proposal, Rejected
+from evolve.run.data import chosen
+from evolve.run.folder import open_run
 from evolve.run.validations import RECORDED, SOURCES, calls
 from evolve.search.recorded import forms_of
+from evolve.study.folds import Fold, folds_of
 
 CONFIG = """
 budget: 40
@@ -26,6 +31,7 @@ validate: {budget: 24}
 """
 IDS = ("dense", "sparse")  # of DATA, each of its own model
 FOLDS = ["--folds", "models", "--workers", 1, "--quiet"]
+MODELS_AND_STAGES = ["--folds", "models,stages"]
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +157,78 @@ def test_forms_of_leaves_out_what_was_not_fitted() -> None:
     assert [(p.id, p.text, p.operator, p.call) for p in forms_of(outcomes)] == [
         (1, "text 1", "llm:openai/a", ""), (3, "text 3", "add", ""),
     ]  # fmt: skip
+
+
+# models that are asked in every fold
+
+
+class Asked:
+    """A run whose models were asked in every fold, and what the server was sent for the folds."""
+
+    def __init__(self, server: Server, out: Path) -> None:
+        (out / "data.yaml").write_text(tiny_world.DATA)
+        (out / "tiny.yaml").write_text(CONFIG)
+        self.run = out / "source"
+        judge = ("--judge", "openai/judge")
+        assert evolve(out, *search(server, out / "tiny.yaml", *judge, "--quiet", "--out", self.run)).status == 0
+        before, self.args = len(server.seen), [*MODELS_AND_STAGES, "--ask-models", "--max-usd", 3, "--workers", 1]
+        self.ran = evolve(out, "validate", self.run, *self.args, "--quiet")
+        self.sent = [asked(request.messages) for request in server.seen[before:]]
+        self.found = result(self.run, "validate.json") if self.ran.status == 0 else {}
+
+    def folds(self) -> list[Fold]:
+        config = open_run(self.run).config
+        return folds_of(config, ("models", "stages"), 24, chosen(config.data)[0])[0]
+
+
+@pytest.fixture(scope="module")
+def asked_anew(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    made = Asked(server, tmp_path_factory.mktemp("asked"))
+    assert made.ran.status == 0, made.ran.err
+    return made
+
+
+def test_no_prompt_of_a_fold_says_anything_of_what_it_holds_out(asked_anew: Asked) -> None:
+    """All prompts: to proposers, repairs, judges and notes."""
+    prompts = list[str]()
+    purposes = set[str]()
+    for fold in asked_anew.folds():
+        run = asked_anew.run / "validate" / fold.folder
+        of_fold = list(asked_in(run).values())
+        assert len(of_fold) > 4
+        for text in of_fold:
+            assert leaks(text, fold.held, fold.train(), fold.last_stage) == []
+        prompts += of_fold
+        purposes |= {line["call"].split("/")[1] for line in of_kind(run, "sent")}
+    assert set(asked_anew.sent) == set(prompts)  # nothing was sent that is not in a fold's journal
+    assert purposes == {"propose", "repair", "judge", "notes"}
+
+
+def test_the_search_for_leaks_finds_them(asked_anew: Asked) -> None:
+    """In prompts of the run itself, which saw all experiments, and if something is planted in a fold's prompt."""
+    fold, _, stages = asked_anew.folds()
+    of_run = list(asked_in(asked_anew.run).values())
+    assert {x for text in of_run for x in leaks(text, fold.held, fold.train())} >= {"dense-chat", "dense-code"}
+    clean = next(iter(asked_in(asked_anew.run / "validate" / fold.folder).values()))
+    for planted in ("dense-chat", "Dense_Code", "meta-llama/Llama-2-7b-hf", "LLAMA 2 7B", "330.2", "0.3302 s", "26.10001",
+                    "284,300 us"):  # fmt: skip
+        found = leaks(f"{clean} ... {planted} ...", fold.held, fold.train())
+        assert bool(found) == (planted != "26.10001"), planted
+    assert leaks(f"{clean} sparse-chat 697.7 mixtral-8x7b", fold.held, fold.train()) == []  # fitted in this fold
+    of_stages = next(iter(asked_in(asked_anew.run / "validate" / stages.folder).values()))
+    assert "dense-chat" in "".join(asked_in(asked_anew.run / "validate" / stages.folder).values())
+    # of the last stage and of the whole run, which has it; the first stage's 321.4 may be known
+    for figure, leak in (("334.6", ["334.6"]), ("697.7", ["697.7"]), ("321.4", [])):
+        assert leaks(f"{of_stages} {figure}", stages.held, stages.train(), last_stage=True) == leak
+
+
+def test_asked_folds_are_validated_as_searched_in_the_fold(asked_anew: Asked) -> None:
+    found = asked_anew.found
+    assert found["forms"] == "searched" and found["budget"] == 24
+    assert "form, constants and choice inside the fold, 24 candidates each" in asked_anew.ran.out
+    assert "forms recorded" not in asked_anew.ran.out
+    assert (asked_anew.run / "trust.json").exists()
+    for fold in found["folds"]:
+        run = asked_anew.run / "validate" / fold["folder"]
+        assert list(open_run(run).about.fitted) == fold["fitted"]
+        assert any(line["operator"].startswith("llm:") for line in entries(run))
