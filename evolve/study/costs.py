@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from evolve.propose.llm import ledger
+from evolve.report.table import Row, Table, section
 from evolve.run.files import draft_of
 from evolve.run.folder import Run, is_run, open_run
 from evolve.study.study import finished
@@ -71,6 +72,35 @@ def _cost(run: Run) -> Cost:
         sum(row.possibly_usd for row in sent),
         report.calls.get("stopped", "") if report else "",
     )
+
+
+def spent_table(costs: Costs) -> Table:
+    """A row for each search that asked language models, then their sum."""
+    rows = [Row(_cells(cost)) for cost in costs.searches]
+    title = f"Language models: cost by search, of {_limits(costs.limits)} for all of them together"
+    heads = "search|>requests|>tokens in|>tokens out|>USD|>possibly more|~stopped by"
+    return Table.of(title, heads, [*section(rows), Row(_cells(costs.total), style="bold")])
+
+
+def _cells(cost: Cost) -> tuple[str, ...]:
+    counts = (f"{n:,}" for n in (cost.requests, cost.tokens_in, cost.tokens_out))
+    return (cost.search, *counts, f"{cost.usd:.4f}", f"{cost.possibly_usd:.4f}", cost.stopped)
+
+
+def _limits(limits: Mapping[str, float]) -> str:
+    parts = [f"{limits['max_usd']:g} USD"]
+    parts += [f"{limits[name]} {unit}" for name, unit in (("max_calls", "requests"), ("max_tokens", "tokens")) if
+              limits[name]]  # fmt: skip
+    return ", ".join(parts)
+
+
+def spent_notes(costs: Costs, ledger_path: str, goes_on: str) -> list[str]:
+    """Where every request is listed, and how searches go on that a limit has stopped: by the command `goes_on`."""
+    lines = [f"Every request: {ledger_path}"]
+    if stopped := [cost.search for cost in costs.searches if cost.stopped]:
+        lines.append(f"Stopped by their share of a limit before the budget of candidates: {', '.join(stopped)}; "
+                     f"`{goes_on}` goes on.")  # fmt: skip
+    return lines
 
 
 def write_ledger(path: Path, runs: Sequence[Run]) -> None:

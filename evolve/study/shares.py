@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from evolve.propose.llm.calls import call_log
 from evolve.propose.llm.setup import with_limits
@@ -91,6 +92,11 @@ def without_limits(config: Config) -> Config:
     """The settings that results depend on: without limits and pace, which may change while a study goes on."""
     default = LlmSettings()
     return replace(config, llm=replace(config.llm, **{name: getattr(default, name) for name in (*LIMITS, *PACE)}))
+
+
+def no_models(path: Path, limits: Mapping[str, float]) -> InputError:
+    """The error that a study is given limits and asks no language model."""
+    return InputError(f"{path}: calls no language model: leave out {_option(next(iter(limits)))}")
 
 
 def _option(name: str) -> str:

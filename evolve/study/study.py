@@ -164,6 +164,10 @@ class MemberProgress(Progress):
         self.best = min((e.joint for e in population.archive.grid.cells.values()), default=math.inf)
         self.line.update(self._study.text)
 
+    def asking(self, text: str) -> None:
+        self._study.pool.check()  # the search of another member may have failed, or Ctrl-C ended all
+        super().asking(f"{self._study.noun} {self._name}: {text}")
+
     def stage(self, name: str) -> None:
         self.line.show(f"{self._study.noun} {self._name}: {name} ...")
 

@@ -9,6 +9,7 @@ from evolve.report.printing import prose, show
 from evolve.report.table import Row, Table, number, section
 from evolve.report.terms import legend
 from evolve.study.comparison import ComparisonReport
+from evolve.study.costs import spent_notes, spent_table
 from evolve.study.engines.engines import OURS
 from evolve.study.seeds import RepeatsReport
 from evolve.study.statistics import Spread
@@ -46,6 +47,10 @@ def print_repeats(report: RepeatsReport) -> None:
         f"In sample: mean absolute errors of the champions on the {n} runs they were fitted on.",
         f"Repeats: {report.run} (engine {__version__}, data {report.data})",
     ]
+    if report.costs:
+        show(spent_table(report.costs))
+        goes_on = command("resume", report.run, "--max-usd", "MORE")
+        lines += ["", *spent_notes(report.costs, f"{report.run}/ledger.csv", goes_on)]
     if report.verdict:
         lines += ["", f"Pilot, fitted on these {n} experiments: {report.verdict.text}"]
     prose("\n".join(lines))
