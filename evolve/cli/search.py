@@ -145,12 +145,6 @@ def _replay(recording: Path, options: dict[str, Any], known: bool) -> int:
         return _work_run(replay(recording, options["out"]), pool, options["as_json"], known)
 
 
-def _offline_only(config: Config, what: str, remedy: str) -> None:
-    """Raises InputError if the configuration uses language models, which `what` would pay for each search."""
-    if config.search.proposer != "offline":
-        raise InputError(f"{what} repeats a search, and would pay its models every time: {remedy}")
-
-
 def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
     """The configuration, as changed by the command line."""
     config = load_config(options["config_name"])
@@ -195,12 +189,12 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
     """
     if line is not None and (studies.is_comparison(run_path) or seeds.is_repeats(run_path)):
         raise InputError(f"{run_path}: has a journal for each of its searches: name the folder of one with --to")
-    if studies.is_comparison(run_path):
-        comparison = studies.reopen(run_path)
-        with where.pool(quiet) as pool:
-            return _work_baselines(comparison, pool, as_json)
     limits = {"max_usd": max_usd, "max_calls": max_calls, "max_tokens": max_tokens}
     raised = {name: limit for name, limit in limits.items() if limit is not None}
+    if studies.is_comparison(run_path):
+        comparison = studies.reopen(run_path, raised)
+        with where.pool(quiet) as pool:
+            return _work_baselines(comparison, pool, as_json)
     if seeds.is_repeats(run_path):
         repeats = seeds.reopen(run_path, raised)
         with where.pool(quiet) as pool:
@@ -225,11 +219,12 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder to create or add to [default: runs/baselines/NNNN]."
 )
+@llm_options
 @pool_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
-def baselines(config_name: str, budget: int, seeds: int, only: tuple[str, ...], out: Path | None, where: Where,
-              as_json: bool, quiet: bool) -> int:  # fmt: skip
+def baselines(config_name: str, budget: int, seeds: int, only: tuple[str, ...], out: Path | None,
+              llm: dict[str, Any], where: Where, as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Compare our engine with other ways to search, under the same budget and the same evaluator.
 
     The engines are evolution (ours), random, climb (hill climbing), gp (plain genetic programming), openevolve (its
@@ -237,16 +232,20 @@ def baselines(config_name: str, budget: int, seeds: int, only: tuple[str, ...], 
     programs and have the same fits, gates, data and caps. The defaults make 13,500 candidates: a quarter of an hour on
     two cores.
 
+    With --proposer llm or mixed, evolution and its variants without a part ask language models, and no-models is ours
+    with operators alone. --max-usd, --max-calls and --max-tokens are for all searches together, which have equal
+    shares.
+
     \b
     evolve baselines --budget 100 --seeds 3 --only evolution,random,climb
     evolve baselines --config smoke --budget 300 --out runs/baselines/mine
+    evolve baselines --only evolution,no-models --proposer mixed --llm openai/gpt-5.4-mini --max-usd 10
     evolve resume runs/baselines/mine             continue after Ctrl-C
     """
-    _offline_only(load_config(config_name), "baselines", "name a configuration with search.proposer: offline")
-    engines, left_out = engine_names(only)
+    config = replace(llm_config(load_config(config_name), llm), budget=budget)
+    engines, left_out = engine_names(only, models=config.search.proposer != "offline")
     for line in left_out:
         warn(line)
-    config = replace(load_config(config_name), budget=budget)
     with where.pool(quiet) as pool:
         comparison = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
         return _work_baselines(comparison, pool, as_json)

@@ -19,7 +19,8 @@ TITLES = {"joint": "joint", "worst3": "worst 3", "e2e": "E2E", "ttft": "TTFT", "
 COMPARISON_LEGEND = """\
 Each figure is the lowest so far (not always of the same program), merit the lowest of a sound program;
 median [quartiles] over {seeds} at 25, 50 and 100 percent of {budget} candidates. champion: by the rule.
-CPU s: of all work of one search; rejected: share of the proposals, without duplicates, that were refused.
+CPU s: of all work of one search (of assessments alone, if it asks language models);
+rejected: share of the proposals, without duplicates, that were refused.
 In sample: errors on the {runs} fitted experiments, of programs chosen with hindsight. Nothing here is held out; the
 transfer error within merit is that of constants fitted without a model, of forms that were chosen with it."""
 
@@ -106,6 +107,10 @@ def print_comparison(report: ComparisonReport) -> None:
     show(costs_table(report))
     for verdict in report.verdicts:
         prose(verdict.text)
+    if report.costs:
+        show(spent_table(report.costs))
+        goes_on = command("resume", comparison.path, "--max-usd", "MORE")
+        prose("\n".join(spent_notes(report.costs, f"{comparison.path}/ledger.csv", goes_on)))
     prose(f"\nComparison: {comparison.path} (engine {__version__}, data {report.data}); "
         f"learning curves: {comparison.path}/curves.csv")  # fmt: skip
 
