@@ -33,7 +33,8 @@ def _columns() -> Iterator[Column]:
     yield text("forms", "searched: found in the fold; recorded: by a search that saw all runs, then fitted and chosen "
                "in the fold; refitted: the run's champion")  # fmt: skip
     yield flag(
-        "form_chosen_with_hindsight", "whether the form saw what is held out, so that only constants are held out"
+        "form_chosen_with_hindsight",
+        "whether the form was chosen by what is held out, so that only constants are held out",
     )
     yield whole("call", "number of the validate call on the run, from 1")
     yield text("kind", "kind of the fold", paper=True)

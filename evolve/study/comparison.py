@@ -175,7 +175,7 @@ class ComparisonReport:
             "in_sample": True,
             "engines": {name: engine.to_json() for name, engine in self.engines.items()},
             "verdicts": [asdict(verdict) for verdict in self.verdicts],
-            **({"calls": self.costs.to_json()} if self.costs else {}),
+            **({"llm": self.costs.to_json()} if self.costs else {}),
         }
 
 

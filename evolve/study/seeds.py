@@ -112,7 +112,7 @@ class RepeatsReport:
             "forms": self.forms,
             "shared_fields": dict(self.shared_fields),
             **({"pilot": asdict(self.verdict) if self.verdict else None} if self.pilot else {}),
-            **({"calls": self.costs.to_json()} if self.costs else {}),
+            **({"llm": self.costs.to_json()} if self.costs else {}),
         }
 
 

@@ -84,7 +84,7 @@ class Validation:
                 name: {figure: asdict(c) for figure, c in of_figures.items()}
                 for name, of_figures in self.intervals.items()
             },
-            **({"calls": self.costs.to_json()} if self.costs else {}),
+            **({"llm": self.costs.to_json()} if self.costs else {}),
         }
 
 

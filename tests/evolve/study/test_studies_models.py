@@ -53,7 +53,7 @@ def test_repeats_share_one_budget_and_go_on_with_a_higher_one(folder: Path) -> N
         path = folder / "r"
         # 5 requests for two: 2 each
         assert [len(of_kind(path / seed, "sent")) for seed in SEEDS] == [2, 2] and len(server.seen) == 4
-        calls = report(path)["calls"]
+        calls = report(path)["llm"]
         assert calls["limits"] == {"max_usd": 100.0, "max_calls": 5, "max_tokens": 0}
         assert [row["stopped"] for row in calls["searches"]] == ["max_calls 2 is reached"] * 2
         assert "Stopped by their share of a limit before the budget of candidates: seed-0, seed-1; " in ran.out
@@ -62,7 +62,7 @@ def test_repeats_share_one_budget_and_go_on_with_a_higher_one(folder: Path) -> N
         assert more.status == 0, more.err
         for seed, old in zip(SEEDS, before, strict=True):
             assert verdicts(path / seed)[: len(old)] == old and len(verdicts(path / seed)) > len(old)
-    assert [row["stopped"] for row in report(path)["calls"]["searches"]] == ["", ""]
+    assert [row["stopped"] for row in report(path)["llm"]["searches"]] == ["", ""]
 
 
 def test_costs_by_search_add_up_to_what_the_server_was_asked(folder: Path) -> None:
@@ -71,7 +71,7 @@ def test_costs_by_search_add_up_to_what_the_server_was_asked(folder: Path) -> No
         assert ran.status == 0, ran.err
         requests, tokens = len(server.seen), server.tokens_in + server.tokens_out
     path = folder / "r"
-    calls = report(path)["calls"]
+    calls = report(path)["llm"]
     assert calls["limits"]["max_usd"] == 7.0
     assert [open_run(path / seed).config.llm.max_usd for seed in SEEDS] == [3.5, 3.5]
     assert [row["search"] for row in calls["searches"]] == list(SEEDS)
@@ -129,7 +129,7 @@ def test_repeats_go_on_exactly(folder: Path, how: signal.Signals) -> None:
     assert {json.dumps(q.messages) for q in server.seen} == answered
     # no answer that was written down was asked for twice
     assert len(answered) + hung <= len(server.seen) <= len(answered) + held
-    calls = report(path)["calls"]
+    calls = report(path)["llm"]
     assert calls["requests"] == len(answered) + held == len(ledger(path))
     assert calls["possibly_usd"] > 0.0
 
@@ -158,7 +158,7 @@ def test_limits_for_a_study_without_models_are_one_line(folder: Path) -> None:
     assert evolve(folder, *args, "--budget", 12, "--repeats", 2, "--out", "off", key=None).status == 0
     ran: Ran = evolve(folder, "resume", "off", "--max-usd", 3, key=None)
     assert (ran.status, ran.err) == (2, "evolve: off: calls no language model: leave out --max-usd\n")
-    assert "calls" not in report(folder / "off")
+    assert "llm" not in report(folder / "off")
 
 
 def test_a_pilot_of_models_ends_with_a_verdict_and_its_cost(folder: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_pilot_of_models_ends_with_a_verdict_and_its_cost(folder: Path) -> Non
     assert ran.status == 0, ran.err
     assert "Pilot, fitted on these 1 experiments" in ran.out and "cost by search" in ran.out
     found = report(folder / "p")
-    assert found["pilot"]["text"] and found["calls"]["requests"] == requests > 0
+    assert found["pilot"]["text"] and found["llm"]["requests"] == requests > 0
     operators = {line["operator"].split(":")[0] for seed in SEEDS for line in entries(folder / "p" / seed)}
     assert {"llm", "seed"} < operators  # and some of ours
 
@@ -195,9 +195,9 @@ def test_engines_that_ask_models_are_compared_under_one_budget(folder: Path) -> 
         assert json.loads(again.out) == report(path)
     found = report(path)
     asked = ["evolution-0", "evolution-1"]
-    assert [row["search"] for row in found["calls"]["searches"]] == asked
-    assert found["calls"]["requests"] == requests == len(ledger(path)) > 0
-    assert found["calls"]["limits"]["max_usd"] == 8.0
+    assert [row["search"] for row in found["llm"]["searches"]] == asked
+    assert found["llm"]["requests"] == requests == len(ledger(path)) > 0
+    assert found["llm"]["limits"]["max_usd"] == 8.0
     assert "cost by search, of 8 USD for all of them together" in ran.out
     for name in asked:
         assert open_run(path / name).config.llm.max_usd == 4.0
@@ -220,12 +220,12 @@ def test_a_comparison_stopped_by_its_limit_goes_on_and_new_seeds_need_more(folde
         args = comparison(server, folder, "--max-calls", 3, "--out", "b")
         assert evolve(folder, *args).status == 0
         path = folder / "b"
-        calls = report(path)["calls"]
+        calls = report(path)["llm"]
         assert "max_calls 1 is reached" in {row["stopped"] for row in calls["searches"]}
         assert [row["requests"] for row in calls["searches"]] == [1, 1] and len(server.seen) == 2  # of 3
         more = evolve(folder, "resume", path, "--max-calls", 40, "--workers", 1, "--quiet")
         assert more.status == 0, more.err
-        calls = report(path)["calls"]
+        calls = report(path)["llm"]
         assert calls["limits"]["max_calls"] == 40 and [row["stopped"] for row in calls["searches"]] == ["", ""]
         most = max(row["requests"] for row in calls["searches"])
         assert calls["requests"] == len(server.seen)
@@ -235,7 +235,7 @@ def test_a_comparison_stopped_by_its_limit_goes_on_and_new_seeds_need_more(folde
         assert ran.status == 2 and f"give --max-calls {3 * most} or more" in ran.err
         wider[wider.index("--max-calls") + 1] = 40 * most
         assert evolve(folder, *wider).status == 0
-    assert [row["search"] for row in report(path)["calls"]["searches"]] == [f"evolution-{i}" for i in range(3)]
+    assert [row["search"] for row in report(path)["llm"]["searches"]] == [f"evolution-{i}" for i in range(3)]
 
 
 def test_an_interrupted_comparison_of_models_goes_on_exactly(folder: Path) -> None:

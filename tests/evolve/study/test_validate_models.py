@@ -232,3 +232,75 @@ def test_asked_folds_are_validated_as_searched_in_the_fold(asked_anew: Asked) ->
         run = asked_anew.run / "validate" / fold["folder"]
         assert list(open_run(run).about.fitted) == fold["fitted"]
         assert any(line["operator"].startswith("llm:") for line in entries(run))
+
+
+def again(asked_anew: Asked, folder: Path) -> Path:
+    return Path(shutil.copytree(asked_anew.run, folder / "run"))
+
+
+def test_all_folds_share_one_budget_and_their_costs_add_up(asked_anew: Asked) -> None:
+    costs = asked_anew.found["llm"]
+    names = sorted(fold["folder"] for fold in asked_anew.found["folds"])
+    assert [row["search"] for row in costs["searches"]] == names and len(names) == 3
+    assert costs["limits"] == {"max_usd": 3.0, "max_calls": 0, "max_tokens": 0}
+    for row in costs["searches"]:
+        run = asked_anew.run / "validate" / row["search"]
+        assert open_run(run).config.llm.max_usd == 1.0  # a third
+        assert row["requests"] == len(of_kind(run, "sent"))
+        assert row["usd"] == pytest.approx(sum(line["usd"] for line in of_kind(run, "answered"))) and row["usd"] > 0
+    assert costs["requests"] == sum(row["requests"] for row in costs["searches"]) == len(asked_anew.sent)
+    with (asked_anew.run / "validate" / "ledger.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == costs["requests"] and sum(float(row["usd"]) for row in rows) == pytest.approx(costs["usd"])
+    assert "cost by search, of 3 USD for all of them together" in asked_anew.ran.out
+
+
+def test_a_fold_that_was_cut_off_pays_no_answer_twice(asked_anew: Asked, server: Server, tmp_path: Path) -> None:
+    run = again(asked_anew, tmp_path)
+    fold = run / "validate" / asked_anew.found["folds"][0]["folder"]
+    whole = (fold / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    answers = [i for i, line in enumerate(whole) if b'"kind":"answered"' in line]
+    kept = whole[: answers[len(answers) // 2] + 1]
+    lost = sum(b'"kind":"sent"' in line for line in whole) - sum(b'"kind":"answered"' in line for line in kept)
+    (fold / "journal.jsonl").write_bytes(b"".join(kept) + b'{"kind":"torn')
+    (fold / "report.json").unlink()
+    before = len(server.seen)
+    ran = evolve(tmp_path, "validate", run, *asked_anew.args, "--quiet")
+    assert ran.status == 0, ran.err
+    assert len(server.seen) - before == lost > 0
+    other = result(run, "validate.json")
+    one = {k: v for k, v in asked_anew.found.items() if k not in ("call", "run", "llm")}
+    assert one == {k: v for k, v in other.items() if k not in ("call", "run", "llm")}
+    assert calls(run)[-1]["searched_folds"] == 1
+
+
+def test_further_folds_need_a_budget_that_covers_what_is_spent(asked_anew: Asked, server: Server, tmp_path: Path) -> None:
+    run = again(asked_anew, tmp_path)
+    most, before = max(row["requests"] for row in asked_anew.found["llm"]["searches"]), len(server.seen)
+    # two workloads more than the three folds that there are
+    args = ["--folds", "workloads", "--ask-models", "--max-usd", 50, "--workers", 1, "--quiet", "--max-calls"]
+    ran = evolve(tmp_path, "validate", run, *args, 5 * most - 1)
+    assert (ran.status, len(server.seen)) == (2, before)
+    assert ran.err.count("\n") == 1 and f"among 5 searches: give --max-calls {5 * most} or more" in ran.err
+    ran = evolve(tmp_path, "validate", run, *args, 5 * most)
+    assert ran.status == 0, ran.err
+    costs = result(run, "validate.json")["llm"]
+    assert len(costs["searches"]) == 5 and costs["requests"] <= 5 * most
+    assert all(row["requests"] <= most for row in costs["searches"])
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--ask-models", "--hindsight"], "--ask-models searches in every fold, --hindsight in none: give one of the two"),
+        (["--max-usd", 3], "--max-usd is for --ask-models: without it no model is asked"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line(source: Path, args: list[object], words: str) -> None:
+    ran = evolve(source.parent, "validate", source, *args, key=None)
+    assert (ran.status, ran.err) == (2, f"evolve: {words}\n")
+
+
+def test_a_run_without_models_asks_none(tiny_run: Path) -> None:
+    ran = evolve(tiny_run.parent, "validate", tiny_run, "--ask-models", key=None)
+    assert (ran.status, ran.err) == (2, f"evolve: {tiny_run}: calls no language model: leave out --ask-models\n")
