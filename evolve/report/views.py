@@ -18,7 +18,7 @@ from evolve.report.terms import legend
 from evolve.run.config import bundled_configs
 from evolve.run.folder import REMEDY, Run
 from evolve.run.program import method_names, seed_names
-from evolve.run.validations import calls_note
+from evolve.run.validations import calls_note, sources_note
 from evolve.terminal import command, say
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -48,7 +48,7 @@ def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     if grid:
         legend("joint error", "features")
         show(_grid_table(run, archive.grid))
-    prose(f"Held-out figures: {calls_note(run.path)}.")
+    prose(f"Held-out figures: {calls_note(run.path)}. {sources_note(run.path)}".rstrip())
     if old := run.unchecked():
         note = f"Journal: {old} lines of an older release, which are not protected from damage and not checked."
         prose(note)

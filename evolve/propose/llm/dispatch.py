@@ -35,10 +35,10 @@ from simulator.errors import InputError
 
 LONGEST_WAIT_S = 120.0  # before another attempt, even if the server asks for more
 GRACE = 1.25  # times timeout_s is a request's deadline: a server that trickles bytes never times out by itself
-IDLE_S = 3600.0  # the wait for an arrival if no other event is due
+LISTEN_S = 1.0  # the longest wait for an arrival at a time, so that `progress` is called and may end the work
 MOST_DOUBLINGS = 32  # of the first wait, so that the wait cannot overflow
 
-OnProgress = Callable[[int, int], None]  # called with how many calls are settled, of how many
+OnProgress = Callable[[int, int], None]  # called at least every LISTEN_S with how many calls are settled, of how many
 
 
 class Dispatch:
@@ -196,11 +196,11 @@ class Dispatch:
             call, sent_at = self._under_way.pop(overdue[0])
             late = Fault("timeout", f"no answer after {deadline_s:g} s", again=True, unpaid=False)
             return call, overdue[0][1], now - sent_at, late
-        events = [sent_at + deadline_s for _, sent_at in self._under_way.values()]
+        events = [now + LISTEN_S, *(sent_at + deadline_s for _, sent_at in self._under_way.values())]
         if len(self._under_way) < self.settings.concurrency:
             events += [max(ready, self._next, self._not_before.get(c.model, 0.0)) for ready, c in waiting]
         try:
-            arrived = self._arrived.get(timeout=max(min(events, default=now + IDLE_S) - now, 0.0))
+            arrived = self._arrived.get(timeout=max(min(events) - now, 0.0))
         except queue.Empty:
             return None
         expected = self._under_way.pop((arrived[0].name, arrived[1]), None)

@@ -104,7 +104,7 @@ def replay(recording: Path, out: Path | None) -> Run:
 
 def with_limits(run: Run, limits: dict[str, float]) -> Run:
     """The run with other limits, written to its config.yaml. Raises InputError if it calls no language models."""
-    if run.config.search.proposer == "offline" or run.about.replayed:
+    if run.config.search.proposer == "offline" or run.about.replayed or run.about.forms_of:
         raise InputError(f"{run.path}: calls no language model: leave out --{next(iter(limits)).replace('_', '-')}")
     changed = {name: type(getattr(run.config.llm, name))(limit) for name, limit in limits.items()}
     config = config_from(to_mapping(replace(run.config, llm=replace(run.config.llm, **changed))), "command line")
