@@ -85,7 +85,7 @@ def check_units(program: Program, where: str) -> Program:
     """
     for function in program.functions:
         for clash in infer(function).clashes:
-            raise UnitError(f"{where}:{clash.line or 1}: units: {clash.why}")
+            raise UnitError(where, clash.line or 1, f"units: {clash.why}")
     return program
 
 
