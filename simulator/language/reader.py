@@ -148,7 +148,7 @@ def _skipped(node: ast.stmt, scope: Scope) -> list[Let]:
     scope.used |= names(node)
     stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     fresh = sorted(stored - scope.locals - scope.constants.keys())
-    scope.locals |= stored
+    scope.locals |= {*fresh}
     return [Let(name, Number(0.0), node.lineno) for name in fresh]
 
 

@@ -12,7 +12,6 @@ from archive.champion import Rule
 from archive.elite import Elite
 from archive.population import Population
 from archive.proposal import POLISH, Outcome
-from evolve.propose.llm.answer import plain
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.templates import Templates, fill
 from evolve.propose.vocabulary import field_set
@@ -23,6 +22,7 @@ from simulator.language.measure import Caps
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 from simulator.schema import FIELDS
+from simulator.text import plain
 
 MOST_COMPLAINTS = 8
 LONGEST_COMPLAINT = 300  # characters

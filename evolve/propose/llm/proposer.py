@@ -22,7 +22,7 @@ from evolve.propose.llm.answer import Idea, ideas
 from evolve.propose.llm.availability import Availability
 from evolve.propose.llm.calls import Call, CallLog, Messages
 from evolve.propose.llm.dispatch import Dispatch
-from evolve.propose.llm.question import Question, checked, draw_parents
+from evolve.propose.llm.question import Question, Taken, checked, draw_parents, taken_forms
 from evolve.propose.llm.templates import Templates, fill
 from evolve.propose.proposer import Operators, Place, places
 from evolve.propose.vocabulary import field_set
@@ -198,21 +198,21 @@ class LanguageModels:
         for question, call, reason in zip(questions, calls, reasons, strict=True):
             question.call, question.granted = call, not reason
         self._carry_out([call for call, reason in zip(calls, reasons, strict=True) if not reason], "proposals")
-        taken = set(self._population.archive.keys)
+        taken = taken_forms(self._population.archive)
         self._read(questions, taken)
         if self._config.llm.repair:
             self._repair(questions, taken)
         self._judge(questions)
         return True
 
-    def _read(self, questions: Sequence[Question], taken: set[str]) -> None:
+    def _read(self, questions: Sequence[Question], taken: Taken) -> None:
         """Read and check the candidates in every answer."""
         for question in questions:
             if question.call and question.granted:
                 answered = self._ideas(question, question.call.name, question.count)
                 question.candidates = [checked(idea, question.call.name, self._config, taken) for idea in answered]
 
-    def _repair(self, questions: Sequence[Question], taken: set[str]) -> None:
+    def _repair(self, questions: Sequence[Question], taken: Taken) -> None:
         """Send complaints back, once for every answer that has any; better programs replace the wrong ones."""
         wrong = [question for question in questions if question.wrong]
         calls = [self._call("repair", q.number, q.model, self._with_complaints(q)) for q in wrong]
