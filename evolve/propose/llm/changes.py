@@ -55,9 +55,8 @@ def occurrences(text: str, search: str) -> list[tuple[int, int]]:
 
     What is there exactly comes before what is there but for white space, and whole lines come before parts of lines.
     """
-    letters = [i for i, c in enumerate(text) if not c.isspace()]
-    squeezed = "".join(text[i] for i in letters)
-    sought = "".join(search.split())
+    letters, wanted = _letters(text), _letters(search)
+    squeezed, sought = ("".join(of[i] for i in at) for of, at in ((text, letters), (search, wanted)))
     part = search.strip("\n")
     exactly = [(at, at + len(part)) for at in _all(text, part)]
     loosely = [(letters[at], letters[at + len(sought) - 1] + 1) for at in _all(squeezed, sought)]
@@ -76,6 +75,17 @@ def _margins(text: str, start: int, end: int) -> str:
     line = text.rfind("\n", 0, start) + 1
     stop = text.find("\n", end)
     return text[line:start] + text[end : stop if stop >= 0 else len(text)]
+
+
+def _letters(text: str) -> list[int]:
+    """Where characters are that count: no white space, and no comma before a closing bracket."""
+    letters: list[int] = []
+    for i, c in enumerate(text):
+        if c == ")" and letters and text[letters[-1]] == ",":
+            letters.pop()
+        if not c.isspace():
+            letters.append(i)
+    return letters
 
 
 def _all(text: str, part: str) -> list[int]:

@@ -26,6 +26,7 @@ def rewrite(tree: ast.Module, notes: list[str]) -> ast.Module:
     constants = {name for table in _tables(tree) for key in table.keys if (name := _text(key))}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
+            _set_off_constants(node.args)
             if sum(isinstance(n, ast.If | ast.IfExp) for n in ast.walk(node)) <= MOST_IFS:
                 _Statements(node, constants).rewrite()
             _leave_out_locals(node, notes)
@@ -47,6 +48,14 @@ def _imports_mathematics(node: ast.stmt) -> bool:
             return module in MODULES and all(alias.name in CALLS and alias.asname is None for alias in aliases)
         case _:
             return False
+
+
+def _set_off_constants(args: ast.arguments) -> None:
+    """Arguments with a default are constants, also without the star that sets them off."""
+    at = len(args.args) - len(args.defaults)
+    if 0 <= at < len(args.args):
+        args.kwonlyargs, args.kw_defaults = [*args.args[at:], *args.kwonlyargs], [*args.defaults, *args.kw_defaults]
+        args.args, args.defaults = args.args[:at], []
 
 
 def _tables(tree: ast.Module) -> list[ast.Dict]:
