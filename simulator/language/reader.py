@@ -246,6 +246,15 @@ def _call(node: ast.Call, scope: Scope) -> Expr:
 
 
 def _condition(node: ast.expr, scope: Scope) -> Compare:
+    try:
+        return _comparison(node, scope)
+    except ProgramError as e:
+        scope.note(e)
+        scope.used |= names(node)
+        return Compare("<", Number(0.0), Number(0.0))
+
+
+def _comparison(node: ast.expr, scope: Scope) -> Compare:
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
             return Compare(_COMPARE[type(op)], expression(left, scope), expression(right, scope))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hostile_texts import texts
+from hypothesis import given
 from hypothesis import strategies as st
 from oracle import Fields
 from oracle import run as cpython
@@ -83,7 +84,6 @@ BODIES = st.builds(
 )
 
 
-@settings(max_examples=300)
 @given(BODIES, st.lists(FIELDS, min_size=4, max_size=4))
 def test_programs_mean_what_they_mean_in_python(body: str, batches: list[Fields]) -> None:
     understanding = of(body)
@@ -189,3 +189,11 @@ def test_heaps_of_what_is_rewritten(piece: str) -> None:
     assert of(f"return 1 if {deep} else 2").text
     nested = "".join(f"{'    ' * i}if c > d and d > e:\n" for i in range(1, 45)) + "    " * 45 + "c = 1\n"
     assert understood(whole(f"{HEAD}{nested}    return c\n")).text
+
+
+def test_hostile_texts_are_read_or_complained_of() -> None:
+    for text in texts(seed=7, count=1500):
+        understanding = understood(whole(text if isinstance(text, str) else text.decode("utf-8", "replace")))
+        assert bool(understanding.complaint) != (understanding.program is not None)
+        if not understanding.complaint:
+            assert parse(understanding.text)  # its standard spelling is a program by the rules for users
