@@ -59,7 +59,7 @@ def test_a_program_without_mistakes_is_what_parse_reads() -> None:
 
 
 def test_mistakes_are_not_counted_beyond_a_limit() -> None:
-    text = f"{HEAD}    return c + d * max({', '.join(f'b.f{i}' for i in range(300))})\n"
+    text = HEAD + "".join(f"    x{i} = b.f{i}\n" for i in range(300)) + "    return c + d\n"
     assert len(mistakes(text)) == MOST_MISTAKES
 
 
