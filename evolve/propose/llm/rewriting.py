@@ -1,121 +1,28 @@
 """What models write in Python that the language does not have, as syntax that it has. The meaning is the same.
 
 Names that are assigned again get fresh names; `and`, `or`, `not` and chained comparisons become nested conditionals;
-assignments under an `if` become conditionals; what is never used is left out. All of this relies on the language being
-pure and total: it does not matter whether or when an expression is evaluated. What cannot be read so is left as it is,
-and the parser complains of it.
+assignments under an `if` become conditionals. All of this relies on the language being pure and total: it does not
+matter whether or when an expression is evaluated. What cannot be read so is left as it is, and the parser complains.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from simulator.language.ir import CALLS
 from simulator.language.source import names
 
-MOST_IFS = 50  # of a function, whose statements are walked recursively; a program may have far fewer
 LONGEST_STEM = 56  # characters of a name that are kept in a fresh one, see source.NAME
 MODULES = ("math", "np", "numpy")  # `math.sqrt(x)` is read as `sqrt(x)`
-
-
-def rewrite(tree: ast.Module, notes: list[str]) -> ast.Module:
-    """The module with what the language lacks rewritten, in place. Adds to `notes` what was left out."""
-    tree.body = [node for node in tree.body if not _imports_mathematics(node)]
-    constants = {name for table in _tables(tree) for key in table.keys if (name := _text(key))}
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            _set_off_constants(node.args)
-            if sum(isinstance(n, ast.If | ast.IfExp) for n in ast.walk(node)) <= MOST_IFS:
-                _Statements(node, constants).rewrite()
-            _leave_out_locals(node, notes)
-            _leave_out_constants(node, notes)
-    read = {_text(n.slice) for n in ast.walk(tree) if isinstance(n, ast.Subscript)}
-    for table in _tables(tree):
-        entries = [(key, value, _text(key)) for key, value in zip(table.keys, table.values, strict=True)]
-        notes += [_unused("CONSTANTS", name) for _, _, name in entries if name and name not in read]
-        kept = [(key, value) for key, value, name in entries if not name or name in read]
-        table.keys, table.values = [key for key, _ in kept], [value for _, value in kept]
-    return ast.fix_missing_locations(tree)
-
-
-def _imports_mathematics(node: ast.stmt) -> bool:
-    match node:
-        case ast.Import(names=aliases):
-            return all(alias.name in MODULES and (alias.asname or alias.name) in MODULES for alias in aliases)
-        case ast.ImportFrom(module=module, names=aliases, level=0):
-            return module in MODULES and all(alias.name in CALLS and alias.asname is None for alias in aliases)
-        case _:
-            return False
-
-
-def _set_off_constants(args: ast.arguments) -> None:
-    """Arguments with a default are constants, also without the star that sets them off."""
-    at = len(args.args) - len(args.defaults)
-    if 0 <= at < len(args.args):
-        args.kwonlyargs, args.kw_defaults = [*args.args[at:], *args.kwonlyargs], [*args.defaults, *args.kw_defaults]
-        args.args, args.defaults = args.args[:at], []
-
-
-def _tables(tree: ast.Module) -> list[ast.Dict]:
-    """The tables of constants of a program in the original proposal's dialect."""
-    return [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and _stored(node) == {"CONSTANTS"}
-    ]
-
-
-def _text(node: ast.expr | None) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def _unused(where: str, name: str) -> str:
-    return f"{where}: {name!r} is never used and was left out"
-
-
-# names that are never used
-
-
-def _leave_out_locals(function: ast.FunctionDef, notes: list[str]) -> None:
-    used: set[str] = set()
-    kept: list[ast.stmt] = []
-    for node in reversed(function.body):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)]) if name not in used:
-                if not getattr(node, "fresh", False):
-                    notes.append(_unused(function.name, name))
-            case _:
-                used |= _loaded([node])
-                kept.append(node)
-    function.body = kept[::-1]
-
-
-def _leave_out_constants(function: ast.FunctionDef, notes: list[str]) -> None:
-    args, used = function.args, _loaded(function.body)
-    pairs = list(zip(args.kwonlyargs, args.kw_defaults, strict=True))
-    notes += [_unused(function.name, arg.arg) for arg, _ in pairs if arg.arg not in used]
-    args.kwonlyargs = [arg for arg, _ in pairs if arg.arg in used]
-    args.kw_defaults = [default for arg, default in pairs if arg.arg in used]
-
-
-def _loaded(nodes: Iterable[ast.AST]) -> set[str]:
-    return {n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-
-
-def _stored(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-
-
-# statements
 
 
 class _Foreign(Exception):
     """The statements cannot be rewritten."""
 
 
-class _Statements(ast.NodeTransformer):
+class Statements(ast.NodeTransformer):
     """Rewrites the body of a function, statement by statement, into `out`.
 
     `current` maps each variable to the name that holds its value at this point.
@@ -133,6 +40,7 @@ class _Statements(ast.NodeTransformer):
         self.at: ast.stmt = function  # where a statement that is added is said to stand
 
     def rewrite(self) -> None:
+        """Put the rewritten statements into the function."""
         rest = self.function.body
         while rest:
             node, rest = rest[0], rest[1:]
@@ -144,7 +52,7 @@ class _Statements(ast.NodeTransformer):
                 del self.out[emitted:]
                 self.at, self.current, self.branches = node, current, 0
                 self.out.append(self.visit(node))
-                self.assigned |= _stored(node)
+                self.assigned |= stored(node)
         self.function.body = self.out
 
     def statement(self, node: ast.stmt, rest: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -329,3 +237,8 @@ def _returns(statements: Sequence[ast.stmt]) -> bool:
         if isinstance(node, ast.If) and _returns(node.body) and _returns(node.orelse):
             return True
     return False
+
+
+def stored(node: ast.AST) -> set[str]:
+    """The names that are assigned to."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
