@@ -21,6 +21,7 @@ from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.check import ask, print_check
 from evolve.propose.llm.preview import question_about
 from evolve.propose.llm.prices import Unpriced
+from evolve.propose.llm.question import taken_forms
 from evolve.report.progress import Line
 from evolve.run.config import Config, DataSettings, SearchSettings, config_from, to_mapping
 from evolve.run.data import chosen
@@ -68,7 +69,7 @@ def llm_check(model: str, api_base: str, price: str | None, max_usd: float, as_j
     fitted, _ = chosen(config.data)
     messages, base, archive = _question(config, fitted)
     try:
-        check = ask(config, messages, base, archive.keys, prices[name])
+        check = ask(config, messages, base, taken_forms(archive), prices[name])
     except client.Fault as fault:
         if fault.setup:
             raise InputError(f"{name}: {fault}: fix the key, the name of the model or --api-base") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import asdict, dataclass
 
 from archive.elite import Elite
@@ -10,7 +9,7 @@ from evolve.propose.llm import client, prompt
 from evolve.propose.llm.answer import ideas
 from evolve.propose.llm.calls import Answered, Call, Messages, answered_line, unpack
 from evolve.propose.llm.prices import Price
-from evolve.propose.llm.question import checked
+from evolve.propose.llm.question import Taken, checked
 from evolve.report.printing import prose, show
 from evolve.report.table import Table
 from evolve.run.config import Config
@@ -68,8 +67,8 @@ class Check:
         }
 
 
-def ask(config: Config, messages: Messages, base: Elite, taken: Collection[str], price: Price) -> Check:
-    """Send a question about `base` to the configuration's only model, once. `taken`: keys of the forms that exist.
+def ask(config: Config, messages: Messages, base: Elite, taken: Taken, price: Price) -> Check:
+    """Send a question about `base` to the configuration's only model, once. `taken`: the forms that exist.
 
     Raises InputError before anything is sent if that may cost more than `max_usd`, and client.Fault without an answer.
     """
@@ -84,9 +83,9 @@ def ask(config: Config, messages: Messages, base: Elite, taken: Collection[str],
     reply = client.request(model, messages, llm.api_base, llm.answer_tokens, llm.timeout_s)
     answered = answered_line(call, 1, reply, price, most)
     answers = ideas(unpack(answered.answer), prompt.bare(base.text), llm.programs, answered.finish)
-    keys = set(taken)
+    taken = dict(taken)
     proposals = tuple(
-        Read(idea.title, idea.text, not idea.complaint, checked(idea, call.name, config, keys).idea.complaint)
+        Read(idea.title, idea.text, not idea.complaint, checked(idea, call.name, config, taken).idea.complaint)
         for idea in answers
         if idea.title or idea.text
     )

@@ -23,7 +23,7 @@ from evolve.propose.llm import tools
 from evolve.run.llm_settings import is_private
 from simulator.errors import InputError
 
-INSTALL = "litellm and openevolve are not installed: make llm, or pip install 'evolve-latency[llm]'"
+INSTALL = "litellm is not installed: make llm, or pip install 'evolve-latency[llm]'"
 # Prefixes of models that are served at `api_base`; other providers have fixed addresses.
 SELF_HOSTED = ("openai/", "hosted_vllm/", "ollama/", "ollama_chat/", "lm_studio/", "llamafile/", "litellm_proxy/")
 LONGEST = 300  # characters of an error message that are kept
@@ -79,8 +79,8 @@ def litellm() -> Any:
 
 
 def check_installed() -> None:
-    """Raises InputError if a package that language models need is not installed."""
-    if any(importlib.util.find_spec(name) is None for name in ("litellm", "openevolve")):
+    """Raises InputError if the package that language models need is not installed."""
+    if importlib.util.find_spec("litellm") is None:
         raise InputError(INSTALL)
 
 

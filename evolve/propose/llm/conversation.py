@@ -15,7 +15,7 @@ from evolve.propose.llm.answer import Idea, ideas
 from evolve.propose.llm.availability import asked_again, next_model
 from evolve.propose.llm.calls import Call, Messages, proposing
 from evolve.propose.llm.dispatch import Dispatch
-from evolve.propose.llm.question import Candidate, Question, checked
+from evolve.propose.llm.question import Candidate, Question, Taken, checked
 from evolve.propose.llm.templates import Templates
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
@@ -92,7 +92,7 @@ def converse(
     asker: Asker,
     texts: Templates,
     config: Config,
-    taken: set[str],
+    taken: Taken,
     workers: Workers,
 ) -> str:
     """Get the questions answered, round after round; why none could be asked, "" if any was.

@@ -21,7 +21,7 @@ from evolve.propose.llm.availability import Availability
 from evolve.propose.llm.calls import CallLog, Messages
 from evolve.propose.llm.conversation import Asker, Workers, converse, review
 from evolve.propose.llm.dispatch import Dispatch
-from evolve.propose.llm.question import Question, draw_base, draw_others
+from evolve.propose.llm.question import Question, draw_base, draw_others, taken_forms
 from evolve.propose.llm.templates import Templates
 from evolve.propose.proposer import Operators, Place, places
 from evolve.run.config import Config
@@ -209,7 +209,7 @@ class LanguageModels:
             if question.base.id not in self._diagnoses:
                 self._diagnoses[question.base.id] = self._workers.diagnose(question.base.text)
         first = [self._messages(question, questions) for question in questions]
-        taken = set(self._population.archive.keys)
+        taken = taken_forms(self._population.archive)
         self.stopped = converse(questions, first, self._asker, self._texts, self._config, taken, self._workers)
         if self.stopped:
             return False
