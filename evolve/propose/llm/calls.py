@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from evolve.propose.llm import tools
 from evolve.propose.llm.client import Fault, Reply
 from evolve.propose.llm.prices import Price
 from simulator.json import JsonObject
@@ -70,7 +69,6 @@ class Call:
     def most(self, answer_tokens: int) -> tuple[int, int]:
         """The most tokens, in and out, that one request may take."""
         size = sum(len(text.encode("utf-8", "replace")) for _, text in self.messages)
-        size += tools.SIZE if proposes(self.purpose) else 0  # whether or not the model has tools
         return int(size / BYTES_PER_TOKEN) + 1, answer_tokens
 
 

@@ -16,6 +16,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from evolve.processes import LOCAL_PRICES
@@ -122,6 +123,7 @@ def own_models(models: Sequence[str], api_base: str) -> list[str]:
     return [model for model in models if private and _base_of(model, api_base) and not model.startswith(PROXY)]
 
 
+@cache
 def calls_tools(model: str) -> bool | None:
     """Whether litellm lists a model as able to call tools; None if it does not list the model. Nothing is sent."""
     library = litellm()
@@ -172,7 +174,7 @@ def request(
 ) -> Reply:
     """The reply to one request of (role, text) messages. Raises Fault.
 
-    `with_tool`: a model that litellm lists as able to call tools may propose programs by a call (see tools).
+    `with_tool`: the model may propose programs by a call of the tool (see tools).
     """
     library = litellm()
     sent_at = time.monotonic()
@@ -184,7 +186,7 @@ def request(
             num_retries=0,
             max_retries=0,
             **_options(library, model, api_base, answer_tokens),
-            **({"tools": [tools.TOOL]} if with_tool and calls_tools(model) else {}),
+            **({"tools": [tools.TOOL]} if with_tool else {}),
         )
         return _reply(response, model, sent_at)
     except Fault:

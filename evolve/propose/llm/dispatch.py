@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from archive.journal import Journal
-from evolve.propose.llm import cache
+from evolve.propose.llm import cache, tools
 from evolve.propose.llm.calls import (
     Answered,
     Call,
@@ -28,7 +28,7 @@ from evolve.propose.llm.calls import (
     sent_line,
     to_json,
 )
-from evolve.propose.llm.client import Fault, Reply, request
+from evolve.propose.llm.client import Fault, Reply, calls_tools, request
 from evolve.propose.llm.prices import Price
 from evolve.run.llm_settings import LlmSettings
 from simulator.errors import InputError
@@ -130,9 +130,14 @@ class Dispatch:
             self._write([*self._prompt(call), answered])
         return answered is not None
 
+    def _most_tokens(self, call: Call) -> tuple[int, int]:
+        """The most tokens, in and out, that a request for a call can take."""
+        tokens_in, tokens_out = call.most(self.settings.answer_tokens)
+        return tokens_in + (tools.SIZE if _has_tool(call) else 0), tokens_out
+
     def _most(self, call: Call) -> Spent:
         """The most that a request for a call can take."""
-        tokens_in, tokens_out = call.most(self.settings.answer_tokens)
+        tokens_in, tokens_out = self._most_tokens(call)
         usd = self._prices[call.model].usd(tokens_in, tokens_out)
         return Spent(possibly_tokens=tokens_in + tokens_out, possibly_usd=usd)
 
@@ -182,7 +187,7 @@ class Dispatch:
         end: Reply | Fault
         try:
             end = request(call.model, call.messages, settings.api_base, settings.answer_tokens, settings.timeout_s,
-                          proposes(call.purpose))  # fmt: skip
+                          _has_tool(call))  # fmt: skip
         except Fault as fault:
             end = fault
         self._arrived.put((call, attempt, time.monotonic() - sent_at, end))
@@ -218,8 +223,7 @@ class Dispatch:
 
     def _answer(self, call: Call, attempt: int, reply: Reply) -> None:
         """Journal an answer, and keep it in the cache if there is one."""
-        most = call.most(self.settings.answer_tokens)
-        line = answered_line(call, attempt, reply, self._prices[call.model], most)
+        line = answered_line(call, attempt, reply, self._prices[call.model], self._most_tokens(call))
         self._write([line])
         if self.settings.cache:
             cache.keep(self.settings.cache, call, line)
@@ -242,3 +246,8 @@ class Dispatch:
         if lines:
             self._journal.append(map(to_json, lines))
             self.log.take(lines)
+
+
+def _has_tool(call: Call) -> bool:
+    """Whether the model may answer by a call of the tool: it is asked for programs, and litellm says it can."""
+    return proposes(call.purpose) and bool(calls_tools(call.model))

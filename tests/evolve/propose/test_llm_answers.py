@@ -10,6 +10,7 @@ from archive.archive import Archive
 from archive.elite import example
 from archive.grid import Grid
 from evolve.propose.llm.answer import ideas
+from evolve.propose.llm.calls import Call
 from evolve.propose.llm.question import DUPLICATE, Candidate, Question, Taken, checked, taken_forms
 from evolve.run.config import Config
 from simulator.language.complete import complete
@@ -104,7 +105,13 @@ def candidate(text: str, taken: Taken) -> Candidate:
     return checked(idea, "1/propose/4", Config(), taken)
 
 
-def test_a_duplicate_names_the_program_and_asks_for_no_repair() -> None:
+def answered(candidates: list[Candidate]) -> Question:
+    """A question with these candidates in its only answer."""
+    call = Call(1, "propose", 4, "m", ())
+    return Question(4, 8, 4, 0, "m", example(), (), (), calls=[call], rounds=[candidates])
+
+
+def test_a_duplicate_names_the_program_that_has_the_form() -> None:
     archive = Archive(Grid())
     archive.add(example(id=41, key=key(complete(parse(A))), joint=1.92, transfer=2.6))
     archive.keys.add("of a form that failed")
@@ -112,18 +119,17 @@ def test_a_duplicate_names_the_program_and_asks_for_no_repair() -> None:
     small = "def step_time(b, s, *, weights: one = 1.0):\n    return weights * b.weight_read_us\n"
     wrong = small.replace("weight_read_us", "weight_read")
     candidates = [candidate(text, taken) for text in (A, small, small, wrong)]
-    question = Question(4, 4, 0, "m", example(), (), (), candidates=candidates)
+    question = answered(candidates)
     assert [c.idea.complaint for c in candidates[:3]] == [
         "the form of program 41: joint 1.92, transfer 2.60", "", "this form was proposed before"
     ]  # fmt: skip
-    assert question.wrong == [3]
-    refused = [proposal.refused for k in range(4) if (proposal := question.proposal(k, 4.0))]
+    assert question.lines()[0] == "- Proposal 1: refused: the form of program 41: joint 1.92, transfer 2.60"
+    refused = [proposal.refused for k in range(4) if (proposal := question.proposal(4 + k, 0, k, 4.0))]
     assert [r and r.stage for r in refused] == [DUPLICATE, None, DUPLICATE, "parse"]
 
 
 def test_what_was_left_out_is_kept_with_the_idea() -> None:
     unused = "def step_time(b, s, *, weights: one = 1.0, c: us = 2.0):\n    return weights * b.weight_read_us\n"
-    question = Question(4, 1, 0, "m", example(), (), (), candidates=[candidate(unused, {})])
-    proposal = question.proposal(0, 4.0)
+    proposal = answered([candidate(unused, {})]).proposal(4, 0, 0, 4.0)
     assert proposal and proposal.refused is None
     assert proposal.idea == "other terms; step_time: 'c' is never used and was left out"

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import pytest
 
-from evolve.propose.llm.availability import asked_again, fallback, next_model, proposes
-from evolve.propose.llm.calls import Answered, Call, CallLog, GivenUp, Sent, pack
+from evolve.propose.llm.availability import asked_again, fallback, next_model
+from evolve.propose.llm.calls import Answered, Call, CallLog, GivenUp, Sent, pack, proposes
 from evolve.propose.llm.prices import Price
 
 USD = {"p/dearer": 31, "p/dear": 30, "p/mid": 10, "p/near": 9, "p/low": 4, "p/mini": 1, "p/own": 0}
@@ -96,5 +96,5 @@ def test_a_choice_in_the_log_is_repeated_whatever_the_prices_are(end: str) -> No
 
 
 def test_calls_that_ask_for_programs() -> None:
-    names = ["1/propose/0", "1/propose-2/0", "1/repair/0", "1/judge/0", "1/notes/0"]
-    assert [proposes(name) for name in names] == [True, True, True, False, False]
+    purposes = ["propose", "propose-2", "round-2", "judge", "notes"]
+    assert [proposes(purpose) for purpose in purposes] == [True, True, True, False, False]

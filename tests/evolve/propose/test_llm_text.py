@@ -826,7 +826,7 @@ def test_models_start_with_their_share() -> None:
 def test_costs_by_proposer() -> None:
     answered = Row("1/propose/4", 1, "a/b", tokens_in=3, tokens_out=4, usd=0.5, outcome="answered")
     requests = [
-        answered, replace(answered, call="1/propose3/4"), replace(answered, call="9/judge/101"),
+        answered, replace(answered, call="1/round-3/4"), replace(answered, call="9/judge/101"),
         Row("2/notes/0", 1, "a/b", outcome="timeout"),
         replace(answered, call="3/propose/9", usd=0.0, outcome="cached"),
     ]  # fmt: skip
