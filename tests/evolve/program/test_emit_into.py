@@ -99,7 +99,11 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(
     assert git(clone, "log", "--format=%s", "main..") == "Add latency model my-fit\n"
     assert len(git(clone, "worktree", "list").splitlines()) == 1
 
-    assert replayed(clone, tmp_path, "my-fit", "--model=any") == simulated(tmp_path, "champion", *where)
+    model = "--model=llama-2-7b"
+    assert replayed(clone, tmp_path, "my-fit", model) == simulated(tmp_path, "champion", *where)
+    refused_by_host = run_host(clone, tmp_path, "my-fit", model, "--hardware=H100", "--tp=2")
+    made = "my-fit: made for --model meta-llama/llama-2-7b-hf --hardware H100 --tp 1, not for --model"
+    assert refused_by_host.returncode and f'{made} "llama-2-7b" --hardware "H100" --tp 2: ' in refused_by_host.stderr
     own = engine_of(limits_of(of_names("llama-2-7b", "H100", 1)))
     assert pasted(clone, tmp_path) == simulated(tmp_path, "champion", *where, engine=own)
 
@@ -108,7 +112,7 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(
 def test_a_table_is_looked_up_by_the_hosts_names(
     clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The guide's command works as it is pasted, other names of the GPU do too, and an error lists those of the model."""
+    """The guide's command works as it is pasted, other names of the GPU do too, and an error lists the model's GPUs."""
     places = [("llama-2-7b", gpu, tp) for gpu in ("A100", "H100", "H200") for tp in (1, 2, 4)]
     several = [word for model, gpu, tp in places for word in ("--deployment", f"{model},{gpu},{tp}")]
     assert evolve("emit", "floor", "--into", clone, *several) == 0
@@ -121,8 +125,8 @@ def test_a_table_is_looked_up_by_the_hosts_names(
     theirs = replayed(clone, tmp_path, "fitted", model, "--hardware=A100-80", "--tp=2")
     assert theirs == simulated(tmp_path, "floor", *where[:-1], "2")
     ran = run_host(clone, tmp_path, "fitted", model, "--tp=1")
-    assert ran.returncode and 'fitted: no deployment "meta-llama/llama-2-7b-hf//tp1"' in ran.stderr
-    assert "there are llama-2-7b/a100-sxm-80gb/tp1, " in ran.stderr and "/h200-sxm-141gb/tp4" in ran.stderr
+    assert ran.returncode and "fitted: give --hardware too, to select a deployment; of meta-llama/llama-2-7b-hf" in ran.stderr
+    assert "there are a100-sxm-80gb with --tp 1, 2, 4; h100-sxm-80gb " in ran.stderr
 
 
 @needs_go
