@@ -265,16 +265,47 @@ def test_a_clone_that_cannot_take_a_branch(clone: Path, tmp_path: Path, capsys: 
     def told() -> str:
         return refused(capsys, "emit", "linear", "--into", clone)
 
-    (clone / "notes.txt").touch()
-    assert "has changes that are not committed, notes.txt: commit or stash them" in told()
+    (clone / "sim/latency/mine.go").touch()  # it would be built with the backend
+    where = "has files that are not committed where the backend goes, sim/latency/mine.go"
+    assert f"{where}: commit or stash them (git stash -u)" in told()
     (clone / "go.mod").write_text("module other\n")
+    assert "has changes that are not committed, go.mod: commit or stash them (git stash)" in told()
+    (clone / "main.go").unlink()
     assert "go.mod and 1 more: commit or stash them" in told()
+    git(clone, "checkout", "main.go")
     commit_all(clone)
     before = state(clone)
     assert "go.mod: is not that of module github.com/inference-sim/inference-sim" in told()
     assert state(clone) == before
     git(clone, "branch", "latency-fitted")
     assert "already has a branch latency-fitted: delete it (git branch -D latency-fitted), or" in told()
+    git(clone, "switch", "-q", "latency-fitted")
+    remedy = "git switch main && git branch -D latency-fitted"
+    assert f"already has a branch latency-fitted: delete it ({remedy}), or" in told()
+    subprocess.run(remedy, shell=True, cwd=clone, check=True, capture_output=True)
+    assert git(clone, "branch", "--format=%(refname:short)") == "main\n"
+
+
+def test_files_elsewhere_that_git_does_not_track_are_let_be(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`go build -o blis .` leaves one."""
+    (clone / "blis").touch()
+    (clone / "notes").mkdir()
+    (clone / "notes/mine.go").touch()
+    assert evolve("emit", "linear", "--into", clone, "--dry-run") == 0
+    assert '+\tcase "fitted":' in capsys.readouterr().out
+
+
+@needs_go
+def test_what_was_never_fitted_is_said_before_anything_is_built(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the host's own form the coefficients are published."""
+    for name in ("champion", "trained_physics"):
+        assert evolve("emit", name, "--into", clone, "--dry-run", "--id", "llama-2-7b-tp1-general") == 0
+        assert "record of a fit" not in capsys.readouterr().err
+    assert evolve("emit", "linear", "--into", clone, "--dry-run") == 0
+    warning = r"evolve: warning: linear: has no record of a fit: `\S*evolve fit linear --out mine.py` fits it\n"
+    assert len(re.findall(warning, capsys.readouterr().err)) == 1
+    assert evolve("emit", "linear", "--into", clone) == 0
+    assert re.search(rf"{warning}.*go build", capsys.readouterr().err, re.DOTALL)
 
 
 def test_a_folder_that_is_no_clone_of_the_host(clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
