@@ -6,20 +6,19 @@ from collections.abc import Mapping, Sequence
 
 from simulator.bind import REFERENCE_DECODES
 from simulator.schema import CURVES
-from translate_go.deployment import Deployment, by_name, least
+from translate_go.deployment import Deployment, by_name, checks_names, least
 from translate_go.literals import deployment_literal, deployment_variable
 from translate_go.spelling import clean, comment, curve_name, digits, fact, quoted
+from translate_go.table import name_check
 from translate_go.target import Plan
 
 _BY_NAME = """\
 // New<Name>For returns the model for a deployment of <stem>_deployments.go by its name, or by MODEL/GPU/tpN with any
 // names of model and GPU, in upper or lower case. If there is none, the error lists what there is.
 func New<Name>For(name string{parameter}) (*<Name>, error) {{
-	key := <name>Key(name)
-	d, ok := <name>Deployments[key]
+	d, ok := <name>Deployments[<name>Key(name)]
 	if !ok {{
-		return nil, fmt.Errorf("<registered>: no deployment %q, of --model, --hardware and --tp, among the %d of "+
-			"<stem>_deployments.go; there are %s", name, len(<name>Deployments), <name>Others(key))
+		return nil, <name>Missing(name)
 	}}
 	return New<Name>(d{argument})
 }}
@@ -27,7 +26,7 @@ func New<Name>For(name string{parameter}) (*<Name>, error) {{
 _FACTORY = """\
 {doc}
 func New<Name>Backend(_ sim.LatencyCoeffs, {hardware} sim.ModelHardwareConfig{parameter}) (sim.LatencyModel, error) {{
-	m, err := {call}
+{check}	m, err := {call}
 	if err != nil {{
 		return nil, err
 	}}
@@ -46,6 +45,15 @@ _FACTORY_BAKED = (
     "New<Name>Backend is the factory to register as a latency backend. Constants and facts are those of this file; it "
     "ignores coefficients and configuration."
 )
+_FACTORY_CHECKED = (
+    "New<Name>Backend is the factory to register as a latency backend. Constants and facts are those of this file; it "
+    "ignores the coefficients, and refuses a configuration for another deployment."
+)
+_CHECK = """\
+	if err := <name>Refused(hw); err != nil {
+		return nil, err
+	}
+"""
 _FACTORY_BY_NAME = (
     "New<Name>Backend is the factory to register as a latency backend. It selects the deployment by the "
     'configuration\'s model, GPU and tensor parallelism, "MODEL/GPU/tpN", and ignores the coefficients.'
@@ -75,7 +83,10 @@ def constructors(plan: Plan, deployments: Sequence[Deployment]) -> list[list[str
     parts += [_baked(plan, deployment) for deployment in deployments]
     if not has_factory(plan, deployments):
         return parts
-    return [*parts, _factory(plan, f"New{name.exported}For{deployments[0].go_name}({_arguments(plan)})")]
+    call = f"New{name.exported}For{deployments[0].go_name}({_arguments(plan)})"
+    if not checks_names(deployments):
+        return [*parts, _factory(plan, call)]
+    return [*parts, _factory(plan, call, _FACTORY_CHECKED, "hw", _CHECK), name_check(plan, deployments[0])]
 
 
 def has_factory(plan: Plan, deployments: Sequence[Deployment]) -> bool:
@@ -236,8 +247,11 @@ def _curve_checks(plan: Plan) -> list[str]:
     ]
 
 
-def _factory(plan: Plan, call: str, doc: str = _FACTORY_BAKED, hardware: str = "_") -> list[str]:
-    """The factory that makes the model by `call`. `hardware` is the host's configuration, if the call reads it."""
+def _factory(plan: Plan, call: str, doc: str = _FACTORY_BAKED, hardware: str = "_", check: str = "") -> list[str]:
+    """The factory that makes the model by `call`, after the `check`. `hardware` is the host's configuration, if either
+    reads it."""
     head = "\n".join(comment(plan.name.fill(doc)))
-    text = plan.name.fill(_FACTORY).format(doc=head, hardware=hardware, parameter=_parameter(plan), call=call)
+    text = plan.name.fill(_FACTORY).format(
+        doc=head, hardware=hardware, parameter=_parameter(plan), call=call, check=plan.name.fill(check)
+    )
     return text.rstrip().split("\n")

@@ -90,10 +90,14 @@ class Deployment:
         return host_name((self.hardware, *self.gpu_names))
 
     @property
+    def words(self) -> list[str]:
+        """The parts of the name that are letters and digits: `llama-2-7b` -> llama, 2, 7b."""
+        return "".join(c if c.isascii() and c.isalnum() else " " for c in self.name).split() or ["deployment"]
+
+    @property
     def go_name(self) -> str:
         """The name as part of the constructor's: `llama-2-7b` -> `Llama_2_7b` in `NewFittedForLlama_2_7b`."""
-        parts = "".join(c if c.isascii() and c.isalnum() else " " for c in self.name).split()
-        name = "".join(p[0].upper() + p[1:] if not p[0].isdigit() else f"_{p}" for p in parts)
+        name = "".join(p[0].upper() + p[1:] if not p[0].isdigit() else f"_{p}" for p in self.words)
         return name.lstrip("_") or "Deployment"
 
 
@@ -107,6 +111,12 @@ def least(name: str) -> float:
 def by_name(deployments: Sequence[Deployment]) -> bool:
     """Whether the Go has a table of the deployments by name, because they are too many for a constructor each."""
     return len(deployments) > FEW
+
+
+def checks_names(deployments: Sequence[Deployment]) -> bool:
+    """Whether the factory compares the host's names of model and GPU with those of the deployments: of a table, or of
+    the only one if it says which it is for."""
+    return by_name(deployments) or (len(deployments) == 1 and bool(deployments[0].model and deployments[0].hardware))
 
 
 def check_deployments(

@@ -11,9 +11,10 @@ from translate_go.target import Plan
 
 MOST_LISTED = 16  # names that an error lists
 
-_LOOK_UP = """\
-// <name>Known is a name as <name>Deployments has it.
+_KNOWN = """\
+// <name>Known is a name of a model, of a GPU or of a whole deployment as it is called here, in lower case.
 func <name>Known(name string) string {
+	name = strings.ToLower(name)
 	for _, names := range <name>Names {
 		if names[0] == name {
 			return names[1]
@@ -21,7 +22,24 @@ func <name>Known(name string) string {
 	}
 	return name
 }
+"""
+_ABOUT_CHECK = (
+    "<name>Refused returns an error if the host was given another model, GPU or tensor parallelism than {name} has. It "
+    "takes every name in <name>Names, in upper or lower case, and does not compare what the host was not given."
+)
+_CHECK = """\
+{doc}
+func <name>Refused(hw sim.ModelHardwareConfig) error {{
+	model, gpu := <name>Known(hw.Model), <name>Known(hw.GPU)
+	if (model == "" || model == {model}) && (gpu == "" || gpu == {gpu}) && (hw.TP == 0 || hw.TP == {tp}) {{
+		return nil
+	}}
+	return fmt.Errorf("<registered>: made for %s, not for --model %q --hardware %q --tp %d: give the former, or emit "+
+		"a backend for the latter", {made}, hw.Model, hw.GPU, hw.TP)
+}}
+"""
 
+_LOOK_UP = """\
 // <name>Parts are the model, the GPU and the tensor parallelism of MODEL/GPU/tpN, where the model may have slashes.
 func <name>Parts(name string) [3]string {
 	parts := strings.Split(name, "/")
@@ -45,22 +63,77 @@ func <name>Key(name string) string {
 	return <name>Known(name)
 }
 
-// <name>Others lists deployments of the same model as one that is not there, or else the models that are.
-func <name>Others(missing string) string {
-	wanted := <name>Parts(missing)[0]
-	models, found := map[string]bool{}, map[string]bool{}
-	for key := range <name>Deployments {
-		model := <name>Parts(key)[0]
-		models[model] = true
-		if <name>Known(model) == wanted {
-			found[key] = true
+// <name>Missing is the error for a deployment that is not there.
+func <name>Missing(name string) error {
+	var missing []string
+	parts := <name>Parts(name)
+	if parts[2] != "" && parts[1] == "" {
+		missing = append(missing, "--hardware")
+	}
+	if parts[2] == "tp0" {
+		missing = append(missing, "--tp")
+	}
+	why := fmt.Sprintf("no deployment %q, of --model, --hardware and --tp, among the %d of <stem>_deployments.go",
+		name, len(<name>Deployments))
+	if len(missing) > 0 {
+		why = "give " + strings.Join(missing, " and ") + " too, to select a deployment"
+	}
+	return fmt.Errorf("<registered>: %s; %s", why, <name>Others(<name>Known(parts[0])))
+}
+
+// <name>Others lists the GPUs and tensor parallelisms that there are for a model, or else the models.
+func <name>Others(model string) string {
+	var places [][3]string
+	models, placed := map[string]bool{}, map[string]bool{}
+	add := func(name string) bool {
+		parts := <name>Parts(name)
+		if !strings.HasPrefix(parts[2], "tp") {
+			return false
+		}
+		parts[0], parts[1] = <name>Known(parts[0]), <name>Known(parts[1])
+		models[parts[0]] = true
+		if parts[0] == model {
+			places = append(places, parts)
+		}
+		return true
+	}
+	for _, names := range <name>Names {
+		placed[names[1]] = add(names[0]) || placed[names[1]]
+	}
+	for name := range <name>Deployments {
+		if !add(name) && !placed[name] {
+			models[name] = true
 		}
 	}
-	if len(found) == 0 {
-		found = models
+	if len(places) == 0 {
+		return "there are " + <name>List(models)
 	}
-	listed := make([]string, 0, len(found))
-	for name := range found {
+	sort.Slice(places, func(i, j int) bool {
+		a, b := places[i], places[j]
+		if a[1] != b[1] {
+			return a[1] < b[1]
+		}
+		return len(a[2]) < len(b[2]) || len(a[2]) == len(b[2]) && a[2] < b[2]
+	})
+	text := "of " + model + " there are"
+	for i, place := range places {
+		tp := strings.TrimPrefix(place[2], "tp")
+		switch {
+		case i == 0:
+			text += " " + place[1] + " with --tp " + tp
+		case place[1] != places[i-1][1]:
+			text += "; " + place[1] + " with --tp " + tp
+		case place[2] != places[i-1][2]:
+			text += ", " + tp
+		}
+	}
+	return text
+}
+
+// <name>List lists the first of the names.
+func <name>List(names map[string]bool) string {
+	listed := make([]string, 0, len(names))
+	for name := range names {
 		listed = append(listed, name)
 	}
 	sort.Strings(listed)
@@ -90,19 +163,38 @@ def deployments_file(plan: Plan, deployments: Sequence[Deployment]) -> str:
 
 def _table(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
     """The Go lines of the deployments by name, their other names, and the functions that look one up."""
-    variable, names = plan.name.of("deployments"), plan.name.of("names")
+    variable = plan.name.of("deployments")
     lines = [f"// {variable} are by name, in lower case.",
              f"var {variable} = map[string]{plan.name.exported}Deployment{{"]  # fmt: skip
     for d in deployments:
         opening, *rest = deployment_literal(plan, d.facts, "\t", "")
         lines += [f"\t{quoted(d.name.lower())}: {opening}", *rest[:-1], f"{rest[-1]},"]
+    look_up = plan.name.fill(_LOOK_UP).rstrip().split("\n")
+    return [*lines, "}", "", *_known(plan, deployments), "", *look_up]
+
+
+def name_check(plan: Plan, deployment: Deployment) -> list[str]:
+    """The Go lines of the function that refuses the host's names of any other deployment, and of what it needs."""
+    model, gpu = deployment.model.lower(), deployment.hardware.lower()
+    check = plan.name.fill(_CHECK).format(
+        doc="\n".join(comment(plan.name.fill(_ABOUT_CHECK).format(name=clean(deployment.name)))),
+        model=quoted(model), gpu=quoted(gpu), tp=deployment.tp,
+        made=quoted(f"--model {clean(model)} --hardware {clean(deployment.host_gpu)} --tp {deployment.tp}"),
+    )  # fmt: skip
+    return [*_known(plan, [deployment]), "", *check.rstrip().split("\n")]
+
+
+def _known(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
+    """The Go lines of other names of the deployments, and of the function that replaces them."""
     others = sorted(_other_names(plan, deployments).items())
     return [
-        *lines, "}", "",
-        f"// {names} are other names of models and GPUs, the host's among them, and of whole deployments, each with",
-        f"// the name in {variable}, in lower case.",
-        f"var {names} = [][2]string{{", *(f"\t{{{quoted(other)}, {quoted(name)}}}," for other, name in others), "}", "",
-        *plan.name.fill(_LOOK_UP).rstrip().split("\n"),
+        *comment(
+            f"{plan.name.of('names')} are other names of models and GPUs, the host's among them, and of whole "
+            "deployments, each with the one that is used here, in lower case."
+        ),
+        f"var {plan.name.of('names')} = [][2]string{{",
+        *(f"\t{{{quoted(other)}, {quoted(name)}}}," for other, name in others), "}", "",
+        *plan.name.fill(_KNOWN).rstrip().split("\n"),
     ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from evolve.program.bench import print_bench
 from evolve.program.coefficients import emit_coefficients
 from evolve.program.into import emit_into, place_of
 from evolve.run.program import CHAMPION, TRAINED_PHYSICS
-from evolve.terminal import say
+from evolve.terminal import command, say
 from simulator.errors import InputError
 from translate_go.naming import DEFAULT, Name
 
@@ -113,9 +113,12 @@ def emit(program: str | None, target: str, out: Path | None, into: Path | None, 
         emitted = emitting.emit_for_host(source, target, out, backend, again)
     else:
         emitted = emitting.emit_to(source, target, out, deployments, backend, again)
-    done = clone is None or emit_into(clone, emitted, "\n".join(emitting.provenance(source)), dry_run)
-    emitting.print_emitted(emitted, emitting.unlike_host(named_by_id))
-    if not done:
+    notes = emitting.unlike_host(named_by_id)
+    if clone and not source.fitted_before:
+        notes += (f"{source.name}: has no record of a fit: `{command('fit', program, '--out', 'mine.py')}` fits it",)
+    if clone is None:
+        emitting.print_emitted(emitted, notes)
+    elif not emit_into(clone, emitted, "\n".join(emitting.provenance(source)), notes, dry_run):
         return 1
     return 0 if not verify or emitting.verify(emitted) else 1
 

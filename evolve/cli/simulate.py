@@ -8,10 +8,12 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load, named_experiment, two_files, whole_names
-from evolve.program.exchange import ResultsFile, TraceFolder, as_tracev2, header_of, of_tracev2
+from evolve.program.emit import of_experiment as deployment_of
+from evolve.program.exchange import BUILT_IN, ResultsFile, TraceFolder, as_tracev2, backend_of, header_of, of_tracev2
 from evolve.program.simulate import Names, Output, Table, Work, of_case, of_experiment, print_aggregate, run
 from evolve.report.printing import prose
-from evolve.terminal import suggest
+from evolve.run.program import TRAINED_PHYSICS
+from evolve.terminal import command, suggest
 from simulator.errors import InputError
 
 
@@ -85,10 +87,13 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
         if export and out is None:
             raise InputError("--export needs --out: name a folder for the trace")
         named = named_experiment(experiments, experiment)
-        work = of_experiment(named, load(program or "champion", caps), 1 if seed is None else seed)
+        source = load(program or "champion", caps)
+        work = of_experiment(named, source, 1 if seed is None else seed)
         if export and out is not None:
             work = as_tracev2(work, named)
-            folder = TraceFolder(out, header_of(named, work.load.limits))
+            folder = TraceFolder(
+                out, header_of(named, work.load.limits), deployment_of(named).host_gpu, backend_of(source)
+            )
     if folder:
         outputs.append(folder)
     elif out is not None:
@@ -102,7 +107,12 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
     print_aggregate(result)
     if folder and not quiet:
         prose(f"{folder.path}: {', '.join(folder.files)}")
-        suggest(folder.host_command(work.load.limits), folder.ingest_command(named, work.load.limits))
+        own = folder.backend == BUILT_IN and program != TRAINED_PHYSICS  # the host does not have its coefficients
+        coefficients = [command("emit", program, "--coefficients")] if own else []
+        limits = work.load.limits
+        suggest(
+            *coefficients, folder.host_command(limits, result.duration_s), folder.ingest_command(named, limits)
+        )
     return 0
 
 

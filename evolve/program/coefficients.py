@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evaluator.experiments import bundled_experiments
 from evolve import __version__
 from evolve.report.table import counted
+from evolve.run.data import fittable
 from evolve.run.files import check_writable, write_text
 from evolve.run.program import TRAINED_PHYSICS, Source, load
-from evolve.terminal import say, warn
+from evolve.terminal import command, say, warn
 from simulator.errors import InputError
 from simulator.language.ir import Function, Program
 from translate_go.coefficients import NotAffine
@@ -25,6 +27,8 @@ EXCHANGE, ELEVENTH = "b4", "b_EP"
 ALPHA = ("queueing_time", "completion_time", "output_token_time")
 HEAD = "# The host's trained-physics coefficients"  # how the block begins; files that do not are never replaced
 DECIDED = 0.5  # the least share of what is known of a coefficient that comes from the runs, not from before
+DIGITS = 1e-5  # relative: a fit writes six digits
+KEPT = "Kept as published"
 SAME = 1e-9  # relative: two ways to write the form round differently
 
 
@@ -104,50 +108,98 @@ def has_coefficients(program: Program) -> bool:
 
 
 def block(coefficients: HostCoefficients, source: Source) -> str:
-    """The block of YAML, with a header that says where the numbers are from and which the runs hardly decide."""
+    """The block of YAML, with a header that says where the numbers are from, which are as published, and which the runs
+    hardly decide."""
     fitted = source.record.fitted if source.record else ()
     origin = f"fitted on {counted(len(fitted), 'experiment')}" if fitted else "no record of a fit"
-    names = undecided(source)
-    doubts = f"# Hardly decided by the fitted runs, which other values fit about as well: {', '.join(names)}.\n"
+    origins = origins_of(source)
+    kept = f"# {KEPT}: {', '.join(_with_eleventh(origins.kept))}.\n"
+    names = ", ".join(_with_eleventh(origins.undecided))
+    doubts = f"# Hardly decided by the fitted runs, which other values fit about as well: {names}.\n"
     return (
         f"{HEAD}: {clean(source.name)}, {origin}, evolve-latency {__version__}.\n"
         "# alpha in us: before the queue, at completion, per output token.\n"
         f"# beta: {', '.join(BETA)}, {ELEVENTH} (as {EXCHANGE}, the host's own default).\n"
-        f"{doubts if names else ''}"
+        f"{kept if origins.kept else ''}"
+        f"{doubts if origins.undecided else ''}"
         "trained_physics_coefficients:\n"
         f"  alpha_coeffs: [{', '.join(map(repr, coefficients.alpha))}]\n"
         f"  beta_coeffs: [{', '.join(map(repr, coefficients.beta))}]\n"
     )
 
 
-def undecided(source: Source) -> tuple[str, ...]:
-    """The coefficients that the runs of the last fit hardly decide, by the names of the program's constants.
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Where the coefficients of a fitted program are from, by the names of the form's constants.
 
-    The eleventh is among them if the one that it is written as is.
+    kept: as published, because they were held or the runs did not move them. undecided: moved, though the runs hardly
+    decide them. decided: all others.
     """
-    constants = (source.record.constants if source.record else None) or {}
-    names = [name.split(".")[-1] for name, c in constants.items() if c.determined is None or c.determined < DECIDED]
-    if EXCHANGE in names:
-        names.insert(names.index(EXCHANGE) + 1, ELEVENTH)
-    return tuple(names)
+
+    kept: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+    decided: tuple[str, ...] = ()
+
+
+def origins_of(source: Source) -> Origins:
+    """Where the coefficients are from, by the record of the last fit; nothing without one."""
+    records = (source.record.constants if source.record else None) or {}
+    form = load(TRAINED_PHYSICS).complete
+    published, values = _values(form), _values(source.complete)
+    overheads = {f.name: f.constants[0].name for f in form.functions if f.name in ALPHA}
+    lists: dict[str, list[str]] = {"kept": [], "undecided": [], "decided": []}
+    for name, c in records.items():
+        doubtful = c.determined is None or c.determined < DECIDED
+        same = name in values and math.isclose(values[name], published.get(name, math.nan), rel_tol=DIGITS)
+        which = "kept" if same and (c.held or doubtful) else "undecided" if doubtful else "decided"
+        method, constant = name.split(".")
+        lists[which].append(overheads.get(method, constant))  # an overhead that was 0 is not in the text
+    return Origins(*map(tuple, lists.values()))
+
+
+def _values(program: Program) -> dict[str, float]:
+    """The value of every constant by `method.name`."""
+    return {f"{f.name}.{c.name}": c.value for f in program.functions for c in f.constants}
+
+
+def _with_eleventh(names: Sequence[str]) -> list[str]:
+    """The names, with the eleventh coefficient next to the one that it is written as."""
+    return [text for name in names for text in ((name, ELEVENTH) if name == EXCHANGE else (name,))]
+
+
+def _keeping(source: Source, origins: Origins) -> str:
+    """The command that fits only what the runs decide, from the published coefficients."""
+    fitted = source.record.fitted if source.record else ()
+    shipped = [e.id for e in fittable(bundled_experiments())]
+    own = [] if set(fitted) <= set(shipped) else ["--experiments", "FILE"]
+    ids = [] if set(fitted) == set(shipped) else ["--id", ",".join(fitted)]
+    words = "fit", TRAINED_PHYSICS, "--only", ",".join(origins.decided), *own, *ids, "--out", "held.py"
+    return command(*words)
 
 
 def emit_coefficients(source: Source, out: Path | None) -> None:
     """Print the block of YAML, or write it to the file `out`. Raises InputError if it cannot be made or written.
 
-    Coefficients that are not decided by the runs of the fit are named on stderr.
+    Coefficients that were kept as published are named on stderr, and those that the runs of the fit do not decide, with
+    the command that keeps them.
     """
     if out:
         check_writable(out, "--out")
         if out.exists() and not out.read_bytes().startswith(HEAD.encode()):
             raise InputError(f"{out}: was not written by evolve emit: move it away, or choose another --out")
     text = block(coefficients_of(source.complete, source.name), source)
-    if names := undecided(source):
+    origins = origins_of(source)
+    if origins.kept:
+        say(f"{KEPT}: {', '.join(_with_eleventh(origins.kept))}", err=True)
+    if origins.undecided:
+        names = ", ".join(_with_eleventh(origins.undecided))
         warn(
-            f"the fitted runs hardly decide {', '.join(names)}, and other values fit them about as well: do not rely "
-            "on predictions for models, GPUs or loads on which these weigh more. Fit runs on which they do, or name "
-            "the other coefficients with `evolve fit trained_physics --only`, which keeps these as published"
+            f"the fitted runs hardly decide {names}, and other values fit them about as well: do not rely on "
+            "predictions for models, GPUs or loads on which these weigh more. Fit runs on which they do, or keep these "
+            "as published"
         )
+        if origins.decided:
+            say(f"  {_keeping(source, origins)}", err=True)
     if out is None:
         say(text, end="")
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +26,7 @@ from evaluator.traces.tracev2 import (
 )
 from evaluator.traces.tracev2_header import CASE, Header, Server, header_text, read_header
 from evolve.program.cases import ALPHA, Case, engine_of, limits_from, read_case
+from evolve.program.coefficients import has_coefficients
 from evolve.program.simulate import Names, Work, bound_to, check_output, mean_gap, save
 from evolve.run.files import cannot_write, digest_of
 from evolve.run.program import Source
@@ -34,9 +36,13 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.limits import HOST_ENGINE
 from simulator.experiment.load import Limits, Load
 from simulator.replay import Replay
+from translate_go.guide.command import HORIZON_US
+from translate_go.naming import DEFAULT
 from translate_go.target import TARGETS, THRESHOLD
 
 HEADER, DATA = "header.yaml", "trace.csv"
+RESULTS = "host-results.json"  # that the host writes
+BUILT_IN = "trained-physics"  # the host's own backend whose form seeds/trained_physics.py has
 EXPORT = "--out"
 _FLAGS = TARGETS["blis-4"].flags
 # the host's flags for the settings of a case, in their order
@@ -141,10 +147,13 @@ def header_of(experiment: Experiment, limits: Limits) -> Header:
 
 @dataclass(frozen=True)
 class TraceFolder:
-    """The simulated requests as TraceV2, HEADER and DATA in a folder, and the engine's limits as a case."""
+    """The simulated requests as TraceV2, HEADER and DATA in a folder, and the engine's limits as a case; and what
+    replays them in the host."""
 
     path: Path
     header: Header
+    hardware: str  # as the host calls it
+    backend: str  # that the host's command line selects
 
     def check(self, inputs: tuple[Path, ...]) -> None:
         try:
@@ -181,14 +190,24 @@ class TraceFolder:
             experiment.hardware, *(word for key, value in settings.items() for word in ("--engine", f"{key}={value}")),
         )  # fmt: skip
 
-    def host_command(self, limits: Limits) -> str:
-        """The host's command line that replays the trace under these limits, with a backend named `fitted`."""
+    def host_command(self, limits: Limits, duration_s: float) -> str:
+        """The host's command line that replays the trace under these limits, for whole days: at least twice as long as
+        the simulation took."""
         settings = zip(FLAGS, engine_of(limits).values(), strict=True)
+        server = self.header.server
+        horizon = HORIZON_US * max(math.ceil(2e6 * duration_s / HORIZON_US), 1)
         return shlex.join([
             "blis", "replay", "--trace-header", str(self.path / HEADER), "--trace-data", str(self.path / DATA),
-            "--model", str(self.header.server.model), "--latency-model", "fitted", "--horizon", str(limits.horizon_us),
-            "--cache-signal-delay", "0", *(text for flag, value in settings if value for text in (flag, str(value))),
+            "--results-path", str(self.path / RESULTS), "--model", str(server.model), "--hardware", self.hardware,
+            "--tp", str(server.tensor_parallel), "--latency-model", self.backend, "--horizon", str(horizon),
+            "--cache-signal-delay", "0", "--snapshot-refresh-interval", "0",
+            *(text for flag, value in settings if value for text in (flag, str(value))),
         ])  # fmt: skip
+
+
+def backend_of(source: Source) -> str:
+    """The host's name of the backend that has the program's times: its own, of this form, or the emitted one."""
+    return BUILT_IN if has_coefficients(source.complete) else DEFAULT.registered
 
 
 def _write(content: str | Callable[[TextIO], None], file: BinaryIO) -> None:

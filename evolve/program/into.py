@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from evolve.program.emit import Emitted
+from evolve.program.emit import Emitted, print_emitted
 from evolve.report.printing import prose
 from evolve.report.progress import Line
 from evolve.terminal import say, warn
@@ -13,9 +14,11 @@ from translate_go.clone.changes import PACKAGE, changes
 from translate_go.clone.checkout import (
     Checkout,
     check_author,
+    check_untracked,
     checkout,
     commit,
     copied,
+    deleting,
     has_branch,
     stage,
     staged_diff,
@@ -30,10 +33,11 @@ from translate_go.naming import Name
 LONGEST_SHOWN = 100_000  # characters of a new file that the printed diff shows
 
 
-def emit_into(clone: Checkout, emitted: Emitted, about: str, dry_run: bool) -> bool:
+def emit_into(clone: Checkout, emitted: Emitted, about: str, notes: Sequence[str], dry_run: bool) -> bool:
     """Whether the backend stands on branch `latency-NAME` of the clone (see `place_of`), which then is on that branch.
 
-    Files that are not Go stay behind. `about` goes into the commit's message. The work is done in a copy: unless
+    Files that are not Go stay behind. `about` goes into the commit's message. What to know before using the backend,
+    with these notes, is printed first. The work is done in a copy: unless
     everything builds and passes, and always with `dry_run`, the clone stays as it was. Raises InputError if the clone
     cannot take it, before anything is built.
     """
@@ -44,6 +48,8 @@ def emit_into(clone: Checkout, emitted: Emitted, about: str, dry_run: bool) -> b
     files |= registered_test(needs, emitted.recorded)
     with copied(clone) as tree:
         changed = changes(tree, backend, files)
+        check_untracked(clone, changed)
+        print_emitted(emitted, notes)
         untidy = unformatted(tree, (path for path in changed if (tree / path).exists()))
         write_changes(tree, changed)
         format_files(tree, changed.keys() - set(untidy))
@@ -118,7 +124,7 @@ def place_of(
         return None
     clone, branch = checkout(into), branch_of(name)
     if has_branch(clone, branch):
-        taken, remedy = f"{into}: already has a branch {branch}", f"git branch -D {branch}"
+        taken, remedy = f"{into}: already has a branch {branch}", deleting(clone, branch)
         if not dry_run:
             raise InputError(f"{taken}: delete it ({remedy}), or choose another --name")
         warn(f"{taken}: without --dry-run this is refused, unless you delete it ({remedy}) or choose another --name")

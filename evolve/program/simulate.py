@@ -65,6 +65,13 @@ class Simulated:
     figures: Mapping[str, object]
     clamped: int
 
+    @property
+    def duration_s(self) -> float:
+        """Until the clock's last event."""
+        duration = self.figures["vllm_estimated_duration_s"]
+        assert isinstance(duration, float)
+        return duration
+
     def to_json(self) -> JsonObject:
         about = {"engine": __version__, "data": self.data, "seeds": list(self.seeds)}
         return {**about, **self.figures, "clamped_times": self.clamped}

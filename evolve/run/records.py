@@ -28,13 +28,15 @@ class ConstantRecord:
     """How well a fit determined a constant: its standard error in the constant's unit (None: it has none), the bound it
     is at (`low`, `high` or None), whether the runs identify it, and how its error correlates with those of other
     constants, by `method.name`; none in older records. determined: the share of what is known of it that comes from the
-    runs, not the prior; None in older records."""
+    runs, not the prior; None in older records. held: the fit left it as it was, and all else here is from before, as
+    far as it is known; False in older records."""
 
     standard_error: float | None
     bound: str | None
     identified: bool
     correlated: Mapping[str, float] = field(default_factory=dict)
     determined: float | None = None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,7 @@ def constant_records(certainties: Iterable[Certainty]) -> dict[str, ConstantReco
             c.identified,
             c.correlated,
             c.determined,
+            c.held,
         )
         for c in certainties
     }
@@ -292,7 +295,9 @@ def _constants(section: Section) -> dict[str, ConstantRecord]:
         correlated = {other: others.number(other, REMEDY, least=-1, most=1) for other in others.raw} if others else {}
         identified = row.flag("identified", False)
         error, determined = _number(row, "standard_error"), _number(row, "determined")
-        constants[name] = ConstantRecord(error, bound, identified, correlated, determined)
+        constants[name] = ConstantRecord(
+            error, bound, identified, correlated, determined, row.flag("held", False)
+        )
     return constants
 
 

@@ -84,22 +84,76 @@ def test_every_name_of_model_and_gpu_finds_the_deployment(tmp_path: Path) -> Non
 
 
 @needs_go
-def test_an_error_lists_what_there_is_of_the_model_or_the_models(tmp_path: Path) -> None:
-    h100 = [f"llama-2-7b/h100-sxm-80gb/tp{tp}" for tp in (1, 2, 4)]
-    own = ["meta-llama/llama-2-7b-hf/a100-sxm-80gb/tp1", "meta-llama/llama-2-7b-hf/h200-sxm-141gb/tp1"]
-    models = ["llama-2-70b", "llama-2-7b", "llama-3.1-70b", "meta-llama/llama-2-7b-hf", RUN.name, "yi-34b"]
-    listed = {
-        ("llama-2-7b", "h101", 4): [*h100, *own],
-        ("meta-llama/Llama-2-7b-hf", "A100", 2): [*h100, *own],
-        ("YI-34b", "", 1): ["yi-34b/h100-sxm-80gb/tp4"],
-        ("llama-2-8b", "H100", 2): models,
-    }
-    text = "fitted: no deployment {!r}, of --model, --hardware and --tp, among the {} of fitted_deployments.go; there are {}"
+def test_an_error_lists_the_gpus_of_the_model_or_the_models(tmp_path: Path) -> None:
+    llama = (
+        "of meta-llama/llama-2-7b-hf there are a100-sxm-80gb with --tp 1; h100-sxm-80gb with --tp 1, 2, 4; "
+        "h200-sxm-141gb with --tp 1"
+    )
+    yi, mixtral = (f"of {d.model.lower()} there are h100-sxm-80gb with --tp {d.tp}" for d in (NAMED[-1], RUN))
+    models = f"there are {', '.join(sorted({d.model.lower() for d in TABLE}))}"
+    no = 'no deployment "{}/{}/tp{}", of --model, --hardware and --tp, among the 9 of fitted_deployments.go; '
     cases = [
-        (*place, text.replace("{!r}", '"{}"').format("{}/{}/tp{}".format(*place), len(TABLE), ", ".join(names)))
-        for place, names in listed.items()
+        (*place, f"fitted: {what.format(*place)}{there}")
+        for place, what, there in [
+            (("llama-2-7b", "h101", 4), no, llama),
+            (("meta-llama/Llama-2-7b-hf", "A100", 2), no, llama),
+            (("MIXTRAL-8x7b", "H200", 2), no, mixtral),
+            (("llama-2-7b", "", 0), "give --hardware and --tp too, to select a deployment; ", llama),
+            (("YI-34b", "", 1), "give --hardware too, to select a deployment; ", yi),
+            (("llama-2-7b", "H100", 0), "give --tp too, to select a deployment; ", llama),
+            (("llama-2-8b", "H100", 2), no, models),
+        ]
     ]
     go_cases(TABLE, cases, tmp_path)
+
+
+_TEST_ONE = """\
+package latency
+
+import (
+	"testing"
+
+	"github.com/inference-sim/inference-sim/sim"
+)
+
+func TestNames(t *testing.T) {
+	for _, c := range []struct {
+		model, gpu string
+		tp         int
+		want       string // an error, if any
+	}{
+%s
+	} {
+		hw := sim.ModelHardwareConfig{Model: c.model, GPU: c.gpu, TP: c.tp}
+		got := ""
+		if _, err := NewFittedBackend(sim.LatencyCoeffs{}, hw, FittedOptions{}); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%%v: %%s", c, got)
+		}
+	}
+}
+"""
+
+
+@needs_go
+def test_a_backend_of_one_deployment_refuses_the_names_of_others(tmp_path: Path) -> None:
+    """It takes those that a table takes, and what the host was not given is not compared."""
+    models = [name for name, entry in model_table().items() if entry["id"] == RUN.model]
+    gpus = [name for name, entry in hardware_table().items() if entry["name"] == RUN.hardware]
+    assert len(models) > 1 and "H100" in gpus
+    places = [(f(model), f(gpu), 2) for model in models for gpu in gpus for f in (str, str.lower, str.upper)]
+    accepted = [*places, ("", "", 0), (models[0], "", 0), (models[0], "", 2), (models[0], "H100", 0)]
+    refused = [("llama-2-7b", "H100", 2), (models[0], "H200", 2), (models[0], "H100", 4), ("Mixtral", "", 0)]
+    made = f"--model {RUN.model.lower()} --hardware H100 --tp 2"
+    text = f"fitted: made for {made}, not for --model {{}} --hardware {{}} --tp {{}}: give the former, or emit a backend for the latter"
+    cases = [(*place, "") for place in accepted]
+    cases += [(m, g, tp, text.format(json.dumps(m), json.dumps(g), tp)) for m, g, tp in refused]
+    rows = "\n".join(f"\t\t{{{', '.join(map(json.dumps, case))}}}," for case in cases)
+    files = emit(FLOOR, target="blis-4", deployments=[RUN])
+    checked = build_and_test({**files, "names_test.go": _TEST_ONE % rows}, tmp_path, target="blis-4")
+    assert checked.ok, checked.log
 
 
 def test_the_hosts_name_of_a_gpu() -> None:

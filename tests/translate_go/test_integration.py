@@ -62,7 +62,8 @@ def command(text: str) -> dict[str, str]:
 def test_the_command_has_the_limits_of_the_deployment() -> None:
     """They are those of configs/experiments_h100.yaml."""
     assert command(TEXTS["blis-4", "baked"]) == {
-        "--model": "meta-llama/llama-2-70b-hf", "--latency-model": "my-fit", "--trace-header": "header.yaml",
+        "--model": "meta-llama/llama-2-70b-hf", "--hardware": "H100", "--tp": "4",
+        "--latency-model": "my-fit", "--trace-header": "header.yaml",
         "--trace-data": "trace.csv", "--results-path": "results.json", "--total-kv-blocks": "31356",
         "--block-size-in-tokens": "16", "--max-num-seqs": "128", "--max-num-batched-tokens": "2048",
         "--max-model-len": "4096", "--long-prefill-token-threshold": "0", "--horizon": "86400000000",
@@ -128,7 +129,7 @@ def test_into_is_not_offered_where_it_would_be_refused() -> None:
 def test_a_name_is_one_word_of_the_shell() -> None:
     text = emit(PROGRAM, target="blis-4", deployments=[replace(RUN, model="My model; `x`")])["INTEGRATION.md"]
     (line,) = re.findall(r"\./blis replay (.*) \\\n", text)
-    assert shlex.split(line)[:3] == ["--model", "my model; `x`", "--latency-model"]
+    assert shlex.split(line)[:3] == ["--model", "my model; `x`", "--hardware"]
 
 
 def test_the_threshold_of_the_engine_is_given() -> None:
@@ -149,7 +150,7 @@ def test_registration_names_every_place() -> None:
     text = TEXTS["blis-4", "baked"]
     for line in (
         'case "my-fit":',
-        'add `"my-fit": true` to `validLatencyBackends`',
+        "add to `validLatencyBackends`\n\n       \"my-fit\": true,\n",
         "`TestValidLatencyBackendNames_ExcludesRemoved`",
         'expected := []string{"my-fit", "roofline", "trained-physics"}',
         "return NewMyFitBackend(coeffs, hw, MyFitOptions{AdapterCost: o.adapterCost})",
@@ -171,6 +172,29 @@ def test_a_file_has_the_steps_of_one_branch(target: str, what: str) -> None:
     assert "<" not in re.sub(r"<!--.*?-->|:= 0; i < \w+", "", text).replace("i < requests", "")  # no mark is left
     prose = [line for line in text.splitlines() if not line.startswith(("    ", "\t"))]
     assert max(map(len, prose)) <= 120
+
+
+def test_several_deployments_are_a_backend_each() -> None:
+    """Under names of their own, made by the constructors that the Go has; and why --into is missing there."""
+    for target, flag in (("blis-4", "--latency-model"), ("blis-5", "--latency-backend")):
+        files = emit(PROGRAM, target=target, deployments=CASES["two"][1], name=Name("my-fit"))
+        text, go_text = files["INTEGRATION.md"], files["myfit.go"]
+        made = re.findall(r"return (NewMyFit\w*)\(", text)
+        assert made == ["NewMyFitForLlama_2_70bTp4General", "NewMyFitForOther"]
+        assert all(f"func {name}(" in go_text for name in made) and "NewMyFitBackend" not in go_text + text
+        assert command(text)[flag] == "my-fit-llama-2-70b-tp4-general"
+        assert "are not compared with" in " ".join(text.split())
+        assert ("refuses these 2 deployments" in text) == (target == "blis-4")
+    text = TEXTS["blis-4", "two"]
+    names = "my-fit-llama-2-70b-tp4-general", "my-fit-other"
+    assert all(f'       case "{name}":\n' in text and f'       "{name}": true,\n' in text for name in names)
+    assert f'expected := []string{{"{names[0]}", "{names[1]}", "roofline", "trained-physics"}}' in text
+
+
+def test_names_are_said_to_be_compared_where_they_are() -> None:
+    texts = {what: " ".join(TEXTS["blis-4", what].split()) for what in CASES}
+    assert {what for what, text in texts.items() if "The backend refuses another model" in text} == {"baked", "seated"}
+    assert {what for what, text in texts.items() if "It may be any name" in text} == {"free"}
 
 
 def program_of(text: str) -> str:
@@ -217,12 +241,13 @@ type Option func(*latencyOptions)
 {option}
 
 func newLatencyModel(coeffs sim.LatencyCoeffs, hw sim.ModelHardwareConfig, o latencyOptions) (sim.LatencyModel, error) {{
-	switch "my-fit" {{
+	switch backend {{
 	{case}
 	}}
 	return nil, nil
 }}
 
+var backend = "my-fit"
 var _ = newLatencyModel
 """
 
@@ -233,11 +258,9 @@ def test_what_is_to_be_added_to_the_host_compiles(what: str, tmp_path: Path) -> 
     program, deployments = CASES[what]
     files = emit(program, target="blis-4", deployments=deployments, name=Name("my-fit"))
     text = TEXTS["blis-4", what]
-    case = re.findall(r'^       case "my-fit":\n(?: {11}.*\n)+', text, re.MULTILINE)[0]
-    if what.startswith("two"):
-        instead = re.findall(r"^    (return NewMyFitFor.*)$", text, re.MULTILINE)
-        assert len(instead) == 2
-        case = re.sub(r"return .*", instead[1], case)
+    cases = re.findall(r'^       case "my-fit.*":\n(?: {11}.*\n)+', text, re.MULTILINE)
+    assert len(cases) == (2 if what.startswith("two") else 1)
+    case = "".join(cases)
     field = re.findall(r"the field `(.*)` in `latencyOptions`", text)
     option = re.findall(r"^    // WithMyFitOptions.*?^    }$", text, re.MULTILINE | re.DOTALL)
     assert len(field) == len(option) == ("seated" in what)

@@ -1,4 +1,5 @@
-"""A user's git clone of the host: refused unless it is clean, worked on in a copy, and given a branch at the end."""
+"""A user's git clone of the host: refused unless what is tracked is clean, worked on in a copy, and given a branch at
+the end."""
 
 from __future__ import annotations
 
@@ -22,14 +23,15 @@ _OTHER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJEC
 
 @dataclass(frozen=True)
 class Checkout:
-    """A clean clone at `root`, on the branch `on` (a commit if it is on none)."""
+    """A clone at `root` without uncommitted changes, on the branch `on` (a commit if it is on none). It may have files
+    that git does not track."""
 
     root: Path
     on: str
 
 
 def checkout(root: Path) -> Checkout:
-    """The clone at `root`. Raises InputError if it is no clean clone of the host."""
+    """The clone at `root`. Raises InputError if it is no clone of the host, or has uncommitted changes."""
     remedy = f"git clone {HOST} first, and give its folder"
     if not root.is_dir():
         raise InputError(f"{root}: is no folder: {remedy}")
@@ -46,14 +48,33 @@ def checkout(root: Path) -> Checkout:
         raise InputError(f"{root}: has the host's files, but is no git clone, which gets a branch: {remedy}")
     if _git(root, "rev-parse", "--verify", "--quiet", "HEAD").returncode:
         raise InputError(f"{root}: has no commit yet: give --into a clone of the host")
-    changed = _out(root, "status", "--porcelain").splitlines()
+    changed = _out(root, "status", "--porcelain", "--untracked-files=no").splitlines()
     if changed:
-        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         raise InputError(
-            f"{root}: has changes that are not committed, {changed[0][3:]}{more}: commit or stash them (git stash -u)"
+            f"{root}: has changes that are not committed, {_first([line[3:] for line in changed])}: commit or stash "
+            "them (git stash)"
         )
     on = _out(root, "branch", "--show-current").strip()
     return Checkout(root, on or _out(root, "rev-parse", "--short", "HEAD").strip())
+
+
+def check_untracked(clone: Checkout, touched: Iterable[str]) -> None:
+    """Raise InputError for files that git does not track in the folders of the touched files.
+
+    They would be built with these on the branch, but are not in the copy that is tested.
+    """
+    folders = {Path(path).parent for path in touched}
+    listed = _out(clone.root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
+    if untracked := [path for path in listed if path and Path(path).parent in folders]:
+        raise InputError(
+            f"{clone.root}: has files that are not committed where the backend goes, {_first(untracked)}: commit or "
+            "stash them (git stash -u)"
+        )
+
+
+def _first(paths: Sequence[str]) -> str:
+    """The first of the paths, and how many more there are."""
+    return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else paths[0]
 
 
 def _missing(root: Path) -> str | None:
@@ -64,6 +85,16 @@ def _missing(root: Path) -> str | None:
 def has_branch(clone: Checkout, branch: str) -> bool:
     """Whether the clone has a branch of this name."""
     return not _git(clone.root, "show-ref", "--verify", "--quiet", f"refs/heads/{branch}").returncode
+
+
+def deleting(clone: Checkout, branch: str) -> str:
+    """The command that deletes a branch of the clone; git does not delete the one that it is on."""
+    delete = f"git branch -D {branch}"
+    if clone.on != branch:
+        return delete
+    others = [name for name in _out(clone.root, "branch", "--format=%(refname:short)").split() if name != branch]
+    home = next((name for name in ("main", "master") if name in others), others[0] if others else "-c main")
+    return f"git switch {home} && {delete}"
 
 
 def check_author(clone: Checkout) -> None:

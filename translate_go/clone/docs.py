@@ -36,7 +36,10 @@ _FACTS: dict[Facts, str] = {
         "The facts of its deployments are in the code too, where `--model`, `--hardware` and `--tp` select one; if "
         f"there is none, an error lists what there is. {_UNSIZED}"
     ),
-    "baked": f"The facts of its one deployment are in the code too, whatever `--model` says. {_UNSIZED}",
+    "baked": (
+        "The facts of its one deployment are in the code too, and another `--model`, `--hardware` or `--tp` is an "
+        f"error. {_UNSIZED}"
+    ),
     "none": f"It reads no facts of model and GPU, so `--model` may be any. {_UNSIZED}",
 }
 _SETTINGS = " It reads the engine's settings from {flags}."

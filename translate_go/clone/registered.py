@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.errors import InputError
 from translate_go.clone.moved import Backend, Facts
 from translate_go.constructors import has_factory, options_literal
-from translate_go.deployment import Deployment, by_name
+from translate_go.deployment import Deployment, by_name, checks_names
 from translate_go.gotest import recorded_deployments
 from translate_go.gotypes import host_option
 from translate_go.guide.command import example_command
@@ -61,7 +61,7 @@ _NEEDS_SETTINGS = """\
 _NEEDS_NAME = """\
 	hw.Model = "unknown"
 	if _, err := NewLatencyModel(coeffs, hw%(option)s); err == nil {
-		t.Error("a model that is in no deployment is accepted")
+		t.Error("a model that the backend has not is accepted")
 	}
 """
 
@@ -99,7 +99,7 @@ def registered_test(plan: Plan, deployments: Sequence[Deployment]) -> dict[str, 
     """The test file, name -> text, for the deployments that are baked in, or recorded if the host gives the facts."""
     recorded = recorded_deployments(plan, deployments)[0]
     option = f", With{plan.name.exported}Options({options_literal(plan, recorded.facts)})" if plan.settings else ""
-    named = plan.reads_deployment and by_name(deployments) and not plan.host
+    named = plan.reads_deployment and checks_names(deployments) and not plan.host
     model, gpu, tp = (recorded.model, recorded.host_gpu, recorded.tp) if named else ("any", "any", 1)
     named_only = f"{{Model: {quoted(model)}, GPU: {quoted(gpu)}, TP: {tp}}}"
     config = recorded.config.literal() if plan.host and recorded.config else f"sim.ModelHardwareConfig{named_only}"

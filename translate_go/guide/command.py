@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from shlex import quote
 
 from simulator.experiment.limits import HOST_ENGINE
-from translate_go.deployment import Deployment, by_name
+from translate_go.deployment import Deployment, checks_names
 from translate_go.spelling import clean
 from translate_go.target import THRESHOLD, Plan
 
@@ -49,14 +49,14 @@ def settings_of(deployment: Deployment | None) -> dict[str, float]:
     return {name: float(value) for name, value in asdict(limits_of(deployment)).items()}
 
 
-def replay_command(plan: Plan, deployment: Deployment | None, *, named: bool = False) -> str:
-    """The command of the main branch that replays a trace, over several lines.
+def replay_command(plan: Plan, deployment: Deployment | None, backend: str, *, named: bool = False) -> str:
+    """The command of the main branch that replays a trace with the backend of this name, over several lines.
 
-    `named`: the backend finds its deployment by model, GPU and tensor parallelism, so these are given too.
+    `named`: the backend finds or checks its deployment by model, GPU and tensor parallelism, so these are given too.
     """
     limits = limits_of(deployment)
     return _command(
-        f"./blis replay {_model(deployment, named=named)} --latency-model {plan.name.registered}",
+        f"./blis replay {_model(deployment, named=named)} --latency-model {backend}",
         "--trace-header header.yaml --trace-data trace.csv --results-path results.json",
         *_bounds(plan, limits),
         f"{plan.target.flags['max_model_len']} {limits.max_model_len} {_threshold(limits)}",
@@ -64,11 +64,11 @@ def replay_command(plan: Plan, deployment: Deployment | None, *, named: bool = F
     )
 
 
-def run_command(plan: Plan, deployment: Deployment | None, *, named: bool = False) -> str:
-    """The command of the frozen branch that runs a trace, over several lines."""
+def run_command(plan: Plan, deployment: Deployment | None, backend: str, *, named: bool = False) -> str:
+    """The command of the frozen branch that runs a trace with the backend of this name, over several lines."""
     limits = limits_of(deployment)
     return _command(
-        f"./blis run {_model(deployment, named=named)} --latency-backend {plan.name.registered}",
+        f"./blis run {_model(deployment, named=named)} --latency-backend {backend}",
         "--workload traces --workload-traces-filepath trace.csv --results-path results.json",
         *_bounds(plan, limits),
         f"{_threshold(limits)} --horizon {HORIZON_US}",
@@ -93,7 +93,7 @@ def example_command(plan: Plan, deployments: Sequence[Deployment]) -> str:
 
 def names_deployment(plan: Plan, deployments: Sequence[Deployment]) -> bool:
     """Whether the host's command names the deployment by model, GPU and tensor parallelism."""
-    return plan.reads_deployment and (bool(plan.host) or by_name(deployments))
+    return plan.reads_deployment and (bool(plan.host) or checks_names(deployments))
 
 
 def _command(*lines: str, indent: int = 6) -> str:

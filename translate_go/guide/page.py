@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from simulator.experiment.facts import left_out
-from translate_go.constructors import constructor, has_factory
-from translate_go.deployment import Deployment, by_name
+from translate_go.constructors import has_factory
+from translate_go.deployment import Deployment, by_name, checks_names
 from translate_go.generic.facts import host_options, host_use
 from translate_go.gotypes import host_option
 from translate_go.guide.library import library
@@ -39,10 +39,16 @@ This does all of it in a clone of BLIS, CHECKOUT, on a new branch:
 
 Or by hand:
 """
-_BAKED = (
-    "The factory to register is `New<Name>Backend`; the facts of {name} are baked in. The constructor `New<Name>` "
-    "takes the facts of any other deployment."
+_NO_INTO = (
+    "`evolve emit --into`, which does all of it in a clone of BLIS, refuses these {count} deployments: it registers "
+    "one backend, and nothing says for which of them. It takes one deployment, a table of more than eight, or none "
+    "with `--host-facts`, which serves every deployment of the host. By hand:"
 )
+_BAKED = (
+    "The factory to register is `New<Name>Backend`; the facts of {name} are baked in{check}. The constructor "
+    "`New<Name>` takes the facts of any other deployment."
+)
+_BAKED_CHECKED = ", and it returns an error for any other `--model`, `--hardware` or `--tp`"
 _NO_FACTS = """
 The factory to register is `New<Name>Backend`. The program reads no facts, so it is the same for all deployments.
 """
@@ -60,13 +66,11 @@ The curves of measured kernels are part of `<Name>Deployment`: slices of 113 or 
 returns an error that names a curve if it is missing, has the wrong length, or holds a negative or infinite number or
 NaN.
 """
-_SEVERAL = """
-Several deployments are baked in. The host passes no more of the model than its name to a backend that is not built in,
-so choose the deployment at registration: give each its own name, and where the steps below return the result of
-`New<Name>Backend`, return the model of that deployment instead:
-
-{cases}
-"""
+_SEVERAL = (
+    "{count} deployments are baked in, each with its own constructor. The host passes no more of the model than its "
+    "name to a backend that is not built in, so the steps below register a backend for each, and `{flag}` chooses "
+    "among them."
+)
 _BY_NAME = (
     "`{file}` has {count} deployments by name, MODEL/GPU/tpN, for example `{name}`. The factory to register is "
     "`New<Name>Backend`: it selects the deployment by `--model`, `--hardware` and `--tp`, with any name of model and "
@@ -142,6 +146,8 @@ def integration(plan: Plan, deployments: Sequence[Deployment], again: str) -> st
     copied = f"{', '.join(names)} and `{name.test_file}`"
     possible = target.branch == "main" and has_factory(plan, deployments)
     into = _INTO.format(again=clean(again)) if possible else ""
+    if target.branch == "main" and len(deployments) > 1 and not possible:
+        into = f"\n{_paragraph(_NO_INTO.format(count=len(deployments)))}\n"
     head = name.fill(_HEAD).format(about=about, into=into, copied=copied)
     choice, omissions = _choice(plan, deployments), _left_out(deployments)
     registration = steps(plan, deployments), library(plan, deployments)
@@ -203,18 +209,12 @@ def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
         )
         parts = [f"\n{_paragraph(text)}\n"]
     elif len(deployments) > 1:
-        given = [(d, constructor(plan, d, deployments, _options(plan))) for d in deployments]
-        parts = [fill(_SEVERAL).format(cases="\n".join(f"    return {call}  // {clean(d.name)}" for d, call in given))]
+        flag = "--latency-model" if plan.target.branch == "main" else "--latency-backend"
+        parts = [f"\n{_paragraph(_SEVERAL.format(count=len(deployments), flag=flag))}\n"]
     else:
-        parts = [f"\n{_paragraph(fill(_BAKED).format(name=clean(first.name)))}\n"]
+        check = _BAKED_CHECKED if checks_names(deployments) else ""
+        parts = [f"\n{_paragraph(fill(_BAKED).format(name=clean(first.name), check=check))}\n"]
     return [*parts, _CURVES] if plan.curves else parts
-
-
-def _options(plan: Plan) -> str | None:
-    """The Go expression of the options where the host makes its backends; None for each deployment's own."""
-    if not plan.target.adapter_cost:
-        return None
-    return "options" if plan.settings else f"{plan.name.exported}Options{{AdapterCost: o.adapterCost}}"
 
 
 def _by_host(plan: Plan) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from translate_go.constructors import options_literal
-from translate_go.deployment import Deployment
-from translate_go.guide.command import names_deployment, replay_command, run_command, settings_of
+from translate_go.deployment import Deployment, by_name
+from translate_go.guide.command import names_deployment, replay_command, run_command
+from translate_go.guide.registration import Registration, registrations
 from translate_go.spelling import clean
 from translate_go.target import BLIS_5_DIFFERS, Plan
 
@@ -16,11 +16,13 @@ _MAIN = """
 
 1. `sim/latency/latency.go`, in `NewLatencyModel`: add to the switch on `hw.Backend`
 
-       case "<registered>":
-{made}
+{cases}
 
-2. `sim/bundle.go`: add `"<registered>": true` to `validLatencyBackends`. `--latency-model`, the flags of each pool and
-   the error texts take the names from there.
+2. `sim/bundle.go`: add to `validLatencyBackends`
+
+{valid}
+
+   `--latency-model`, the flags of each pool and the error texts take the names from there.
 3. `sim/bundle_test.go`: `TestValidLatencyBackendNames_ExcludesRemoved` counts the names. Change its line
 
        expected := []string{{"roofline", "trained-physics"}}
@@ -29,10 +31,10 @@ _MAIN = """
 
        expected := []string{{{names_expected}}}
 
-   The names are in order; a comment there that says how many they are needs one more, too.
+   The names are in order; a comment there that says how many they are needs {count} more, too.
 
 4. `cmd/root.go`, in `registerSimConfigFlags`: the help text of `--latency-model` is written out, so it does not name
-   `<registered>` until you add it. Nothing depends on it.
+   the new backend until you add it. Nothing depends on it.
 {wiring}5. `go vet ./... && go test ./sim/... ./cmd/... && go build -o blis .`
 
 ## Running it
@@ -41,7 +43,7 @@ _MAIN = """
 
     {command}
 
-- `--model` is mandatory. {names}
+{names}
 - `header.yaml` and `trace.csv` are a trace in the host's own format, TraceV2. `evolve simulate --id ID --export tracev2
   --out FOLDER` writes one of an experiment's load.
 - Without `--horizon` (us), `replay` ends at twice the last arrival, and what is then queued or running does not count.
@@ -90,9 +92,7 @@ This branch chooses its backend by which settings are present, so it needs a nam
 1. `sim/config.go`: add `Backend string` to `ModelHardwareConfig`; the positional constructor can stay as it is.
 2. `sim/latency/latency.go`: in `NewLatencyModel`, after the alpha coefficients are checked,
 
-       if hw.Backend == "<registered>" {{
-           return New<Name>Backend(coeffs, hw{options})
-       }}
+{cases}
 
 3. `cmd/root.go`: add a string flag `--latency-backend`, stored in `Backend` before the cluster is built. Where the
    command tests whether all coefficients are zero (two places), also require that no backend was named: otherwise it
@@ -106,7 +106,7 @@ This branch chooses its backend by which settings are present, so it needs a nam
 
     {command}
 
-- `--model` is mandatory. {names}
+{names}
 - `--horizon` is in us.
 - The exact number of KV blocks is in your engine's log: `GPU KV cache size: N tokens`, divided by the block size.
 
@@ -125,13 +125,16 @@ _WHOSE = "With the limits of {name}"
 _HOSTS = "With the host's own defaults: give those of your engine"
 _BY_NAME = "It selects the deployment together with `--hardware` and `--tp`."
 _READ = "The host reads the config.json of that model, and the hardware table's row of `--hardware`."
-_ANY_NAME = "It may be any name: the program reads no deployment, or the one that is baked in."
+_CHECKED = (
+    "The backend refuses another model, `--hardware` or `--tp` than the one that is baked in. It takes the names in "
+    "`<name>Names`, in upper or lower case; what is left out is not compared."
+)
+_ANY_NAME = "It may be any name: the program reads no deployment."
+_UNCHECKED = (
+    "The deployment is the one whose backend `{flag}` names: `--model`, `--hardware` and `--tp` are not compared with "
+    "it."
+)
 _YOUR_NAME = "Your factory gets it, `--hardware` and `--tp` in its `sim.ModelHardwareConfig`."
-_ADAPTERS = "return New<Name>Backend(coeffs, hw, <Name>Options{AdapterCost: o.adapterCost})"
-_OPTIONS = """\
-options := o.<name>
-options.AdapterCost = o.adapterCost
-return New<Name>Backend(coeffs, hw, options)"""
 
 
 def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
@@ -139,22 +142,53 @@ def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
     first = deployments[0] if deployments else None
     named = names_deployment(plan, deployments)
     whose = _WHOSE.format(name=clean(first.name)) if first else _HOSTS
-    names = _BY_NAME if named else _YOUR_NAME if plan.reads_deployment and not first else _ANY_NAME
-    names = _READ if plan.host else names
-    if plan.target.branch == "main":
-        made = textwrap.indent(plan.name.fill(_OPTIONS if plan.settings else _ADAPTERS), " " * 11)
-        command = replay_command(plan, first, named=named)
+    main = plan.target.branch == "main"
+    names = _paragraph(f"- `--model` is mandatory. {_names(plan, deployments)}")
+    backends = registrations(plan, deployments)
+    if main:
+        added = [backend.name for backend in backends]
+        cases = "\n".join(_case(plan, backend) for backend in backends)
         return plan.name.fill(_MAIN).format(
-            made=made, whose=whose, names=names, command=command,
-            names_expected=", ".join(f'"{n}"' for n in sorted(["roofline", "trained-physics", plan.name.registered])),
+            cases=textwrap.indent(cases, " " * 7), whose=whose, names=names,
+            valid="\n".join(f'       "{name}": true,' for name in added),
+            command=replay_command(plan, first, backends[0].name, named=named),
+            names_expected=", ".join(f'"{n}"' for n in sorted(["roofline", "trained-physics", *added])),
+            count=len(added) if len(added) > 1 else "one",
             wiring=plan.name.fill(_WIRING).format() if plan.host else "",
             sizing=_SIZED if plan.host else _UNSIZED,
             offload="" if plan.host else _OFFLOAD,
         )  # fmt: skip
+    cases = "\n".join(f'if hw.Backend == "{b.name}" {{\n    return {b.call}\n}}' for b in backends)
     return plan.name.fill(_STEPML).format(
-        options=f", {options_literal(plan, settings_of(first))}" if plan.options else "",
+        cases=textwrap.indent(cases, " " * 7),
         whose=whose,
         names=names,
-        command=run_command(plan, first, named=named),
+        command=run_command(plan, first, backends[0].name, named=named),
         differences="\n".join(f"- {text}" for text in BLIS_5_DIFFERS),
     )
+
+
+def _case(plan: Plan, backend: Registration) -> str:
+    """The case of the main branch's switch that makes the backend."""
+    options = [f"options := o.{plan.name.private}", "options.AdapterCost = o.adapterCost"] if plan.settings else []
+    return "\n    ".join([f'case "{backend.name}":', *options, f"return {backend.call}"])
+
+
+def _names(plan: Plan, deployments: Sequence[Deployment]) -> str:
+    """What the host's command has to say of the deployment."""
+    if plan.host:
+        return _READ
+    if not plan.reads_deployment:
+        return _ANY_NAME
+    if not deployments:
+        return _YOUR_NAME
+    if by_name(deployments):
+        return _BY_NAME
+    if names_deployment(plan, deployments):
+        return plan.name.fill(_CHECKED)
+    return _UNCHECKED.format(flag="--latency-model" if plan.target.branch == "main" else "--latency-backend")
+
+
+def _paragraph(text: str) -> str:
+    """The text of a list as lines."""
+    return textwrap.fill(text, 118, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -228,7 +228,7 @@ def _constants(certainties: Sequence[Certainty], old: Known | None) -> dict[str,
     for c in certainties:
         name = f"{c.method}.{c.name}"
         if c.held and old and name in old:
-            constants[name] = old[name]
+            constants[name] = replace(old[name], held=True)
     return constants
 
 

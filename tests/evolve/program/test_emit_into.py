@@ -99,7 +99,11 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(
     assert git(clone, "log", "--format=%s", "main..") == "Add latency model my-fit\n"
     assert len(git(clone, "worktree", "list").splitlines()) == 1
 
-    assert replayed(clone, tmp_path, "my-fit", "--model=any") == simulated(tmp_path, "champion", *where)
+    model = "--model=llama-2-7b"
+    assert replayed(clone, tmp_path, "my-fit", model) == simulated(tmp_path, "champion", *where)
+    refused_by_host = run_host(clone, tmp_path, "my-fit", model, "--hardware=H100", "--tp=2")
+    made = "my-fit: made for --model meta-llama/llama-2-7b-hf --hardware H100 --tp 1, not for --model"
+    assert refused_by_host.returncode and f'{made} "llama-2-7b" --hardware "H100" --tp 2: ' in refused_by_host.stderr
     own = engine_of(limits_of(of_names("llama-2-7b", "H100", 1)))
     assert pasted(clone, tmp_path) == simulated(tmp_path, "champion", *where, engine=own)
 
@@ -108,7 +112,7 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(
 def test_a_table_is_looked_up_by_the_hosts_names(
     clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The guide's command works as it is pasted, other names of the GPU do too, and an error lists those of the model."""
+    """The guide's command works as it is pasted, other names of the GPU do too, and an error lists the model's GPUs."""
     places = [("llama-2-7b", gpu, tp) for gpu in ("A100", "H100", "H200") for tp in (1, 2, 4)]
     several = [word for model, gpu, tp in places for word in ("--deployment", f"{model},{gpu},{tp}")]
     assert evolve("emit", "floor", "--into", clone, *several) == 0
@@ -121,8 +125,8 @@ def test_a_table_is_looked_up_by_the_hosts_names(
     theirs = replayed(clone, tmp_path, "fitted", model, "--hardware=A100-80", "--tp=2")
     assert theirs == simulated(tmp_path, "floor", *where[:-1], "2")
     ran = run_host(clone, tmp_path, "fitted", model, "--tp=1")
-    assert ran.returncode and 'fitted: no deployment "meta-llama/llama-2-7b-hf//tp1"' in ran.stderr
-    assert "there are llama-2-7b/a100-sxm-80gb/tp1, " in ran.stderr and "/h200-sxm-141gb/tp4" in ran.stderr
+    assert ran.returncode and "fitted: give --hardware too, to select a deployment; of meta-llama/llama-2-7b-hf" in ran.stderr
+    assert "there are a100-sxm-80gb with --tp 1, 2, 4; h100-sxm-80gb " in ran.stderr
 
 
 @needs_go
@@ -261,16 +265,47 @@ def test_a_clone_that_cannot_take_a_branch(clone: Path, tmp_path: Path, capsys: 
     def told() -> str:
         return refused(capsys, "emit", "linear", "--into", clone)
 
-    (clone / "notes.txt").touch()
-    assert "has changes that are not committed, notes.txt: commit or stash them" in told()
+    (clone / "sim/latency/mine.go").touch()  # it would be built with the backend
+    where = "has files that are not committed where the backend goes, sim/latency/mine.go"
+    assert f"{where}: commit or stash them (git stash -u)" in told()
     (clone / "go.mod").write_text("module other\n")
+    assert "has changes that are not committed, go.mod: commit or stash them (git stash)" in told()
+    (clone / "main.go").unlink()
     assert "go.mod and 1 more: commit or stash them" in told()
+    git(clone, "checkout", "main.go")
     commit_all(clone)
     before = state(clone)
     assert "go.mod: is not that of module github.com/inference-sim/inference-sim" in told()
     assert state(clone) == before
     git(clone, "branch", "latency-fitted")
     assert "already has a branch latency-fitted: delete it (git branch -D latency-fitted), or" in told()
+    git(clone, "switch", "-q", "latency-fitted")
+    remedy = "git switch main && git branch -D latency-fitted"
+    assert f"already has a branch latency-fitted: delete it ({remedy}), or" in told()
+    subprocess.run(remedy, shell=True, cwd=clone, check=True, capture_output=True)
+    assert git(clone, "branch", "--format=%(refname:short)") == "main\n"
+
+
+def test_files_elsewhere_that_git_does_not_track_are_let_be(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`go build -o blis .` leaves one."""
+    (clone / "blis").touch()
+    (clone / "notes").mkdir()
+    (clone / "notes/mine.go").touch()
+    assert evolve("emit", "linear", "--into", clone, "--dry-run") == 0
+    assert '+\tcase "fitted":' in capsys.readouterr().out
+
+
+@needs_go
+def test_what_was_never_fitted_is_said_before_anything_is_built(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the host's own form the coefficients are published."""
+    for name in ("champion", "trained_physics"):
+        assert evolve("emit", name, "--into", clone, "--dry-run", "--id", "llama-2-7b-tp1-general") == 0
+        assert "record of a fit" not in capsys.readouterr().err
+    assert evolve("emit", "linear", "--into", clone, "--dry-run") == 0
+    warning = r"evolve: warning: linear: has no record of a fit: `\S*evolve fit linear --out mine.py` fits it\n"
+    assert len(re.findall(warning, capsys.readouterr().err)) == 1
+    assert evolve("emit", "linear", "--into", clone) == 0
+    assert re.search(rf"{warning}.*go build", capsys.readouterr().err, re.DOTALL)
 
 
 def test_a_folder_that_is_no_clone_of_the_host(clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

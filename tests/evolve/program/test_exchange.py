@@ -15,7 +15,9 @@ import pytest
 from evaluator.experiments import bundled_experiments, load_experiments
 from evaluator.traces.tracev2 import read_recording, with_one_prefix
 from evolve.cli import run_command
+from evolve.run.program import TRAINED_PHYSICS, load
 from simulator.experiment.load import load_of
+from simulator.language.unparse import unparse
 
 PROGRAM = """
 def step_time(b, s, *, base: us = 9000.0, prefill: us/token = 45.0, decode: us/request = 70.0,
@@ -92,6 +94,41 @@ def test_a_trace_that_is_read_again_gives_the_results_of_the_experiment(
     assert [[r[key] for key in keys] for r in results] == expected
     done, timed_out = (trace.status == "ok").sum(), (trace.status == "timeout").sum()
     assert (done, done + timed_out) == (len(rows), len(sent)) and (timed_out > 0) == (name == "shared")
+
+
+def test_the_hosts_command_is_complete(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table selects by model, GPU and tensor parallelism; of the host's own form its own backend has the times."""
+    export = ("--export", "tracev2", "--out", "t")
+    (files / "mine.py").write_text(unparse(load(TRAINED_PHYSICS).complete.with_theta((1.0,) * 13)))
+    for program, backend, before in (
+        ("p.py", "fitted", []),
+        ("trained_physics", "trained-physics", []),
+        ("mine.py", "trained-physics", ["evolve emit mine.py --coefficients"]),
+    ):
+        ran = simulate(capsys, "--id", "plain", "--experiments", "data.yaml", "--program", program, *export)
+        *first, line = ran[1].partition("Next:\n")[2].splitlines()
+        assert [shlex.join(["evolve", *shlex.split(text)[1:]]) for text in first] == before
+        words = shlex.split(line)
+        assert words[:2] == ["blis", "replay"]
+        assert dict(zip(words[2::2], words[3::2], strict=True)) == {
+            "--trace-header": "t/header.yaml", "--trace-data": "t/trace.csv", "--results-path": "t/host-results.json",
+            "--model": "meta-llama/Llama-2-7b-hf", "--hardware": "H100", "--tp": "1", "--latency-model": backend,
+            "--horizon": "86400000000", "--cache-signal-delay": "0", "--snapshot-refresh-interval": "0",
+            "--total-kv-blocks": "400", "--block-size-in-tokens": "16", "--max-num-seqs": "8",
+            "--max-num-batched-tokens": "512", "--long-prefill-token-threshold": "256", "--max-model-len": "4096",
+        }  # fmt: skip
+
+
+def test_a_long_replay_has_days_enough(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Some 360 requests of about 55 steps of 1,000 s each, 8 at a time, take some 28 days."""
+    (files / "p.py").write_text("def step_time(b, s, *, base: us = 1e9): return base\n")
+    ran = simulate(capsys, "--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2",
+                   "--out", "t", "--json", "--quiet")  # fmt: skip
+    took_us = 1e6 * json.loads(ran[1])["vllm_estimated_duration_s"]
+    assert took_us > 10 * 86_400e6
+    ran = simulate(capsys, "--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2", "--out", "t")
+    horizon_us = int(ran[1].partition("--horizon ")[2].split()[0])
+    assert horizon_us % 86_400_000_000 == 0 and 2 * took_us <= horizon_us < 2 * took_us + 86_400e6
 
 
 def test_the_chunks_of_a_trace_are_the_simulated_times(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

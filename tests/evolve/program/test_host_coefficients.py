@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from simulator.language.unparse import unparse
 
 SEVEN = "llama-2-7b-tp1-codegen"
 BATCH = [(900, 0, 500), (900, 500, 400), (300, 310, 1), (50, 900, 1)]
+NAMES = ("b1a", "b2a", "b3", "b4", "b5", "b6", "b7", "b8", "b1b", "b2b", "alpha0", "alpha1", "alpha2")
+PUBLISHED = dict(zip(NAMES, (*BETA[:10], *ALPHA), strict=True))
 OTHER = (0.5, 0.25, 1.5, 2.0, 30.0, 4.0, 120.0, 480.0, 3.0, 1.25, 20000.0, 40.0, 700.0)
 
 
@@ -43,25 +47,57 @@ def test_the_block_read_back_gives_the_programs_step_times(tmp_path: Path, model
     assert read["alpha_coeffs"] == [bound.queueing_us(9), bound.completion_us(), bound.output_token_us()]
 
 
+def listed(text: str, head: str) -> list[str]:
+    """The coefficients of the comment that begins so."""
+    (comment,) = (line for line in text.splitlines() if line.startswith(head))
+    return comment.removesuffix(".").rpartition(": ")[2].split(", ")
+
+
 def test_what_a_run_on_one_gpu_cannot_decide_is_named_with_b_ep(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A dense model on one GPU has no all-reduce (b4, and b_EP, which is written as b4) and no interleaved layers (b8)."""
+    """A dense model on one GPU has no all-reduce (b4, and b_EP, which is written as b4) and no interleaved layers (b8):
+    these stay as published. What did move without being decided is named with the command that does not move it."""
     mine = tmp_path / "mine.py"
     assert evolve("fit", "trained_physics", "--id", SEVEN, "--out", mine) == 0
     assert capsys.readouterr().out.endswith(f"Next:\n  evolve emit {mine} --coefficients\n")
     assert evolve("emit", mine, "--coefficients") == 0
     out, err = capsys.readouterr()
     assert "fitted on 1 experiment, " in out
-    (comment,) = (line for line in out.splitlines() if line.startswith("# Hardly decided"))
-    names = comment.removesuffix(".").rpartition(": ")[2].split(", ")
-    assert {"b4", "b8"} < set(names) and names[names.index("b4") + 1] == "b_EP"
-    assert f"hardly decide {', '.join(names)}, and" in err and "--only" in err
+    kept, names = listed(out, "# Kept as published"), listed(out, "# Hardly decided")
+    assert {"b4", "b8"} < set(kept) and kept[kept.index("b4") + 1] == "b_EP"
+    assert f"Kept as published: {', '.join(kept)}\n" in err
+    assert names and not set(names) & set(kept)
+    assert f"hardly decide {', '.join(names)}, and" in err
     block = yaml.safe_load(out)["trained_physics_coefficients"]["beta_coeffs"]
     rounded = pytest.approx(BETA[7], rel=1e-6)  # a fit writes six digits
     assert (block[3], block[7], block[10]) == (BETA[3], rounded, BETA[3])
     assert evolve("fit", mine, "--id", SEVEN) == 0  # a file of the form
     assert capsys.readouterr().out.endswith("Next:\n  evolve emit mine.py --coefficients\n")
+
+
+def test_the_command_that_keeps_undecided_coefficients_can_be_pasted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fits the decided ones on the same runs, from the published values, so that no doubt is left."""
+    monkeypatch.chdir(tmp_path)
+    assert evolve("fit", "trained_physics", "--id", SEVEN, "--out", "mine.py") == 0
+    capsys.readouterr()
+    assert evolve("emit", "mine.py", "--coefficients") == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("  "))
+    words = shlex.split(line)[1:]
+    assert words[:3] == ["fit", "trained_physics", "--only"] and words[4:6] == ["--id", SEVEN]
+    assert "b_EP" not in words[3].split(",")
+    assert evolve(*words) == 0
+    assert evolve("emit", "held.py", "--coefficients") == 0
+    out = capsys.readouterr().out
+    held = set(listed(out, "# Kept as published")) - {"b_EP"}
+    assert held == {*NAMES} - set(words[3].split(","))
+    block = yaml.safe_load(out[out.index("# The host's trained") :])["trained_physics_coefficients"]
+    numbers = dict(zip(NAMES, (*block["beta_coeffs"][:10], *block["alpha_coeffs"]), strict=True))
+    assert all(numbers[name] == pytest.approx(PUBLISHED[name], rel=1e-5) for name in held)
+    record = json.loads((tmp_path / "held.json").read_text())["constants"]
+    assert {name.split(".")[1] for name, c in record.items() if c["held"]} == held
 
 
 def test_published_coefficients_have_no_doubts(capsys: pytest.CaptureFixture[str]) -> None:
