@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from evolve.propose.llm.prose import motivation
 from simulator.language.parse import parse
 from simulator.language.source import MAX_BYTES, ProgramError
 from simulator.language.unparse import unparse
@@ -26,11 +27,15 @@ DEFINES = re.compile(r"\bdef\s+(predict_)?step_time\b")
 
 @dataclass(frozen=True, slots=True)
 class Idea:
-    """A proposal in an answer: its title, its program's text, and why it cannot be used ("" if it can)."""
+    """A proposal in an answer: its title, its program's text, and why it cannot be used ("" if it can).
+
+    motivation: what the answer says about it besides the program.
+    """
 
     title: str
     text: str
     complaint: str = ""
+    motivation: str = field(default="", compare=False)
 
 
 def ideas(answer: str, base: str, most: int, finish: str = "stop") -> list[Idea]:
@@ -41,8 +46,8 @@ def ideas(answer: str, base: str, most: int, finish: str = "stop") -> list[Idea]
     """
     answer = FENCE.sub(_plain_fence, answer[:LONGEST].replace("\r\n", "\n").replace("\r", "\n"))
     cut = ": the answer was cut off, at its limit of tokens" if finish == "length" else ""
-    read = (_idea(title, text, base, cut) for title, text in _sections(answer))
-    proposals = list(islice(filter(None, read), most))
+    read = ((_idea(title, text, base, cut), text) for title, text in _sections(answer))
+    proposals = list(islice((replace(idea, motivation=motivation(text)) for idea, text in read if idea), most))
     if not proposals:
         why = "the answer is empty" if not answer.strip() else f"no program in the answer{cut}"
         return [Idea("", "", why)]

@@ -13,6 +13,7 @@ from evolve.propose.llm import notes, prompt
 from evolve.propose.llm.calls import Answered, CallLog, Messages, call_log, order
 from evolve.propose.llm.question import draw_others
 from evolve.propose.llm.setup import prompts_of
+from evolve.report.research import Research, generation
 from evolve.run.folder import Run, first_population
 from evolve.terminal import command, say
 from simulator.errors import InputError
@@ -40,7 +41,10 @@ def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview
     rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
     others = _others(population, config.llm.parents, base, rng)
     kinds = prompt.kinds(config.llm.programs, rng)
-    asked = prompt.Asked(base, others, kinds, diagnose(base.text), "", _notes(run))
+    research = Research()
+    research.tell(outcomes)
+    issues = research.issues(1 + max((generation(idea.proposal) for idea in research.ideas), default=0))
+    asked = prompt.Asked(base, others, kinds, diagnose(base.text), "", _notes(run), issues)
     return prompt.messages(prompts_of(run), config, population, asked), _about(run)
 
 

@@ -107,7 +107,8 @@ class Question:
                 return None
             return replace(empty, refused=Rejected("answer", f"{len(candidates)} of {self.count} proposals were given"))
         idea, reviews = candidates[k].idea, self.reviews.get((round_index, k), [])
-        proposal = replace(empty, text=idea.text, call=candidates[k].call, idea=idea.title, reviews=tuple(reviews))
+        proposal = replace(empty, text=idea.text, call=candidates[k].call, idea=idea.title, reviews=tuple(reviews),
+                           motivation=idea.motivation)  # fmt: skip
         if not idea.text:
             return replace(proposal, refused=Rejected("answer", idea.complaint))
         return replace(proposal, refused=judges.verdict(reviews, judge_below))
