@@ -74,6 +74,7 @@ def run(
     evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
     evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1 --price openai/mine=0,0
     evolve run --config panel --max-usd 3        a creator, three judges, a summariser
+    evolve run --config ideas --max-usd 3        the same, idea by idea, as a document: RUN/RESEARCH.md
     evolve run --replay runs/0007                the same archive again, from its journal
     """
     if replay is not None:

@@ -178,7 +178,7 @@ class Research:
             + (f", a change of program {base.id}." if base else "."),
             f"**Motivation.** {quoted(about.why) or 'None was given.'}",
             f"**Related work.** {quoted(about.work)}" if about.work else "",
-            f"**Fields.** {read}." if (read := fields_read(p.text)) else "",
+            f"**Features.** {read}." if (read := fields_read(p.text)) else "",
             f"**Result.** {result(outcome, base)}",
             _block("Reviews", [_review(review) for review in p.reviews]),
             _block("Answers to the reviews", answers),
