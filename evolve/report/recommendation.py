@@ -110,7 +110,9 @@ def _verdict(outcome: Outcome, research: Research, rule: Rule, best: Elite, fron
     if not elite.sound:
         return "contradicts the datasheet"
     gain = _gain(outcome, research, rule)
-    than = "transfer not measured" if gain is None else "better than its base" if gain > 0 else "no better than its base"
+    than = (
+        "transfer not measured" if gain is None else "better than its base" if gain > 0 else "no better than its base"
+    )
     return f"{than}, on the front" if elite.id in front else than
 
 

@@ -166,6 +166,8 @@ class Research:
     def _entry(self, outcome: Outcome) -> str:
         p, about = outcome.proposal, prose(outcome.proposal.motivation)
         base = self.base(p)
+        # the fit may have removed terms; of a scored idea the journal keeps only what is left
+        text = outcome.elite.text if outcome.elite else p.text
         issues = dict(enumerate(self.issues(generation(p)), 1))
         answers = [
             f"- Issue {n}, {quoted(issues[n].line)}\n  - {quoted(text)}"
@@ -178,7 +180,7 @@ class Research:
             + (f", a change of program {base.id}." if base else "."),
             f"**Motivation.** {quoted(about.why) or 'None was given.'}",
             f"**Related work.** {quoted(about.work)}" if about.work else "",
-            f"**Features.** {read}." if (read := fields_read(p.text)) else "",
+            f"**Features.** {read}." if (read := fields_read(text)) else "",
             f"**Result.** {result(outcome, base)}",
             _block("Reviews", [_review(review) for review in p.reviews]),
             _block("Answers to the reviews", answers),

@@ -13,7 +13,7 @@ BARE = re.compile(r"^[ \t]*(?:<{7} SEARCH|def\s+\w+\s*\(|CONSTANTS\s*=|import\s|
 
 def motivation(section: str) -> str:
     """What a section of an answer says besides its program, at most LONGEST_MOTIVATION characters; "" if nothing."""
-    text = BLOCK.sub("\n", section)
+    text = BLOCK.sub("", section)
     bare = BARE.search(text)
     return without_fences(text[: bare.start()] if bare else text)[:LONGEST_MOTIVATION].strip()
 
