@@ -179,7 +179,8 @@ def _descent(elite: Elite, by_id: dict[int, Outcome]) -> str:
 
 def _errors(elite: Elite) -> str:
     transfer = "not measured" if elite.transfer is None else f"{elite.transfer:.2f}"
-    return f"joint error {elite.joint:.2f}, transfer error {transfer}"
+    sound = "" if elite.sound else ", contradicts the datasheet"
+    return f"joint error {elite.joint:.2f}, transfer error {transfer}{sound}"
 
 
 def _size(elite: Elite) -> str:
