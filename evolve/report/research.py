@@ -251,8 +251,8 @@ def _with_change(value: float, before: float | None) -> str:
 
 def _round(proposal: Proposal) -> str:
     """The round of the question, if it is not the first."""
-    later = proposal.call.split("/")[1].removeprefix("propose")
-    return f", round {later}" if later else ""
+    purpose, _, number = proposal.call.split("/")[1].partition("-")
+    return f", {purpose} {number}" if purpose == "round" else ""
 
 
 def _review(review: Review) -> str:

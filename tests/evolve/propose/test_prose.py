@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from evolve.propose.llm import tools
 from evolve.propose.llm.answer import ideas
 from evolve.propose.llm.prose import LONGEST_MOTIVATION
 
@@ -45,3 +48,12 @@ def test_every_proposal_has_its_own() -> None:
     assert [idea.motivation for idea in ideas(two, SMALL, 4)] == ["One.", "Two."]
     bare = f"Both.\n{FENCED}\nand\n{FENCED}"  # without headings nobody knows what belongs to which
     assert [idea.motivation for idea in ideas(bare, SMALL, 4)] == ["", ""]
+
+
+def test_a_tool_call_says_it_too() -> None:
+    two = [{"title": "x", "motivation": "Why.\nIssue 1: so.", "program": SMALL}, {"title": "y", "program": SMALL}]
+    answer = tools.as_text([json.dumps({"proposals": two})])
+    assert [(idea.motivation, idea.complaint) for idea in ideas(answer, SMALL, 4)] == [
+        ("Why.\nIssue 1: so.", ""),
+        ("", ""),
+    ]

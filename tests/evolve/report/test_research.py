@@ -60,7 +60,7 @@ WHY = (
 FIRST = idea(8, "1/propose/8", elite(8, joint=2.5, transfer=5.25), review("x/one", 6, "too many terms"),
              review("y/two", 3, "b.tokens hides <two> effects"))  # fmt: skip
 SECOND = idea(9, "2/propose/9", Rejected("growth", "3 times [at most]"), motivation=WHY)
-THIRD = idea(12, "2/propose2/9", elite(12, joint=3.5, transfer=None, sound=False), review("x/one", 8, ""))
+THIRD = idea(12, "2/round-2/9", elite(12, joint=3.5, transfer=None, sound=False), review("x/one", 8, ""))
 ALL = [SEEDED, FIRST, SECOND, THIRD]
 
 ENTRIES = r"""
