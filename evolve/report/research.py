@@ -170,8 +170,8 @@ class Research:
         text = outcome.elite.text if outcome.elite else p.text
         issues = dict(enumerate(self.issues(generation(p)), 1))
         answers = [
-            f"- Issue {n}, {quoted(issues[n].line)}\n  - {quoted(text)}"
-            for n, text in about.answers.items()
+            f"- Issue {n}, {quoted(issues[n].line)}\n  - {quoted(answer)}"
+            for n, answer in about.answers.items()
             if n in issues  # what else a model answers was not asked
         ]
         parts = [
