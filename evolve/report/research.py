@@ -85,7 +85,7 @@ def prose(motivation: str) -> Prose:
 def is_idea(outcome: Outcome) -> bool:
     """Whether this is the outcome of a language model's idea, not of an answer that has none."""
     p = outcome.proposal
-    return p.operator.startswith(MODEL) and bool(p.text or p.idea)
+    return bool(p.call) and bool(p.text or p.idea)
 
 
 def generation(proposal: Proposal) -> int:
