@@ -51,8 +51,8 @@ class Review:
 class Proposal:
     """A program text to assess: its number, its island (None: all islands), what proposed it, and its parents' ids.
 
-    A language model's proposal also has the name of the call that it answers, its idea in one sentence and the judges'
-    reviews. `refused` is set if it must not be assessed.
+    A language model's proposal also has the name of the call that it answers, its idea in one sentence, the judges'
+    reviews, and the motivation that the answer gives. `refused` is set if it must not be assessed.
 
     >>> Proposal(7, 0, "def step_time(b, s): ...", "add", (1, 2)).refused is None
     True
@@ -67,6 +67,7 @@ class Proposal:
     idea: str = ""
     reviews: tuple[Review, ...] = ()
     refused: Rejected | None = None
+    motivation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,8 @@ class Outcome:
                                 "parents": list(p.parents)}  # fmt: skip
         if p.call:
             line |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
+        if p.motivation:
+            line["motivation"] = p.motivation
         key = {"key": self.key} if self.key else {}
         if isinstance(self.verdict, Rejected):
             return line | {"verdict": "rejected", "stage": self.verdict.stage, "why": self.verdict.why,
@@ -132,7 +135,8 @@ class Outcome:
         text = line["elite"]["text"] if scored else line["text"]
         reviews = tuple(Review(**review) for review in line.get("reviews", ()))
         proposal = Proposal(line["id"], line["island"], text, line["operator"], tuple(line["parents"]),
-                            line.get("call", ""), line.get("idea", ""), reviews)  # fmt: skip
+                            line.get("call", ""), line.get("idea", ""), reviews,
+                            motivation=line.get("motivation", ""))  # fmt: skip
         verdict = Elite.from_json(line["elite"]) if scored else Rejected(line["stage"], line["why"])
         return cls(proposal, verdict, line.get("key", ""))
 

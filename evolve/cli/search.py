@@ -75,6 +75,7 @@ def run(
     evolve run --repeats 3 --proposer mixed --llm openai/gpt-5.4-mini --max-usd 6     2 USD for each
     evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1
     evolve run --config panel --max-usd 3        a creator, three judges, a summariser
+    evolve run --config ideas --max-usd 3        the same, idea by idea, as a document: RUN/RESEARCH.md
     evolve run --replay runs/0007                the same archive again, from its journal
     """
     if replay is not None:

@@ -25,7 +25,9 @@ from evolve.propose.llm.proposer import LanguageModels
 from evolve.propose.llm.setup import check, keep_prompts, models_of
 from evolve.propose.proposer import Operators, Proposer
 from evolve.report import markdown as summary
+from evolve.report import research
 from evolve.report.progress import Progress
+from evolve.report.recommendation import conclusions
 from evolve.report.result import Refusals, RunReport, cpu_by_stage, observed_means_ms
 from evolve.run import folder as run_folder
 from evolve.run.checkpoint import best_programs, checkpoints_in, is_checkpoint
@@ -132,6 +134,9 @@ def work(run: Run, pool: Pool, progress: Progress | None = None, full: bool = Tr
         report = _report(run, search, fitted, others if full else [], answers, calls)
         write_json(run.path / "report.json", report.to_json())
         summary.write(run, report)
+        if calls:
+            ending = conclusions(report, search.outcomes, search.population.archive.members())
+            research.write(run.path, research.document(search.outcomes) + ending)
     return report
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from textwrap import dedent
 
 from evolve.propose.llm.changes import Written, changed, whole
+from evolve.propose.llm.prose import motivation
 from evolve.propose.llm.reading import understood
 from simulator.language.ir import Program
 from simulator.text import plain
@@ -32,6 +33,7 @@ class Idea:
 
     stage: at which it is refused. notes: what its reader left out. program: what the text says, None if it cannot be
     read; its lines are those of the text as the model wrote it, which complaints call by their `places`.
+    motivation: what the answer says about it besides the program.
     """
 
     title: str
@@ -41,6 +43,7 @@ class Idea:
     notes: tuple[str, ...] = field(default=(), compare=False)
     program: Program | None = field(default=None, compare=False)
     places: tuple[str, ...] = field(default=(), compare=False)
+    motivation: str = field(default="", compare=False)
 
 
 def ideas(answer: str, base: str, most: int, finish: str = "stop") -> list[Idea]:
@@ -51,8 +54,8 @@ def ideas(answer: str, base: str, most: int, finish: str = "stop") -> list[Idea]
     """
     answer = FENCE.sub(_plain_fence, answer[:LONGEST].replace("\r\n", "\n").replace("\r", "\n"))
     cut = ": the answer was cut off, at its limit of tokens" if finish == "length" else ""
-    read = (_idea(title, text, base, cut) for title, text in _sections(answer))
-    proposals = list(islice(filter(None, read), most))
+    read = ((_idea(title, text, base, cut), text) for title, text in _sections(answer))
+    proposals = list(islice((replace(idea, motivation=motivation(text)) for idea, text in read if idea), most))
     if not proposals:
         why = "the answer is empty" if not answer.strip() else f"no program in the answer{cut}"
         return [Idea("", "", why)]

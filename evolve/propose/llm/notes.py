@@ -9,6 +9,7 @@ from archive.population import Population
 from archive.proposal import POLISH, SEED
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.prompt import bare, complaints, figures
+from evolve.propose.llm.prose import without_fences
 from evolve.propose.llm.templates import Templates, fill
 
 LONGEST = 4000  # characters of the notes that are kept
@@ -48,6 +49,4 @@ def _line(elite: Elite, population: Population) -> str:
 
 def kept(answer: str) -> str:
     """The notes in an answer: printable lines without fences, at most LONGEST characters."""
-    lines = ["".join(c for c in line if c.isprintable() or c == "\t").rstrip() for line in answer.splitlines()]
-    text = "\n".join(line for line in lines if not line.lstrip().startswith("```")).strip()
-    return text[:LONGEST]
+    return without_fences(answer)[:LONGEST]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from evolve.propose.llm.calls import Answered, CallLog, Messages, call_log, orde
 from evolve.propose.llm.question import draw_others
 from evolve.propose.llm.setup import prompts_of
 from evolve.propose.llm.templates import Templates
+from evolve.report.research import Issue, Research, generation
 from evolve.run.config import Config
 from evolve.run.folder import Run, first_population
 from evolve.terminal import command, say
@@ -39,7 +40,10 @@ def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview
             f"{run.path}: {number} is not a scored proposal: `{command('archive', run.path)}` lists the ids"
         )
     rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
-    messages = question_about(prompts_of(run), config, population, number, rng, diagnose, _notes(run))
+    research = Research()
+    research.tell(outcomes)
+    issues = research.issues(1 + max((generation(idea.proposal) for idea in research.ideas), default=0))
+    messages = question_about(prompts_of(run), config, population, number, rng, diagnose, _notes(run), issues)
     return messages, _about(run)
 
 
@@ -51,12 +55,16 @@ def question_about(
     rng: np.random.Generator,
     diagnose: Callable[[str], str],
     noted: str = "",
+    issues: Sequence[Issue] = (),
 ) -> Messages:
-    """The question that asks to improve program `number` of a population. `noted` are the latest notes."""
+    """The question that asks to improve program `number` of a population.
+
+    `noted` are the latest notes, `issues` what judges had against the latest ideas.
+    """
     base = population.archive.by_id[number]
     others = _others(population, config.llm.parents, base, rng)
     kinds = prompt.kinds(config.llm.programs, rng)
-    asked = prompt.Asked(base, others, kinds, diagnose(base.text), "", noted)
+    asked = prompt.Asked(base, others, kinds, diagnose(base.text), "", noted, issues)
     return prompt.messages(texts, config, population, asked)
 
 

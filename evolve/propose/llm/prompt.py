@@ -17,6 +17,7 @@ from evaluator.assess import Scored
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.templates import Templates, fill
 from evolve.propose.vocabulary import field_set
+from evolve.report.research import Issue
 from evolve.report.table import number
 from evolve.run.config import Config
 from simulator.language.measure import Caps
@@ -54,7 +55,8 @@ KINDS = {
 class Asked:
     """What a question asks: the program to improve, where it is wrong, other programs, and the kinds of proposals.
 
-    `meanwhile` says what is asked at the same time; `notes` are those of the run so far.
+    `meanwhile` says what is asked at the same time; `notes` are those of the run so far, `issues` what judges had
+    against the latest ideas.
     """
 
     base: Elite
@@ -63,6 +65,7 @@ class Asked:
     diagnosis: str
     meanwhile: str
     notes: str
+    issues: Sequence[Issue] = ()
 
 
 def task(texts: Templates, caps: Caps, allowed: Collection[str] | None, rounds: int) -> str:
@@ -103,8 +106,21 @@ def question(texts: Templates, population: Population, asked: Asked) -> str:
         tried=tried(population),
         meanwhile=f"{asked.meanwhile} " if asked.meanwhile else "",
         notes=asked.notes or "None yet.",
+        issues=issues_text(asked.issues),
         programs=str(len(asked.kinds)),
         kinds="\n".join(f"- Proposal {i}: {KINDS[kind]}" for i, kind in enumerate(asked.kinds, 1)),
+    )
+
+
+def issues_text(issues: Sequence[Issue]) -> str:
+    """The part that asks to answer the latest reviews, issue by issue; "" if there are none."""
+    if not issues:
+        return ""
+    lines = "\n".join(f"{i}. {issue.line}" for i, issue in enumerate(issues, 1))
+    return (
+        f"# Issues that judges raised with the latest ideas\n\n{lines}\n\nAnswer every issue by its number in a line "
+        "`Issue N: ` below the heading of your first proposal: what you\nchange because of it, or why it does not "
+        "hold.\n\n"
     )
 
 

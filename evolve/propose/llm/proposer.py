@@ -24,6 +24,8 @@ from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.question import Question, draw_base, draw_others, taken_forms
 from evolve.propose.llm.templates import Templates
 from evolve.propose.proposer import Operators, Place, places
+from evolve.report import research
+from evolve.report.research import Research
 from evolve.run.config import Config
 from evolve.run.files import write_text
 from evolve.run.llm_settings import weighted
@@ -37,8 +39,8 @@ class LanguageModels:
     """The proposer of a run with language models. They propose alone, or share the places with operators (mixed).
 
     `stopped` says why no more calls are made and the search ends; it is "" until then. `lost` names the requests that
-    were under way when an earlier process died. `folder` is the run's, for its notes. `show` displays the progress of a
-    generation's questions.
+    were under way when an earlier process died. `folder` is the run's, for its notes and the document about its ideas.
+    `show` displays the progress of a generation's questions.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class LanguageModels:
         self._summariser = weighted(config.llm.summariser or config.llm.models[0], "llm.summariser")[0]
         self._availability = Availability()
         self._diagnoses: dict[int, Promise[str]] = {}
+        self._research = Research()
         self._notes, self._noted = "", -1  # the latest notes, and the last elite that they cover
         self._complete = False  # whether the journal has all outcomes of this generation that it will ever have
         self._asker = self._asker_of(0, over=False)
@@ -104,6 +107,8 @@ class LanguageModels:
 
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
         self._operators.tell(outcomes)
+        self._research.tell(outcome for outcome, _ in outcomes)
+        research.write(self._folder, self._research.text)
 
     def end(self, population: Population) -> None:
         """Finish the last generation: learn from its calls, and take notes if they are due."""
@@ -227,7 +232,8 @@ class LanguageModels:
         others = [q for q in questions if q is not question]
         meanwhile = " ".join(f"Program {q.base.id} is being improved at the same time." for q in others)
         diagnosis = self._diagnoses[question.base.id].result()
-        asked = prompt.Asked(question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes)
+        issues = self._research.issues(self._asker.generation)
+        asked = prompt.Asked(question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes, issues)
         return prompt.messages(self._texts, self._config, self._population, asked)
 
     # which models answer

@@ -113,7 +113,8 @@ class Question:
             return replace(empty, refused=Rejected("answer", f"{len(candidates)} of {self.count} proposals were given"))
         idea, reviews = candidates[k].idea, self.reviews.get((round_index, k), [])
         title = plain("; ".join(filter(None, (idea.title, *idea.notes))), LONGEST_IDEA)
-        proposal = replace(empty, text=idea.text, call=candidates[k].call, idea=title, reviews=tuple(reviews))
+        proposal = replace(empty, text=idea.text, call=candidates[k].call, idea=title, reviews=tuple(reviews),
+                           motivation=idea.motivation)  # fmt: skip
         if idea.complaint:
             return replace(proposal, refused=Rejected(idea.stage, idea.complaint))
         return replace(proposal, refused=judges.verdict(reviews, judge_below))

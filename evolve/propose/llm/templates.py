@@ -13,7 +13,7 @@ from simulator.errors import InputError
 NAMES = {
     "task": {"caps", "fields", "rounds"},
     "propose": {"program", "errors", "diagnosis", "others", "front", "aim", "tried", "meanwhile", "notes",
-                "programs", "kinds"},
+                "issues", "programs", "kinds"},
     "round": {"verdicts", "best", "rounds", "programs"},
     "notes": {"notes", "best", "proposers", "complaints", "latest"},
     "judge": {"fields", "candidates"},

@@ -26,6 +26,10 @@ TOOL: JsonObject = {
                         "type": "object",
                         "properties": {
                             "title": {"type": "string", "description": "the idea and the mechanism in one sentence"},
+                            "motivation": {
+                                "type": "string",
+                                "description": "why it should help; lines of related work, and of answers to issues",
+                            },
                             "program": {"type": "string", "description": "the whole program"},
                             "changes": {
                                 "type": "array",
@@ -65,6 +69,8 @@ def as_text(arguments: Iterable[str]) -> str:
 
 def _section(number: int, proposal: JsonObject) -> str:
     heading = f"### Proposal {number}: {' '.join(str(proposal.get('title', '')).split())}"
+    if proposal.get("motivation"):
+        heading += f"\n\n{_lines(str(proposal['motivation']))}"
     if proposal.get("changes"):
         blocks = [_block(change["search"], change["replace"]) for change in proposal["changes"]]
         return "\n".join([heading, "", "```", *blocks, "```", ""])

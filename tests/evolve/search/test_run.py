@@ -205,20 +205,24 @@ def test_archive_show_and_list_read_the_run(tiny_run: Path, capsys: pytest.Captu
     assert listed["runs"][0]["champion"] == best and "default" in listed["configs"]
 
 
-def test_the_panel_is_of_several_vendors_and_asks_for_its_keys(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+WITH_KEYS = ("panel", "ideas")  # configurations of language models, which need four keys
+
+
+@pytest.mark.parametrize("name", WITH_KEYS)
+def test_judges_are_of_several_vendors_and_their_keys_are_asked_for(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    panel = load_config("panel")
+    panel = load_config(name)
     vendors = {name.split("/")[0] for name in (*panel.llm.models, *panel.llm.judges)}
     assert len(panel.llm.judges) == 3 and len(vendors) == 4
     assert panel.search.generations == 10 and panel.llm.notes_every == 1
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    assert run_command(["run", "--config", "panel", "--out", str(tmp_path / "run")]) == 2
+    assert run_command(["run", "--config", name, "--out", str(tmp_path / "run")]) == 2
     assert "set OPENAI_API_KEY for openai/gpt-5.4-mini" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", [name for name in bundled_configs() if name != "panel"])  # panel needs four keys
+@pytest.mark.parametrize("name", [name for name in bundled_configs() if name not in WITH_KEYS])
 def test_every_configuration_runs(name: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run(Path(name), tmp_path / name, "--experiments", tiny.parent / "data.yaml", "--budget", 9, "--json")
     assert json.loads(capsys.readouterr().out)["candidates"] == 9
