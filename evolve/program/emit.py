@@ -133,7 +133,7 @@ def of_text(text: str) -> Deployment:
     parts = [part.strip() for part in text.split(",")]
     tp = parts[2] if len(parts) == 3 else "1"
     if len(parts) not in (2, 3) or not all(parts) or not (tp.isascii() and tp.isdigit() and int(tp) > 0):
-        raise InputError(f"--deployment {text}: is not MODEL,HARDWARE,TP: for example llama-2-7b,H100-SXM-80GB,1")
+        raise InputError(f"--deployment {text}: is not MODEL,HARDWARE[,TP]: for example llama-2-7b,H100-SXM-80GB,1")
     return of_names(parts[0], parts[1], int(tp), f"--deployment {text}")
 
 

@@ -213,9 +213,9 @@ def test_deployments_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        (["--deployment", "llama-2-7b"], "--deployment llama-2-7b: is not MODEL,HARDWARE,TP: for example llama-2-7b,"),
-        (["--deployment", "llama-2-7b,H100,0"], "--deployment llama-2-7b,H100,0: is not MODEL,HARDWARE,TP"),
-        (["--deployment", "llama-2-7b,H100,1,2"], "--deployment llama-2-7b,H100,1,2: is not MODEL,HARDWARE,TP"),
+        (["--deployment", "llama-2-7b"], "--deployment llama-2-7b: is not MODEL,HARDWARE[,TP]: for example llama-2-7b,"),
+        (["--deployment", "llama-2-7b,H100,0"], "--deployment llama-2-7b,H100,0: is not MODEL,HARDWARE[,TP]"),
+        (["--deployment", "llama-2-7b,H100,1,2"], "--deployment llama-2-7b,H100,1,2: is not MODEL,HARDWARE[,TP]"),
         (["--deployment", "llama-9,H100"], "--deployment llama-9,H100: llama-9: is not a known model: did you mean "),
         (["--deployment", "llama-2-7b,H101,1"], "--deployment llama-2-7b,H101,1: H101: is not a known GPU: did you mean "),
         (["--deployment", "llama-2-7b,H100", "--model", "llama-2-7b", "--hardware", "H100"],

@@ -61,9 +61,10 @@ def test_only_leaves_the_others_as_they_are_to_the_last_bit(capsys: pytest.Captu
     for c in result["constants"]:  # what the runs do not decide stays where the prior holds it
         assert c["identified"] or abs(c["after"] - c["before"]) < 0.5 * c["before"] + 1000, c
     record = json.loads(out.with_suffix(".json").read_text())["constants"]
-    # for held constants the record keeps what was known before
+    # for held constants the record keeps what was known before, and that they were held
     sure = [name for name, c in recorded().items() if c["identified"] and name.startswith("step_time.")]
-    assert sure and all(record[name] == recorded()[name] for name in sure)
+    assert sure and all(record[name] == recorded()[name] | {"held": True} for name in sure)
+    assert {name for name, c in record.items() if c["held"]} == {n for n in record if n.startswith("step_time.")}
     assert run_command(["show", str(out)]) == 0
     assert "standard error" in capsys.readouterr().out
     again = fitted(capsys, str(out), "--id", SEVEN, "--only", ",".join(sure))
