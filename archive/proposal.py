@@ -51,8 +51,8 @@ class Review:
 class Proposal:
     """A program text to assess: its number, its island (None: all islands), what proposed it, and its parents' ids.
 
-    A language model's proposal also has the name of the call that it answers, its idea in one sentence and the judges'
-    reviews. `refused` is set if it must not be assessed.
+    A language model's proposal also has the name of the call that it answers, its idea in one sentence, the judges'
+    reviews, and how many `judges` were asked for one. `refused` is set if it must not be assessed.
 
     >>> Proposal(7, 0, "def step_time(b, s): ...", "add", (1, 2)).refused is None
     True
@@ -67,6 +67,7 @@ class Proposal:
     idea: str = ""
     reviews: tuple[Review, ...] = ()
     refused: Rejected | None = None
+    judges: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class Outcome:
                                 "parents": list(p.parents)}  # fmt: skip
         if p.call:
             line |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
+            line |= {"judges": p.judges} if p.judges else {}
         key = {"key": self.key} if self.key else {}
         if isinstance(self.verdict, Rejected):
             return line | {"verdict": "rejected", "stage": self.verdict.stage, "why": self.verdict.why,
@@ -131,8 +133,10 @@ class Outcome:
         scored = line["verdict"] == "scored"
         text = line["elite"]["text"] if scored else line["text"]
         reviews = tuple(Review(**review) for review in line.get("reviews", ()))
-        proposal = Proposal(line["id"], line["island"], text, line["operator"], tuple(line["parents"]),
-                            line.get("call", ""), line.get("idea", ""), reviews)  # fmt: skip
+        proposal = Proposal(
+            line["id"], line["island"], text, line["operator"], tuple(line["parents"]), line.get("call", ""),
+            line.get("idea", ""), reviews, judges=line.get("judges", 0),
+        )  # fmt: skip
         verdict = Elite.from_json(line["elite"]) if scored else Rejected(line["stage"], line["why"])
         return cls(proposal, verdict, line.get("key", ""))
 

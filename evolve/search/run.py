@@ -146,7 +146,7 @@ def _search(
     try:
         operators = Operators(config, workers, remembered)
         if config.search.proposer != "offline":
-            models = models_of(run, journal, operators, workers, remembered, progress.asking)
+            models = models_of(run, journal, operators, workers, fitted, remembered, progress.asking)
             if models.lost:
                 progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(models.lost)}")
             progress.models = models.status

@@ -33,7 +33,17 @@ def proposing(round_number: int) -> str:
 
 def proposes(purpose: str) -> bool:
     """Whether calls with this purpose ask for programs."""
-    return purpose.startswith("propose")
+    return role(purpose) == "propose"
+
+
+def reviewing(time: int) -> str:
+    """The purpose of the calls that ask judges for reviews: for the first time, or again after an unusable answer."""
+    return "judge" if time == 1 else f"judge{time}"
+
+
+def role(purpose: str) -> str:
+    """What a model is asked to do in calls with this purpose, in whatever round: propose, judge or notes."""
+    return purpose.rstrip("0123456789")
 
 
 def pack(text: str) -> str:
